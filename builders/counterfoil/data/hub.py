@@ -42,7 +42,7 @@ class HubDataset:
 
 @dataclass(frozen=True, slots=True)
 class LocatedDataset:
-    """A directory on this machine. If it is a read-only copy of a published dataset, `published` names that dataset."""
+    """A directory on this machine. If it is a read-only copy of a published dataset, `reference` names that dataset."""
 
     directory: Path
     reference: HubDataset | None = None
@@ -150,7 +150,7 @@ def with_retries(
     tell: Callable[[str], None] = lambda line: None,
     patience: Patience = PATIENCE,
 ) -> T:
-    """Return the result of `call`, which must be safe to repeat, repeated while that can help."""
+    """Call `call`, which must be safe to repeat, until it succeeds or a repetition cannot help. Return its result."""
     failed = 0
     while True:
         try:
@@ -270,7 +270,8 @@ def _quota(what: str, message: str) -> RunFailure:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that the Hub asks to wait, from Retry-After (seconds or a date) or from its RateLimit header.
+    """Return the seconds that the Hub asks to wait, from Retry-After (seconds or a date) or from its RateLimit
+    header.
     """
     from email.utils import parsedate_to_datetime
 
@@ -301,7 +302,7 @@ def attentive_client(patience: Patience) -> Iterator[None]:
     limits = httpx2.Timeout(patience.silence).as_dict()
 
     def limit(request: httpx2.Request) -> None:
-        request.extensions["timeout"] = limits  # set here, since some calls set none
+        request.extensions["timeout"] = limits  # set for each request, since some calls set no limits
 
     def tell_of_waits(response: httpx2.Response) -> None:
         if response.status_code >= 400 and (retry_after(response.headers) or 0) > patience.longest:

@@ -1,4 +1,4 @@
-"""Labelled images of any origin, stretches of them for workers, and the two halves of mining."""
+"""Labelled images of any origin, stretches of these images for workers, and the two halves of mining."""
 
 from __future__ import annotations
 
@@ -20,22 +20,24 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-# Yields (key, encoded image) of the rows with these keys, or of every row, in order; None for a missing image.
+# A reading function yields (key, encoded image) of the rows with these keys, or of every row, in order. The image is
+# None if it is missing.
 Reading = Callable[[frozenset[str] | None], Iterator[tuple[str, bytes | None]]]
 
-# Hashed with each key, so that this choice is independent of others.
+# The salt is hashed with each key, so that this choice of rows is independent of other choices.
 _SALT = "reference"
 
 
 @dataclass(frozen=True)
 class LabelledImages:
-    """A set of n images in a fixed order; arrays are (n,) int64.
+    """A set of n images in a fixed order. Arrays are (n,) int64.
 
     content: sha256 over the images and their order. groups: indices of `group_names`, the shifts of a built dataset.
-    units: what rows share (a garment, a patient). class_names: names of labels that are the dataset's own. photographs:
-    whether images may be of more formats, and larger, than a build stores them. left_out: label → number of rows
-    without a class. paths: of image files in a folder; they may name people, so they are shown on this machine only and
-    enter no hash. other_paths: paths of rows left out. preview: the most images of a group, if these are a preview.
+    units: what rows share (a garment, a patient). class_names: the names of labels, if these are the dataset's own.
+    photographs: whether images may have more formats and larger sizes than a build stores. left_out: label → number of
+    rows without a class. paths: the paths of image files in a folder. Paths may name people, so they are shown on this
+    machine only and enter no hash. other_paths: the paths of rows that were left out. preview: the most images of a
+    group, if these images are a preview.
     """
 
     name: str
@@ -58,15 +60,15 @@ class LabelledImages:
         return len(self.keys)
 
     def decoded(self, encoded: bytes | None) -> Image | None:
-        """Decode an image as RGB; None if it is unreadable."""
+        """Decode an image as RGB. Return None if it is unreadable."""
         return readable_image(encoded, photograph=self.photographs)
 
     def images(self, keys: frozenset[str] | None = None) -> Iterator[tuple[str, bytes | None]]:
-        """Yield (key, encoded image) of every row, or of those named in `keys`, in order."""
+        """Yield (key, encoded image) of every row, or of the rows named in `keys`, in order."""
         return self.read(keys)
 
     def shown(self, keys: Sequence[str]) -> list[str]:
-        """Return names of rows for messages on this machine: paths if there are any, else keys."""
+        """Return names of rows for messages on this machine: paths if there are any, otherwise keys."""
         known = {} if self.paths is None else dict(zip(self.keys, self.paths, strict=True))
         return [on_a_line(known.get(key, key)) for key in keys]
 
@@ -101,7 +103,9 @@ def rows_of(images: LabelledImages, chosen: NDArray[np.int64]) -> LabelledImages
 
 
 def first_of_classes(keys: Sequence[str], labels: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Return at most `most` rows of each label, those whose keys have the lowest hashes, the same for all callers."""
+    """Return at most `most` rows of each label. The rows whose keys have the lowest hashes are taken, so all callers
+    get the same rows.
+    """
     digests = np.array([_hashed(key) for key in keys])
     chosen = []
     for label in np.unique(labels):
@@ -113,9 +117,10 @@ def first_of_classes(keys: Sequence[str], labels: NDArray[np.int64], most: int) 
 def evenly_chosen(
     names: Sequence[str], labels: NDArray[np.int64], most: int, preferred: Collection[str] = ()
 ) -> NDArray[np.int64]:
-    """Return at most so many rows, ascending, as evenly over labels as they come: by hashed names, `preferred` first.
+    """Return at most `most` rows, ascending, spread over the labels as evenly as the rows allow. `preferred` rows come
+    first, then rows in the order of their hashed names.
 
-    Raise UserError for fewer than one.
+    Raise UserError if `most` is below one.
     """
     if most < 1:
         raise UserError(f"limit is {most}: expected 1 or more")
@@ -134,7 +139,7 @@ def _hashed(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
-    """Rows `start` … `stop` - 1 of some images, encoded as stored, and their labels (n,)."""
+    """Rows `start` … `stop` - 1 of some images: the encoded images as stored, and their labels (n,)."""
 
     start: int
     encoded: tuple[bytes | None, ...]
@@ -150,20 +155,22 @@ class Chunk:
         return self.start + len(self.encoded)
 
 
-# Most batches in a stretch: with these, sending costs little beside computing.
+# The most batches in a stretch. With this many batches, sending a stretch costs little beside computing it.
 _MOST_BATCHES = 8
-# Fewest stretches for each worker, if there are enough batches, so that all workers end together.
+# The fewest stretches for each worker, if there are enough batches. All workers then end at about the same time.
 _TURNS = 4
 
 
 def stretch_rows(rows: int, batch_size: int, workers: int) -> int:
-    """Return the number of rows of each stretch, in whole batches, for so many workers."""
+    """Return the number of rows of each stretch for this many workers. A stretch consists of whole batches."""
     batches = -(-rows // batch_size)
     return batch_size * max(1, min(_MOST_BATCHES, batches // (workers * _TURNS)))
 
 
 class Chunks(Sequence[Chunk]):
-    """The stretches of `size` rows from row `first` on, read when accessed, in order, until they are `released`."""
+    """The stretches of `size` rows, beginning with row `first`. They are read in order, when accessed, and stay in
+    memory until `released`.
+    """
 
     def __init__(self, images: LabelledImages, size: int, first: int = 0) -> None:
         self._images = images
@@ -209,7 +216,7 @@ class Chunks(Sequence[Chunk]):
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """The rows of each half, int64, ascending; every row is in exactly one."""
+    """The rows of each half, int64, ascending. Every row is in exactly one half."""
 
     discover: NDArray[np.int64]
     confirm: NDArray[np.int64]
@@ -221,18 +228,20 @@ def deal_halves(
     units: Sequence[str] | None = None,
     contents: Sequence[str] | None = None,
 ) -> Halves:
-    """Deal n rows into halves; rows that share a unit or content, directly or through others, are one cluster in one
-    half.
+    """Deal n rows into halves. Rows that share a unit or content, directly or through other rows, form one cluster, and
+    a cluster is in one half.
 
-    Large clusters are dealt first, those of one size in the order of a hash of seed and unit. Each goes to the half
-    with fewer rows of its `labels` [n], on a tie to the half that its hash gives, so the order of rows has no effect.
+    Large clusters are dealt first. Clusters of equal size are dealt in the order of a hash of seed and unit. Each
+    cluster goes to the half with fewer rows of the cluster's `labels` [n], and on a tie to the half that its hash
+    gives. The order of rows therefore has no effect.
     """
     given = [values for values in (units, contents) if values is not None]
     clusters = _clusters([[(kind, value) for value in values] for kind, values in enumerate(given)])
     names, positions = np.unique(labels, return_inverse=True)
     dealt = []
     for rows in clusters:
-        # Clusters share no unit (or content), so the first name in order is unique to the cluster.
+        # Clusters share no unit (or content), so the first name of a cluster in sorted order belongs to no other
+        # cluster.
         name = min(given[0][row] for row in rows)
         digest = hashlib.sha256(f"{seed}\0{name}".encode()).digest()
         dealt.append((-len(rows), digest, rows))
@@ -248,7 +257,9 @@ def deal_halves(
 
 
 def _clusters(shared: Sequence[Sequence[Hashable]]) -> list[list[int]]:
-    """Group rows that share a value of any sequence, directly or through others; each cluster's rows ascending."""
+    """Group rows that share a value of any sequence, directly or through other rows. The rows of each cluster
+    ascend.
+    """
     parents = list(range(len(shared[0])))
 
     def root(row: int) -> int:

@@ -1,4 +1,4 @@
-"""Labelled images of an input dataset: a split of a recipe's source, or any folder or Hub dataset that is named."""
+"""Labelled images of an input dataset, which is a split of a recipe's source, or any named folder or Hub dataset."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from counterfoil.regular_files import named_path
 
 _SPLIT = re.compile(r"(?P<dataset>.+):(?P<split>\w+)", re.DOTALL)
 _ON_HUB = re.compile(r"(?P<dataset>\w[\w.-]*(/\w[\w.-]*)?)(@(?P<revision>[\w./-]+))?")
-# The only group of images without groups.
+# The name of the one group that holds all images of a dataset without groups.
 EVERYTHING = "all"
 _NO_CLASS = "not told"
 
@@ -76,7 +76,7 @@ def labelled_split(
     *,
     units: bool = True,
 ) -> LabelledImages:
-    """Return a split of a recipe's input dataset, by its source labels; rows of other labels are left out."""
+    """Return a split of a recipe's input dataset, by its source labels. Rows with other labels are left out."""
     rows = open_source(source, pin=pin).rows(split)
     return _labelled([_part(rows, source, "", classes, numbers=True, units=units)], (EVERYTHING,))
 
@@ -84,7 +84,9 @@ def labelled_split(
 def labelled_conditions(
     source: InputDataset, split: str, pin: SourcePin | None = None, *, units: bool = True
 ) -> tuple[LabelledImages, ConditionLabels]:
-    """Return every row of a split, and the conditions of each; labels number the sets of conditions that occur."""
+    """Return every row of a split, and the conditions of each row. A label is the number of a set of conditions that
+    occurs.
+    """
     assert source.conditions is not None
     rows = open_source(source, pin=pin).rows(split)
     conditions = conditions_of(rows, source.label_column, source.conditions)
@@ -96,7 +98,7 @@ def labelled_conditions(
 
 
 def every_row(reference: NamedDataset, pin: SourcePin | None = None) -> tuple[LabelledImages, Rows]:
-    """Return all images of a dataset that needs no labels, such as a pool, and its columns; every label is 0."""
+    """Return all images of a dataset that needs no labels, such as a pool, and its columns. Every label is 0."""
     rows = _rows_of(open_source(reference, pin=pin), reference.split, labelled=False)
     zeros = np.zeros(rows.count, dtype=np.int64)
     part = _chosen(rows, zeros, rows.content(zeros), (_NO_CLASS,), reference.unit_column)
@@ -112,9 +114,11 @@ def labelled_source(
     unit_column: str | None = None,
     labels_are_numbers: bool = False,
 ) -> LabelledImages:
-    """Return any dataset of images and labels. Named labels are matched with the ids and names of `classes`; other
-    labels, and all with `labels_are_numbers`, with their source labels. Without `classes` the labels are the dataset's
-    own. `group_column` names the groups, or each config is one.
+    """Return any dataset of images and labels.
+
+    Labels with names are matched with the ids and names of `classes`. Labels without names, or all labels with
+    `labels_are_numbers`, are matched with the source labels of `classes`. Without `classes` the labels are the
+    dataset's own. `group_column` names the groups. Without it, each config is a group.
     """
     if configs_are_groups and group_column is not None:
         raise UserError("groups are either the configs or the values of a column in one config", "Name one of them.")
@@ -154,7 +158,7 @@ def labelled_source(
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Chosen rows of one split and their values, all [n]; `rows` and `paths` are of every row."""
+    """Chosen rows of one split and their values, all [n]. `rows` and `paths` cover every row of the split."""
 
     rows: Rows
     keys: tuple[str, ...]
@@ -169,7 +173,7 @@ class _Part:
 
 
 def _rows_of(opened: OpenSource, split: str | None, *, labelled: bool = True) -> Rows:
-    """Return the rows of a split, or of the only one."""
+    """Return the rows of a split, or of the only split if none is named."""
     splits = opened.splits if split is None else (split,)
     if len(splits) > 1:
         raise UserError(
@@ -215,7 +219,7 @@ def _chosen(
     prefix: str = "",
     group: int = 0,
 ) -> _Part:
-    """Choose the rows that have a label; `labels` [n] is -1 for the others."""
+    """Choose the rows that have a label. `labels` [n] is -1 for rows without a label."""
     chosen = np.flatnonzero(labels >= 0)
     units = None
     if unit_column is not None:
@@ -237,7 +241,7 @@ def _chosen(
 
 
 def row_key(split: str, row: int) -> str:
-    """Return the key of a split's row among labelled images."""
+    """Return the key that a split's row has among labelled images."""
     return f"{split}_{row:08d}"
 
 

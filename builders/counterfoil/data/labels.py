@@ -1,5 +1,7 @@
-"""The class that each label of a dataset means (by id, name, or source label), and the conditions of each row. Unlisted
-labels are refused, as are null and values other than 0 and 1 (such as CheXpert's -1, "uncertain").
+"""The class that each label of a dataset means (by id, name, or source label), and the conditions of each row.
+
+Unlisted labels are refused. Null and values other than 0 and 1 (such as CheXpert's -1, "uncertain") are refused as
+well.
 """
 
 from __future__ import annotations
@@ -21,13 +23,17 @@ from counterfoil.recipe.schema_inputs import Conditions
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """A column of labels: text if they have names, else numbers. known: all declared ones, or else all that occur."""
+    """A column of labels. Labels are text if they have names, else numbers. known: all declared labels, or else all
+    that occur.
+    """
 
     values: Sequence[str | int | None]
     known: tuple[str | int, ...]
 
     def places(self, classes: Sequence[RecipeClass] | None, where: str, *, numbers: bool = False) -> NDArray[np.int64]:
-        """Return (n,) positions in `classes`, or in `known`, -1 without a class. numbers: match by source label."""
+        """Return (n,) positions in `classes`, or in `known`. A label without a class has the position -1. numbers:
+        match by source label.
+        """
         if classes is None:
             matched: Mapping[str | int, int] = {label: position for position, label in enumerate(self.known)}
         else:
@@ -54,7 +60,7 @@ def labels_of(rows: Rows, column: str) -> Labels:
             "List the labels that you want in source.conditions.",
         )
     if names is not None:
-        # A number without a name (-1, by custom) means that a row has no label.
+        # By custom a number without a name (-1) means that a row has no label.
         return Labels([names[v] if v is not None and 0 <= v < len(names) else None for v in values], names)
     if any(isinstance(value, str) for value in values):
         texts = [value if isinstance(value, str) else None for value in values]
@@ -64,7 +70,7 @@ def labels_of(rows: Rows, column: str) -> Labels:
 
 
 def label_numbers(rows: Rows, column: str) -> NDArray[np.int64]:
-    """Return labels as numbers, int64 [n]: texts by their order in `known`, -1 for a missing label."""
+    """Return labels as numbers, int64 [n]. A text's number is its position in `known`. A missing label is -1."""
     if not any(isinstance(value, str) for value in rows.column(column)):
         return np.asarray([-1 if number is None else number for number in rows.numbers(column)], dtype=np.int64)
     labels = labels_of(rows, column)
@@ -73,8 +79,10 @@ def label_numbers(rows: Rows, column: str) -> NDArray[np.int64]:
 
 
 def match_names(labels: Sequence[str], classes: Sequence[RecipeClass], where: str) -> dict[str, int]:
-    """Return label → position in `classes`, for labels that are a class's id, or its name without regard to case, `_`
-    and `-`. Raise UserError for a name of several classes, and if no label matches.
+    """Return label → position in `classes`. A label matches a class by its id, or by its name without regard to case,
+    `_` and `-`.
+
+    Raise UserError for a name of several classes, and if no label matches.
     """
     ids = {cls.id: position for position, cls in enumerate(classes)}
     names: dict[str, list[int]] = {}
@@ -95,7 +103,9 @@ def match_names(labels: Sequence[str], classes: Sequence[RecipeClass], where: st
 
 
 def match_numbers(labels: Sequence[int], classes: Sequence[RecipeClass], where: str) -> dict[int, int]:
-    """Return label → position in `classes`, for labels that are a class's source label. Raise UserError if none is."""
+    """Return label → position in `classes`. A label matches a class with this source label. Raise UserError if no label
+    matches.
+    """
     positions: dict[int, int] = {}
     for position, cls in enumerate(classes):
         positions.setdefault(cls.source_label, position)
@@ -116,7 +126,7 @@ def _refuse_no_match(matched: Mapping[Any, int], labels: Sequence[object], known
         )
 
 
-# The separator in ChestX-ray14: "Cardiomegaly|Effusion".
+# ChestX-ray14 separates the labels of a cell by this character: "Cardiomegaly|Effusion".
 SEPARATOR = "|"
 _MOST_PROBLEMS = 20
 NONE = "none of the conditions"
@@ -124,24 +134,28 @@ NONE = "none of the conditions"
 
 @dataclass(frozen=True, slots=True)
 class ConditionLabels:
-    """The conditions of n rows: bool [n, K]. Condition k has the label 2k, and 2k + 1 for its absence."""
+    """The conditions of n rows: bool [n, K]. Label 2k means that condition k is present, label 2k + 1 that it is
+    absent.
+    """
 
     names: tuple[str, ...]
     present: NDArray[np.bool_]
 
     def of_label(self, label: int) -> NDArray[np.bool_]:
-        """Return the rows of a label, bool [n]. Each row has K labels."""
+        """Return the rows of a label, bool [n]. Each row has K labels, one for each condition."""
         return self.present[:, label // 2] != bool(label % 2)
 
     def sets(self) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-        """Return the number of each row's set of conditions, int64 [n], and the names of the sets that occur."""
+        """Return the number of each row's set of conditions, int64 [n], and the names of all sets that occur."""
         present, numbers = np.unique(self.present, axis=0, return_inverse=True)
         names = [", ".join(self.names[k] for k in np.flatnonzero(row)) or NONE for row in present]
         return numbers.reshape(-1).astype(np.int64), tuple(names)
 
 
 def conditions_of(rows: Rows, label_column: str, conditions: Conditions) -> ConditionLabels:
-    """Return the conditions of every row, by `label_column` or by columns of their own; UserError with all problems."""
+    """Return the conditions of every row, read from `label_column` or from one column for each condition. Raise
+    UserError with all problems.
+    """
     if conditions.labels:
         rows.need(label_column=label_column)
         return ConditionLabels(conditions.names, _by_labels(rows, label_column, conditions))
@@ -201,7 +215,7 @@ def _by_labels(rows: Rows, column: str, conditions: Conditions) -> NDArray[np.bo
 
 
 def _labels_in(value: Any, names: tuple[str, ...] | None) -> list[str] | None:
-    """Return the labels of a cell; None for a cell without a value."""
+    """Return the labels of a cell, or None for a cell without a value."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(SEPARATOR)] if value.strip() else None
     if isinstance(value, list | tuple | np.ndarray):
@@ -210,7 +224,7 @@ def _labels_in(value: Any, names: tuple[str, ...] | None) -> list[str] | None:
 
 
 def _label_text(value: Any, names: tuple[str, ...] | None) -> str:
-    """Return a label as text: its name, if the column declares one."""
+    """Return a label as text: the label's name, if the column declares names."""
     number = isinstance(value, int | np.integer) and not isinstance(value, bool)
     return names[value] if names is not None and number and 0 <= value < len(names) else str(value)
 

@@ -1,5 +1,7 @@
-"""A folder of images with a CSV file that describes each image. The file may come from anyone: a name is opened only if
-the folder's own listing has it. Values stay text, so that a class called `00` keeps its zeros.
+"""A folder of images with a CSV file that describes each image.
+
+The CSV file may come from anyone, so a file is opened only if the folder's own listing has its name. Values stay text,
+so that a class called `00` keeps its zeros.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from counterfoil.recipe.names import is_local, quoted
 from counterfoil.recipe.rows_table import MOST_BYTES, MOST_LINES
 from counterfoil.regular_files import UnfitFile, read_regular
 
-# The names of the table and of its column of files in image folders of the Hub.
+# In image folders of the Hub: the name of the table, and of its column of file names.
 _METADATA, _FILE_NAME = "metadata.csv", "file_name"
 _TABLES = (".parquet", ".arrow")
 _MOST_COLUMNS = 200
@@ -29,8 +31,10 @@ _HINT = "The first line names the columns, and each line after it is one image o
 
 
 def listed_rows(source: InputDataset, pin: SourcePin) -> Rows | None:
-    """Return the rows of a folder's CSV file, whose column `source.image_column` has paths; None for another dataset.
-    Raise UserError with every problem, RunFailure if the folder has changed.
+    """Return the rows of a folder's CSV file, whose column `source.image_column` has paths. Return None for another
+    dataset.
+
+    Raise UserError with every problem, and RunFailure if the folder has changed.
     """
     folder = Path(source.dataset)
     name = _table_of(folder) if is_local(source.dataset) and folder.is_dir() else None
@@ -77,7 +81,9 @@ def listed_rows(source: InputDataset, pin: SourcePin) -> Rows | None:
 
 
 def _table_of(folder: Path) -> str | None:
-    """Find the folder's CSV file: `metadata.csv`, or the only one; None if it has none, or has other tables."""
+    """Find the folder's CSV file: `metadata.csv`, or the only CSV file. Return None if there is no such file, or if the
+    folder has other tables.
+    """
     names = sorted(entry.name for entry in folder.iterdir())
     tables = [name for name in names if name.lower().endswith(".csv") and not name.startswith(".")]
     if not tables or any(name.lower().endswith(_TABLES) for name in names):
@@ -91,8 +97,10 @@ def _table_of(folder: Path) -> str | None:
 
 
 def _read(path: Path, where: str) -> tuple[list[str], list[list[str]]]:
-    """Return the column names and each line's values; an unnamed column is the row numbers that pandas writes."""
-    problems: list[str] = []  # only as many as are shown, since there may be millions of lines
+    """Return the column names and each line's values. An unnamed column is taken for the row numbers that pandas
+    writes.
+    """
+    problems: list[str] = []  # kept only up to the number shown, since millions of lines may be wrong
     lines: list[list[str]] = []
     wrong = 0
     try:

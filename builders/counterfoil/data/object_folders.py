@@ -1,5 +1,7 @@
-"""Folders of images with boxes, in the form of COCO or of YOLO, read as tables with a column `objects`. An image is
-opened only if the folder's own listing has it. Boxes are [x, y, width, height] in pixels from the top left.
+"""Folders of images with boxes, in the form of COCO or of YOLO, read as tables with a column `objects`.
+
+An image is opened only if the folder's own listing has its name. Boxes are [x, y, width, height] in pixels from the top
+left.
 """
 
 from __future__ import annotations
@@ -24,11 +26,11 @@ if TYPE_CHECKING:
     from counterfoil.store.inside import Listing
 
 ObjectLists = dict[str, list[Any]]
-# COCO's annotations of 118,287 training images have 450 MB.
+# COCO's annotations of its 118,287 training images take 450 MB.
 _MOST_JSON = 1 << 30
 _MOST_TEXT = 16_000_000
 _MOST_IMAGE = 1 << 28
-# Prefixes of COCO's files without boxes, which list the same images.
+# Prefixes of COCO's annotation files without boxes. These files list the same images as the files with boxes.
 _NO_BOXES = ("captions_", "person_keypoints_", "panoptic_", "stuff_", "image_info_")
 _COCO_KEYS = ("images", "annotations", "categories")
 _FORM = "A COCO file has the lists images (id, file_name), annotations (image_id, category_id, bbox) and categories."
@@ -36,8 +38,10 @@ _FORM = "A COCO file has the lists images (id, file_name), annotations (image_id
 
 @dataclass(frozen=True)
 class ObjectFolder:
-    """A folder of images with boxes. names: the categories, in the order of their numbers. splits: split → the images
-    and their objects. absent: split → the number of listed images that the folder does not have.
+    """A folder of images with boxes.
+
+    names: the categories, in the order of their numbers. splits: split → the images and their objects. absent: split →
+    the number of listed images that the folder lacks.
     """
 
     folder: Path
@@ -69,12 +73,14 @@ class ObjectFolder:
             InMemoryTable(pyarrow.table(columns)),
             info=datasets.DatasetInfo(features=features),
             split=datasets.NamedSplit(split),
-            fingerprint="counterfoil",  # unused; without it `datasets` would hash the content
+            fingerprint="counterfoil",  # unused; without a fingerprint `datasets` would hash the content
         )
 
 
 def read_object_folder(folder: Path, listing: Listing, split: str | None = None) -> ObjectFolder | None:
-    """Return a folder of COCO or YOLO files with the boxes of every split, or of one; None for other folders."""
+    """Return a folder of COCO or YOLO files with the boxes of every split, or of one split. Return None for other
+    folders.
+    """
     names = [name for name in listing.files if not in_junk(name)]
     images = [name for name in names if posixpath.splitext(name)[1].lower() in PHOTOGRAPH_ENDINGS]
     if not images:
@@ -96,7 +102,7 @@ def _content(path: Path, most: int) -> bytes:
 
 @dataclass
 class _Problems:
-    """The problems of a file. Only the first lines are kept, because there may be millions."""
+    """The problems of a file. Only the first problem lines are kept, because there may be millions."""
 
     file: str
     lines: list[str] = field(default_factory=list)
@@ -120,7 +126,7 @@ def _coco(folder: Path, names: Sequence[str], images: Sequence[str], split: str 
     documents: dict[str, Any] = {}
     for name in files:
         content = _content(folder / name, _MOST_JSON)
-        # Skip other JSON files without parsing them.
+        # Other JSON files are skipped without parsing them.
         if all(f'"{key}"'.encode() in content for key in _COCO_KEYS):
             try:
                 document = parse_json(content)
@@ -132,7 +138,7 @@ def _coco(folder: Path, names: Sequence[str], images: Sequence[str], split: str 
         return None
     by_split: dict[str, list[str]] = {}
     for name in documents:
-        # The split is in the name of the file, or else of its folder (train/_annotations.coco.json).
+        # The split is in the name of the file, or else in the name of the file's folder (train/_annotations.coco.json).
         split_name = split_of_name(posixpath.splitext(_basename(name))[0]) or split_of_name(name.rpartition("/")[0])
         by_split.setdefault(split_name or DEFAULT_SPLIT, []).append(name)
     if twice := [files for files in by_split.values() if len(files) > 1]:
@@ -162,7 +168,7 @@ def _basename(name: str) -> str:
 
 
 def _coco_categories(path: Path, document: Mapping[str, Any]) -> dict[int, str]:
-    """Return id → name in the order of the file."""
+    """Return category id → name in the order of the file."""
     problems, names = _Problems(str(path)), {}
     for index, entry in enumerate(document["categories"]):
         number, name = (entry.get(key) if isinstance(entry, Mapping) else None for key in ("id", "name"))
@@ -179,7 +185,7 @@ def _coco_categories(path: Path, document: Mapping[str, Any]) -> dict[int, str]:
 def _coco_rows(
     path: Path, name: str, document: Mapping[str, Any], categories: Mapping[int, str], position: Mapping[str, list[str]]
 ) -> tuple[list[tuple[str, ObjectLists]], int]:
-    """Return the images of a COCO file that the folder has, with their objects, and the number of missing images."""
+    """Return the images of a COCO file that are in the folder, with their objects, and the number of missing images."""
     problems = _Problems(str(path))
     number = {identity: index for index, identity in enumerate(categories)}
     rows: list[tuple[str, ObjectLists]] = []
@@ -236,14 +242,16 @@ def _coco_rows(
 
 
 def _files_named(file: str, name: str, position: Mapping[str, list[str]]) -> list[str]:
-    """Return the images that `file` may mean in a COCO file at `name`: the one in its own folder, or the best fits."""
+    """Return the images that `file` may mean in a COCO file at `name`: the image in the COCO file's own folder, or the
+    best matches.
+    """
     written = posixpath.normpath(file.replace("\\", "/")).lstrip("/")
     matches = [image for image in position.get(_basename(written), ()) if f"/{image}".endswith(f"/{written}")]
     if len(matches) < 2:
         return matches
     home, stem = name.rpartition("/")[0], posixpath.splitext(_basename(name))[0]
     beside = [image for image in matches if image == posixpath.join(home, written)]
-    # images/val2017/1.jpg for instances_val2017.json.
+    # For example, the COCO file instances_val2017.json means images/val2017/1.jpg.
     named = [image for image in matches if any(part and part in stem for part in image.split("/")[:-1])]
     return beside or named or matches
 
@@ -329,14 +337,14 @@ def _yolo_names(path: Path, names: Any) -> tuple[str, ...]:
 
 
 def _listed(yaml_path: Path, entry: Any, names: Sequence[str], images: Sequence[str]) -> list[str]:
-    """Return the images of a split, from the folders or lists of files in `entry`."""
+    """Return the images of a split, from the folders or lists of files that `entry` names."""
     listed_images: dict[str, None] = {}
     for text in entry if isinstance(entry, list) else [entry]:
         if text is None:
             continue
         if not isinstance(text, str):
             raise UserError(f"{yaml_path}: found {quoted(str(text))}, expected the name of a folder", _YAML_FORM)
-        # Exports write ../train/images for a folder beside the file.
+        # Some exports write ../train/images for a folder that is beside the file.
         name = posixpath.normpath(text.replace("\\", "/"))
         while name.startswith("../"):
             name = name[3:]
@@ -354,9 +362,9 @@ def _listed(yaml_path: Path, entry: Any, names: Sequence[str], images: Sequence[
 def _yolo_objects(
     folder: Path, path: str, labels: frozenset[str] | set[str], categories: int, points: bool, problems: _Problems
 ) -> ObjectLists:
-    """Return the objects of an image in pixels, without any if it has no file of labels."""
+    """Return the objects of an image in pixels. An image without a file of labels has no objects."""
     objects = no_objects()
-    # As in YOLO's own loaders: the last folder images/ becomes labels/.
+    # YOLO's own loaders do the same: the last folder images/ of the path becomes labels/.
     before, inside, after = f"/{path}".rpartition("/images/")
     file = posixpath.splitext(f"{before}/labels/{after}" if inside else f"/labels{after}")[0].lstrip("/") + ".txt"
     if file not in labels:
@@ -368,7 +376,7 @@ def _yolo_objects(
         with open_image(_content(folder / path, _MOST_IMAGE)) as picture:
             width, height = picture.size
     except UnreadableImage:
-        return objects  # it is left out when rows are chosen
+        return objects  # such an image is left out when rows are chosen
     for row, line in enumerate(lines, start=1):
         parts = line.split()
         if not parts:
@@ -378,7 +386,7 @@ def _yolo_objects(
         except ValueError:
             category, numbers = -1, []
         polygon = len(numbers) >= 6 and len(numbers) % 2 == 0 and not points
-        # A fifth number is a score; a pose has its points after the box.
+        # A fifth number is a score. In a pose file, the numbers after the box are points.
         has_box = polygon or len(numbers) in (4, 5) or (points and len(numbers) > 4)
         if not (0 <= category < categories and has_box and all(map(is_number, numbers))):
             expected = f"a number from 0 to {categories - 1} and four shares"

@@ -1,5 +1,6 @@
-"""The objects of a split's rows: boxes in pixels of the image, categories by the recipe's own list. A column of objects
-is a struct of lists or a list of structs, with `bbox` and `category` (or as `_KEYS` spells them).
+"""The objects of a split's rows: boxes in pixels of the image, and categories numbered by the recipe's own list.
+
+A column of objects is a struct of lists or a list of structs, with `bbox` and `category` (or as `_KEYS` spells them).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 BoxForm = Literal["coco", "yolo", "pascal"]
 Size = tuple[int, int]
-# Spellings of an object's parts in datasets of the Hub.
+# How datasets of the Hub spell the keys of an object's parts.
 _KEYS = {
     "bbox": ("bbox", "bboxes", "box", "boxes"),
     "category": ("category", "categories", "category_id", "label", "labels", "class"),
@@ -28,21 +29,23 @@ _KEYS = {
     "iscrowd": ("iscrowd", "is_crowd"),
     "id": ("id", "bbox_id", "ids"),
 }
-# Far more than any image of COCO, LVIS or Open Images has.
+# This limit is far above the number of objects in any image of COCO, LVIS or Open Images.
 MOST_OBJECTS = 100_000
 _HINT = "Name the column of boxes as source.objects, and their form as source.boxes (coco, yolo or pascal)."
 
 
 @dataclass(frozen=True)
 class SourceObjects:
-    """The objects of every row. cells: a row's parts by name, each a list. places: category in the data → number."""
+    """The objects of every row. cells: the parts of a row's objects by name; each part is a list. places: category in
+    the data → number.
+    """
 
     cells: Sequence[Mapping[str, list[Any]]]
     places: Mapping[Any, int]
     form: BoxForm
 
     def of_image(self, row: int, size: Size, stored: Size) -> dict[str, list[Any]]:
-        """Return a row's objects for an image that is resized, with boxes [x, y, width, height] cut to the image."""
+        """Return a row's objects for an image that is resized. Boxes are [x, y, width, height], cut to the image."""
         cell, objects = self.cells[row], no_objects()
         across, down = stored[0] / size[0], stored[1] / size[1]
         for index, box in enumerate(cell["bbox"]):
@@ -64,7 +67,7 @@ class SourceObjects:
 
 
 def objects_of(rows: Rows, source: Source) -> SourceObjects:
-    """Return the objects of rows by a recipe's `source`. Raise UserError for wrong columns and categories."""
+    """Return the objects of rows by a recipe's `source`. Raise UserError for unsuitable columns and categories."""
     assert source.objects is not None
     rows.need(objects=source.objects)
     cells = cells_of(rows, source.objects)
@@ -73,7 +76,7 @@ def objects_of(rows: Rows, source: Source) -> SourceObjects:
 
 
 def cells_of(rows: Rows, column: str) -> list[Mapping[str, list[Any]]]:
-    """Return the parts of each row's objects, every one a list. Raise UserError with every malformed row."""
+    """Return the parts of each row's objects. Every part is a list. Raise UserError with every malformed row."""
     problems: list[str] = []
     cells: list[Mapping[str, list[Any]]] = []
     wrong = 0
@@ -90,9 +93,11 @@ def cells_of(rows: Rows, column: str) -> list[Mapping[str, list[Any]]]:
 
 
 def _parts(value: Any) -> tuple[dict[str, list[Any]], str | None]:
-    """Return the parts of one row's objects by name, and what is wrong with them."""
+    """Return the parts of one row's objects by name, and a message about what is wrong with these parts, if
+    anything.
+    """
     empty = no_objects()
-    if isinstance(value, str):  # a cell of a CSV file
+    if isinstance(value, str):  # a cell of a CSV file is text
         try:
             value = parse_json(value.encode()) if value.strip() else None
         except ValueError:
@@ -134,7 +139,9 @@ def _parts(value: Any) -> tuple[dict[str, list[Any]], str | None]:
 def _places(
     rows: Rows, cells: Iterable[Mapping[str, list[Any]]], names: Sequence[str] | None, categories: Sequence[str]
 ) -> dict[Any, int]:
-    """Return category in the data → index in `categories`, by name, or by number if the data has no names."""
+    """Return category in the data → index in `categories`. Categories match by name, or by number if the data has no
+    names.
+    """
     used = {category for cell in cells for category in cell["category"]}
     if names is None and all(type(category) is int for category in used):
         beyond = sorted(category for category in used if not 0 <= category < len(categories))
@@ -146,7 +153,7 @@ def _places(
             )
         return {index: index for index in range(len(categories))}
     known = {plain_name(str(name)): name for name in (names if names is not None else sorted(map(str, used)))}
-    # Without declared names, a category may have no object in this split.
+    # If no names are declared, a missing category may just have no object in this split.
     lacking = [name for name in categories if plain_name(name) not in known] if names is not None else []
     if names is None and used and not any(plain_name(name) in known for name in categories):
         lacking = list(categories)
@@ -176,7 +183,7 @@ def in_pixels(box: Sequence[float], form: BoxForm, size: Size) -> list[float]:
 
 
 def in_image(box: Sequence[float], size: Size) -> list[float] | None:
-    """Return the part of a box inside an image; None if there is none, or it has no area."""
+    """Return the part of a box inside an image. Return None if no part is inside, or the part has no area."""
     x, y, width, height = box
     left, top = max(0.0, x), max(0.0, y)
     right, bottom = min(float(size[0]), x + width), min(float(size[1]), y + height)

@@ -1,4 +1,4 @@
-"""Open an input dataset of the lab, a folder or the Hub under its pin: `open_source(recipe.source).rows("train")`."""
+"""Open an input dataset (of the lab, a folder or the Hub) under its pin: `open_source(recipe.source).rows("train")`."""
 
 from __future__ import annotations
 
@@ -43,8 +43,10 @@ _PLANTED = "planted/"
 def open_source(
     source: InputDataset, recorded: Any = None, *, pin: SourcePin | None = None, as_recorded: bool = False
 ) -> OpenSource:
-    """Open a dataset under `pin`; without one, pin it now, or use `recorded` if its present state cannot be known.
-    recorded: a pin's document, of any form. as_recorded: open the recorded commit, wherever its branch is now.
+    """Open a dataset under `pin`. Without a pin, pin the dataset now, or use `recorded` if its present state cannot be
+    found out.
+
+    recorded: a pin's document, of any form. as_recorded: open the recorded commit, whatever commit the branch has now.
     """
     if source.dataset.startswith(LAB):
         world = lab_dataset(source.dataset)
@@ -57,8 +59,10 @@ def open_source(
 
 
 class OpenSource:
-    """A pinned input dataset. Methods raise UserError for a missing dataset, split or column, and RunFailure without
-    network or if a folder has changed since it was pinned.
+    """A pinned input dataset.
+
+    Methods raise UserError for a missing dataset, split or column. They raise RunFailure if the network is needed and
+    missing, or if a folder has changed since it was pinned.
     """
 
     def __init__(self, source: InputDataset, pin: SourcePin) -> None:
@@ -67,7 +71,7 @@ class OpenSource:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The names of the splits; empty for a table that was saved without splits."""
+        """The names of the splits. A table that was saved without splits has no names."""
         loaded = load_table(self.source, None, self.pin)
         return tuple(loaded) if isinstance(loaded, dict) else ()
 
@@ -77,11 +81,11 @@ class OpenSource:
         return table_configs(self.source, self.pin)
 
     def outline(self, most_bytes: int) -> Outline:
-        """Return splits and columns, whatever they are called. See `table_outline`."""
+        """Return the splits and columns of any name. See `table_outline`."""
         return table_outline(self.source, self.pin, most_bytes)
 
     def rows(self, split: str, *, labelled: bool = True) -> Rows:
-        """Return the rows of a split. Raise UserError without images, or without labels if they must be `labelled`."""
+        """Return the rows of a split. Raise UserError if it has no images, or if `labelled` and it has no labels."""
         by_columns = self.source.conditions is not None and bool(self.source.conditions.columns)
         table = load_table(self.source, split, self.pin)
         return self._rows(split, table, labelled=labelled and not by_columns)
@@ -95,11 +99,11 @@ class OpenSource:
 
     @cached_property
     def folder(self) -> ImageFolder | None:
-        """The folder of image files, if the dataset is one, else None."""
+        """The folder of image files if the dataset is one, otherwise None."""
         return plain_folder(self.source)
 
     def rows_by_split(self, splits: Sequence[str]) -> dict[str, Rows]:
-        """Load the rows of those of the splits that exist, else of the first."""
+        """Load the rows of all `splits` that exist, or of the dataset's first split if none exists."""
         loaded = load_table(self.source, None, self.pin)
         tables = loaded if isinstance(loaded, dict) else dict.fromkeys(splits[:1], loaded)
         chosen = [split for split in dict.fromkeys(splits) if split in tables] or [*tables][:1]
@@ -115,8 +119,10 @@ class OpenSource:
         return SourceSplit(f"{source.dataset}/{name}", labels, rows.image, rows, source.unit_column, conditions)
 
     def names(self, splits: Sequence[str], *, fetch: bool = True) -> tuple[str, ...]:
-        """Return the names by label, read from `splits` if the dataset does not declare them. fetch: whether a download
-        is allowed for it. Raise UserError for labels without names, or with different names in two splits.
+        """Return the names by label. If the dataset does not declare names, they are read from `splits`.
+
+        fetch: whether names may be downloaded. Raise UserError for labels without names, or if two splits have
+        different names.
         """
         source = self.source
         names = declared_names(source, self.pin)
@@ -154,7 +160,9 @@ class OpenSource:
         return names
 
     def _refuse_other_names(self, first: tuple[str, tuple[str, ...]], other: tuple[str, tuple[str, ...]]) -> None:
-        """Raise UserError if two splits number labels differently: text labels are numbered by those that occur."""
+        """Raise UserError if two splits number labels differently. Text labels are numbered by the labels that
+        occur.
+        """
         for label, (name, other_name) in enumerate(zip_longest(first[1], other[1])):
             if name != other_name:
                 named = ((name, first[0]), (other_name, other[0]))
@@ -169,7 +177,9 @@ class OpenSource:
 
 @dataclass(frozen=True, slots=True)
 class SourceSplit:
-    """One split: `labels` int64 [n], of sets of conditions if there are any; `image(row)` decodes one image as RGB."""
+    """One split. `labels` is int64 [n]; with conditions, a label is the number of a set. `image(row)` decodes one image
+    as RGB.
+    """
 
     name: str
     labels: np.ndarray
@@ -185,19 +195,21 @@ class SourceSplit:
         return (self.labels == source_label).nonzero()[0]
 
     def units(self) -> tuple[str, ...] | None:
-        """Return each row's unit; None if the recipe names no column."""
+        """Return each row's unit, or None if the recipe names no column of units."""
         if self.unit_column is None:
             return None
         self.rows.need(unit_column=self.unit_column)
         return self.rows.texts(self.unit_column, "unit_column")
 
     def content(self) -> str:
-        """Hash labels and images in their order, from the pin if it is enough; else every image is read."""
+        """Hash labels and images in their order. If the pin determines both, the pin is hashed; otherwise every image
+        is read.
+        """
         return self.rows.content(self.labels)
 
 
 def names_at_hand(source: InputDataset, splits: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the names by label if they can be read quickly without asking the Hub, else None."""
+    """Return the names by label if they can be read quickly without asking the Hub, otherwise None."""
     if source.conditions is not None or source.objects is not None:
         return None
     with contextlib.suppress(CounterfoilError, OSError):
@@ -209,7 +221,7 @@ def names_at_hand(source: InputDataset, splits: Sequence[str]) -> tuple[str, ...
         if is_local(source.dataset):
             small = Path(source.dataset).is_dir() and _is_small(Path(source.dataset))
             return open_source(source).names(splits) if small else None
-        # `datasets` takes seconds to import; without tables on this machine it would find nothing.
+        # Importing `datasets` takes seconds. If this machine has no prepared tables, the import would find nothing.
         home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
         tables = Path(os.environ.get("HF_DATASETS_CACHE") or Path(home) / "datasets")
         if tables.expanduser().is_dir():
@@ -218,7 +230,7 @@ def names_at_hand(source: InputDataset, splits: Sequence[str]) -> tuple[str, ...
 
 
 def _is_small(folder: Path) -> bool:
-    """Check whether a folder can be read quickly; stop looking once it is too large."""
+    """Check whether a folder can be read quickly. The check stops once the folder is too large."""
     size = 0
     for files, file in enumerate(folder.rglob("*"), start=1):
         size += file.stat().st_size if file.is_file() else 0
@@ -229,8 +241,10 @@ def _is_small(folder: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LabDataset:
-    """An input dataset of the lab, rendered on access. version: its pin. names: of labels or categories. rows: split →
-    number of rows. columns: name → values of a split's rows. pixels(split, row): uint8 [height, width, 3].
+    """An input dataset of the lab, which is rendered on access.
+
+    version: the pin. names: the names of labels or categories. rows: split → number of rows. columns: name → values of
+    a split's rows. pixels(split, row): uint8 [height, width, 3].
     """
 
     name: str

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from counterfoil.data.tables import Rows
     from counterfoil.recipe import Recipe, RecipeClass
 
-# A licence is a name or an address; longer values are cut.
+# A licence is a name or an address. Longer values are cut.
 _LONGEST_LICENCE = 500
 
 

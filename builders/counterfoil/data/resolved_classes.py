@@ -1,4 +1,6 @@
-"""Classes of recipes that leave their labels or ids to the input dataset, read from it once and written out."""
+"""Classes of recipes that leave their labels or ids to the input dataset. They are read from the dataset once and
+written out.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,7 @@ def resolve_classes(
 
 
 def every_class(names: Sequence[str], where: str) -> tuple[ClassEntry, ...]:
-    """Return a class for each label name, in their order; `_` becomes a space, as prompts need it."""
+    """Return a class for each label name, in their order. `_` in a name becomes a space, because prompts need words."""
     entries: list[ClassEntry] = []
     owners: dict[str, str] = {}
     problems: list[str] = []
@@ -98,7 +100,7 @@ def every_class(names: Sequence[str], where: str) -> tuple[ClassEntry, ...]:
 
 
 def _labelled(entries: Sequence[ClassEntry], names: Sequence[str], where: str) -> tuple[ClassEntry, ...]:
-    """Return the classes with source labels, looked up by name if they have none."""
+    """Return the classes with source labels. A class without a source label gets it by name."""
     problems: list[str] = []
     labelled: list[ClassEntry] = []
     owners: dict[int, str] = {}
@@ -124,7 +126,9 @@ def _labelled(entries: Sequence[ClassEntry], names: Sequence[str], where: str) -
 
 
 def _recorded(recipe: Recipe, directory: Path) -> Recipe | None:
-    """Return the recipe with the classes of a dataset begun with it; None if there is none, or it has other classes."""
+    """Return the recipe with the classes of a dataset that was begun with it. Return None if there is no such dataset,
+    or it has other classes.
+    """
     if not (directory / RECIPE).is_file():
         return None
     recorded = load_own_recipe(directory).source.classes or ()

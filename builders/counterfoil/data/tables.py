@@ -1,5 +1,6 @@
-"""The rows of input datasets that `datasets` reads, at the pinned commit or with the pinned content. No loader runs a
-dataset's code; files that a dataset names outside itself are refused, since nothing pins them.
+"""The rows of input datasets that `datasets` reads, at the pinned commit or with the pinned content.
+
+No loader runs code of a dataset. Files that a dataset names outside itself are refused, because nothing pins them.
 """
 
 from __future__ import annotations
@@ -36,9 +37,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of a split, in order. pinned: sha256 of what pins labels and images; None if nothing does. class_names:
-    the declared names of a column's labels. images: encoded, None for a row without one. paths: each row's path in a
-    folder of image files. rendered: a row's pixels, for a dataset that is rendered on access.
+    """The rows of a split, in order.
+
+    pinned: sha256 of the pin that determines labels and images, or None if nothing determines them. class_names: the
+    declared names of a column's labels. images: encoded images; a row without an image has None. paths: each row's path
+    in a folder of image files. rendered: a function that gives a row's pixels, for a dataset that is rendered on
+    access.
     """
 
     dataset: str
@@ -57,7 +61,7 @@ class Rows:
         return f"{self.dataset}, split {self.split}" if self.split else self.dataset
 
     def need(self, section: str = "source", **wanted: str | None) -> None:
-        """Raise UserError for missing columns, given as key of the recipe's section → column."""
+        """Raise UserError for missing columns. `wanted` maps a key of the recipe's section to its column."""
         missing = {key: column for key, column in wanted.items() if column is not None and column not in self.columns}
         if missing:
             keys = " and ".join(f"{section}.{key}" for key in missing)
@@ -82,12 +86,14 @@ class Rows:
             ) from error
 
     def numbers(self, column: str) -> list[int | None]:
-        """Return whole numbers, None for a row without one. Raise UserError for a column of anything else."""
+        """Return a column's whole numbers, with None for a row without a number. Raise UserError for a column of other
+        values.
+        """
         numbers: list[int | None] = []
         for row, value in enumerate(self.column(column)):
             if value is None or value != value:
                 numbers.append(None)
-            # pandas writes whole numbers with gaps as fractions: 1.0, NaN.
+            # pandas writes whole numbers as fractions if a value is missing: 1.0, NaN.
             elif type(value) in (int, float) and value == value // 1 and abs(value) < 1 << 63:
                 numbers.append(int(value))
             else:
@@ -104,7 +110,9 @@ class Rows:
         return numbers
 
     def texts(self, column: str, key: str) -> tuple[str, ...]:
-        """Return a column's values as text, by class names if it has them. Raise UserError for missing values."""
+        """Return a column's values as text, by class names if the column has them. Raise UserError for missing
+        values.
+        """
         values, names = self.column(column), self.class_names(column)
         empty = [row for row, value in enumerate(values) if value is None]
         if empty:
@@ -116,7 +124,9 @@ class Rows:
         return tuple(str(known.get(value, value)) for value in values)
 
     def content(self, labels: np.ndarray) -> str:
-        """Return the content id: sha256 of the pin if there is one, else over labels and image bytes in order."""
+        """Return the content id: sha256 of the pin if there is a pin, otherwise over labels and image bytes in
+        order.
+        """
         import numpy as np
 
         if self.pinned:
@@ -127,11 +137,11 @@ class Rows:
         return digest.hexdigest()
 
 
-# The limit of one encoded image; the largest photographs of public datasets have some 30 MB.
+# The limit of one encoded image. The largest photographs of public datasets take about 30 MB.
 MOST_BYTES = 1 << 28
 _ROWS_AT_ONCE = 64
 _PATHS_AT_ONCE = 1_000
-# The descriptions that `datasets` writes beside the files of a saved dataset, and the form of these files' names.
+# The descriptions that `datasets` writes beside the files of a saved dataset, and the form of the file names.
 _SPLITS, _STATE = "dataset_dict.json", "state.json"
 _PLAIN_NAME = re.compile(r"\w[\w.-]*")
 _METADATA = "metadata.csv"
@@ -141,7 +151,9 @@ _MOST_DESCRIPTION = 16_000_000
 
 
 def rows_of_table(source: InputDataset, split: str, pin: SourcePin, table: Any, *, labelled: bool = True) -> Rows:
-    """Return the rows of a split's table. Raise UserError if it lacks the images, or, if `labelled`, the labels."""
+    """Return the rows of a split's table. Raise UserError if the table lacks images, or if `labelled` and it lacks
+    labels.
+    """
     import datasets
 
     columns = tuple(table.column_names)
@@ -172,13 +184,13 @@ def rows_of_table(source: InputDataset, split: str, pin: SourcePin, table: Any, 
 
 
 def _paths(table: Any, source: InputDataset) -> tuple[str, ...] | None:
-    """Return each image's path below a dataset's folder; None unless every row is a file in it."""
+    """Return each image's path below a dataset's folder. Return None if any row is not a file in this folder."""
     import datasets
 
     column = source.image_column
     if not is_local(source.dataset) or not isinstance(table.features[column], datasets.Image):
         return None
-    # A folder may be named by a link, and its files by either name.
+    # The folder may be a link, so its files may have the link's name or the name of the link's target.
     roots = tuple(f"{path}{os.sep}" for path in {os.path.abspath(source.dataset), os.path.realpath(source.dataset)})  # noqa: PTH100
     cells = table.select_columns([column]).cast_column(column, datasets.Image(decode=False)).with_format("arrow")
     paths: list[str] = []
@@ -193,8 +205,10 @@ def _paths(table: Any, source: InputDataset) -> tuple[str, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """Splits and columns of a dataset. columns: name → "image", "classes", "integers", "text", another type of values
-    ("bool") or "other". read: False if it is too large to fetch. bytes: the size of the download, if declared.
+    """The splits and columns of a dataset.
+
+    columns: name → "image", "classes", "integers", "text", another type of values ("bool") or "other". read: False if
+    the dataset is too large to fetch. bytes: the size of the download, if declared.
     """
 
     rows: Mapping[str, int | None]
@@ -205,7 +219,9 @@ class Outline:
 
 
 def table_outline(source: InputDataset, pin: SourcePin, most_bytes: int) -> Outline:
-    """Return a dataset's splits and columns; of a Hub dataset above `most_bytes` from its metadata, if possible."""
+    """Return a dataset's splits and columns. For a Hub dataset above `most_bytes` they come from its metadata, if
+    possible.
+    """
     import datasets
 
     _refuse_no_dataset(source.dataset)
@@ -221,13 +237,13 @@ def table_outline(source: InputDataset, pin: SourcePin, most_bytes: int) -> Outl
     tables = loaded if isinstance(loaded, dict) else {"train": loaded}
     if not tables:
         raise UserError(f"source: '{source.dataset}' has no split")
-    # Images without labels lack a column.
+    # A split of images without labels lacks a column, so the widest table is taken.
     widest = max(tables.values(), key=lambda table: len(table.features))
     return Outline({str(split): len(table) for split, table in tables.items()}, *_columns(widest.features))
 
 
 def _columns(features: Any) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
-    """Return the kind of each column, and the class names of those that have them."""
+    """Return the kind of each column, and the class names of each column that has them."""
     import datasets
 
     kinds, names = {}, {}
@@ -249,7 +265,7 @@ def _columns(features: Any) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]
 
 
 def table_configs(source: InputDataset, pin: SourcePin) -> tuple[str, ...]:
-    """Return the names of a dataset's configs, in its own order; empty for a saved table."""
+    """Return the names of a dataset's configs, in the dataset's order. A saved table has no configs."""
     import datasets
 
     _refuse_no_dataset(source.dataset)
@@ -261,7 +277,7 @@ def table_configs(source: InputDataset, pin: SourcePin) -> tuple[str, ...]:
 
 
 def declared_names(source: InputDataset, pin: SourcePin | None) -> tuple[str, ...] | None:
-    """Return the label names that a Hub dataset declares; without a pin from this machine's copies alone."""
+    """Return the label names that a Hub dataset declares. Without a pin only this machine's copies are read."""
     import datasets
 
     _refuse_no_dataset(source.dataset)
@@ -298,7 +314,7 @@ def _refuse_no_dataset(name: str) -> None:
 
 
 def _class_names(feature: Any) -> tuple[str, ...] | None:
-    """Return the label names of a column, of its lists or of its objects; None if it declares none."""
+    """Return the label names that a column, its lists or its objects declare. Return None if no names are declared."""
     for part in (feature, *_parts_of(feature).values()):
         names = getattr(getattr(part, "feature", part), "names", None)
         if isinstance(names, list):
@@ -307,13 +323,13 @@ def _class_names(feature: Any) -> tuple[str, ...] | None:
 
 
 def _parts_of(feature: Any) -> Mapping[str, Any]:
-    """Return the parts of a struct, or of the structs in a list; empty for any other column."""
+    """Return the parts of a struct, or of the structs in a list. Any other column has no parts."""
     inner = getattr(feature, "feature", feature)
     return inner if isinstance(inner, Mapping) else {}
 
 
 def _pinned(source: InputDataset, split: str, pin: SourcePin, mark: str | None) -> str | None:
-    """Hash what pins a split's labels and images in order, without reading them; None if nothing does."""
+    """Hash the pin of a split's labels and images in order, without reading them. Return None if nothing pins them."""
     if is_local(source.dataset):
         whole = None if pin.content is None else {"content": pin.content}
     else:
@@ -327,7 +343,7 @@ def _pinned(source: InputDataset, split: str, pin: SourcePin, mark: str | None) 
 
 
 def plain_folder(source: InputDataset) -> ImageFolder | None:
-    """Return the folder of image files that an input dataset is, or None."""
+    """Return an input dataset as a folder of image files, or None if it is something else."""
     path = Path(source.dataset)
     if not is_local(source.dataset) or source.config is not None or not path.is_dir() or _is_saved(path):
         return None
@@ -335,7 +351,9 @@ def plain_folder(source: InputDataset) -> ImageFolder | None:
 
 
 def load_table(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
-    """Load a split's table under its pin, or all tables by split; a single table if it was saved without splits."""
+    """Load a split's table under its pin, or all tables by split. A dataset that was saved without splits is
+    one table.
+    """
     _refuse_no_dataset(source.dataset)
     with _in_words(source, split):
         return _from_folder(source, split, pin) if is_local(source.dataset) else _from_hub(source, split, pin)
@@ -351,7 +369,7 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
         listing = pinned_content(path, source.dataset, pin.content).listing
     if _is_saved(path):
         _refuse_odd_saved(source, path)
-        # A saved format may run code of the dataset's maker.
+        # A saved format may run code of the dataset's maker, so the format is removed.
         loaded = datasets.load_from_disk(str(path)).with_format(None)
         return loaded[split] if isinstance(loaded, datasets.DatasetDict) and split is not None else loaded
     _refuse_odd_card(path)
@@ -369,7 +387,7 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
                 f" linked folders are read only in folders of image files",
                 "Replace the link with the folder itself.",
             )
-    # `datasets` knows files by their times alone, so its cache is kept apart by their content.
+    # `datasets` recognises files by their times alone, so the cache of a folder is kept under the hash of its content.
     cache = None
     if pin.content is not None:
         cache = str(Path(config.HF_DATASETS_CACHE) / "counterfoil" / pin.content[:32])
@@ -384,7 +402,9 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
 
 
 def _lists_images_as_csv(source: InputDataset, builder: Any) -> bool:
-    """Check whether a `metadata.csv` without declared types lists the images; columns of conditions are numbers."""
+    """Check whether a `metadata.csv` without declared types lists the images. Columns of conditions are read as
+    numbers.
+    """
     from datasets.packaged_modules.folder_based_builder.folder_based_builder import FolderBasedBuilder
 
     if not isinstance(builder, FolderBasedBuilder) or getattr(builder.config, "features", None) is not None:
@@ -394,7 +414,7 @@ def _lists_images_as_csv(source: InputDataset, builder: Any) -> bool:
 
 
 def _read_as_written(metadata_file: str, metadata_ext: str = "") -> Iterator[Any]:
-    """Yield a `metadata.csv` as written. pandas would read NA, None and nan as null, and 007 and 7.0 as 7."""
+    """Yield a `metadata.csv` as written. pandas would read NA, None and nan as null, and both 007 and 7.0 as 7."""
     import pyarrow as pa
     from datasets.packaged_modules.folder_based_builder.folder_based_builder import pd
 
@@ -409,7 +429,9 @@ def _read_as_written(metadata_file: str, metadata_ext: str = "") -> Iterator[Any
 
 
 def _refuse_other_names(source: InputDataset, files: Iterable[Path]) -> None:
-    """Raise UserError if Parquet files number their classes differently: `datasets` uses the first file's names."""
+    """Raise UserError if Parquet files number their classes differently, because `datasets` uses the names of the first
+    file.
+    """
     import pyarrow.parquet as pq
 
     first: dict[str, tuple[Path, Any]] = {}
@@ -489,7 +511,7 @@ def _described(file: Path) -> dict[str, Any]:
 
 
 def _refuse_odd_card(path: Path) -> None:
-    """Raise UserError for a card whose settings unfold without end: `datasets` follows every alias in them."""
+    """Raise UserError for a card whose YAML aliases expand without end. `datasets` follows every alias."""
     card = path / "README.md"
     if card.is_file():
         text = read_regular(card, _MOST_DESCRIPTION).decode("utf-8", errors="replace")
@@ -499,7 +521,9 @@ def _refuse_odd_card(path: Path) -> None:
 
 
 def _plain_column(table: Any, name: str, source: InputDataset, split: str) -> Any:
-    """Return a column's values. UserError unless it holds numbers, texts or lists of them; others would be decoded."""
+    """Return a column's values. Raise UserError unless it holds numbers, texts or lists of these; other values would be
+    decoded.
+    """
     if not _is_plain(table.features[name]):
         raise UserError(
             f"source: '{source.dataset}', split '{split}': column '{name}' holds {type(table.features[name]).__name__},"
@@ -531,7 +555,8 @@ def _from_hub(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
         builder = _builder_of_commit(source, pin.revision)
     _refuse_outside(source, builder, lambda name: f"@{pin.revision}/" in name)
     loaded = _prepared(builder, split)
-    # Only cached files: those behind a table that `datasets` prepared earlier may be gone, and are not fetched again.
+    # Only cached files are listed. Files behind a table that `datasets` prepared earlier may be gone, and are not
+    # fetched again.
     names = [name.partition(f"@{pin.revision}/")[2] for name in _data_files(builder)]
     cached = [try_to_load_from_cache(source.dataset, n, revision=pin.revision, repo_type="dataset") for n in names]
     files = [Path(file) for file in cached if isinstance(file, str)]
@@ -571,7 +596,7 @@ def _prepared(builder: Any, split: str | None) -> Any:
 
 
 def _refuse_outside(source: InputDataset, builder: Any, inside: Callable[[str], bool]) -> None:
-    """Raise UserError for files that a dataset's description names elsewhere, which nothing pins."""
+    """Raise UserError for files outside the dataset that its description names, because nothing pins them."""
     for name in _data_files(builder):
         if not inside(name):
             raise UserError(
@@ -586,12 +611,12 @@ def _data_files(builder: Any) -> list[str]:
 
 @contextlib.contextmanager
 def _in_words(source: InputDataset, split: str | None) -> Iterator[None]:
-    """Turn errors of `datasets` into messages: a user's mistake, or no network."""
+    """Turn errors of `datasets` into messages, for a user's mistake or a missing network."""
     import datasets
     from datasets.exceptions import DatasetsError
 
     datasets.disable_progress_bars()
-    # It warns each time it reads a README.md without YAML, which is no mistake.
+    # `datasets` warns each time it reads a README.md without YAML, which is no mistake.
     cards = logging.getLogger("huggingface_hub.repocard")
     before = cards.level
     cards.setLevel(logging.ERROR)
@@ -605,7 +630,7 @@ def _in_words(source: InputDataset, split: str | None) -> Iterator[None]:
         if known is not None:
             raise known from error
         kind = RunFailure if isinstance(error, OSError) and not isinstance(error, FileNotFoundError) else UserError
-        # The cause says what is wrong with a damaged file.
+        # For a damaged file, the cause of the error says what is wrong.
         inner = error.__cause__ if isinstance(error, DatasetsError) else None
         raise kind(
             f"source: {where} cannot be read: {error_line(inner or error)}",
@@ -616,7 +641,9 @@ def _in_words(source: InputDataset, split: str | None) -> Iterator[None]:
 
 
 def _places(dataset: str) -> tuple[str, ...]:
-    """Return the folders that may hold an image, as text ending in a separator: the dataset's own, and the caches."""
+    """Return the folders that may hold an image: the dataset's own folder, and the caches. Each text ends in a
+    separator.
+    """
     from datasets import config
     from huggingface_hub import constants
 
@@ -626,12 +653,14 @@ def _places(dataset: str) -> tuple[str, ...]:
 
 
 def _bytes_of(cell: Any, inside: tuple[str, ...], where: str) -> bytes | None:
-    """Return a cell's encoded image; None for a row without one. Raise UserError for a file outside the dataset."""
+    """Return a cell's encoded image, or None for a row without an image. Raise UserError for a file outside the
+    dataset.
+    """
     if cell is None or cell.get("bytes") or not cell.get("path"):
         return cell and (cell.get("bytes") or None)
     name = cell["path"]
     try:
-        # A relative path would depend on the working directory.
+        # A relative path would depend on the working directory, so it is not opened.
         real = os.path.realpath(name, strict=True) if os.path.isabs(name) else ""  # noqa: PTH117 (any text)
         if real.startswith(inside):
             return read_regular(real, MOST_BYTES)
