@@ -1,4 +1,4 @@
-"""The store: shards, receipts, locks, manifest and verification of a dataset directory."""
+"""The files of a dataset directory: shards, receipts, locks and the manifest, and their verification."""
 
 from counterfoil.store.dataset_store import DatasetStore, ShardWriter
 from counterfoil.store.manifest import verify_files

@@ -1,7 +1,7 @@
-"""Write files whole or not at all: a temporary file beside the target, flushed to disk, then renamed.
+"""Write a file whole or not at all: write a temporary file beside the target, flush it to disk, then rename it.
 
-A crash may leave a `*.tmp`, which the next holder of the directory lock removes; its name carries the process id, since
-a worker may outlive its killed parent.
+A crash may leave a file `*.tmp`. The next process that holds the directory lock removes such files. Their names contain
+the process id, because a worker may outlive its killed parent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 class HashedFile:
-    """A binary file open for writing in one pass, which counts and hashes what is written."""
+    """A binary file that is open for writing once, from start to end. It counts and hashes what is written."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -31,7 +31,7 @@ class HashedFile:
         self.size = 0
 
     def write(self, data) -> int:
-        view = memoryview(data)  # pyarrow hands over buffers, tarfile bytes
+        view = memoryview(data)  # pyarrow passes buffers, tarfile passes bytes
         self._file.write(view)
         self._digest.update(view)
         self.size += view.nbytes
@@ -44,7 +44,7 @@ class HashedFile:
         self._file.flush()
 
     def close(self) -> None:
-        """Do nothing: writers close what they are given, but `atomic_file` must flush to disk first."""
+        """Do nothing. Writers close the file that they are given, but `atomic_file` must first flush it to disk."""
 
     @property
     def closed(self) -> bool:
@@ -57,7 +57,9 @@ class HashedFile:
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn disk errors into messages: UserError for a forbidden path, RunFailure for a full disk and the rest."""
+    """Turn disk errors into messages: UserError for a forbidden path, RunFailure for a full disk and all other
+    errors.
+    """
     try:
         yield
     except OSError as error:
@@ -70,7 +72,7 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its parents, and flush the entries that name them."""
+    """Create a folder and its parents, and flush to disk the directory entries that name them."""
     with disk_errors(folder):
         missing = []
         while not folder.exists():
@@ -82,7 +84,9 @@ def make_folder(folder: Path) -> None:
 
 
 def try_folder(folder: Path) -> None:
-    """Check that a folder, which need not exist, can be written. RunFailure if the disk is full, else UserError."""
+    """Check that a folder, which need not exist, can be written. Raise RunFailure if the disk is full, otherwise
+    UserError.
+    """
     missing = []
     parent = folder
     try:
@@ -94,7 +98,8 @@ def try_folder(folder: Path) -> None:
         try:
             for created in reversed(missing):
                 created.mkdir()
-            # The suffix of temporary files, so that what a kill leaves is recognised and removed.
+            # The file has the suffix of temporary files, so that it is recognised and removed if this process is
+            # killed.
             suffix = f".{os.getpid()}{TEMPORARY_SUFFIX}"
             with tempfile.NamedTemporaryFile(dir=folder, prefix=".try.", suffix=suffix):
                 pass
@@ -111,7 +116,7 @@ def try_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[HashedFile]:
-    """Yield a file that is renamed to `path` when the block succeeds, and removed when it fails."""
+    """Yield a file. It is renamed to `path` when the block succeeds, and removed when the block fails."""
     make_folder(path.parent)
     temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
     with disk_errors(path):
@@ -129,14 +134,14 @@ def atomic_file(path: Path) -> Iterator[HashedFile]:
 
 
 def write_atomically(path: Path, content: bytes) -> HashedFile:
-    """Write `content` to `path`; return the file with its size and sha256."""
+    """Write `content` to `path`. Return the file with its size and sha256."""
     with atomic_file(path) as file:
         file.write(content)
     return file
 
 
 def remove_durably(path: Path) -> bool:
-    """Remove a file so that it stays removed after a crash; return False if it does not exist."""
+    """Remove a file so that it stays removed after a crash. Return False if the file does not exist."""
     with disk_errors(path):
         try:
             path.unlink()
@@ -147,21 +152,23 @@ def remove_durably(path: Path) -> bool:
 
 
 def remove_stale(folder: Path, names: Sequence[str]) -> None:
-    """Remove files of an earlier run that this one does not write, in order: the one that claims completeness first."""
+    """Remove files that an earlier run wrote and this run does not write, in the given order: first the file that
+    claims a complete dataset.
+    """
     for name in names:
         with disk_errors(folder / name):
             (folder / name).unlink(missing_ok=True)
 
 
 def flush_folder(folder: Path) -> None:
-    """Flush a folder's entries to disk, so that a rename or removal in it survives a crash."""
+    """Flush a folder's entries to disk, so that a renamed or removed file in it stays so after a crash."""
     if os.name == "nt":
-        return  # Windows opens no folder; the rename itself has to do
+        return  # Windows cannot open a folder, so the rename alone must suffice
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some network file systems cannot flush a folder; there too the rename has to do.
+        # Some network file systems cannot flush a folder. The rename alone must suffice there too.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
     finally:

@@ -1,7 +1,7 @@
-"""Create or resume a dataset directory under its lock, write its shards, and close it with its manifest.
+"""Create or resume a dataset directory under its lock, write the shards, and close the dataset with its manifest.
 
-A shard's files come first, each whole or absent, and its receipt last. Several processes may each build a part; none of
-them closes the dataset.
+A shard's files are written first, each whole or not at all, and the shard's receipt last. Several processes may each
+build a part. None of these processes closes the dataset.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ _TEMPORARY = re.compile(rf".+\.\d+{re.escape(TEMPORARY_SUFFIX)}")
 
 @dataclass(frozen=True)
 class ShardWriter:
-    """Everything but the candidates that writing a shard needs; it pickles, so that workers can write."""
+    """Everything that writing a shard needs except the candidates. It can be pickled, so that workers can write
+    shards.
+    """
 
     directory: Path
     format: Format
@@ -97,16 +99,16 @@ class ShardWriter:
         return read_receipt(path) if path.exists() else None
 
     def write(self, shard: Shard, candidates: Sequence[Candidate]) -> Receipt:
-        """Write a shard's tables, then its receipt. ValueError unless `candidates` are the shard's, in the plan's
-        order.
+        """Write a shard's tables, then its receipt. Raise ValueError unless `candidates` are the shard's candidates, in
+        the plan's order.
         """
         _check_candidates(shard, candidates)
-        if not (self.directory / LOCK).exists():  # never into what would be half a dataset
+        if not (self.directory / LOCK).exists():  # otherwise the directory would become half a dataset
             raise RunFailure(
                 f"{self.directory} was removed while it was being built (it has no {LOCK})",
                 "Nothing more was written there. Run the same command again.",
             )
-        # A shard that is written again (another cut of the same renders) is not done meanwhile.
+        # A shard that is written again (after another cut of the same renders) does not count as done meanwhile.
         remove_durably(self.directory / receipt_path(shard.group, shard.number))
         tables: dict[What, list[Candidate]] = {"data": [], "rejected": [], "candidates": list(candidates)}
         decided = []
@@ -136,7 +138,7 @@ class ShardWriter:
     def _write_table(self, shard: Shard, what: What, candidates: Sequence[Candidate]) -> StoredFile | None:
         path = shard_path(what, shard.group, self.split, shard.number, shard.of, self.format)
         if not candidates:
-            remove_durably(self.directory / path)  # left by a run that was killed under another stack
+            remove_durably(self.directory / path)  # an old file was left by a killed run with another stack
             return None
         rows = [stored_row(candidate, what, self.form, self.image_suffix) for candidate in candidates]
         with atomic_file(self.directory / path) as file:
@@ -152,7 +154,7 @@ class ShardWriter:
 
 
 def _check_candidates(shard: Shard, candidates: Sequence[Candidate]) -> None:
-    """Raise ValueError unless cells are complete and in order; only a cell with a quota may stop early."""
+    """Raise ValueError unless cells are complete and in order. Only a cell with a quota may stop early."""
     positions = {(cell.shift, cell.label): position for position, cell in enumerate(shard.cells)}
     counts = [0] * len(shard.cells)
     last = (-1, -1)
@@ -175,7 +177,9 @@ def _check_candidates(shard: Shard, candidates: Sequence[Candidate]) -> None:
 
 
 class DatasetStore:
-    """A dataset directory that is being built, by `open`; with a `part`, only that part's shards are pending."""
+    """A dataset directory that is being built; create it with `open`. With a `part`, only the part's shards are
+    pending.
+    """
 
     def __init__(self, directory: Path, plan: Plan, writer: ShardWriter, part: PlanPart | None = None) -> None:
         self.directory = directory
@@ -200,12 +204,14 @@ class DatasetStore:
         repair: Mapping[str, Entry] | None = None,
         part: PlanPart | None = None,
     ) -> Iterator[DatasetStore]:
-        """Begin a dataset in `out`, or resume an existing one. UserError if `out` holds something else, is in use, or
-        has other hashes or another stack.
+        """Begin a dataset in `out`, or resume an existing one.
 
-        hashes: of plan, screen and inputs. lock: the pinned inputs. attachments: path → content of token vectors and
-        thresholds. repair: the manifest's entries; shards that differ from them are done again. part: other processes
-        may build other parts at the same time; the first writes lock and attachments, and temporary files stay.
+        Raise UserError if `out` holds something else, is in use, or has other hashes or another stack.
+
+        hashes: the hashes of plan, screen and inputs. lock: the pinned inputs. attachments: path → content of token
+        vectors and thresholds. repair: the manifest's entries; shards that differ from these entries are rendered
+        again. part: the part to build, while other processes may build other parts. The first process writes the lock
+        and the attachments, and temporary files stay.
         """
         directory = Path(out)
         refuse_foreign(directory)
@@ -234,19 +240,20 @@ class DatasetStore:
             for path, content in files.items():
                 _write_if_new(directory, path, content)
             if repair is not None:
-                # Before the manifest goes, which proves the receipts, so that a killed run checks again.
+                # The check comes before the manifest is removed, because the manifest proves the receipts. After a
+                # kill, the next run checks again.
                 for path in list(_damaged_shards(plan, writer, repair)):
                     remove_durably(directory / path)
             store._no_longer_finished()
             yield store
 
     def pending(self) -> Sequence[Shard]:
-        """Return the shards without a receipt, in the plan's order."""
+        """Return the shards that have no receipt, in the plan's order."""
         return self.plan.shards_without(finished_shards(self.directory), self.part)
 
     @property
     def n_shards(self) -> int:
-        """The number of shards in the plan, or in this process's part."""
+        """The number of shards in the plan, or in the part that this process builds."""
         return len(self.plan.shards_without(frozenset(), self.part))
 
     def done(self) -> int:
@@ -254,20 +261,22 @@ class DatasetStore:
         return self.plan.n_shards - len(self.plan.shards_without(finished_shards(self.directory)))
 
     def _no_longer_finished(self) -> None:
-        """Remove the manifest, which would claim a finished dataset, if shards are pending."""
+        """If shards are pending, remove the manifest, because it would claim that the dataset is finished."""
         if self.pending():
             remove_durably(self.directory / MANIFEST)
 
     def remove_leftovers(self) -> None:
-        """Remove the temporary files of lost workers; call it only when no worker is running."""
+        """Remove the temporary files of lost workers. Call this only when no worker is running."""
         for folder, _, names in os.walk(self.directory):
             for name in names:
                 if _TEMPORARY.fullmatch(name):
                     remove_durably(Path(folder) / name)
 
     def receipts(self) -> list[Receipt]:
-        """Return the receipts of finished shards, in the plan's order. RunFailure if one has other hashes."""
-        if len(self._receipts) < self.plan.n_shards:  # each is parsed once
+        """Return the receipts of finished shards, in the plan's order. Raise RunFailure if a receipt has other
+        hashes.
+        """
+        if len(self._receipts) < self.plan.n_shards:  # each receipt is parsed once
             self._receipts = read_receipts(self.directory)
         for receipt in self._receipts:
             if dict(receipt.hashes) != dict(self.writer.hashes):
@@ -278,8 +287,8 @@ class DatasetStore:
     def finish(
         self, readme: str, figures: Mapping[str, bytes] | None = None, documents: Mapping[str, bytes] | None = None
     ) -> str:
-        """Write card, figures, documents and last the manifest; return its hash. RunFailure for missing or changed
-        shards.
+        """Write the card, figures and documents, and the manifest last. Return the manifest's hash. Raise RunFailure
+        for missing or changed shards.
         """
         if pending := self.pending():
             raise RunFailure(
@@ -303,7 +312,9 @@ class DatasetStore:
         return write_manifest(self.directory, known)
 
     def checked_receipts(self) -> list[Receipt]:
-        """Return the receipts. RunFailure if a file has another size than its receipt says, or is in no receipt."""
+        """Return the receipts. Raise RunFailure if the size of a file differs from its receipt, or a file is in no
+        receipt.
+        """
         receipts, problems = self.receipts(), []
         known = {file.path for receipt in receipts for file in receipt.files}
         for receipt in receipts:
@@ -325,7 +336,7 @@ class DatasetStore:
 
 
 def _lock_of(plan: Plan, hashes: Mapping[str, str], inputs: Mapping[str, Any], stack: Mapping[str, Any]) -> Lock:
-    """Return the lock of this run as it reads back from JSON (tuples become lists)."""
+    """Return the lock of this run in the form that JSON gives back (tuples become lists)."""
     documents = {
         "plan": plan.recipe.plan_document,
         "screen": plan.recipe.screen_document,
@@ -337,7 +348,9 @@ def _lock_of(plan: Plan, hashes: Mapping[str, str], inputs: Mapping[str, Any], s
 
 
 def _settle_lock(directory: Path, lock: Lock, allow_mixed: bool, alone: bool = True) -> None:
-    """Write a new dataset's lock; UserError if the existing one differs. alone: no other process renders here."""
+    """Write a new dataset's lock, or raise UserError if the existing lock differs. alone: no other process renders
+    here.
+    """
     existing = read_lock(directory)
     if existing is None:
         write_lock(directory, lock)
@@ -346,13 +359,13 @@ def _settle_lock(directory: Path, lock: Lock, allow_mixed: bool, alone: bool = T
     if existing.stack == lock.stack:
         return
     if alone and not finished_shards(directory):
-        write_lock(directory, lock)  # nothing is rendered yet that could be mixed
+        write_lock(directory, lock)  # nothing is rendered yet, so two stacks cannot be mixed
     elif not allow_mixed:
         refuse_other_stack(directory, existing.stack, lock.stack)
 
 
 def refuse_foreign(directory: Path) -> None:
-    """Raise UserError for a file, or a folder that holds something other than a dataset; change nothing."""
+    """Raise UserError for a file, or for a folder that holds something other than a dataset. Nothing is changed."""
     with disk_errors(directory):
         if not directory.exists():
             return
@@ -361,7 +374,7 @@ def refuse_foreign(directory: Path) -> None:
         names = sorted(entry.name for entry in directory.iterdir())
     if LOCK in names:
         return
-    # A run killed in its first instant leaves only these.
+    # A run that is killed in its first instant leaves only these files.
     foreign = [name for name in names if name != PRIVATE and not _TEMPORARY.fullmatch(name)]
     # Another process may have begun the dataset since the folder was listed.
     if foreign and not (directory / LOCK).exists():
@@ -408,10 +421,10 @@ def _write_if_new(directory: Path, path: str, content: bytes) -> None:
 
 
 def _damaged_shards(plan: Plan, writer: ShardWriter, listed: Mapping[str, Entry]) -> Iterator[str]:
-    """Yield the receipt path of each damaged shard: a bad receipt, or bad files.
+    """Yield the receipt path of each shard whose receipt or files are damaged.
 
-    `listed` are the manifest's entries, which prove a receipt. Without them a receipt is compared with its own files,
-    and only its stack is trusted. Files that are not of the receipt's shard are never opened.
+    `listed` are the manifest's entries, which prove a receipt. Without a manifest, a receipt is compared with its own
+    files, and only the stack in it is trusted. A file that does not belong to the receipt's shard is never opened.
     """
     directory = writer.directory
     for standing in standing_shards(directory, plan.shards):
@@ -435,7 +448,7 @@ def _damaged_shards(plan: Plan, writer: ShardWriter, listed: Mapping[str, Entry]
 
 
 def _counts_match(writer: ShardWriter, plan: Plan, shard: Shard, receipt: Receipt) -> bool:
-    """Check a receipt's counts against the rows of its files, and these rows against the plan."""
+    """Check a receipt's counts against the rows of the shard's files, and these rows against the plan."""
     directory, tables = writer.directory, dict.fromkeys(WHATS, 0)
     decided: list[dict[str, Any]] = []
     try:

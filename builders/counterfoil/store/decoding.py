@@ -1,7 +1,7 @@
-"""Decode images: format and size are checked in the header before pixels are allocated, since a PNG of 40 kB may unfold
-to half a gigabyte.
+"""Decode images. The format and size in an image's header are checked before memory for pixels is allocated, because a
+PNG of 40 kB may expand to half a gigabyte.
 
-Only formats that a recipe may name are opened, so that no other decoder of Pillow sees a stranger's file.
+Only formats that a recipe may name are opened, so no other decoder of Pillow reads a stranger's file.
 """
 
 from __future__ import annotations
@@ -21,32 +21,34 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# The recipe's name of a format, and Pillow's.
+# The recipe's name of each format, and Pillow's name.
 FORMATS = {"png": "PNG", "jpg": "JPEG", "webp": "WEBP"}
 MOST_PIXELS = LARGEST_SIDE**2
-# Photographs of input datasets may be larger than rendered images: Pillow's own limit without a warning.
+# Photographs of input datasets may be larger than rendered images. This limit is the size above which Pillow warns.
 MOST_PHOTOGRAPHED = 89_478_485
-# Not TGA, which has no signature, so that damaged bytes would be an image. AVIF's library limits a header to 2^28
-# pixels.
+# TGA is left out because it has no signature, so that damaged bytes would pass for an image. AVIF's library limits the
+# image size in a header to 2^28 pixels.
 _PHOTOGRAPHS = (*FORMATS.values(), "BMP", "GIF", "TIFF", "AVIF", "PPM")  # a JPEG of several pictures is one as well
-# The endings of files of these formats.
+# File endings of these formats.
 PHOTOGRAPH_ENDINGS = frozenset(
     (".png", ".apng", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".bmp", ".dib", ".gif", ".tif", ".tiff", ".avif",
      ".ppm", ".pgm", ".pbm", ".pnm")
 )  # fmt: skip
-# Each scan of a progressive JPEG is a pass over all pixels; encoders write about ten.
+# Each scan of a progressive JPEG is a pass over all pixels. Encoders write about ten scans.
 _SCAN, _MOST_SCANS = b"\xff\xda", 100
-_TILE_WIDTH, _TILE_LENGTH = 322, 323  # TIFF's tags
-_ORIENTATION = 274  # EXIF's
+_TILE_WIDTH, _TILE_LENGTH = 322, 323  # tags of TIFF
+_ORIENTATION = 274  # tag of EXIF
 _MOST_DECODERS = 8
 
 
 class UnreadableImage(ValueError):
-    """Bytes that cannot be read as an image; the text says why."""
+    """An error for bytes that cannot be read as an image. Its text says why."""
 
 
 def open_image(encoded: Any, *, photograph: bool = False) -> Image.Image:
-    """Open an image and read only its header, or raise UnreadableImage. photograph: more formats and larger sizes."""
+    """Open an image and read only its header. Raise UnreadableImage if it fails. photograph: allow more formats and
+    larger sizes.
+    """
     from PIL import Image
 
     if not isinstance(encoded, bytes) or not encoded:
@@ -61,7 +63,7 @@ def open_image(encoded: Any, *, photograph: bool = False) -> Image.Image:
         raise UnreadableImage(f"it declares {width}×{height} pixels, expected at most {most:,}")
     if picture.format in ("JPEG", "MPO") and (scans := encoded.count(_SCAN)) > _MOST_SCANS:
         raise UnreadableImage(f"it has {scans:,} scans, expected at most {_MOST_SCANS}")
-    # A TIFF's tile is unpacked whole, however small the image is.
+    # A TIFF's tile is unpacked whole, even if it is much larger than the image.
     tags = getattr(picture, "tag_v2", {})
     tile_width, tile_length = tags.get(_TILE_WIDTH, 0), tags.get(_TILE_LENGTH, 0)
     if isinstance(tile_width, int) and isinstance(tile_length, int) and tile_width * tile_length > most:
@@ -72,10 +74,10 @@ def open_image(encoded: Any, *, photograph: bool = False) -> Image.Image:
 def orientation(picture: Image.Image) -> int:
     """Return the EXIF orientation of an opened image: 1 (upright) to 8."""
     if picture.format == "TIFF":
-        return 1  # Pillow turns it as it loads it, for torchvision too
+        return 1  # Pillow rotates a TIFF when it loads the TIFF, also for torchvision
     try:
         value = picture.getexif().get(_ORIENTATION, 1)
-    except Exception:  # tags may hold anything; an image whose tags cannot be read is shown as it is
+    except Exception:  # tags may hold anything; if they are unreadable, the image is not rotated
         return 1
     return value if isinstance(value, int) and 1 <= value <= 8 else 1
 
@@ -89,7 +91,9 @@ def load_image(picture: Image.Image) -> Image.Image:
 
 
 def rgb_image(encoded: Any, *, photograph: bool = False) -> Image.Image:
-    """Decode an image as RGB. UnreadableImage if that fails; `photograph` as in `open_image`."""
+    """Decode an image as RGB. Raise UnreadableImage if that fails. `photograph` has the same meaning as in
+    `open_image`.
+    """
     with open_image(encoded, photograph=photograph) as picture:
         try:
             return load_image(picture).convert("RGB")
@@ -98,7 +102,9 @@ def rgb_image(encoded: Any, *, photograph: bool = False) -> Image.Image:
 
 
 def upright(encoded: bytes | None) -> bytes | None:
-    """Rotate a photograph as its EXIF says and return it as PNG; return an upright or unreadable one unchanged."""
+    """Rotate a photograph by its EXIF orientation and return it as PNG. An upright or unreadable photograph is returned
+    unchanged.
+    """
     from PIL import ImageOps
 
     try:
@@ -107,14 +113,14 @@ def upright(encoded: bytes | None) -> bytes | None:
                 return encoded
             turned = ImageOps.exif_transpose(load_image(picture)).convert("RGB")
     except (UnreadableImage, OSError, ValueError, MemoryError):
-        return encoded  # the caller that decodes it says what is wrong
+        return encoded  # the caller decodes the image and reports what is wrong
     stream = io.BytesIO()
     turned.save(stream, "PNG", compress_level=1)
     return stream.getvalue()
 
 
 def readable_image(encoded: Any, *, photograph: bool = False) -> Image.Image | None:
-    """Decode an image as `rgb_image` does, or return None if it is unreadable."""
+    """Decode an image like `rgb_image`, but return None if it is unreadable."""
     try:
         return rgb_image(encoded, photograph=photograph)
     except UnreadableImage:
@@ -127,10 +133,11 @@ def decoded_batches(
     """Yield `decode` of each image, in order, in batches; for a GPU, threads decode the next batch meanwhile."""
     stream = iter(images)
     if device == "cpu":
-        # Decoding alternates with computing: beside torch's threads it slows small images down by up to 1.7 times.
+        # On a CPU, decoding and computing alternate. Decoding beside torch's threads would slow small images down by up
+        # to 1.7 times.
         import torch
 
-        decoders = min(_MOST_DECODERS, torch.get_num_threads())  # one in a worker, which has one core
+        decoders = min(_MOST_DECODERS, torch.get_num_threads())  # one decoder in a worker, which has one core
         if decoders == 1:
             while batch := [decode(image) for image in islice(stream, batch_size)]:
                 yield batch
@@ -148,10 +155,10 @@ def decoded_batches(
 
 
 def _shown(error: Exception) -> str:
-    # Some messages hold the address of the stream, which says nothing.
+    # Some messages hold the memory address of the stream, which tells a reader nothing.
     return f"{type(error).__name__}: {str(error).partition(' <')[0]}"
 
 
 def pixels_sha256(picture: Image.Image) -> str:
-    """Hash an image's size and pixels; two files of one picture give the same hash."""
+    """Hash an image's size and pixels. Two files of the same picture have the same hash."""
     return hashlib.sha256(f"{picture.size}".encode() + picture.tobytes()).hexdigest()

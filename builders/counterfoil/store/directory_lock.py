@@ -1,9 +1,9 @@
-"""Lock a directory: one process holds all of it, or several hold one part of the plan each.
+"""Lock a directory: one process holds the whole directory, or several processes hold one part of the plan each.
 
-The locks are the operating system's (flock), so a killed holder blocks no one; its process id is stored only for
-messages. A part's lock is taken while the directory's lock is held, so a process that holds the latter and finds all
-parts free is alone. Between machines this needs a file system that carries flock (NFS, or Lustre mounted with `flock`);
-otherwise two machines may build one part twice, each file of it whole.
+The locks are the operating system's (flock), so a killed process blocks no one. The process id is stored only for
+messages. A process takes a part's lock while it holds the directory's lock. If it then finds all parts free, it is
+alone. Locks between machines need a file system that supports flock (NFS, or Lustre mounted with `flock`). On other
+file systems two machines may both build one part, but each file is still written whole.
 """
 
 from __future__ import annotations
@@ -34,15 +34,16 @@ from counterfoil.store.layout import (
 )
 
 _PART_LOCK = re.compile(r"(\d+)-of-(\d+)\.lock")
-# Parts open a directory one after another and each lists its receipts: a thousand parts take a second each.
+# Parts open a directory one after another, and each part lists its receipts. With a thousand parts, this takes each
+# part a second.
 _OPENING_WAITS = 1800.0  # seconds
-# A process that only checks whether a directory is in use holds its lock for an instant.
+# A process that only checks whether a directory is in use holds the directory's lock for an instant.
 _LOOKING_WAITS = 3.0  # seconds
 
 
 @contextlib.contextmanager
 def directory_lock(directory: Path) -> Iterator[None]:
-    """Hold a dataset directory alone. UserError if another process holds it or a part of it."""
+    """Hold a dataset directory alone. Raise UserError if another process holds the directory or a part of it."""
     with _whole(directory, 0.0):
         if held := _held_parts(directory):
             shown = some_of([f"{part}{_shown(_holder(directory, part))}" for part in held])
@@ -55,7 +56,9 @@ def directory_lock(directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def writing_lock(folder: Path) -> Iterator[None]:
-    """Hold a report's folder while its files are written. RunFailure if another process writes for half an hour."""
+    """Hold a report's folder while its files are written. Raise RunFailure if another process writes there for half an
+    hour.
+    """
     path, holder = folder / DIRECTORY_LOCK, folder / DIRECTORY_LOCK_HOLDER
     for seconds in (0.0, _OPENING_WAITS):
         with _system_lock(path, seconds) as held:
@@ -74,7 +77,9 @@ def writing_lock(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def opening_lock(directory: Path) -> Iterator[None]:
-    """Hold a directory while a part is begun; other parts wait. UserError if a process holds the directory alone."""
+    """Hold a directory while a part begins. Other parts wait. Raise UserError if a process holds the directory
+    alone.
+    """
     path = directory / OPENING_LOCK
     with _system_lock(path, _OPENING_WAITS) as held:
         if not held:
@@ -83,15 +88,17 @@ def opening_lock(directory: Path) -> Iterator[None]:
                 "If a process hangs, end it. Then run the same command again.",
             )
         with _whole(directory, _LOOKING_WAITS):
-            # A network file system may cache that a file does not exist; listing its folder ends that.
+            # A network file system may remember that a file does not exist. Listing the file's folder makes it look
+            # again.
             list(directory.iterdir())
             yield
 
 
 @contextlib.contextmanager
 def part_lock(directory: Path, part: PlanPart) -> Iterator[bool]:
-    """Hold a part, under `opening_lock`; yield whether it is the only one. UserError if it is held, or one of another N
-    is.
+    """Hold a part, while `opening_lock` is held. Yield whether it is the only held part.
+
+    Raise UserError if the part is held already, or if a part of a plan with another number of parts is held.
     """
     others = _held_parts(directory, but=part)
     if other := next((held for held in others if held.of != part.of), None):
@@ -112,7 +119,7 @@ def part_lock(directory: Path, part: PlanPart) -> Iterator[bool]:
 
 
 def refuse_held_part(directory: Path, part: PlanPart) -> None:
-    """Raise what `opening_lock` and `part_lock` would raise, before long work for the part."""
+    """Raise the same errors as `opening_lock` and `part_lock`, before a part's long work begins."""
     with opening_lock(directory), part_lock(directory, part):
         pass
 
@@ -132,10 +139,10 @@ def _whole(directory: Path, seconds: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _system_lock(path: Path, seconds: float) -> Iterator[bool]:
-    """Wait at most `seconds` for a lock and hold it; yield False if another process keeps it."""
+    """Wait at most `seconds` for a lock and hold it. Yield False if another process still holds it."""
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Shared by threads: a run may open the store in one thread and close it in another.
+        # Threads share the lock, because a run may open the store in one thread and close it in another.
         lock = FileLock(path, thread_local=False)
         try:
             lock.acquire(timeout=seconds, poll_interval=0.05)
@@ -152,7 +159,7 @@ def _system_lock(path: Path, seconds: float) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def _named(holder: Path, text: str) -> Iterator[None]:
-    """Write the holder's name beside its lock while the lock is held."""
+    """Write this process's name beside the lock while the lock is held."""
     try:
         with disk_errors(holder):
             holder.unlink(missing_ok=True)  # never write through a link
@@ -164,7 +171,9 @@ def _named(holder: Path, text: str) -> Iterator[None]:
 
 
 def _held_parts(directory: Path, but: PlanPart | None = None) -> list[PlanPart]:
-    """List the held parts, under the directory's lock; `but` is the caller's own, which an attempt could release."""
+    """List the held parts, while the directory's lock is held. `but` is the caller's own part, which is not tried,
+    because a try could release it.
+    """
     folder = directory / PART_LOCKS
     if not folder.is_dir():
         return []
@@ -188,7 +197,7 @@ def _holder(directory: Path, part: PlanPart) -> Path:
 
 
 def _shown(holder: Path) -> str:
-    """Return a lock holder's process id for a message, and its machine if it is another one."""
+    """Return the process id of a lock's holder for a message, and the holder's machine if it is another one."""
     try:
         process, _, machine = holder.read_text().strip().partition(" ")
         where = f" on {machine}" if machine and machine != socket.gethostname() else ""
@@ -197,8 +206,8 @@ def _shown(holder: Path) -> str:
         return ""
 
 
-MARKS = f"{PRIVATE}/mark-*"  # a pattern of their names, without the suffix of temporary files
-_PATIENCE = 5.0  # seconds; a network file system may lag
+MARKS = f"{PRIVATE}/mark-*"  # the pattern of the marks' names, without the suffix of temporary files
+_PATIENCE = 5.0  # in seconds; changes may appear late on a network file system
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +217,7 @@ class FolderMark:
     word: str
 
     def refuse_unseen(self) -> None:
-        """Raise UserError if this process cannot see the mark, so that its folder is another one."""
+        """Raise UserError if this process cannot see the mark. The process's folder is then a different one."""
         end = time.monotonic() + _PATIENCE
         while True:
             with contextlib.suppress(OSError, ValueError):
@@ -225,7 +234,7 @@ class FolderMark:
 
 @contextlib.contextmanager
 def marked(folder: Path) -> Iterator[FolderMark]:
-    """Put a mark in a folder for the block; a killed run's mark is removed with other temporary files."""
+    """Put a mark in a folder during the block. The mark of a killed run is removed with the other temporary files."""
     word = secrets.token_hex(16)
     mark = FolderMark(folder, f"{PRIVATE}/mark-{word[:8]}.{os.getpid()}{TEMPORARY_SUFFIX}", word)
     write_atomically(folder / mark.name, word.encode())

@@ -1,7 +1,7 @@
-"""List and read the files of a dataset directory, which may come from anyone: regular files inside it only.
+"""List and read the files of a dataset directory, which may come from anyone. Only regular files inside it are read.
 
-A link could expose another file of this machine, and reading a pipe never ends. The only links followed are the Hub
-client's, from a snapshot to the blobs of the same cache.
+A link could expose another file of this machine, and reading a pipe never ends. The only links that are followed are
+those of the Hub's client, from a snapshot to the blobs of the same cache.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from counterfoil.errors import RunFailure, UserError, first_of
 from counterfoil.regular_files import UnfitFile, irregularity, is_utf8, read_regular
 from counterfoil.store.layout import INDEX
 
-# The largest document is the manifest of a hundred thousand files (the Hub's limit): 17 MB.
+# The largest document is the manifest of a dataset with a hundred thousand files, which is the Hub's limit. It takes 17
+# MB.
 MOST_DOCUMENT = 32_000_000
 _SHARED_BLOB = re.compile(r"[0-9a-f]{64}")
 _EXPECTED = "expected a regular file of the dataset"
@@ -26,7 +27,9 @@ _EXPECTED = "expected a regular file of the dataset"
 
 @dataclass(slots=True)
 class Listing:
-    """Sorted files; `unfit`: path → why an entry is not a regular file; `linked`: followed link → its target folder."""
+    """Sorted files of a directory. `unfit`: path → why an entry is not a regular file. `linked`: followed link → target
+    folder.
+    """
 
     files: list[str] = field(default_factory=list)
     unfit: dict[str, str] = field(default_factory=dict)
@@ -34,10 +37,11 @@ class Listing:
 
 
 def list_files(directory: Path, *, hidden: bool = False, most: int | None = None, links: bool = False) -> Listing:
-    """List the files of a directory; with `hidden`, also hidden entries at the top and the index page.
+    """List the files of a directory.
 
-    links: enter folders that are links, except links below them and links back up. OSError if the directory cannot be
-    listed, RunFailure if it has more than `most` entries.
+    hidden: list also the hidden entries at the top, and the index page. links: enter folders that are links, but no
+    links below such a folder and no links to a folder above. Raise OSError if the directory cannot be listed, and
+    RunFailure if it has more than `most` entries.
     """
     listing = Listing()
     blobs = _blob_folders(directory)
@@ -48,13 +52,13 @@ def list_files(directory: Path, *, hidden: bool = False, most: int | None = None
         path = entry.path[below:].replace(os.sep, "/")
         if not hidden and (path.startswith(".") or path == INDEX):
             continue
-        if entry.is_file(follow_symlinks=False):  # known from the listing, without another call to the disk
+        if entry.is_file(follow_symlinks=False):  # the listing says so, without another call to the disk
             listing.files.append(path)
             continue
         try:
             mode = entry.stat(follow_symlinks=False).st_mode
         except FileNotFoundError:
-            continue  # another process removed its temporary file
+            continue  # another process has just removed this temporary file
         irregular = irregularity(mode)
         if irregular is None or (stat.S_ISLNK(mode) and _leads_to_blob(Path(entry.path), blobs)):
             listing.files.append(path)
@@ -66,7 +70,9 @@ def list_files(directory: Path, *, hidden: bool = False, most: int | None = None
 
 
 def refuse_unfit(directory: Path) -> None:
-    """Raise RunFailure naming every entry, hidden or not, that is not a regular file or whose name is not text."""
+    """Raise RunFailure for entries, hidden or not, that are not regular files or whose names are not text. It names all
+    of them.
+    """
     if not directory.is_dir():
         return
     listing = list_files(directory, hidden=True)
@@ -83,7 +89,9 @@ def refuse_unfit(directory: Path) -> None:
 
 
 def refuse_written_inside(output: Path, directory: Path, workplace: Path) -> None:
-    """Raise UserError for an output path inside a dataset directory, except below its `workplace`."""
+    """Raise UserError for an output path inside a dataset directory. A path below the dataset's `workplace` is
+    allowed.
+    """
     try:
         resolved = output.resolve()
     except (OSError, RuntimeError) as error:  # Python before 3.13 raises RuntimeError
@@ -96,7 +104,9 @@ def refuse_written_inside(output: Path, directory: Path, workplace: Path) -> Non
 
 
 def read_inside(directory: Path, path: str, most_bytes: int = MOST_DOCUMENT) -> bytes:
-    """Read a document of the dataset. OSError if it does not exist, UnfitFile if it is not a regular file inside."""
+    """Read a document of the dataset. Raise OSError if it does not exist, and UnfitFile if it is not a regular file
+    inside.
+    """
     file = directory / path
     for folder in list(Path(path).parents)[:-1]:
         if not stat.S_ISDIR((directory / folder).lstat().st_mode):
@@ -106,7 +116,9 @@ def read_inside(directory: Path, path: str, most_bytes: int = MOST_DOCUMENT) -> 
 
 
 def read_own(directory: Path, path: str, kind: type[Document], hint: str | None = None) -> Document:
-    """Read a document that Counterfoil wrote. RunFailure if it is damaged, OtherVersion for another version's."""
+    """Read a document that Counterfoil wrote. Raise RunFailure if it is damaged, and OtherVersion if another version
+    wrote it.
+    """
     file = directory / path
     try:
         return parse_document(kind, read_inside(directory, path), str(file))
@@ -119,13 +131,15 @@ def read_own(directory: Path, path: str, kind: type[Document], hint: str | None 
 
 
 def is_outside(path: str) -> bool:
-    """Check whether a path that a document names leaves the dataset directory; such a path is never opened."""
+    """Check whether a path in a document leads out of the dataset directory. Such a path is never opened."""
     parsed = PurePosixPath(path)
     return parsed.is_absolute() or ".." in parsed.parts or not parsed.parts or "\0" in path or "\\" in path
 
 
 def _blob_folders(directory: Path) -> tuple[Path, Path] | None:
-    """Return the blob folders of the Hub client's cache: the repository's, and the one that repositories share."""
+    """Return the blob folders of the Hub client's cache: the folder of the repository, and the folder that repositories
+    share.
+    """
     real = directory.resolve()
     if real.parent.name != "snapshots":
         return None
@@ -147,7 +161,9 @@ def _leads_to_blob(link: Path, folders: tuple[Path, Path] | None) -> bool:
 
 
 def _entries(folder: Path | str, linked: dict[str, Path] | None = None) -> Iterator[os.DirEntry[str]]:
-    """Yield all but folders below a folder; with `linked`, enter links to folders and note them there by path."""
+    """Yield all entries below a folder except folders. With `linked`, enter links to folders and record these links in
+    it by path.
+    """
     waiting = [(str(folder), linked)]
     while waiting:
         current, follow = waiting.pop()

@@ -1,6 +1,6 @@
 """Name every file of a dataset directory by group, split and shard number.
 
-Paths are POSIX strings relative to the directory, so that receipts and manifests hold no host's path.
+Paths are POSIX strings relative to the directory, so that receipts and manifests contain no path of a machine.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-# A recipe's layer needs these too: a dataset's recipe is read together with them.
+# A recipe's layer needs these names too, because a dataset's recipe is read together with these files.
 from counterfoil.recipe.names import EMBEDDINGS as EMBEDDINGS
 from counterfoil.recipe.names import LOCK as LOCK
 from counterfoil.recipe.names import RECIPE as RECIPE
@@ -35,8 +35,8 @@ FIGURES = "figures"
 EVALUATION = "evaluation"
 REVIEW = "review"
 
-# Neither published nor compared: locks, timings, and the index page of this machine's copy, which is at the top so
-# that a person finds it.
+# The following entries are neither published nor compared: locks, timings, and the index page of this machine's copy.
+# The index page is at the top so that a person finds it.
 PRIVATE = ".counterfoil"
 INDEX = "index.html"
 DIRECTORY_LOCK = f"{PRIVATE}/lock"
@@ -77,20 +77,20 @@ def receipt_path(group: str, number: int) -> str:
 
 
 def parse_shard_path(path: str) -> ShardFile | None:
-    """Parse a path of `shard_path`; return None for any other."""
+    """Parse a path in the form of `shard_path`. Return None for any other path."""
     match = _SHARD_FILE.fullmatch(path)
     if match is None:
         return None
-    what: What = match["what"]  # pyrefly: ignore[bad-assignment]  # the pattern has no other
+    what: What = match["what"]  # pyrefly: ignore[bad-assignment]  # the pattern allows no other value
     return ShardFile(what, match["group"], match["split"], int(match["number"]), int(match["of"]), match["suffix"])
 
 
 def parse_receipt_path(path: str) -> tuple[str, int] | None:
-    """Parse a receipt's path into (group, number); return None for any other path."""
+    """Parse a receipt's path into (group, number). Return None for any other path."""
     match = _RECEIPT_FILE.fullmatch(path)
     return (match["group"], int(match["number"])) if match else None
 
 
 def user_cache() -> Path:
-    """Return the folder of caches, under XDG_CACHE_HOME or ~/.cache; it need not exist."""
+    """Return the folder of caches, under XDG_CACHE_HOME or ~/.cache. It need not exist."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "counterfoil"

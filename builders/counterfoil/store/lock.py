@@ -1,4 +1,6 @@
-"""Read and write lock.json: hashes and the documents behind them, pinned inputs, stack, and shards per group."""
+"""Read and write lock.json: hashes, the hashed documents, pinned inputs, the stack, and the number of shards
+per group.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ VERSION = 1
 # The input that records the realised levels of shifts.
 LEVELS = "levels"
 HASHES = ("plan", "screen", "inputs")
-# The inputs that a build pins, and the keys of a pin that hold text or nothing.
+# The inputs that a build pins, and the keys of a pin whose values are text or null.
 _INPUTS = (
     "models", "source", "tokens", "embeddings", "judges", "loras", "pool", "retrieved", "edited", "given", "thresholds",
     LEVELS,
@@ -31,7 +33,7 @@ _Group = Annotated[str, Field(pattern=f"^{GROUP_NAME.pattern}$")]
 
 
 def _by_name(groups: Any) -> Any:
-    """Turn the list of groups, which keeps their order in a file with sorted keys, into name → shards."""
+    """Turn the list of groups into name → shards. The file sorts its keys, so a list keeps the order of groups."""
     if not isinstance(groups, list) or not all(isinstance(group, dict) for group in groups):
         raise ValueError("expected a list of groups")
     if not all(group.keys() == {"name", "shards"} and isinstance(group["name"], str) for group in groups):
@@ -80,7 +82,7 @@ class Lock(Strict):
             "screen": self.screen,
             "inputs": self.inputs,
             "stack": self.stack,
-            # A list, since JSON objects written with sorted keys lose the plan's order.
+            # The groups are a list, because JSON objects are written with sorted keys and would lose the plan's order.
             "groups": [{"name": name, "shards": shards} for name, shards in self.groups.items()],
         }
 
@@ -90,7 +92,9 @@ def write_lock(directory: Path, lock: Lock) -> None:
 
 
 def read_lock(directory: Path) -> Lock | None:
-    """Read a directory's lock, if it has one. RunFailure for a damaged one, OtherVersion for another version's."""
+    """Read a directory's lock, if it has one. Raise RunFailure for a damaged lock, and OtherVersion for a lock of
+    another version.
+    """
     return read_own(directory, LOCK, Lock) if (directory / LOCK).exists() else None
 
 

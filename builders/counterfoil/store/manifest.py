@@ -1,6 +1,8 @@
-"""Write and check manifest.json: path, size and sha256 of every published file, and the manifest's own hash.
+"""Write and check manifest.json, which lists path, size and sha256 of every published file, and the manifest's own
+hash.
 
-`content` is the hash of all accepted images and their columns. Measurements hold for a content, not for a name.
+`content` is the hash of all accepted images and their columns. Measurements are valid for one content, whatever the
+dataset's name.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from counterfoil.store.receipts import Receipt, StoredFile
 VERSION = 1
 VERIFY = "`counterfoil verify` names what is damaged and how to repair it."
 _MOST_SHOWN = 10
-_MOST_FILES = 200_000  # twice as many as the Hub takes
+_MOST_FILES = 200_000  # twice the Hub's limit
 
 
 def _is_inside(path: str) -> str:
@@ -55,7 +57,7 @@ class Manifest(Strict):
 
 
 def published_paths(directory: Path) -> list[str]:
-    """List every published file except the manifest, sorted. RunFailure for links and special files.
+    """List every published file except the manifest, sorted. Raise RunFailure for links and special files.
 
     Hidden entries at the top (`.counterfoil/`, the Hub's `.gitattributes` and `.cache/`) and `index.html` are not
     published.
@@ -65,13 +67,13 @@ def published_paths(directory: Path) -> list[str]:
 
 
 def hash_files(directory: Path, paths: Sequence[str]) -> list[Entry]:
-    """Return size and sha256 of files, read in parallel, in the order given."""
+    """Return size and sha256 of files, in the given order. The files are read in parallel."""
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         return list(pool.map(lambda path: _hashed(directory, path), paths))
 
 
 def _hashed(directory: Path, path: str, expected: int | None = None) -> Entry:
-    """Hash a file; return an empty sha256, without reading, if its size is not the expected one."""
+    """Hash a file. If its size is not the expected size, return an empty sha256 without reading the file."""
     with open_regular(directory / path) as file:
         size = os.fstat(file.fileno()).st_size
         if expected not in (None, size):
@@ -81,13 +83,15 @@ def _hashed(directory: Path, path: str, expected: int | None = None) -> Entry:
 
 
 def manifest_document(entries: Sequence[Entry]) -> dict[str, Any]:
-    """Build a manifest; its hash covers the canonical JSON of the listing."""
+    """Build a manifest. Its hash covers the canonical JSON of its list of files."""
     files = [asdict(entry) for entry in sorted(entries, key=lambda entry: entry.path)]
     return {"version": VERSION, "files": files, "sha256": sha256_json(files)}
 
 
 def parse_manifest(content: bytes, where: str) -> dict[str, Entry]:
-    """Parse a manifest into path → file. UserError, with every problem, unless its bytes are those that are written."""
+    """Parse a manifest into path → file. Raise UserError with every problem, also if Counterfoil would write other
+    bytes.
+    """
     listed = {entry.path: entry for entry in parse_document(Manifest, content, where).files}
     if document_bytes(manifest_document(list(listed.values()))) != content:
         raise UserError(f"{where} is changed: its list of files does not match its own hash", VERIFY)
@@ -95,7 +99,7 @@ def parse_manifest(content: bytes, where: str) -> dict[str, Entry]:
 
 
 def read_manifest(directory: Path) -> dict[str, Entry] | None:
-    """Read a directory's manifest as path → file; None if it is missing or damaged."""
+    """Read a directory's manifest as path → file. Return None if the manifest is missing or damaged."""
     try:
         return parse_manifest(read_inside(directory, MANIFEST), MANIFEST)
     except (OSError, UserError):
@@ -124,7 +128,7 @@ def content_of_receipts(receipts: Iterable[Receipt]) -> str:
 def file_faults(
     directory: Path, files: Sequence[StoredFile], openable: Collection[str] | None = None
 ) -> Iterator[tuple[StoredFile, bool]]:
-    """Yield each file that differs from its receipt, and whether it exists; only `openable` paths are read."""
+    """Yield each file that differs from its receipt, and whether the file exists. Only `openable` paths are read."""
     if openable is None:
         openable = {file.path for file in files if (directory / file.path).is_file()}
     present = [file for file in files if file.path in openable]
@@ -135,7 +139,7 @@ def file_faults(
 
 
 def changed_files(directory: Path, files: Sequence[StoredFile], openable: Collection[str] | None = None) -> list[str]:
-    """Hash files of receipts; return a line for each that is missing or differs."""
+    """Hash files of receipts. Return a line for each file that is missing or differs."""
     return [
         f"{file.path} is {'not the file in its receipt' if exists else 'missing'}"
         for file, exists in file_faults(directory, files, openable)
@@ -143,7 +147,7 @@ def changed_files(directory: Path, files: Sequence[StoredFile], openable: Collec
 
 
 def changed_data(directory: Path, receipts: Iterable[Receipt]) -> list[str]:
-    """Return such lines for all data files, and one for each data file that is in no receipt."""
+    """Return a line for each data file that is missing or differs, and for each data file that is in no receipt."""
     listed = [file for receipt in receipts if (file := receipt.file("data")) is not None]
     present = [path for path in list_files(directory).files if path.startswith("data/")]
     strays = dict.fromkeys(present).keys() - {file.path for file in listed}
@@ -151,14 +155,14 @@ def changed_data(directory: Path, receipts: Iterable[Receipt]) -> list[str]:
 
 
 def refuse_changed(directory: Path, changed: Sequence[str], hint: str = VERIFY) -> None:
-    """Raise RunFailure with the first of `changed`, if there are any."""
+    """Raise RunFailure with the first lines of `changed`, if there are any."""
     if changed:
         raise RunFailure([f"{directory}: {line}" for line in changed[:_MOST_SHOWN]], hint)
 
 
 @dataclass(frozen=True, slots=True)
 class FileProblem:
-    """A problem of one file; `what` continues its path: "is missing"."""
+    """A problem of one file. `what` completes a sentence that begins with the path: "is missing"."""
 
     path: str
     fault: Literal["missing", "changed", "unexpected", "unreadable", "unfit"]
@@ -170,7 +174,9 @@ class FileProblem:
 
 @dataclass(frozen=True, slots=True)
 class FileCheck:
-    """The files that could be read, those that the manifest lists (None without a sound manifest), and the problems."""
+    """The files that could be read, the files that the manifest lists (None without a sound manifest), and the
+    problems.
+    """
 
     problems: tuple[FileProblem, ...]
     entries: Mapping[str, Entry]
@@ -178,12 +184,12 @@ class FileCheck:
 
 
 def verify_files(directory: Path | str) -> list[str]:
-    """Return a line for each file that is missing, changed or unexpected; empty for a complete dataset."""
+    """Return a line for each file that is missing, changed or unexpected. The list is empty for a complete dataset."""
     return [str(problem) for problem in check_files(directory).problems]
 
 
 def check_files(directory: Path | str) -> FileCheck:
-    """Hash every published file once and compare it with the manifest; report progress."""
+    """Hash every published file once and compare the hash with the manifest. Progress is reported."""
     directory = Path(directory)
     problems: list[FileProblem] = []
     listing = list_files(directory)
@@ -223,7 +229,7 @@ def check_files(directory: Path | str) -> FileCheck:
 
 
 def difference(entry: Entry, size: int, sha256: str) -> str | None:
-    """Describe how a file differs from its expected size and sha256; return None if it does not."""
+    """Describe how a file differs from its expected size and sha256. Return None if both are as expected."""
     if entry.size != size:
         return f"is changed: {entry.size} bytes, expected {size}"
     if entry.sha256 != sha256:

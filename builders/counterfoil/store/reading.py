@@ -1,4 +1,4 @@
-"""Read a dataset directory back, from Parquet or tar files, in the plan's order."""
+"""Read a dataset directory, from Parquet or tar files, in the plan's order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def read_receipts(directory: Path | str) -> list[Receipt]:
-    """Read the receipts of a dataset directory in the plan's order. UserError if it is not a dataset."""
+    """Read the receipts of a dataset directory in the plan's order. Raise UserError if the directory is not a
+    dataset.
+    """
     directory = Path(directory)
     order = {group: position for position, group in enumerate(_groups(directory))}
     shards = [shard for shard in finished_shards(directory) if shard[0] in order]
@@ -32,7 +34,9 @@ def read_batches(
     groups: Sequence[str] | None = None,
     what: What = "data",
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of every finished shard as Arrow batches of bounded size. ValueError for an unknown column."""
+    """Yield the rows of every finished shard as Arrow batches of bounded size. Raise ValueError for an unknown
+    column.
+    """
     directory = Path(directory)
     known = _groups(directory)
     for group in groups or ():
@@ -49,7 +53,7 @@ def read_rows(
     groups: Sequence[str] | None = None,
     what: What = "data",
 ) -> Iterator[dict[str, Any]]:
-    """Yield the same rows as dicts; `image` is {"bytes", "path"}, `label` a number."""
+    """Yield the rows of every finished shard as dicts. `image` is {"bytes", "path"}, and `label` is a number."""
     for batch in read_batches(directory, columns, groups, what):
         yield from batch.to_pylist()
 
@@ -72,7 +76,9 @@ def shard_batches(
     what: What = "data",
     form: TableForm = PLAIN,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a shard's rows as Arrow batches of bounded size. RunFailure for a missing file, or another row count."""
+    """Yield a shard's rows as Arrow batches of bounded size. Raise RunFailure for a missing file or a wrong number of
+    rows.
+    """
     directory, file, rows = Path(directory), receipt.file(what), 0
     if file is None:
         return
@@ -97,7 +103,7 @@ def read_file(
     only: frozenset[str] | None = None,
     form: TableForm = PLAIN,
 ) -> Iterator[list[dict[str, Any]]]:
-    """Yield a file's rows as dicts, in lists of bounded size; lists without a key of `only` may be left out."""
+    """Yield a file's rows as dicts, in lists of bounded size. A list that contains no key of `only` may be left out."""
     for batch in _batches(path, columns, what, form, only):
         yield batch.to_pylist()
 
@@ -105,7 +111,9 @@ def read_file(
 def _batches(
     path: Path, columns: Sequence[str] | None, what: What, form: TableForm, only: frozenset[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of a shard's rows. RunFailure for any error of a reader; ValueError for an unknown column."""
+    """Yield batches of a shard's rows. Raise RunFailure for any error of a reader, and ValueError for an unknown
+    column.
+    """
     from counterfoil.store.shard_files import read_parquet, read_tar
 
     known = table_columns(what, TableForm(True, form.added))
@@ -125,7 +133,7 @@ def _batches(
 
 
 def _refuse_odd_values(path: Path, batch: pa.RecordBatch) -> None:
-    """Raise RunFailure for an empty required cell or a number that is not finite, which are never written."""
+    """Raise RunFailure for an empty required cell or a number that is not finite. Neither is ever written."""
     import numpy as np
     import pyarrow as pa
 
@@ -169,8 +177,8 @@ def planned_rows(
     columns: Iterable[str] = (),
     form: TableForm = PLAIN,
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows of a shard's table with `IDENTITY` and `columns`. RunFailure for a repeated row or one not in the
-    plan.
+    """Yield rows of a shard's table with `IDENTITY` and `columns`. Raise RunFailure for a repeated row, or for a row
+    that is not in the plan.
     """
     path = directory / (receipt.file(what) or receipt).path
     cells = {(cell.shift, cell.label): (plan.class_of(cell.label).id, plan.indices_below(cell)) for cell in shard.cells}

@@ -1,8 +1,8 @@
-"""Read and write receipts, which prove that a shard is done: written last, atomically, without clock, host or outside
-path.
+"""Read and write receipts. A receipt proves that a shard is done. It is written last and atomically, and contains no
+time, host name or path outside the dataset.
 
-The manifest proves receipts, receipts prove files. A repair removes the receipts of damaged shards before the manifest,
-and both before it writes a file, so that it resumes after a kill.
+The manifest proves receipts, and receipts prove files. A repair first removes the receipts of damaged shards, then the
+manifest, and only then writes a file, so that it can resume after a kill.
 """
 
 from __future__ import annotations
@@ -84,12 +84,12 @@ class Receipt(Strict):
         return document_bytes(document)
 
     def file(self, what: What) -> StoredFile | None:
-        """Return the shard's file of one table; None if it has no row."""
+        """Return the shard's file of one table, or None if the table has no row."""
         return next((file for file in self.files if file.path.startswith(f"{what}/")), None)
 
 
 def reasons_of(shard: Shard, candidates: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-    """Count `Receipt.counts` from the shift and reason of a shard's candidates."""
+    """Count `Receipt.counts` from the shift and reason of each candidate of a shard."""
     counts: dict[str, Counter[str]] = {cell.shift: Counter() for cell in shard.cells}
     for row in candidates:
         counts.setdefault(row["shift"], Counter())[row["reason"]] += 1
@@ -116,11 +116,12 @@ def write_receipt(directory: Path, receipt: Receipt) -> None:
 
 
 def read_receipt(path: Path) -> Receipt:
-    """Read a receipt. RunFailure if it is damaged, or names files of another shard."""
+    """Read a receipt. Raise RunFailure if it is damaged, or names files of another shard."""
     directory, form = path.parents[1], Receipt.FORM.called
     hint = repair_hint(directory)
     receipt = read_own(directory, f"{RECEIPTS}/{path.name}", Receipt, hint)
-    # The files that a receipt names are opened, so each must be a file of its own shard, one for each table.
+    # The files that a receipt names are opened. Each of them must therefore belong to the receipt's shard, and each
+    # table has one file.
     shard = (receipt.group, receipt.shard, receipt.of)
     files = [parse_shard_path(file.path) for file in receipt.files]
     if any(file is None or (file.group, file.number, file.of) != shard for file in files):
@@ -135,7 +136,7 @@ def repair_hint(directory: Path) -> str:
 
 
 def remake_hint(directory: Path, receipt: str) -> str:
-    """Return what to do about a shard that receipts and manifest prove but that does not match its recipe."""
+    """Return advice for a shard that is proved by receipt and manifest but does not match the recipe."""
     return (
         f"Remove {directory / receipt}, then `counterfoil build --from {directory} --out {directory}` rebuilds"
         " only its shard."
@@ -143,7 +144,7 @@ def remake_hint(directory: Path, receipt: str) -> str:
 
 
 def finished_shards(directory: Path) -> set[tuple[str, int]]:
-    """Return (group, number) of every shard that has a receipt; links are not followed."""
+    """Return (group, number) of every shard that has a receipt. Links are not followed."""
     folder = directory / RECEIPTS
     if folder.is_symlink() or not folder.is_dir():
         return set()
@@ -168,7 +169,9 @@ def timm_info(receipts: Iterable[Receipt]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class StandingShard:
-    """A shard's receipt, its `path`, and why it is `unreadable`; shard: None if the plan does not have it."""
+    """A shard's receipt, the receipt's `path`, and the reason why it is `unreadable`. shard: None if the plan lacks the
+    shard.
+    """
 
     path: str
     shard: Shard | None
@@ -177,7 +180,7 @@ class StandingShard:
 
 
 def standing_shards(directory: Path, shards: Iterable[Shard]) -> Iterator[StandingShard]:
-    """Yield every shard of a plan, in order, with its receipt; then the receipts that belong to no shard."""
+    """Yield every shard of a plan, in order, with its receipt. Then yield the receipts that belong to no shard."""
     surplus = finished_shards(directory)
 
     def standing(shard: Shard | None, path: str) -> StandingShard:
@@ -198,10 +201,12 @@ def standing_shards(directory: Path, shards: Iterable[Shard]) -> Iterator[Standi
 def receipt_faults(
     standing: StandingShard, hashes: Mapping[str, str], split: str | None = None, format: Format | None = None
 ) -> Iterator[str]:
-    """Yield the contradictions of a receipt with `hashes` and, given `split` and `format`, with its shard."""
+    """Yield the contradictions between a receipt and `hashes`, and, given `split` and `format`, between the receipt and
+    its shard.
+    """
     receipt, shard = standing.receipt, standing.shard
     assert receipt is not None
-    compared = {*hashes, *(receipt.hashes.keys() - set(HASHES))}  # a changed lock may hold other hashes too
+    compared = {*hashes, *(receipt.hashes.keys() - set(HASHES))}  # a changed lock may have other hashes
     lines = differences({name: receipt.hashes.get(name) for name in compared}, hashes, "hashes") if hashes else []
     if lines:
         shown = "; ".join(lines[:_MOST_DIFFERENCES])
@@ -236,7 +241,7 @@ def receipt_faults(
 def counts_of(
     receipts: Iterable[Receipt], before: Mapping[str, Mapping[str, int]] | None = None
 ) -> dict[str, dict[str, int]]:
-    """Sum shift → reason → candidates over receipts, on top of `before`; shifts in the order of the receipts."""
+    """Sum shift → reason → candidates over receipts, and add `before`. The shifts are in the order of the receipts."""
     totals: dict[str, Counter[str]] = {shift: Counter(reasons) for shift, reasons in (before or {}).items()}
     for receipt in receipts:
         for shift, reasons in receipt.counts.items():

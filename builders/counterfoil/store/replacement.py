@@ -1,8 +1,9 @@
-"""Replace a dataset in its own directory by one written completely beside it: all of it, or nothing.
+"""Replace a dataset in its own directory by a new dataset that was completely written beside it. All of the dataset is
+replaced, or nothing.
 
-Writing `swap.json` decides: a run killed before leaves the old dataset; after it, the next process that opens the
-directory finishes the swap. While entries move, the directory has no receipts and no manifest, so that a reader sees an
-unfinished dataset, never a mixture.
+Writing `swap.json` decides the swap. If a run is killed before that, the old dataset stays. If it is killed afterwards,
+the next process that opens the directory finishes the swap. While entries move, the directory has no receipts and no
+manifest, so a reader sees an unfinished dataset and never a mixture.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from counterfoil.store.layout import (
 _NEW = "new"
 _OLD = "old"
 _SWAP = "swap.json"
-# Moved out first and in last, in this order: without receipts no shard counts as done.
+# The proofs are moved out first and moved in last, in this order, because no shard counts as done without receipts.
 _PROOFS = (RECEIPTS, MANIFEST)
 # The entries that closing a dataset writes.
 _CLOSING = (CARD, CROISSANT, BENCHMARK, TIMM_INFO, FIGURES, EVALUATION, REVIEW, MANIFEST)
@@ -61,7 +62,7 @@ def replacement_folder(directory: Path) -> Path:
 
 
 def settle_directory(directory: Path) -> None:
-    """Prepare a directory to be opened: refuse unfit files, finish a decided swap, discard an undecided one."""
+    """Prepare a directory for opening: refuse unfit files, finish a decided swap, and discard an undecided swap."""
     refuse_unfit(directory)
     if (directory / REPLACEMENT).is_dir():
         with directory_lock(directory):
@@ -70,22 +71,23 @@ def settle_directory(directory: Path) -> None:
 
 
 def finish_replacement(directory: Path) -> bool:
-    """Finish a decided swap; return False if there is none. For the holder of the lock."""
+    """Finish a decided swap. Return False if no swap is decided. The caller must hold the directory lock."""
     journal = directory / REPLACEMENT / _SWAP
     if not journal.is_file():
         return False
     swap = read_own(directory, f"{REPLACEMENT}/{_SWAP}", _Swap, f"Remove {directory / REPLACEMENT}.")
     new, gone = swap.new, swap.gone
-    # Each step checks what exists, so that it can be repeated after a kill.
+    # Each step checks which entries exist, so it can be repeated after a kill.
     incoming, outgoing = replacement_folder(directory), directory / REPLACEMENT / _OLD
     make_folder(outgoing)
     others = [name for name in new if name not in _PROOFS]
     proofs = [name for name in _PROOFS if name in new]
     with disk_errors(directory):
-        # An entry still in `new` has not moved in, so its namesake in the directory is the old one.
+        # If an entry is still in `new`, it has not moved in. The entry of the same name in the directory is then the
+        # old one.
         for name in [*reversed(proofs), *gone, *others]:
             waiting = name in gone or os.path.lexists(incoming / name)
-            # A rename puts a new file over the old one, so that the name (lock.json) never disappears.
+            # A rename puts a new file over the old file, so that a file of this name (lock.json) always exists.
             replaces = name not in _PROOFS and (incoming / name).is_file() and (directory / name).is_file()
             if waiting and os.path.lexists(directory / name) and not replaces:
                 _move(directory / name, outgoing / name)
@@ -101,7 +103,9 @@ def finish_replacement(directory: Path) -> bool:
 
 
 def replace_dataset(directory: Path) -> None:
-    """Replace this dataset, but no hidden entry, by that of `replacement_folder`. For the holder of the lock."""
+    """Replace this dataset, except hidden entries, by the dataset in `replacement_folder`. The caller must hold the
+    lock.
+    """
     new, old = _entries(replacement_folder(directory)), _entries(directory)
     journal = {"new": new, "gone": [name for name in old if name not in new]}
     write_atomically(directory / REPLACEMENT / _SWAP, document_bytes(journal))
@@ -110,9 +114,10 @@ def replace_dataset(directory: Path) -> None:
 
 @contextlib.contextmanager
 def closed_or_as_before(directory: Path) -> Iterator[None]:
-    """Close a finished dataset again in the block; restore it from copies if the block fails or is killed.
+    """Close a finished dataset again in the block. If the block fails or is killed, the dataset is restored from
+    copies.
 
-    For the holder of the lock. Does nothing for a dataset without a manifest.
+    The caller must hold the directory lock. A dataset without a manifest is left as it is.
     """
     if not (directory / MANIFEST).is_file():
         yield

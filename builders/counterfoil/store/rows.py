@@ -1,4 +1,6 @@
-"""Define the rows of a dataset: candidates, the columns of each table, and their types in Arrow and in `datasets`."""
+"""Define the rows of a dataset: the candidates, and the columns of each table with their types in Arrow and
+`datasets`.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,16 @@ if TYPE_CHECKING:
 def verdict_of(
     row: Mapping[str, Any], thresholds: Mapping[str, float | None], added: Iterable[str] = (), *, open: bool = False
 ) -> Verdict:
-    """Rebuild a verdict from a row's stored scores under these thresholds; `added` are columns of keep rules."""
+    """Rebuild a verdict from a row's stored scores under the given thresholds. `added` are columns of keep rules."""
     scores = {name: row[f"{name}_score"] for name in CLIP_SCORES} | {name: row[name] for name in added}
     return Verdict(scores, thresholds, open)
 
 
 @dataclass(slots=True)
 class Candidate:
-    """A rendered sample, its image (None if rendering failed), verdict, `reason`, and cells that no score fills."""
+    """A rendered sample, its image (None if rendering failed), its verdict and `reason`, and cells that hold no
+    score.
+    """
 
     sample: Sample
     verdict: Verdict
@@ -46,13 +50,16 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class RowColumn(Column):
-    """A column of every row; `cell` returns its value, None stands for the sample's attribute of the same name."""
+    """A column of every row. `cell` returns its value. If `cell` is None, the value is the sample's attribute of the
+    same name.
+    """
 
     cell: Callable[[Candidate], Any] | None = None
     required: bool = True
 
 
-# In the order of the tables. `candidates` has no images. A kind of generator may say more of a column (`meanings`).
+# The columns are in the order of the tables. The table `candidates` has no images. A kind of generator may describe a
+# column more closely (`meanings`).
 ROW_COLUMNS: dict[str, RowColumn] = {
     "key": RowColumn("string", "Identifier of the sample: shift, class id and index."),
     "image": RowColumn("Image", "The image; not in candidates.", lambda candidate: candidate.image, required=False),
@@ -88,7 +95,8 @@ ROW_COLUMNS: dict[str, RowColumn] = {
         required=False,
     ),
 }
-# After the columns that a recipe adds: `data` has no reason, and embeddings are stored if the recipe asks for them.
+# These columns come after the columns that a recipe adds. The table `data` has no reason, and embeddings are stored
+# only if the recipe asks for them.
 LAST_COLUMNS: dict[str, RowColumn] = {
     "reason": RowColumn(
         "string", "accepted, or the reason for rejection; not in data.", lambda candidate: candidate.reason
@@ -131,7 +139,7 @@ def table_columns(what: What, form: TableForm) -> dict[str, Column]:
 
 
 def described_columns(what: What, recipe: Recipe) -> dict[str, Column]:
-    """Return the columns of a recipe's table, with their meaning for its kind of generator."""
+    """Return the columns of a recipe's table, described for the recipe's kind of generator."""
     meanings = recipe.kind.meanings
     return {
         name: replace(column, description=meanings.get(name, column.description))
@@ -140,10 +148,10 @@ def described_columns(what: What, recipe: Recipe) -> dict[str, Column]:
 
 
 def unique_names(classes: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """Return unique class names for ClassLabel from (id, name) pairs; a repeated name becomes "name (id)"."""
+    """Return unique class names for ClassLabel from (id, name) pairs. A repeated name becomes "name (id)"."""
     times = Counter(name for _, name in classes)
     names = tuple(name if times[name] == 1 else f"{name} ({id})" for id, name in classes)
-    if len(set(names)) < len(names):  # a class is named like another's "name (id)"
+    if len(set(names)) < len(names):  # the name of one class equals the "name (id)" of another
         names = tuple(f"{name} ({id})" for id, name in classes)
     return names
 
@@ -169,7 +177,9 @@ def features(what: What, class_names: Sequence[str], form: TableForm) -> dict[st
 
 
 def webdataset_features(what: What, class_names: Sequence[str], form: TableForm, image_suffix: str) -> dict[str, Any]:
-    """Return the features for tar files, whose columns are the members' extensions, in the order of `datasets`."""
+    """Return the features of tar files in the order of `datasets`. The columns are the extensions of a tar's
+    members.
+    """
     declared = features(what, class_names, form)
     columns = {
         "cls": declared.pop("label"),
@@ -182,13 +192,13 @@ def webdataset_features(what: What, class_names: Sequence[str], form: TableForm,
 
 
 def arrow_schema(what: What, class_names: Sequence[str], form: TableForm) -> pa.Schema:
-    """Return the Parquet schema, with the features where `load_dataset` looks for them."""
+    """Return the Parquet schema. Its metadata holds the features in the place where `load_dataset` looks for them."""
     info = {"info": {"features": features(what, class_names, form)}}
     return plain_schema(what, form).with_metadata({"huggingface": json.dumps(info)})
 
 
 def plain_schema(what: What, form: TableForm) -> pa.Schema:
-    """Return names and Arrow types of the columns, without metadata."""
+    """Return the names and Arrow types of the columns, without metadata."""
     import pyarrow as pa
 
     arrow_types = {
@@ -215,7 +225,7 @@ def plain_schema(what: What, form: TableForm) -> pa.Schema:
 
 
 def stored_row(candidate: Candidate, what: What, form: TableForm, image_suffix: str) -> dict[str, Any]:
-    """Turn a candidate into a row of the table. ValueError for a number that is not finite."""
+    """Turn a candidate into a row of the table. Raise ValueError for a number that is not finite."""
     sample = candidate.sample
     added = {**candidate.verdict.scores, **candidate.values}
     values: dict[str, Any] = {}

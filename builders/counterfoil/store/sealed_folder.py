@@ -2,7 +2,7 @@
 answers).
 
 One document of the folder names the content that was measured, lists the other files with their sha256, and ends with
-its own hash. If anything differs, such as after another cut or a killed write, the folder is ignored.
+its own hash. If anything differs, for example after another cut or a killed write, the folder is ignored.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SealedFolder:
-    """A folder at the top of a dataset, and the document in it that seals it; files that it does not list are removed.
+    """A folder at the top of a dataset, and the document in this folder that seals it. Files that the document does not
+    list are removed.
 
-    version: the document's form; raise it with every change, which makes readers ignore older folders.
+    version: the version of the document's form. Raise it with every change, so that readers ignore older folders.
     """
 
     name: str
@@ -43,13 +44,14 @@ class SealedFolder:
         return f"{self.name}/{self.document}"
 
     def files(self, document: Mapping[str, Any], others: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Seal a document and the files beside it; return path below the folder → content."""
+        """Seal a document and the files beside it. Return path below the folder → content."""
         hashes = {path: hashlib.sha256(content).hexdigest() for path, content in others.items()}
         return {self.document: sealed(document, hashes, self.version), **others}
 
     def read(self, directory: Path, content: str, *, earlier: bool = False) -> dict[str, Any] | None:
-        """Read the document, also an `earlier` version, if the folder is intact and about this content; else return
-        None.
+        """Read the document if the folder is intact and belongs to this content; otherwise return None.
+
+        earlier: accept an earlier version of the document too.
         """
         folder = directory / self.name
         try:
@@ -68,13 +70,16 @@ class SealedFolder:
         return document
 
     def write(self, directory: Path, files: Mapping[str, bytes]) -> None:
-        """Remove the manifest, then replace the folder's files, by path below it. For the holder of the lock."""
+        """Remove the manifest, then replace the folder's files by `files` (path below the folder → content). The caller
+        must hold the lock.
+        """
         remove_durably(directory / MANIFEST)
         folder = directory / self.name
         for stale in _files(folder):
             if stale not in files:
                 remove_durably(folder / stale)
-        # The document before its tables: a kill then leaves a seal that does not hold, never tables without one.
+        # The document is written before its tables. If the run is killed, a seal may then be invalid, but no table
+        # lacks a seal.
         for path in sorted(files, key=lambda path: path != self.document):
             if is_outside(path):
                 raise ValueError(f"{path!r} is not a path below {self.name}/")
@@ -86,18 +91,18 @@ class SealedFolder:
                     flush_folder(Path(path).parent)
 
     def drop(self, directory: Path) -> None:
-        """Remove the folder and the manifest that lists it. For the holder of the directory lock."""
+        """Remove the folder and the manifest that lists it. The caller must hold the directory lock."""
         if (directory / self.name).is_dir():
             self.write(directory, {})
 
 
-EVALUATED = SealedFolder(EVALUATION, "results.json", version=3)  # 2 held no rows
+EVALUATED = SealedFolder(EVALUATION, "results.json", version=3)  # version 2 held no rows
 REVIEWED = SealedFolder(REVIEW, "selection.json")
 SEALED_FOLDERS = (EVALUATED, REVIEWED)
 
 
 def sealed(document: Mapping[str, Any], files: Mapping[str, str], version: int) -> bytes:
-    """Return a document with its seal; `files` are the other files of its folder, path → sha256."""
+    """Return a document with its seal. `files` are the other files of its folder: path → sha256."""
     whole = {**document, "version": version, "files": dict(files)}
     return document_bytes({**whole, "sha256": sha256_json(whole)})
 
@@ -113,7 +118,9 @@ RESULTS = EVALUATED.document
 
 
 def read_results(directory: Path, content: str) -> Results | None:
-    """Read a dataset's results if they are intact and of this content. UserError for an earlier or unknown form."""
+    """Read a dataset's results if they are intact and belong to this content. Raise UserError for an earlier or unknown
+    form.
+    """
     from counterfoil.report.results import results_from
 
     document = EVALUATED.read(directory, content, earlier=True)

@@ -1,6 +1,7 @@
-"""Read and write the files of shards, Parquet and WebDataset; their bytes depend on the rows alone.
+"""Read and write the files of shards, Parquet and WebDataset. The bytes of a file depend on its rows alone.
 
-A tar holds `{key}.png`, `{key}.cls` and `{key}.json` side by side, without clock or user; `candidates` has no images.
+A tar holds `{key}.png`, `{key}.cls` and `{key}.json` side by side, without times or user names. The table `candidates`
+has no images.
 """
 
 from __future__ import annotations
@@ -21,26 +22,27 @@ from counterfoil.store.atomic import HashedFile
 from counterfoil.store.layout import What
 from counterfoil.store.rows import PLAIN, TableForm, plain_schema
 
-# Rows of images may reach 2 MB: 100 of them stay under the 100-300 MB that viewers take at once.
-# Rows without an image are small, and fewer groups read faster.
+# A row with an image may take 2 MB, so 100 rows stay below the 100-300 MB that viewers read at once. Rows without an
+# image are small, and a table in fewer row groups is faster to read.
 ROWS_A_GROUP_WITH_IMAGES = 100
 ROWS_A_GROUP_WITHOUT_IMAGES = 10_000
 
-# The codings that are written. Others compress a thousand to one, so a small file could unfold without bound.
+# The compressions that are written. Other compressions reach a thousand to one, so a small file could expand without
+# bound.
 _CODINGS = ("SNAPPY", "UNCOMPRESSED")
 _MOST_BYTES = 1 << 30
 _MOST_NAMED = 30
 
-# As `datasets` does: pages are cut by content, so that a table that is cut again shares most chunks with the one on the
-# Hub and only the difference is uploaded.
+# `datasets` uses the same values. Pages are cut by content. After another cut, a table therefore shares most chunks
+# with the table on the Hub, and only the changed chunks are uploaded.
 _CONTENT_DEFINED_CHUNKS = {"min_chunk_size": 256 * 1024, "max_chunk_size": 1024 * 1024, "norm_level": 0}
 
 
 def write_parquet(file: HashedFile, rows: Sequence[dict[str, Any]], schema: pa.Schema) -> None:
-    """Write all rows of a shard with one call, which fixes the row groups."""
+    """Write all rows of a shard with one call. The one call fixes the row groups."""
     has_images = "image" in schema.names
     group = ROWS_A_GROUP_WITH_IMAGES if has_images else ROWS_A_GROUP_WITHOUT_IMAGES
-    # In pieces, since one binary array holds 2 GB at most.
+    # The rows are written in pieces, because one binary array holds at most 2 GB.
     batches = [
         pa.RecordBatch.from_pylist(list(rows[start : start + group]), schema=schema)
         for start in range(0, len(rows), group)
@@ -52,11 +54,11 @@ def write_parquet(file: HashedFile, rows: Sequence[dict[str, Any]], schema: pa.S
     schema = schema.with_metadata({**(schema.metadata or {}), **chunked})
     options: dict[str, Any] = {
         "row_group_size": group,
-        # Images are compressed already; packing them again costs time and saves nothing.
+        # Images are compressed already. Compressing them again would cost time and save nothing.
         "compression": {**dict.fromkeys(plain, "none"), **dict.fromkeys(coded, "snappy")},
         "column_encoding": dict.fromkeys(plain, "PLAIN") or None,
         "use_dictionary": coded,
-        # Statistics of images would only swell the footer.
+        # Statistics of images would only enlarge the footer.
         "write_statistics": coded,
         "write_page_index": True,
         "use_content_defined_chunking": _CONTENT_DEFINED_CHUNKS,
@@ -65,7 +67,7 @@ def write_parquet(file: HashedFile, rows: Sequence[dict[str, Any]], schema: pa.S
 
 
 def _leaves(path: str, type: pa.DataType) -> Iterator[str]:
-    """Yield the paths of a column's leaves as Parquet names them."""
+    """Yield the paths of a column's leaves in the form that Parquet uses."""
     if pa.types.is_struct(type):
         for child in type:
             yield from _leaves(f"{path}.{child.name}", child.type)
@@ -82,7 +84,7 @@ def read_parquet(
     only: frozenset[str] | None = None,
     form: TableForm = PLAIN,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a shard's rows in batches of bounded size; row groups without a key of `only` are skipped."""
+    """Yield a shard's rows in batches of bounded size. Row groups that contain no key of `only` are skipped."""
     with pq.ParquetFile(path) as file:
         names = _checked_columns(file, what, columns, form)
         rows = _rows_a_batch(file, [*names, "key"])
@@ -96,7 +98,9 @@ def read_parquet(
 
 
 def _checked_columns(file: pq.ParquetFile, what: What, columns: Sequence[str] | None, form: TableForm) -> list[str]:
-    """Return the columns to read. ValueError unless they exist, with the type and coding that are written."""
+    """Return the columns to read. Raise ValueError unless they exist with the type and compression that Counterfoil
+    writes.
+    """
     schema = file.schema_arrow
     expected = plain_schema(what, TableForm("embedding" in schema.names, form.added))
     names = list(columns) if columns is not None else expected.names
@@ -115,7 +119,7 @@ def _checked_columns(file: pq.ParquetFile, what: What, columns: Sequence[str] | 
 
 
 def _rows_a_batch(file: pq.ParquetFile, names: Sequence[str]) -> int:
-    """Return how many rows to read at once: every row may hold a value as large as its column in a row group."""
+    """Return how many rows to read at once. Any row may hold a value as large as its whole column in a row group."""
     metadata, largest = file.metadata, {"": 1}
     for group in range(metadata.num_row_groups):
         for index in range(metadata.num_columns):
@@ -127,19 +131,20 @@ def _rows_a_batch(file: pq.ParquetFile, names: Sequence[str]) -> int:
     return max(1, min(most, _MOST_BYTES // sum(largest.values())))
 
 
-# Members have no other names; other readers are laxer, and a name could lead them out of their folder.
+# Members of a tar have no other names. Other readers check less, and a name could lead them out of their folder.
 _MEMBER = re.compile(r"(?P<key>[A-Za-z0-9_-]+)\.(?P<suffix>cls|json|png|jpg|webp)")
-# A label as it is written; int() would also take "1_0" and the digits of other scripts.
+# The form in which labels are written. int() would also accept "1_0" and the digits of other scripts.
 _LABEL = re.compile(rb"0|[1-9][0-9]{0,17}")
-_ROWS_A_BATCH = 100  # with images, as in a row group of the Parquet files
+_ROWS_A_BATCH = 100  # rows with images, as many as in a row group of the Parquet files
 
 
 def write_tar(file: HashedFile, rows: Sequence[dict[str, Any]]) -> None:
-    """Write all rows of a shard; the members of a row are adjacent. ValueError for a key with a dot or slash."""
-    # webdataset imports torch (over a second), which only rendering processes should pay for.
+    """Write all rows of a shard. The members of a row are adjacent. Raise ValueError for a key with a dot or slash."""
+    # Importing webdataset also imports torch, which takes over a second. Only processes that render should import it.
     from webdataset.writer import TarWriter
 
-    # PAX, because a plain USTAR header has no room for keys of over 100 characters; short ones look the same.
+    # The format is PAX, because a plain USTAR header has no room for keys of over 100 characters. With short keys both
+    # formats are equal.
     with TarWriter(
         cast(BinaryIO, file),
         user="counterfoil",
@@ -167,7 +172,7 @@ def write_tar(file: HashedFile, rows: Sequence[dict[str, Any]]) -> None:
 def read_tar(
     path: Path, what: What, columns: Sequence[str] | None = None, form: TableForm = PLAIN
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a shard's rows in batches, as `read_parquet` does. ValueError for a file of another form."""
+    """Yield a shard's rows in batches, like `read_parquet`. Raise ValueError for a file of another form."""
     schema = plain_schema(what, TableForm("embedding" in tar_columns(path), form.added))
     schema = pa.schema([schema.field(name) for name in columns or schema.names])
     stream = _rows(path)
@@ -176,7 +181,7 @@ def read_tar(
 
 
 def tar_columns(path: Path) -> list[str]:
-    """Return the names of a shard's columns. ValueError for a file without a row."""
+    """Return the names of a shard's columns. Raise ValueError for a file without rows."""
     first = next(_rows(path), None)
     if first is None:
         raise ValueError("it has no rows")
@@ -184,7 +189,7 @@ def tar_columns(path: Path) -> list[str]:
 
 
 def _number(value: Any) -> Any:
-    """Round floats to the shortest text that reads back to the same float32, which both formats keep."""
+    """Round floats to the shortest text that reads back as the same float32. Both formats keep this value."""
     import numpy as np
 
     if isinstance(value, float):
@@ -195,7 +200,9 @@ def _number(value: Any) -> Any:
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows. ValueError for members that are never written; tarfile's errors for a damaged file."""
+    """Yield the rows. Raise ValueError for members that Counterfoil never writes. A damaged file raises tarfile's
+    errors.
+    """
     members: dict[str, bytes] = {}
     key = None
     size = path.stat().st_size
@@ -204,14 +211,14 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
             name = _MEMBER.fullmatch(member.name)
             if name is None or not member.isreg() or member.issparse():
                 raise ValueError(f"it has a member {member.name[:80]!r}, expected files KEY.cls, KEY.json, KEY.png …")
-            if member.offset_data + member.size > size:  # checked before that much is read
+            if member.offset_data + member.size > size:  # checked before so many bytes are read
                 raise ValueError(f"it is cut off in {member.name[:80]}")
             if name["key"] != key and members:
                 yield _row(members)
                 members = {}
             key = name["key"]
             stream = tar.extractfile(member)
-            assert stream is not None  # it is a file
+            assert stream is not None  # the member is a file, so it has a stream
             members[name["suffix"]] = stream.read()
     if members:
         yield _row(members)
