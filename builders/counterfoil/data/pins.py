@@ -101,8 +101,7 @@ def _pin_on_hub(source: InputDataset, known: SourcePin | None) -> SourcePin:
 
 
 def _pin_offline(source: InputDataset, known: SourcePin | None) -> SourcePin:
-    """Pin a Hub dataset by its named, recorded or cached commit. If no commit is known, loading reports what is wrong.
-    """
+    """Pin a Hub dataset by its named, recorded or cached commit. If no commit is known, loading reports the fault."""
     named = source.revision if source.revision and COMMIT.fullmatch(source.revision) else None
     if known is not None and known.revision is not None and named in (None, known.revision):
         return known
@@ -110,8 +109,7 @@ def _pin_offline(source: InputDataset, known: SourcePin | None) -> SourcePin:
 
 
 def cached_commit(source: InputDataset) -> str | None:
-    """Return the commit that this machine's caches hold for a recipe's branch or tag, or None if they hold no commit.
-    """
+    """Return the commit that this machine's caches hold for a recipe's branch or tag, or None if they hold none."""
     from huggingface_hub import constants
     from huggingface_hub.file_download import repo_folder_name
 

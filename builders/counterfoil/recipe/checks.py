@@ -1,6 +1,6 @@
-"""Check across the sections of a recipe.
+"""Checks across the sections of a recipe.
 
-The checks read plain mappings, not models, so that a value of a wrong type does not hide other problems.
+The checks read plain mappings instead of models, so that a value of a wrong type does not hide other problems.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_SUGGESTIONS = 20
 
 
 def cross_section_problems(recipe: Mapping[str, Any]) -> list[RecipeProblem]:
-    """Return every problem as (path in the recipe, message)."""
+    """Return every problem as a pair of its path in the recipe and a message."""
     parts = RecipeParts(recipe, kind_of(mapping(recipe.get("generator"))))
     return [problem for check in _CHECKS for problem in check(parts)]
 
@@ -64,7 +64,7 @@ def _unknown_classes(parts: RecipeParts) -> Iterator[RecipeProblem]:
                 continue
             if parts.every and class_id not in parts.every:
                 unknown += 1
-                # To find the nearest of thousands of names is slow.
+                # Finding the nearest of thousands of names is slow.
                 close = did_you_mean(class_id, parts.known) if unknown <= _MOST_SUGGESTIONS else ""
                 yield path, f"found '{class_id}', expected the id of a class{close}"
             elif class_id in seen:
@@ -73,7 +73,7 @@ def _unknown_classes(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _unknown_thresholds(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find object thresholds of unknown classes, or of classes that the base or shift does not have."""
+    """Find object thresholds of unknown classes, or of classes that are not in the base or shift."""
     for section, spec in [(("screen",), parts.screen), *parts.specs]:
         chosen = parts.every if section == ("screen",) else parts.ids_of(spec)
         for class_id, value in mapping(mapping(spec.get("object_threshold")).get("classes")).items():
@@ -87,7 +87,7 @@ def _unknown_thresholds(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _shifts_without_base(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find shifts of classes that the base does not have, which have no images to compare with."""
+    """Find shifts of classes that are not in the base. Their images could not be compared with any base image."""
     base = parts.specs[0][1]
     if base.get("classes") is None:
         return
@@ -105,7 +105,7 @@ def _without_a_class(parts: RecipeParts) -> Iterator[RecipeProblem]:
     reported: set[RecipePath] = set()
     for path, template, spec in parts.templates():
         named = spec.get("kind") == "mined" and bool(spec.get("classes")) and path[0] == "prompts"
-        captioned = path[-1] == "prompt"  # another check looks for missing captions
+        captioned = path[-1] == "prompt"  # another check reports missing captions
         problem = template_problem(template, with_class=not named or None, about_class=True, captioned=captioned)
         if problem is not None and f"expected it to contain '{{{CLASS}}}'" in problem and path not in reported:
             reported.add(path)
@@ -113,7 +113,7 @@ def _without_a_class(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _words_of_classes(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find classes without the parent or category that their texts use: one problem for each word."""
+    """Find classes that lack the parent or category that their texts use. Each missing word is one problem."""
     for word in ABOUT_CLASS:
         without = [class_id for index, class_id in parts.ids.items() if parts.classes[index].get(word) is None]
         users: dict[RecipePath, None] = {}
@@ -155,13 +155,15 @@ def _thresholds(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _has_quota(spec: Mapping[str, Any], samples: Mapping[str, Any]) -> bool:
-    """Return whether a shift's cells have a quota, by its own samples or the recipe's."""
+    """Return whether a shift's cells have a quota, set by the shift's own samples or by the recipe's samples."""
     of_shift = spec.get("samples")
     return mapping(samples if of_shift is None else of_shift).get("accepted") is not None
 
 
 def _open_quotas(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find quotas with a percentile over all candidates, which is known only after all are rendered."""
+    """Find quotas with a threshold that is a percentile over all candidates. It is known only after all are
+    rendered.
+    """
     message = (
         "a percentile over all candidates, but a quota (samples.accepted) stops before all are rendered;"
         " expected a value here, or samples.candidates instead of the quota"
@@ -180,7 +182,7 @@ def _open_quotas(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _whole_cells(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find rules that rank a whole cell together with a quota or an open threshold."""
+    """Find rules that rank a whole cell, if the cell has a quota or an open threshold."""
     default = _ranking(parts.screen.get("keep"))
     if default and parts.samples.get("accepted") is not None:
         yield ("screen", "keep"), _FILLED.format(default)
@@ -202,7 +204,7 @@ def _whole_cells(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _compared_with_nothing(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find `same_image` without edits, and `top` without a screening CLIP."""
+    """Find `same_image` in a recipe without edits, and `top` in a recipe without a screening CLIP."""
     unscreened = not parts.kind.needs_screen and parts.screen.get("model") is None
     for section, spec in [(("screen",), parts.screen), *parts.of_shifts]:
         path, rules = (*section, "keep"), _rule_names(spec.get("keep"))
@@ -213,7 +215,7 @@ def _compared_with_nothing(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _captions_of_rows(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find prompts with `{caption}` but no captions, and captions that no prompt uses."""
+    """Find prompts with `{caption}` in a recipe without captions, and captions that no prompt uses."""
     edits = parts.kind.edits
     templates = [(path, template) for path, template, _ in parts.templates() if path[-1] == "prompt"]
     asking = [path for path, template in templates if asks_caption(template)]
@@ -233,7 +235,7 @@ def _captions_of_rows(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _judges_apart(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find different judges that would share their columns."""
+    """Find different judges whose columns would have the same names."""
     owners: dict[str, str] = {}
     sections = [(("screen", "keep"), parts.screen, KEEP_JUDGES), (("screen", "judge"), parts.screen, ("judge",))]
     sections += [((*path, "keep"), spec, KEEP_JUDGES) for path, spec in parts.of_shifts]
@@ -247,7 +249,9 @@ def _judges_apart(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _second_opinion(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find a second judge that is the screening CLIP by its name; of a folder elsewhere only the last part is known."""
+    """Find a second judge with the name of the screening CLIP. Of a folder on another machine only the last part is
+    known.
+    """
     model, weights, judge = (parts.screen.get(key) for key in ("model", "weights", "judge"))
     if not isinstance(model, str) or not isinstance(judge, str) or model.startswith(ELSEWHERE):
         return
@@ -258,7 +262,7 @@ def _second_opinion(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _unknown_failures(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find failure rules with unknown classes, or that need parents that classes lack."""
+    """Find failure rules with unknown classes, and failure rules that need parents if classes have none."""
     without = [mapping(entry).get("id") for entry in parts.classes if mapping(entry).get("parent") is None]
     for section, spec in [(("screen",), parts.screen), *parts.of_shifts]:
         for index, step in enumerate(sequence(spec.get("keep"))):
@@ -273,7 +277,7 @@ def _unknown_failures(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _ranking(keep: Any) -> str | None:
-    """Return the first keep rule whose decision depends on the other candidates of a cell."""
+    """Return the first keep rule whose decision about a candidate depends on the other candidates of the cell."""
     return next((name for name in _rule_names(keep) if name in KEEP_RULES and KEEP_RULES[name].whole_cell), None)
 
 
@@ -284,9 +288,11 @@ def _rule_names(keep: Any) -> list[str]:
 
 
 def _ambiguous_keys(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find equal keys `{shift}_{class id}_{index}`: shift a_b with class c, and shift a with class b_c."""
+    """Find equal keys `{shift}_{class id}_{index}`. For example, shift a_b with class c and shift a with class b_c have
+    one key.
+    """
     ids = parts.every
-    # b → the pairs (c, b_c) in which both are class ids. Most recipes have no such pair.
+    # For each b, the pairs (c, b_c) in which both are class ids. Most recipes have no such pair.
     meeting: dict[str, list[tuple[str, str]]] = {}
     for longer in sorted(ids):
         for before, after in _cut_at_underscores(longer):
@@ -316,7 +322,7 @@ def _cut_at_underscores(text: str) -> list[tuple[str, str]]:
 
 
 def _of_its_kind(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find settings that the generator's kind refuses, and corruptions with another kind."""
+    """Find settings that the generator's kind refuses, and corruptions in a recipe of another kind."""
     yield from parts.kind.problems(parts)
     for path, spec in () if parts.kind.corrupts else parts.of_shifts:
         if spec.get("corruption") is not None:
@@ -324,7 +330,7 @@ def _of_its_kind(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _levels(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find levels that the generator cannot draw, levels with different scenes, and invalid levels."""
+    """Find levels that the generator cannot draw, levels whose scenes differ, and invalid levels."""
     kind = parts.kind
     for path, spec in parts.of_shifts:
         severity = spec.get("severity")
@@ -339,7 +345,7 @@ def _levels(parts: RecipeParts) -> Iterator[RecipeProblem]:
             yield at, f"generator.kind {kind.name} draws nothing, so it has no levels; expected null"
         else:
             yield from _way_to_levels(parts, path, spec, settings)
-            # Settings that give each level other scenes.
+            # These settings give each level other scenes.
             if parts.samples.get("noise", "paired") != "paired":
                 yield at, "samples.noise is independent, so levels would show other scenes; expected noise: paired"
             if _has_quota(spec, parts.samples):
@@ -352,7 +358,7 @@ def _levels(parts: RecipeParts) -> Iterator[RecipeProblem]:
             steps = parts.generator.get("steps")
             if settings.get("by") == "steps" and isinstance(steps, int) and not isinstance(steps, bool) and steps > 0:
                 with_shift = [math.floor(level * steps + 1e-6) for level in levels]
-                # Levels from the same step, or without any, would have equal images.
+                # Two levels that begin at the same step, or that have no step, would have equal images.
                 if 0 in with_shift or len(set(with_shift)) < len(with_shift):
                     message = (
                         f"of {steps} steps, these levels have the shift's prompt in {', '.join(map(str, with_shift))};"
@@ -428,7 +434,7 @@ def _unscreened(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _pairs(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find pairs by attention with a kind that draws no noise, and `held` without such pairs."""
+    """Find pairs by attention with a kind that draws no noise, and `held` without pairs by attention."""
     if parts.samples.get("pairs") == "attention":
         if not parts.kind.from_noise:
             message = f"images of generator.kind {parts.kind.name} cannot see their base, expected noise"

@@ -1,6 +1,7 @@
-"""The corruptions of photographs by name: those of Hendrycks and Dietterich 2019, and those of cameras and pipelines.
+"""The corruptions of photographs by name: those of Hendrycks and Dietterich 2019, and corruptions by cameras and
+pipelines.
 
-`generate/corruption_kinds.py` has a function of the same name for each.
+`generate/corruption_kinds.py` has a function of the same name for each corruption.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Corruption:
-    """A corruption: the kind of its shifts, what it does in one sentence, and its constants.
+    """A corruption: the kind of its shifts, one sentence on its effect, and its constants.
 
-    large, small: the constants of severities 1 to 5, of ImageNet-C for large pictures and of CIFAR-10-C for small ones.
-    deviation: how it differs from the published definition, if it does.
+    large, small: the constants of severities 1 to 5. Large pictures have the constants of ImageNet-C, small pictures
+    those of CIFAR-10-C. deviation: the difference from the published definition, if there is one.
     """
 
     kind: str
@@ -32,9 +33,9 @@ def _own(says: str, large: tuple[float, ...], small: tuple[float, ...] | None = 
     return Corruption("camera", says, large, small or large, OWN)
 
 
-# Gives each base image of a built dataset the brightness and contrast of its shifted partner.
+# The corruption "match" gives each base image of a built dataset the brightness and contrast of its shifted partner.
 MATCH = "match"
-# The published fifteen and their extra four; then those of cameras and pipelines.
+# The published fifteen corruptions and their extra four come first, then the corruptions by cameras and pipelines.
 CORRUPTIONS: Mapping[str, Corruption] = {
     "gaussian_noise": Corruption(
         "noise",

@@ -1,6 +1,7 @@
 """Write the JSON Schema of recipe files, for editors.
 
-In a file with `extends` no key is required and null deletes, so the schema has every section twice, whole and in part.
+In a file with `extends` no key is required, and null deletes a value. The schema therefore has every section twice: one
+form for whole recipes, one for layers.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
     sections["ShiftSpec"]["not"] = {"properties": {"prompt": unset, "embedding": unset, "corruption": unset}}
     sections["Screen"]["dependentRequired"] = {"model": ["object_threshold"]}
     drawn = {"anyOf": [{"type": "string"}, {"not": {"properties": {"prompt": unset, "embedding": unset}}}]}
-    # These kinds need no words and no screen.
+    # Generators of these kinds need no prompts and no screen.
     unscreened = {"enum": [kind.name for kind in KINDS if not kind.needs_screen]}
     sections["Recipe"]["oneOf"] = [
         {"properties": {"generator": {"required": ["kind"], "properties": {"kind": unscreened}}}},
@@ -146,7 +147,7 @@ def _text(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _in_part(schema: Any, *, of_properties: bool = False) -> Any:
-    """Return the schema of a layer: no key required, null allowed for each."""
+    """Return the schema of a layer. No key is required, and each key may be null."""
     if isinstance(schema, list):
         return [_in_part(item) for item in schema]
     if not isinstance(schema, dict):
@@ -158,7 +159,7 @@ def _in_part(schema: Any, *, of_properties: bool = False) -> Any:
         if key in ("required", "dependentRequired", "oneOf", "not"):
             continue
         if key == "$ref":
-            # A list replaces the one below it, so its items are whole.
+            # A list replaces the list of the recipe below, so its items have the whole form.
             part[key] = value + _PART
         elif key == "items":
             part[key] = copy.deepcopy(value)

@@ -38,9 +38,10 @@ _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
 def fill(template: str, class_text: str, about: Sequence[str | None] = (), caption: str | None = None) -> str:
-    """Return the template filled with a class name or a placeholder token; inserted text is never read as a template.
+    """Return the template filled with a class name or a placeholder token. Inserted text is never read as a template.
 
-    about: the class's words for `ABOUT_CLASS`. caption: of the image that is edited. ValueError for a missing word.
+    about: the class's words for `ABOUT_CLASS`. caption: the caption of the image that is edited. Raise ValueError for a
+    missing word.
     """
     words = {CLASS: class_text, CAPTION: caption} | dict(zip(ABOUT_CLASS, about, strict=False))
 
@@ -69,9 +70,9 @@ def template_problem(
 ) -> str | None:
     """Return a problem with a template, or None.
 
-    with_class: it must contain `{class}` (True), may contain it (None), or may not (False, the caption of a shift).
-    about_class: it may contain `{parent}` and `{category}`. captioned: it may contain `{caption}`, also in place of
-    `{class}`.
+    with_class: the template must contain `{class}` (True), may contain it (None), or may not contain it (False, for the
+    caption of a shift). about_class: it may contain `{parent}` and `{category}`. captioned: it may contain `{caption}`,
+    also in place of `{class}`.
     """
     if not template.strip():
         return "is empty, expected text"
@@ -120,7 +121,7 @@ DEFAULT_SEVERITY = 3  # enough to tell models apart, and images stay recognisabl
 
 @dataclass(frozen=True, slots=True)
 class RecipeClass:
-    """A class with its label, the position in the recipe."""
+    """A class of a recipe. The label is the position of the class in the recipe."""
 
     id: str
     name: str
@@ -131,28 +132,30 @@ class RecipeClass:
     category: str | None = None
 
     def text(self, template: str, placeholder: str | None = None, caption: str | None = None) -> str:
-        """Return a template filled with a placeholder token or the class's name; `{caption}` is kept without one."""
+        """Return a template filled with a placeholder token or the class's name. Without a caption, `{caption}` stays
+        as it is.
+        """
         words = [getattr(self, word) for word in ABOUT_CLASS]
         caption_text = f"{{{CAPTION}}}" if caption is None else caption
         return fill(template, self.name if placeholder is None else placeholder, words, caption_text)
 
     def has_words_for(self, template: str) -> bool:
-        """Return whether it has the parent and category that a template uses."""
+        """Return whether the class has the parent and category that a template uses."""
         return all(getattr(self, word) is not None for word in uses(template))
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """A shift, or the base, with the screen's defaults filled in. A shift with levels has one for each level.
+    """A shift, or the base, with the screen's defaults filled in. A shift with levels has one object for each level.
 
     prompt: None only with an embedding or a corruption. caption, threshold: None if the shift is not screened.
-    class_labels: in label order. keep: keep rules in order, without those that need a score or answer that the shift
-    or base lacks. candidates: the most samples of a cell. accepted: the quota of a cell, if any. severity: of a
-    corruption, 1 to 5; 0 for `match`.
+    class_labels: in label order. keep: keep rules in order, without rules that need a score or answer that the shift or
+    base lacks. candidates: the most samples of a cell. accepted: the quota of a cell, if any. severity: the severity of
+    a corruption, 1 to 5; 0 for `match`.
 
-    of: the recipe's name for all levels. level: as the recipe lists it, a share of the way, or of CLIP's gain if
-    `realised`. scale: the share of the way, None until `build` measured it. by, lora: the way to the level. top: it is
-    the highest level, or the shift has no levels.
+    of: the recipe's name for all levels. level: the level in the recipe's list, a share of the way, or a share of
+    CLIP's gain if `realised`. scale: the share of the way, or None until `build` has measured it. by, lora: the way to
+    the level. top: whether this is the highest level, or the shift has no levels.
     """
 
     name: str
@@ -181,7 +184,7 @@ class Shift:
 
     @property
     def step(self) -> str:
-        """Return the level in words; empty without levels and for the whole shift."""
+        """Return the level in words. The text is empty for a shift without levels and for the whole shift."""
         if self.level is None or (self.level == 1 and not self.realised):
             return ""
         return f"{100 * self.level:g} % of {'CLIP’s gain' if self.realised else 'the way'}"
@@ -192,7 +195,7 @@ def resolve_shifts(
 ) -> tuple[Shift, ...]:
     """Return the base, then every level of every shift in the recipe's order; `way` is the default way to levels."""
     label_of = {class_id: label for label, class_id in enumerate(class_ids)}
-    every = tuple(range(len(label_of)))  # shared, so that thousands of shifts stay small
+    every = tuple(range(len(label_of)))  # all shifts share this tuple, so that thousands of shifts stay small
 
     def labels(spec: BaseSpec | ShiftSpec) -> tuple[int, ...]:
         return every if spec.classes is None else tuple(sorted(label_of[class_id] for class_id in spec.classes))
@@ -223,10 +226,10 @@ def resolve_shifts(
 
 
 def limit_shifts(shifts: Sequence[Shift], limit: int, classes: int) -> tuple[Shift, ...]:
-    """Return the shifts of a preview: at most `limit` images each, in as many classes as that allows.
+    """Return the shifts of a preview: at most `limit` images of each shift, in as many classes as that allows.
 
-    Every class has the same number of images under the base and each shift, so that pairs stay whole. Where there are
-    more classes than images, evenly spaced ones are taken; a shift with none of these keeps its first class.
+    Every class has the same number of images under the base and each shift, so that pairs stay whole. If there are more
+    classes than images, evenly spaced classes are taken. A shift with none of these classes keeps its first class.
     """
     spaced = frozenset(index * classes // limit for index in range(limit)) if limit < classes else range(classes)
     most = max(1, limit // classes)
@@ -248,7 +251,7 @@ def limit_shifts(shifts: Sequence[Shift], limit: int, classes: int) -> tuple[Shi
 
 
 def _levels(whole: Shift, spec: ShiftSpec, way: By) -> list[Shift]:
-    """Return a shift's levels, or the shift alone. Levels have no threshold, because mild ones would fail it."""
+    """Return a shift's levels, or the shift alone. Levels have no threshold, because mild levels would fail it."""
     if spec.severity is None or spec.severity.levels is None:
         return [whole]
     levels, corrupts = spec.severity.levels, whole.corruption is not None
@@ -284,7 +287,7 @@ def severity_columns(shifts: Sequence[Shift]) -> dict[str, Column]:
 
 
 def severity_of(shift: Shift, column: str) -> float | None:
-    """Return the value of one of these columns for all samples of a shift."""
+    """Return the value that all samples of a shift have in one of these columns."""
     if shift.name == BASE:
         return 0.0
     value = shift.scale if column == SEVERITY else shift.level if shift.realised else None

@@ -21,7 +21,7 @@ _EDITED = ["class_id", "row", "caption"]
 _GIVEN = [*_HEADER, "index", "seed", "prompt"]
 _MOST_PROBLEMS = 20
 MOST_LINES = 3_000_000
-LONGEST_CAPTION = 1000  # in characters; models may read less (generate/kinds/edit.py)
+LONGEST_CAPTION = 1000  # in characters; models may read fewer characters (generate/kinds/edit.py)
 LONGEST_PROMPT = 10_000  # of an image drawn elsewhere, in characters
 # Seeds are stored as signed 64-bit integers; -1 means no seed.
 MOST_SEED, NO_SEED = 2**63 - 1, -1
@@ -35,9 +35,9 @@ Value = TypeVar("Value")
 class PoolRow:
     """A row that a build chose from a pool or from the split that is edited.
 
-    rank, score: of a retrieved row, its rank by nearness to its prompt in the whole pool, from 1, and its cosine with
-    it, float32. caption: of an edited row, if prompts need one. index, seed, prompt: of an image drawn elsewhere, as
-    far as known.
+    rank, score: for a retrieved row, its rank by nearness to its prompt in the whole pool, from 1, and its cosine with
+    the prompt, float32. caption: for an edited row, its caption if prompts need one. index, seed, prompt: for an image
+    drawn elsewhere, the values that are known.
     """
 
     row: int
@@ -51,7 +51,7 @@ class PoolRow:
 
 # Keys of tables of chosen rows in a lock's inputs.
 ChosenKind = Literal["retrieved", "edited", "given"]
-# (shift, class id) → rows by index; the shift is None if a class has the same rows under every shift.
+# (shift, class id) → rows by index. The shift is None if a class has the same rows under every shift.
 RowsByCell = Mapping[tuple[str | None, str], Sequence[PoolRow]]
 
 
@@ -75,7 +75,7 @@ def read_chosen_rows(content: bytes, source: str, kind: ChosenKind) -> dict[tupl
 
 
 def rows_csv(rows: ChosenRows) -> bytes:
-    """Write the table as `read_rows_table` reads it."""
+    """Write the table in the form that `read_rows_table` reads."""
     lines = []
     for shift, by_class in rows.items():
         lines += [(shift, class_id, row) for class_id, numbers in by_class.items() for row in numbers]
@@ -83,7 +83,9 @@ def rows_csv(rows: ChosenRows) -> bytes:
 
 
 def chosen_rows_csv(rows: RowsByCell, kind: ChosenKind) -> bytes:
-    """Write the table as `read_chosen_rows` reads it. Scores have nine digits, which keep float32 numbers distinct."""
+    """Write the table in the form that `read_chosen_rows` reads. Scores have nine digits, so float32 numbers stay
+    distinct.
+    """
     every = [(shift, class_id, row) for (shift, class_id), cell_rows in rows.items() for row in cell_rows]
     if kind == "retrieved":
         return _text(_RETRIEVED, ((shift, cls, row.row, row.rank, f"{row.score:.9g}") for shift, cls, row in every))
@@ -128,7 +130,7 @@ def _number(text: str, most: int = 10**15 - 1) -> int | None:
 def _lines(
     content: bytes, source: str, header: Sequence[str], named: int, value: Callable[[Sequence[str]], Value | None]
 ) -> list[tuple[tuple[str, ...], Value]]:
-    """Return the first `named` cells of each line and the parsed value of the other cells."""
+    """Return the first `named` cells of each line, and the parsed value of the other cells."""
     rows: list[tuple[tuple[str, ...], Value]] = []
     problems: list[str] = []
     try:

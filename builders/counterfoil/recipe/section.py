@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 class Section(BaseModel):
     """A part of a recipe: frozen, without unknown keys; null means "as if not written"."""
 
-    # What messages say was expected.
+    # The words with which messages name the expected form of a section.
     written_as: ClassVar[str] = "a mapping of keys"
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -30,7 +30,7 @@ def refuse(problem: str | None) -> None:
 
 
 def checked(*fields: str, by: Callable[[Any], str | None]) -> Any:
-    """Return a validator that refuses a value of these fields, other than null, with the problem that `by` returns."""
+    """Return a validator for these fields. It refuses a value other than null with the problem that `by` returns."""
 
     def check(value: Any) -> Any:
         if value is not None:

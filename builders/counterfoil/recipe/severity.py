@@ -1,7 +1,7 @@
 """The levels of a shift, and the way to them.
 
-A plan has one shift for each level, in one group. The level 1 has the shift's own name, and the images of the shift
-without levels.
+A plan has one shift for each level, and these shifts are in one group. The shift at level 1 has the name and images of
+the shift without levels.
 """
 
 from __future__ import annotations
@@ -125,7 +125,9 @@ class SeveritySpec(Section):
 
 
 def level_name(shift: str, level: float, *, corrupts: bool = False) -> str:
-    """Return the name of a shift at a level: its own at 1, else as `red_50` for 0.5, or `fog_3` if it corrupts."""
+    """Return the name of a shift at a level: the shift's own name at 1, otherwise `red_50` for 0.5, or `fog_3` if it
+    corrupts.
+    """
     if level == 1:
         return shift
     return f"{shift}_{round(level * MOST_SEVERE)}" if corrupts else f"{shift}_{round(level * 100):02d}"

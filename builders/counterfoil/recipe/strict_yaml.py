@@ -1,4 +1,5 @@
-"""Strict YAML: safe, YAML 1.2 scalars, no duplicate or non-string keys, and a line number for every value.
+"""Read strict YAML: a safe loader, YAML 1.2 scalars, no duplicate or non-string keys, and a line number for every
+value.
 
 PyYAML's safe loader keeps the last of two equal keys, and reads `5e-4` as text and `on` as true.
 """
@@ -15,7 +16,7 @@ from counterfoil.errors import UserError
 
 # The largest bundled recipe, with a thousand ImageNet classes, has 120 kB, 14,000 values and a depth of 6.
 MOST_CHARACTERS = 1_000_000
-MOST_VALUES = 200_000  # keys count too, and the values of an alias each time
+MOST_VALUES = 200_000  # keys count too; the values of an alias count each time it is used
 DEEPEST = 40
 
 
@@ -46,7 +47,7 @@ class LocatedList(list[Any]):
         self.origins: list[Origin] = list(origins or [])
 
 
-# The scalars of YAML 1.2's core schema. PyYAML's are those of 1.1.
+# The scalars of YAML 1.2's core schema. PyYAML reads the scalars of YAML 1.1.
 _BOOL = re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$")
 _NULL = re.compile(r"^(?:~|null|Null|NULL|)$")
 _INT = re.compile(r"^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$")
@@ -64,7 +65,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # pyrefly: ignore
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes whatever YAML 1.1 or 1.2 readers would not read back as text."""
+    """A writer that quotes every text that a YAML 1.1 or 1.2 reader would read as something else."""
 
 
 for _name, _pattern in _SCALARS:
@@ -83,14 +84,16 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def dump_yaml(value: Any, *, entries_on_lines: bool = False) -> str:
-    """Write YAML that `read_yaml` reads back as the same value; `entries_on_lines`: mappings of scalars in one line."""
+    """Write YAML that `read_yaml` reads back as the same value. entries_on_lines: write each mapping of scalars in one
+    line.
+    """
     flow, width = (None, MOST_CHARACTERS) if entries_on_lines else (False, 110)
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=width, default_flow_style=flow)
 
 
 @dataclass
 class _Reader:
-    """Turns nodes into located values and collects every problem."""
+    """A reader that turns nodes into located values and collects every problem."""
 
     place: str
     problems: list[str] = field(default_factory=list)
@@ -154,9 +157,11 @@ class _Reader:
 
 
 def refuse_unbounded(text: str, place: str) -> None:
-    """Raise UserError for a text that is too long or too deep, or has too many values with those of its aliases.
+    """Raise UserError for a text that is too long or too deep, or that has too many values. Values count again for each
+    alias.
 
-    The parser's events need no recursion: PyYAML's composer recurses without limit, and expands every alias.
+    The check reads the parser's events, which needs no recursion. PyYAML's composer recurses without limit, and expands
+    every alias.
     """
     if len(text) > MOST_CHARACTERS:
         raise UserError(f"{place}: has {len(text):,} characters, expected at most {MOST_CHARACTERS:,}")
@@ -196,7 +201,7 @@ def refuse_unbounded(text: str, place: str) -> None:
 
 
 def read_yaml(text: str, place: str) -> Any:
-    """Return the located value of a YAML document. UserError with every problem and its line."""
+    """Return the located value of a YAML document. Raise UserError with every problem and its line."""
     loader = None
     try:
         refuse_unbounded(text, place)

@@ -89,8 +89,8 @@ def manifest_document(entries: Sequence[Entry]) -> dict[str, Any]:
 
 
 def parse_manifest(content: bytes, where: str) -> dict[str, Entry]:
-    """Parse a manifest into path → file. Raise UserError with every problem, also if Counterfoil would write other
-    bytes.
+    """Parse a manifest into path → file. Raise UserError with every problem, and if the bytes differ from
+    the bytes that Counterfoil would write.
     """
     listed = {entry.path: entry for entry in parse_document(Manifest, content, where).files}
     if document_bytes(manifest_document(list(listed.values()))) != content:

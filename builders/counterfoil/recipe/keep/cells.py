@@ -1,4 +1,4 @@
-"""Decide a cell: a reason for each candidate, how many a quota draws, and whether an image is stored."""
+"""Decide a cell: give each candidate a reason, count what a quota draws, and decide whether an image is stored."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Iterable, Sequence
 from counterfoil.recipe.keep.rule import KeepRule, Verdict
 
 ACCEPTED = "accepted"
-SURPLUS = "surplus"  # it passed after its cell had all that the quota asks for
+SURPLUS = "surplus"  # the candidate passed after its cell was full
 FAILED = "failed"
-OPEN = "open"  # the threshold of the shift is not known yet, so nothing is decided
+OPEN = "open"  # the threshold of the shift is not known yet, so no candidate is decided
 
 
 def decide_cell(rules: Sequence[KeepRule], verdicts: Sequence[Verdict], accepted: int | None) -> list[str]:
-    """Return a reason for each candidate of a whole cell, in order of index: "accepted", or why it is dropped.
+    """Return a reason for each candidate of a whole cell, in order of index: "accepted", or why the candidate is
+    dropped.
 
-    With a quota, the first `accepted` that pass are kept. With an open threshold nothing is decided.
+    With a quota, the first `accepted` candidates that pass are kept. With an open threshold no candidate is decided.
     """
     reasons = [FAILED if verdict.failed else OPEN if verdict.open else ACCEPTED for verdict in verdicts]
     for rule in rules:
@@ -30,7 +31,9 @@ def decide_cell(rules: Sequence[KeepRule], verdicts: Sequence[Verdict], accepted
 
 
 def filled_at(reasons: Sequence[str], accepted: int) -> int | None:
-    """Return how many candidates of a cell were screened when its quota was full, or None."""
+    """Return how many candidates of a cell were screened when the cell's quota was full, or None if it never
+    was full.
+    """
     kept = [index for index, reason in enumerate(reasons) if reason == ACCEPTED]
     return kept[accepted - 1] + 1 if len(kept) >= accepted else None
 
@@ -41,7 +44,9 @@ def passing(rules: Sequence[KeepRule], verdicts: Sequence[Verdict]) -> int:
 
 
 def drawn(rules: Sequence[KeepRule], verdicts: Sequence[Verdict], batches: Iterable[int], accepted: int) -> int:
-    """Return how many candidates a quota draws: whole batches of these sizes until enough of the verdicts pass."""
+    """Return how many candidates a quota draws. It draws whole batches of these sizes until enough of the verdicts
+    pass.
+    """
     count = passed = 0
     for size in batches:
         passed += passing(rules, verdicts[count : count + size])
@@ -52,11 +57,13 @@ def drawn(rules: Sequence[KeepRule], verdicts: Sequence[Verdict], batches: Itera
 
 
 def before_judges(rules: Sequence[KeepRule], reason: str) -> bool:
-    """Return whether a candidate with this reason passed all rules before the first that asks a classifier."""
+    """Return whether a candidate with this reason passed all rules before the first rule that asks a classifier."""
     first = next((index for index, rule in enumerate(rules) if rule.judges()), len(rules))
     return reason in (ACCEPTED, SURPLUS, *(why for rule in rules[first:] for why in rule.reasons))
 
 
 def keeps_image(reason: str, keep_rejected: bool) -> bool:
-    """Return whether `rejected` holds the image of a candidate; an open one is kept until it is decided."""
+    """Return whether the table `rejected` holds a candidate's image. An open candidate keeps its image until it is
+    decided.
+    """
     return reason != ACCEPTED and (keep_rejected or reason == OPEN)

@@ -1,4 +1,4 @@
-"""Keep images that classifiers get wrong, as Wiles 2022, section 3.1, collects the failures of a model."""
+"""Keep images that classifiers get wrong. Wiles 2022, section 3.1, collects the failures of a model in this way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from counterfoil.recipe.keep.rule import Column, KeepRule, Verdict
 from counterfoil.recipe.section import checked
 
-# The names of failure rules, which `prediction/` applies: which answers of a classifier are wrong.
+# The names of failure rules. A failure rule says which answers of a classifier are wrong, and `prediction/` applies it.
 TOP1, TOP3, PARENT, ANSWERED = "top1", "top3", "parent", "answered:"
 FAILURE_RULES = (TOP1, TOP3, PARENT)
 FAILURE_MEANS = (
@@ -21,13 +21,13 @@ FAILURE_MEANS = (
 )
 
 ANSWER, CONFIDENCE, RIGHT, FAILED = "answer", "confidence", "right", "failed"
-# Type and description of each column; the judge's name goes into the gap.
+# Type and description of each column. The judge's name replaces the gap in the description.
 _COLUMNS: dict[str, tuple[Literal["int32", "float32", "bool"], str]] = {
     ANSWER: ("int32", "Prediction of {}: the number of its output."),
     CONFIDENCE: ("float32", "Probability that {} gives its prediction."),
     RIGHT: ("bool", "Whether the prediction of {} is right."),
 }
-# Only with another failure rule than top1.
+# This column exists only with a failure rule other than top1.
 _FAILED: tuple[Literal["bool"], str] = ("bool", "Whether {} fails by the failure rule of the row's shift.")
 
 
@@ -45,7 +45,7 @@ def answered_class(name: str) -> str | None:
 class MisclassifiedRule(KeepRule):
     """Keep images that at least a given number of classifiers, the judges, get wrong."""
 
-    # An image without its object is the generator's fault, not a classifier's.
+    # If an image does not show its object, the generator failed and not the classifier.
     after: ClassVar[tuple[str, ...]] = ("thresholds",)
     reasons: ClassVar[tuple[str, ...]] = ("answered_right",)
 
@@ -82,7 +82,9 @@ class MisclassifiedRule(KeepRule):
 
     @property
     def decides(self) -> str:
-        """Return the column that says whether a judge is wrong: `right`, or `failed` by another failure rule."""
+        """Return the column that says whether a judge is wrong: `right`, or `failed` with a failure rule other than
+        top1.
+        """
         return RIGHT if self.failure == TOP1 else FAILED
 
     def judges(self) -> tuple[str, ...]:
@@ -91,7 +93,7 @@ class MisclassifiedRule(KeepRule):
     def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
         value = 0 if self.decides == RIGHT else 1
         names = self.scores()
-        # A judge that gave no answer is not wrong.
+        # A judge without an answer does not count as wrong.
         wrong = [sum(verdict.scores.get(name) == value for name in names) for verdict in left]
         return [None if count >= self.at_least else "answered_right" for count in wrong]
 
@@ -102,14 +104,16 @@ def failure_of(rules: Sequence[KeepRule], judge: str) -> str | None:
 
 
 def judge_columns(model: str, decides: str = RIGHT) -> dict[str, Column]:
-    """Return the columns of a judge; `decides` is the one that a rule reads."""
+    """Return the columns of a judge. `decides` is the column that a rule reads."""
     columns = _COLUMNS | ({FAILED: _FAILED} if decides == FAILED else {})
     name = _last_part(model)
     return {judge_column(model, column): Column(type, about.format(name)) for column, (type, about) in columns.items()}
 
 
 def judge_column(model: str, column: str) -> str:
-    """Return a judge's column, or its prefix if `column` is empty: the last part of the name as a-z, 0-9 and '_'."""
+    """Return a judge's column, or only its prefix if `column` is empty. The prefix is the last part of the judge's name
+    as a-z, 0-9 and '_'.
+    """
     plain = re.sub(r"[^a-z0-9]+", "_", _last_part(model).lower()).strip("_")
     return "_".join(filter(None, (plain, column)))
 

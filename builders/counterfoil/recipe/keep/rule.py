@@ -1,4 +1,6 @@
-"""The interface of keep rules: sections of a recipe that decide cells by the scores and thresholds of candidates."""
+"""The interface of keep rules. Keep rules are sections of a recipe that decide cells by candidates' scores and
+thresholds.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,11 @@ CLIP_SCORES = (OBJECT, SHIFT)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Scores and thresholds of one candidate, by the score's name; a missing one is None.
+    """Scores and thresholds of one candidate, by the name of the score. A missing value is None.
 
-    The object score is None if rendering failed, the shift score if the shift is not screened. Without a screen both
-    scores and the object threshold are None. open: the shift's threshold is a percentile over unfinished candidates.
+    The object score is None if rendering failed, and the shift score if the shift is not screened. Without a screen
+    both scores and the object threshold are None. open: the shift's threshold is a percentile over candidates that are
+    not all finished.
     """
 
     scores: Mapping[str, float | None]
@@ -76,17 +79,21 @@ class KeepRule(Section):
         raise NotImplementedError
 
     def columns(self) -> dict[str, Column]:
-        """Return the columns that the rule adds to every row, by the name of their score."""
+        """Return the columns that the rule adds to every row, by the name of the score in each column."""
         return {}
 
     def judges(self) -> tuple[str, ...]:
-        """Return the names of classifiers whose answers are scores. A rule with such classifiers skips the base."""
+        """Return the names of classifiers whose answers are scores. A rule with such classifiers does not apply to the
+        base.
+        """
         return ()
 
     def measure(self, pixels: NDArray[Any]) -> dict[str, float]:
-        """Measure an image, uint8 (height, width, 3): a float32 number for each of `measures`."""
+        """Measure an image, uint8 (height, width, 3). Return a float32 number for each name in `measures`."""
         return {}
 
     def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
-        """Return the reason to drop each remaining candidate of a cell, or None to keep it, in order of index."""
+        """Return, for each remaining candidate of a cell in order of index, the reason to drop it, or None to
+        keep it.
+        """
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Keep edits whose CLIP embedding is near that of the row that was edited."""
+"""Keep edits whose CLIP embedding is close to the embedding of the edited row."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SameImageRule(KeepRule):
     """
 
     reasons: ClassVar[tuple[str, ...]] = ("other_image",)
-    # `measure` cannot fill it: the row is not among the stored images.
+    # `measure` cannot fill this column, because the edited row is not among the stored images.
     measures: ClassVar[Mapping[str, tuple[float, float]]] = {SOURCE_SIMILARITY: (-1, 1)}
 
     similarity: float | None = Field(
@@ -43,7 +43,7 @@ class SameImageRule(KeepRule):
         if self.similarity is None:
             return [None] * len(left)
         least = as_stored(self.similarity)
-        # A missing cosine drops nothing.
+        # A candidate without a cosine is not dropped.
         cosines = [verdict.scores.get(SOURCE_SIMILARITY) for verdict in left]
         return ["other_image" if cosine is not None and cosine < least else None for cosine in cosines]
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 CONTRAST, BLACK, WHITE = "contrast", "black", "white"
 # The highest luma of a black pixel and the lowest of a white one: 3 % of 255 at either end.
 MOST_BLACK, LEAST_WHITE = 8, 247
-_TAIL = 20  # one pixel in 20 is left out at either end of the contrast
+_TAIL = 20  # one pixel in 20 is left out at either end of the range to compute the contrast
 _LUMA = (19595, 38470, 7471)  # ITU-R BT.601 in 1/65536, as Pillow's mode L has it
 
 

@@ -16,7 +16,7 @@ from counterfoil.recipe.kinds.rows import RowsKind
 if TYPE_CHECKING:
     from counterfoil.recipe.schema_inputs import Generator
 
-# Each with its name in a recipe. Of two with one name, the second is the kind of a generator without `rows`.
+# Each kind has a name in a recipe. If two kinds have one name, the second is the kind of a generator without `rows`.
 KINDS: Sequence[GeneratorKind] = (
     DiffusersKind("diffusers"),
     RowsKind("rows"),

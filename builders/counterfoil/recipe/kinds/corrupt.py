@@ -1,4 +1,6 @@
-"""Kind `corrupt`: rows of the input dataset, unchanged for the base, and with a known corruption for each shift."""
+"""Kind `corrupt`: rows of the input dataset. They are unchanged in the base, and have a known corruption in
+each shift.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from counterfoil.recipe.prompts import Shift
     from counterfoil.recipe.schema_inputs import Generator
 
-_SIDE, _A_SECOND = 256, 40.0  # images of this side by one core, decoded, corrupted, encoded and stored
+_SIDE, _A_SECOND = 256, 40.0  # images of this side that one core decodes, corrupts, encodes and stores in a second
 
 
 class CorruptKind(AlteringKind):

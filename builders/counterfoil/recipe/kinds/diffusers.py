@@ -46,12 +46,12 @@ class DiffusersKind(GeneratorKind):
 
 
 def _held_problems(held: Any, steps: Any) -> Iterator[RecipeProblem]:
-    """Yield a problem if the held part ends before any step could hold it."""
+    """Yield a problem if the held part of the steps ends before the first step."""
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         return
     try:
         settings = HeldFromBase.model_validate(dict(mapping(held)))
-    except ValueError:  # the section reports it
+    except ValueError:  # the check of the section reports this error
         return
     if settings == HeldFromBase() or not settings.share or not settings.until or settings.holds(steps):
         return

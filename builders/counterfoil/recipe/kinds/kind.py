@@ -1,6 +1,7 @@
-"""Describe a kind of generator: which keys it reads, where images come from, what it adds and refuses.
+"""Describe a kind of generator: the keys that it reads, the origin of its images, and what it adds and refuses.
 
-`generate/kinds/` makes the images. Other code reads these facts by name, so a new kind changes only its own two files.
+`generate/kinds/` makes the images. Other code reads these attributes by name, so a new kind changes only its own two
+files.
 """
 
 from __future__ import annotations
@@ -27,22 +28,24 @@ GENERATOR, RETRIEVAL = "generator", "retrieval"
 class GeneratorKind:
     """A kind of generator. An instance of this class itself stands for an unknown kind, in a recipe of any form.
 
-    name: its name in `generator.kind`. key: the name of its files. keys: keys of the section that it reads and not
-    every kind reads. needed: keys that it requires.
+    name: the kind's name in `generator.kind`. key: the name of the kind's files. keys: the keys of the section that
+    this kind reads and some other kind does not. needed: the keys that the kind requires.
 
-    draws: a model draws the images, from noise or from real ones. takes_rows: each sample is a row of real images, or
-    is made from one. alters_rows: it is made from a row of the input dataset, the same under the base and every shift.
-    drawn_elsewhere: columns of a table describe each image. corrupts: a shift is a corruption of a row. unchanged_base:
-    base images are the rows themselves, so their labels hold and the source shows nothing new.
-    table: key of a lock's inputs for the rows that a build chooses, if it chooses any. counts_rows: that table decides
-    how many candidates a cell has. fewer_rows: these may be fewer than the recipe's.
+    draws: a model draws the images, from noise or from real images. takes_rows: each sample is a row of real images, or
+    is made from such a row. alters_rows: each sample is made from a row of the input dataset, which is the same row
+    under the base and every shift. drawn_elsewhere: columns of a table describe each image. corrupts: a shift is a
+    corruption of a row. unchanged_base: base images are the rows themselves, so their labels are valid and the source
+    shows nothing new.
 
-    models: keys of a lock's models that the kind needs. prompted: the base and each shift need a prompt or an
-    embedding. needs_screen: a CLIP must screen. levels: the ways to a level of a shift, the default first.
-    libraries: packages on which bytes depend only with this kind. rate: images per second of a kind that draws nothing,
-    if known, and in words. usual_side: in pixels, of images without a size. holds: the images of its datasets, in
-    words. row_columns: columns of every row that give its origin. meanings: the meaning of columns of `ROW_COLUMNS`
-    (`store/rows.py`) that differ with this kind.
+    table: the key of a lock's inputs for the rows that a build chooses, if it chooses rows. counts_rows: that table
+    decides how many candidates a cell has. fewer_rows: the table may have fewer candidates than the recipe asks for.
+
+    models: the keys of a lock's models that the kind needs. prompted: the base and each shift need a prompt or an
+    embedding. needs_screen: a CLIP must screen the images. levels: the ways to a level of a shift, with the default
+    first. libraries: packages that change an image's bytes only with this kind. rate: images per second of a kind that
+    draws nothing, if known, and the rate in words. usual_side: the side in pixels of images without a size. holds: a
+    phrase for the images of the kind's datasets. row_columns: columns of every row that give the row's origin.
+    meanings: the meaning of columns of `ROW_COLUMNS` (`store/rows.py`) that differ with this kind.
     """
 
     keys: ClassVar[tuple[str, ...]] = ()
@@ -81,7 +84,7 @@ class GeneratorKind:
 
     @property
     def from_noise(self) -> bool:
-        """Return whether a model draws each image from noise, so that the number of images is unlimited."""
+        """Return whether a model draws each image from noise. The number of images is then unlimited."""
         return self.draws and not self.takes_rows
 
     def problem(self, generator: Generator) -> str | None:
@@ -89,15 +92,15 @@ class GeneratorKind:
         return None
 
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
-        """Yield problems of other sections with this kind, in a recipe of any form."""
+        """Yield problems that other sections have with this kind, in a recipe of any form."""
         yield from ()
 
     def reads_labels(self, generator: Generator) -> bool:
-        """Return whether a row's class is read from the labels of its dataset."""
+        """Return whether a row's class is read from the labels of the row's dataset."""
         return self.alters_rows
 
     def columns(self, generator: Generator) -> dict[str, Column]:
-        """Return the columns that it adds to every row."""
+        """Return the columns that the kind adds to every row."""
         columns = dict(self.row_columns)
         if generator.license_column:
             columns["license"] = Column("string", "Licence of the row, as given by its dataset.")
@@ -113,7 +116,7 @@ class GeneratorKind:
 
 
 class AlteringKind(GeneratorKind):
-    """A kind whose samples are made from rows of the input dataset that no classifier has learned from."""
+    """A kind whose samples are made from rows of the input dataset. No classifier may have learned from these rows."""
 
     alters_rows = True
     table = "edited"
@@ -123,7 +126,7 @@ class AlteringKind(GeneratorKind):
     }
 
     def may_share_split(self, parts: RecipeParts) -> bool:
-        """Return whether the rows may be of the split that classifiers learn from."""
+        """Return whether the rows may come from the split that classifiers learn from."""
         return False
 
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
@@ -139,6 +142,6 @@ class AlteringKind(GeneratorKind):
 
 
 def written(section: Section, keys: Iterable[str]) -> list[str]:
-    """Return the keys of a section that are not at their default."""
+    """Return the keys of a section whose values differ from their defaults."""
     fields = type(section).model_fields
     return [key for key in keys if getattr(section, key) != fields[key].get_default(call_default_factory=True)]

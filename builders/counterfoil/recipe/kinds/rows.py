@@ -20,9 +20,9 @@ GIVEN = ("shift_column", "prompt_column", "seed_column", "index_column")
 
 
 class RowsKind(GeneratorKind):
-    """Rows of a pool that the recipe lists, or a table names.
+    """Rows of a pool that the recipe lists, or that a table names.
 
-    noiseless: samples have no noise to share.
+    noiseless: whether samples have no noise that they could share.
     """
 
     keys = (*POOL, "label_column", "labels", "rows")
