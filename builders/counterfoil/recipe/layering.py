@@ -1,7 +1,7 @@
 """Find recipes and merge their layers: `extends`, `--set`, and paths relative to the file that names them.
 
-A dataset's own recipe may come from a stranger, so its folders become names that open nothing (`elsewhere:./photos`)
-until the user gives their path.
+A dataset's own recipe may come from a stranger. Its folders therefore become names that open nothing
+(`elsewhere:./photos`) until the user gives their path.
 """
 
 from __future__ import annotations
@@ -74,19 +74,25 @@ def find_recipe(source: str | Path) -> Path:
 
 
 def is_of_a_dataset(path: Path) -> bool:
-    """Return whether a recipe's file belongs to a dataset directory: only there it has a lock beside it."""
+    """Return whether a recipe's file belongs to a dataset directory. Only in such a directory is a lock beside the
+    file.
+    """
     return path.name == RECIPE and (path.parent / LOCK).exists()
 
 
 def class_slug(name: str) -> str:
-    """Return a class id made from a name, as `cafe-au-lait` from `Café au lait`, or an empty text."""
+    """Return a class id made from a name, such as `cafe-au-lait` from `Café au lait`. The result may be an
+    empty text.
+    """
     letters = unicodedata.normalize("NFKD", name)
     plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
     return re.sub(r"[^a-z0-9_]+", "-", plain.lower()).strip("-")
 
 
 def spell_out(recipe: LocatedMapping) -> None:
-    """Expand the short forms of a recipe in place, so that layers merge: a class by its name, a prompt by its text."""
+    """Expand the short forms of a recipe in place, so that layers merge: a class given by its name, a prompt given as
+    text.
+    """
     source, prompts = recipe.get("source"), recipe.get("prompts")
     if isinstance(source, LocatedMapping) and isinstance(source.get("classes"), LocatedList):
         listed = source["classes"]
@@ -116,14 +122,14 @@ def _prompt(specs: LocatedMapping, name: str) -> None:
 
 
 def names_every_label(classes: Any) -> bool:
-    """Return whether every class of a list, which may have any form, has a source label."""
+    """Return whether every class of a list has a source label. The list may have any form."""
     if not isinstance(classes, list | tuple):
         return classes is not None
     return all(not isinstance(entry, Mapping) or entry.get("source_label") is not None for entry in classes)
 
 
 def same_classes(given: Any, resolved: Sequence[Any]) -> bool:
-    """Return whether resolved classes agree with the classes of a recipe; null means all classes."""
+    """Return whether resolved classes agree with the classes of a recipe. Null stands for all classes."""
     if given is None:
         return True
     if not isinstance(given, list | tuple) or len(given) != len(resolved):
@@ -136,7 +142,7 @@ def same_classes(given: Any, resolved: Sequence[Any]) -> bool:
     return True
 
 
-# Names of the files beside a dataset's own recipe, as that recipe writes them.
+# The names of files beside a dataset's own recipe, as the recipe writes these names.
 OWN_TOKENS = f"./{TOKENS}"
 OWN_ROWS = f"./{ROWS}"
 OWN_EMBEDDINGS = f"./{EMBEDDINGS}"
@@ -144,9 +150,9 @@ EXTENDS, EXTENDS_SHA256 = "extends", "extends_sha256"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LONGEST_CHAIN = 20
 _LONGEST_SHOWN = 300
-# Keys of classifiers in keep rules, for one rule or a list of rules; `*` is every value or item.
+# Keys of classifiers in keep rules, for one rule or a list of rules. `*` stands for every value or item.
 KEEP_JUDGES = ("keep.*.models.*", "keep.*.*.models.*")
-# Keys of names that may be folders.
+# Keys whose values are names that may be folders.
 _NAMES = (
     "source.dataset", "tokens.path", "generator.model", "generator.adapter", "generator.lora.*.path",
     "generator.dataset", "generator.captioner", "generator.clip.model", "screen.model", "screen.judge",
@@ -155,13 +161,15 @@ _NAMES = (
     "mine.settings.chat.model", "mine.settings.chat.base_url",
     *(f"{section}.{judges}" for section in ("screen", "prompts.shifts.*") for judges in KEEP_JUDGES),
 )  # fmt: skip
-# Keys of values that are always paths, even without a leading `./`.
+# Keys whose values are always paths, even without a leading `./`.
 _PATHS = ("mine.settings.examples.*.image", "mine.settings.chat.answers")
 
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """A layer's statement about the recipe that it extends, its place in the file, and that recipe today (`below`)."""
+    """What a layer states about the recipe that it extends, the place of this statement in the file, and that recipe
+    today (`below`).
+    """
 
     extends: str
     sha256: str
@@ -171,23 +179,23 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """The merged layers of a recipe, and the seals of its layers, the lowest first."""
+    """The merged layers of a recipe, and the seals of its layers, with the lowest layer first."""
 
     laid: LocatedMapping
     seals: tuple[Seal, ...] = ()
 
 
 def read_layers(path: Path) -> Layers:
-    """Return the recipe of a file merged over everything that it extends; a dataset's own recipe extends nothing."""
+    """Return the recipe of a file merged over everything that it extends. A dataset's own recipe extends nothing."""
     if is_of_a_dataset(path):
         return Layers(own_layers(text_of(path), _shown(path), path.parent))
     return _read_chain(path, ())
 
 
 def own_layers(text: str, shown_name: str, dataset: Path) -> LocatedMapping:
-    """Return a dataset's own recipe; its folders become names of another machine.
+    """Return a dataset's own recipe. Its folders become names of another machine.
 
-    Raise UserError if it extends a recipe, lists no classes, or names a file outside the dataset.
+    Raise UserError if the recipe extends another, lists no classes, or names a file outside the dataset.
     """
     recipe = _read_mapping(text, shown_name)
     spell_out(recipe)
@@ -226,7 +234,8 @@ def own_layers(text: str, shown_name: str, dataset: Path) -> LocatedMapping:
 
 
 def lay_over(lower: LocatedMapping, upper: LocatedMapping, path: tuple[str, ...] = ()) -> LocatedMapping:
-    """Merge `upper` over `lower`: mappings merge deeply, lists and scalars replace, null deletes the lower value.
+    """Merge `upper` over `lower`. Mappings merge deeply, lists and scalars replace the lower value, and null deletes
+    it.
 
     `prompts.shifts: {}` drops every inherited shift. `path` is the key of the two mappings in the recipe.
     """
@@ -249,7 +258,9 @@ def lay_over(lower: LocatedMapping, upper: LocatedMapping, path: tuple[str, ...]
 
 
 def with_overrides(recipe: LocatedMapping, overrides: Sequence[str]) -> LocatedMapping:
-    """Return the recipe with each `a.b=c` merged over it in turn; c is YAML, relative to the working directory."""
+    """Return the recipe with each `a.b=c` merged over it in turn. c is YAML; paths in c are relative to the working
+    directory.
+    """
     problems: list[str] = []
     for override in overrides:
         key, equals, text = override.partition("=")
@@ -305,7 +316,9 @@ def _read_mapping(text: str, shown_name: str) -> LocatedMapping:
 
 
 def text_layers(text: str, shown_name: str, folder: Path, above: tuple[Path, ...] = ()) -> Layers:
-    """Read the layers of a recipe's text, with paths relative to `folder`; `above` are the files that extend it."""
+    """Read the layers of a recipe's text. Paths are relative to `folder`, and `above` lists the files that extend this
+    text.
+    """
     recipe = _read_mapping(text, shown_name)
     _resolve_paths(recipe, folder)
     origin, sealed = recipe.origins.pop(EXTENDS, None), recipe.origins.pop(EXTENDS_SHA256, None)
@@ -348,7 +361,7 @@ def _shown(path: Path) -> str:
 
 
 def _resolve_paths(recipe: LocatedMapping, folder: Path) -> None:
-    """Make the paths of one file's recipe absolute, and read the file of classes if it names one."""
+    """Make the paths of one file's recipe absolute, and read the file of classes if the recipe names one."""
 
     def absolute(name: str) -> str:
         match = _LOCAL.fullmatch(name)
@@ -384,7 +397,9 @@ def replace_names(recipe: dict[str, Any], replaced: Callable[[str], str]) -> Non
 
 
 def texts_at(recipe: Any, *dotted_keys: str) -> Iterator[tuple[Any, Any]]:
-    """Yield each text at these dotted keys of a recipe of any form: the mapping or list that holds it, and its key."""
+    """Yield each text at these dotted keys of a recipe of any form, as the mapping or list that holds the text, and its
+    key.
+    """
     for dotted_key in dotted_keys:
         containers: list[Any] = [recipe]
         *parts, last = dotted_key.split(".")
@@ -421,13 +436,13 @@ def _absolute_file(name: str, folder: Path) -> str:
 
 def _elsewhere(name: str) -> str:
     if _ADDRESS.match(name):
-        # Mining a stranger's dataset must send no question and no key to an address that the stranger chose.
+        # While a stranger's dataset is mined, no question and no key may go to an address that the stranger chose.
         return f"{ELSEWHERE}{name}"
     return f"{ELSEWHERE}{without_folders(name)}" if is_local(name) else name
 
 
 def _with_rows_of_a_file(recipe: LocatedMapping) -> LocatedMapping | None:
-    """Return the generator if it names a file of rows."""
+    """Return the generator with the rows of its file, or None if it names no file of rows."""
     generator = recipe.get("generator")
     return generator if isinstance(generator, LocatedMapping) and isinstance(generator.get("rows"), str) else None
 
@@ -442,7 +457,7 @@ def _read_rows(path: Path, origin: Origin) -> LocatedMapping:
 
 
 def _located(value: Any, origin: Origin) -> Any:
-    """Return a value with `origin` as the origin of every part."""
+    """Return a value whose parts all have the origin `origin`."""
     if isinstance(value, dict):
         items = {key: _located(item, origin) for key, item in value.items()}
         return LocatedMapping(items, dict.fromkeys(items, origin))

@@ -1,6 +1,6 @@
 """Load recipes, report all their problems at once, and write layers.
 
-A cut is a layer of thresholds and screen settings over a built dataset's own recipe.
+A cut is a layer over a built dataset's own recipe. It contains thresholds and screen settings.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def load_recipe(source: Recipe | str | Path, overrides: Sequence[str] = ()) -> R
 
 
 def load_recipe_text(text: str, overrides: Sequence[str] = (), *, place: str = RECIPE) -> Recipe:
-    """Load a recipe's text, which is not a dataset's own, with paths relative to the working directory."""
+    """Load a recipe from a text that is not a dataset's own recipe. Paths are relative to the working directory."""
     return _validated_over(text_layers(text, place, Path.cwd()), overrides)
 
 
 def load_own_recipe(directory: Path, overrides: Sequence[str] = (), *, text: str | None = None) -> Recipe:
-    """Load the recipe, or its future `text`, of a dataset that may come from anybody (`layering.own_layers`).
+    """Load the recipe of a dataset that may come from anybody (`layering.own_layers`), or the recipe's future `text`.
 
     The overrides come from the user, so they may name paths of this machine.
     """
@@ -71,7 +71,7 @@ def load_own_recipe(directory: Path, overrides: Sequence[str] = (), *, text: str
 
 
 def validated(layers: LocatedMapping) -> Recipe:
-    """Return the recipe of merged layers. UserError with every problem, each with its path, file and line."""
+    """Return the recipe of merged layers. Raise UserError with every problem and its path, file and line."""
     try:
         return Recipe.model_validate(with_tuples(layers), strict=True)
     except ValidationError as error:
@@ -80,7 +80,9 @@ def validated(layers: LocatedMapping) -> Recipe:
 
 
 def with_classes(recipe: Recipe, classes: Sequence[ClassEntry]) -> Recipe:
-    """Return the recipe with these classes instead of its own. UserError with every problem that they add."""
+    """Return the recipe with these classes instead of its own. Raise UserError with every problem that these classes
+    cause.
+    """
     values = recipe.model_dump(mode="json", exclude_none=True)
     values["source"]["classes"] = [entry.model_dump(mode="json", exclude_none=True) for entry in classes]
     return validated(LocatedMapping(values))
@@ -94,7 +96,7 @@ def _validated_over(layers: Layers, overrides: Sequence[str]) -> Recipe:
 
 
 def _broken(seal: Seal) -> Iterator[str]:
-    """Yield how the recipe that a layer extends has changed since the layer was written."""
+    """Yield a line for each change of the recipe that a layer extends, since the layer was written."""
     extended = f"{EXTENDS_SHA256} ({seal.origin}): {seal.extends}"
     try:
         below = validated(seal.below)
@@ -109,7 +111,7 @@ def _broken(seal: Seal) -> Iterator[str]:
 
 
 def layer_text(changes: Mapping[str, Any], below: Recipe, extends: str | None = None) -> str:
-    """Write the `changes` over the recipe `below` as YAML; null deletes."""
+    """Write the `changes` over the recipe `below` as YAML. A null deletes a value."""
     if changes.keys() & {EXTENDS, EXTENDS_SHA256}:
         raise ValueError("a layer's changes cannot say what it extends")
     if extends is None:
@@ -121,7 +123,7 @@ def layer_text(changes: Mapping[str, Any], below: Recipe, extends: str | None = 
 
 
 def merged_deeply(below: Any, above: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge mappings at every depth, the upper one last."""
+    """Merge mappings at every depth. The values of `above` win."""
     merged = dict(below) if isinstance(below, Mapping) else {}
     for key, value in above.items():
         merged[key] = merged_deeply(merged.get(key), value) if isinstance(value, Mapping) else value
@@ -129,11 +131,13 @@ def merged_deeply(below: Any, above: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def layer_head(below: Recipe) -> str:
-    """Return the comment of a layer without `extends`, which names the recipe that it was written for."""
+    """Return the comment at the head of a layer without `extends`. It names the recipe for which the layer was
+    written.
+    """
     return f"# For {below.name}, whose recipe has the sha256 {below.recipe_hash}\n"
 
 
-# Keys of `screen` that decide which images are kept, and change no image and no score.
+# Keys of `screen` that decide which images are kept, and that change no image and no score.
 CUTTING = ("object_threshold", "shift_threshold", "keep", "keep_rejected", "store_embeddings")
 _BASE_KEYS = ("object_threshold",)
 _SHIFT_KEYS = ("threshold", "object_threshold", "keep")
@@ -143,7 +147,7 @@ _EXAMPLE = "prompts: {shifts: {in_the_snow: {threshold: 0.16}}}"
 def load_cut(recipe: Path, cut: Path) -> Recipe:
     """Return the recipe in the file `recipe` with the layer in the file `cut` over it.
 
-    UserError with every problem if the layer changes more than thresholds and keep settings.
+    Raise UserError with every problem if the layer changes more than thresholds and keep settings.
     """
     layer = read_yaml(text_of(cut), str(cut))
     if not isinstance(layer, LocatedMapping):
@@ -158,7 +162,9 @@ def load_cut(recipe: Path, cut: Path) -> Recipe:
 
 
 def _replace_whole(layer: LocatedMapping) -> None:
-    """Let `{percentile: …}` delete a lower `{value: …}`, and the reverse."""
+    """Let `{percentile: …}` in a layer delete a lower `{value: …}`, and `{value: …}` delete a lower
+    `{percentile: …}`.
+    """
     for key, value in layer.items():
         if not isinstance(value, LocatedMapping):
             continue
@@ -191,7 +197,7 @@ def _cut_problems(layer: LocatedMapping, recipe: LocatedMapping, file: str) -> I
             kind = "null" if values is None else type(values).__name__
             yield f"{shown_path(path)} ({file}): found {kind}, expected a mapping"
             continue
-        if path == ("prompts", "shifts") and not values:  # a layer with it drops all lower shifts
+        if path == ("prompts", "shifts") and not values:  # a layer with this value drops all lower shifts
             yield f"prompts.shifts ({file}): found {{}}, which would drop every shift"
         for key in [key for key in values if key not in keys]:
             reason = "not a threshold"

@@ -1,8 +1,8 @@
-"""Images with several labels, for classifiers that score each label by itself.
+"""Images with several labels, for classifiers that score each label separately.
 
-A recipe with `source.conditions` and without classes has one class, which stands for every image, as a recipe with
-objects has: each image is taken once, with all its conditions. With two classes a condition it is a recipe of single
-questions, whose images are of one class each.
+A recipe with `source.conditions` and without classes has one class, which stands for every image, like a recipe with
+objects. Each image is taken once, with all its conditions. A recipe with two classes for each condition instead asks
+single questions, and each of its images belongs to one class.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CONDITIONS = "conditions"
 
 
 def condition_columns(multilabel: bool) -> dict[str, Column]:
-    """Return the column of conditions that rows have, if a recipe takes images with all of them."""
+    """Return the column of conditions that rows have, if a recipe takes images with all their conditions."""
     if not multilabel:
         return {}
     return {CONDITIONS: Column("list<ClassLabel>", "Conditions that the image has, of the recipe's; empty for none.")}
@@ -31,7 +31,9 @@ def conditions_feature(names: Sequence[str]) -> dict[str, Any]:
 
 
 def multilabel_problems(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Yield what does not go with images that keep all their conditions: images that are drawn or screened, mining."""
+    """Yield what a recipe may not combine with images that keep all their conditions: images that are drawn or
+    screened, and mining.
+    """
     classes = parts.source.get("classes")
     if parts.source.get("conditions") is None or not (classes is None or is_every_image(classes)):
         return

@@ -1,4 +1,6 @@
-"""Check the names in a recipe, and suggest the nearest: of classes, shifts, groups, splits, licences and models."""
+"""Check the names in a recipe, and suggest the nearest valid name: of classes, shifts, groups, splits, licences,
+models.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,14 @@ if TYPE_CHECKING:
 
 CLASS_ID = re.compile(r"[A-Za-z0-9_-]+")  # no dots: a dot in a WebDataset key silently merges samples
 GROUP_NAME = re.compile(r"[a-z0-9_]+")  # split names of `datasets` hold no "-", and keys hold no "."
-# Files of a dataset directory that its own recipe names; `store/layout.py` has the others.
+# Files of a dataset directory that the dataset's own recipe names. `store/layout.py` has the other files.
 RECIPE = "recipe.yaml"
 LOCK = "lock.json"
 ROWS = "rows.csv"
 TOKENS = "tokens"
 EMBEDDINGS = "embeddings.safetensors"
-# Before the name of a folder, in a dataset's own recipe, of the machine that built it. Such a folder is never opened.
+# In a dataset's own recipe, this prefix marks the name of a folder of the machine that built the dataset. Such a folder
+# is never opened.
 ELSEWHERE = "elsewhere:"
 # The Hub's names of repositories and owners (`huggingface_hub.utils.validate_repo_id`).
 LONGEST_NAME = 96
@@ -31,17 +34,17 @@ _HUB_NAME = rf"[A-Za-z0-9](?:[A-Za-z0-9_.-]{{0,{LONGEST_NAME - 2}}}[A-Za-z0-9_])
 _NOT_ON_THE_HUB = r"(?!.*(?:--|\.\.|\.git$))"
 DATASET_NAME = re.compile(_NOT_ON_THE_HUB + _HUB_NAME)
 REPOSITORY = re.compile(f"{_NOT_ON_THE_HUB}{_HUB_NAME}/{_HUB_NAME}")
-LONGEST_CLASS_NAME = 200  # more than any text encoder reads
+LONGEST_CLASS_NAME = 200  # this is more than any text encoder reads
 _LONGEST_QUOTED = 60  # in messages
 
-# "base" is the prompt without a shift; the others are configs, splits, or reserved by `datasets`.
+# "base" is the name of prompts without a shift. The other names are configs, splits, or reserved by `datasets`.
 RESERVED_GROUPS = frozenset({"base", "all", "default", "candidates", "rejected", "data"})
 
 
 def nearest(text: str, valid: Iterable[str]) -> str | None:
     """Return the closest valid name, or None."""
     if len(text) > LONGEST_CLASS_NAME:
-        return None  # comparing it with thousands takes minutes
+        return None  # comparing the text with thousands of names takes minutes
     names = [name for name in valid if len(name) <= LONGEST_CLASS_NAME]
     close = difflib.get_close_matches(text, names, n=1, cutoff=0.6)
     folded = {name.casefold(): name for name in names}
@@ -49,7 +52,7 @@ def nearest(text: str, valid: Iterable[str]) -> str | None:
 
 
 def did_you_mean(text: str, valid: Iterable[str]) -> str:
-    """Return the clause "; did you mean 'x'?" for a message, or nothing."""
+    """Return the clause "; did you mean 'x'?" for a message, or an empty text."""
     name = nearest(text, valid)
     return f"; did you mean '{name}'?" if name is not None else ""
 
@@ -72,7 +75,7 @@ def dataset_name_problem(name: str) -> str | None:
 
 
 def derived_name(name: str, suffix: str) -> str:
-    """Return `NAME-SUFFIX`, with the name cut if both are too long together."""
+    """Return `NAME-SUFFIX`. The name is cut if both together are too long."""
     return f"{name[: LONGEST_NAME - len(suffix) - 1].rstrip('.-')}-{suffix}"
 
 
@@ -102,25 +105,25 @@ def group_name_problem(name: str, what: str) -> str | None:
     return None
 
 
-# Prefixes of models' names. A name without a prefix is timm's, or the Hub's.
+# Prefixes of models' names. A name without a prefix is a name of timm or of the Hub.
 LAB, LOCAL, HUB = "lab:", "local-dir:", "hf-hub:"
 TRANSFORMERS, OPEN_CLIP, ONNX, PREDICTIONS, PYTHON = "transformers:", "open_clip:", "onnx:", "predictions:", "python:"
-# Prefixes of classifiers that a file follows, and of those that a folder may follow.
+# Prefixes of classifiers before the name of a file, and prefixes that may precede the name of a folder.
 BEFORE_FILES = (PREDICTIONS, ONNX)
 BEFORE_FOLDERS = (TRANSFORMERS, OPEN_CLIP)
 
-# A path begins with `.`, `/` or `~`, also after a kind of classifier. A name of the Hub does not.
+# A path begins with `.`, `/` or `~`, also after the prefix of a classifier. A name of the Hub does not.
 _FILES, _FOLDERS = "|".join(BEFORE_FILES), "|".join(BEFORE_FOLDERS)
 _LOCAL = re.compile(
     rf"(?:(?P<scheme>(?:{_FOLDERS})?{LOCAL}|{_FILES}|(?:{_FOLDERS})(?=[./~]))|(?=[./~]))(?P<path>.+)", re.DOTALL
 )
-# The address of a chat model's server, whose host is not published.
+# The address of a chat model's server. The host in the address is not published.
 _ADDRESS = re.compile(r"https?://", re.IGNORECASE)
 _SERVER = f"{ELSEWHERE}http://server"
 
 
 def is_local(name: str) -> bool:
-    """Return whether a name is a path, of this machine or another."""
+    """Return whether a name is a path of this machine or of another machine."""
     return _LOCAL.fullmatch(name.removeprefix(ELSEWHERE)) is not None
 
 
@@ -142,19 +145,21 @@ def judge_problem(name: str) -> str | None:
 
 
 def without_folders(name: str) -> str:
-    """Return `./` and the last part of a path, `elsewhere:http://server` for an address, other names unchanged."""
+    """Return `./` and the last part of a path, or `elsewhere:http://server` for an address. Other names stay
+    unchanged.
+    """
     if _ADDRESS.match(name.removeprefix(ELSEWHERE)):
         return _SERVER
     match = _LOCAL.fullmatch(name.removeprefix(ELSEWHERE))
     return f"{match['scheme'] or ''}./{Path(match['path']).name}" if match else name
 
 
-# Suggest a licence of the list above this ratio of difflib.
+# A licence of the list is suggested if difflib's ratio is above this value.
 _CLOSE = 0.7
 _MOST_SHOWN = 80
 
-# The Hub's identifiers of licences (https://huggingface.co/docs/hub/repositories-licenses) and their names. The names
-# of Creative Commons' are made in `card/metadata.py`.
+# The Hub's identifiers of licences (https://huggingface.co/docs/hub/repositories-licenses) and the licences' names.
+# `card/metadata.py` makes the names of Creative Commons licences.
 # fmt: off
 LICENSE_NAMES = {
     "afl-3.0": "Academic Free License 3.0", "agpl-3.0": "GNU AGPL 3.0", "apache-2.0": "Apache License 2.0",
@@ -194,7 +199,9 @@ HUB_LICENSES = frozenset((*LICENSE_NAMES, *_UNNAMED_LICENSES))
 
 
 def hub_license(license: str) -> str | None:
-    """Return the Hub's spelling of a licence (`cc-by-4.0` for "CC BY 4.0"); None for one that it does not list."""
+    """Return the Hub's spelling of a licence (`cc-by-4.0` for "CC BY 4.0"), or None if the Hub does not list the
+    licence.
+    """
     known = " ".join(license.split()).lower()
     joined = re.sub(r"[ _]+", "-", known)  # "gpl-3.0+" is another licence
     for spelled in (known, joined, re.sub(r"-licen[cs]e(?=-|$)|-version(?=-)|^the-", "", joined)):
@@ -204,7 +211,7 @@ def hub_license(license: str) -> str | None:
 
 
 def license_note(license: str) -> str | None:
-    """Return a note that the Hub does not list a recipe's licence, or None."""
+    """Return a note if the Hub does not list a recipe's licence, else None."""
     if hub_license(license) is not None:
         return None
     shown = license if len(license) <= _MOST_SHOWN else f"{license[: _MOST_SHOWN - 2]} …"
@@ -221,25 +228,25 @@ def license_slug(text: str) -> str:
 
 
 _MOST_NAMES_SHOWN = 20
-MOST_LABELS = 20_000  # a longer list is of captions, not of classes
+MOST_LABELS = 20_000  # a longer list holds captions, not classes
 
 
 def plain_name(name: str) -> str:
-    """Normalise case, `_` and `-` of a name."""
+    """Return a name in one case, without the difference between `_`, `-` and spaces."""
     return " ".join(name.casefold().replace("_", " ").replace("-", " ").split())
 
 
 def label_by_name(class_id: str, name: str, labels: Sequence[str]) -> tuple[int, ...]:
-    """Return the labels with a class's id, else with its name."""
+    """Return the labels that equal a class's id, or else the labels that equal the class's name."""
     exact = tuple(label for label, known in enumerate(labels) if known == class_id)
     plain = plain_name(name)
     return exact or tuple(label for label, known in enumerate(labels) if plain_name(known) == plain)
 
 
 def disagreements(classes: Sequence[RecipeClass], labels: Sequence[str], dataset: str) -> list[str]:
-    """Return a problem for each class whose name belongs to another label than its source label.
+    """Return a problem for each class whose name belongs to another label than the class's source label.
 
-    labels: the names by label in the input dataset. A class with a name of its own is no problem.
+    labels: the names by label in the input dataset. A class whose name is no label's name is no problem.
     """
     by_name: dict[str, list[int]] = {}
     for label, name in enumerate(labels):

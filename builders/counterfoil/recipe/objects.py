@@ -1,6 +1,6 @@
 """Images with objects, for detectors: the columns of boxes, and the checks of recipes with `source.objects`.
 
-Such a recipe has one class, of every image; the `source.categories` are those of its objects.
+Such a recipe has one class, which contains every image. The `source.categories` are the categories of the objects.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from counterfoil.recipe.keep import Column
 from counterfoil.recipe.names import LONGEST_CLASS_NAME, plain_name, quoted
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem, mapping, sequence
 
-# The column of objects that every row of a dataset with boxes has, and its type in tables.
+# The column of objects in every row of a dataset with boxes, and the column's type in tables.
 OBJECTS = "objects"
 # The class of every image. Its id is part of every key.
 EVERY_IMAGE: Mapping[str, Any] = {"id": "images", "name": "image", "source_label": 0}
-# LVIS has 1,203 categories, Objects365 has 365.
+# LVIS has 1,203 categories, and Objects365 has 365.
 MOST_CATEGORIES = 10_000
-# Corruptions that move pixels, so that a box no longer surrounds its object.
+# Corruptions that move pixels. After such a corruption a box no longer surrounds its object.
 MOVING = frozenset(("zoom_blur", "elastic_transform", "rotation"))
 
 
 def is_every_image(classes: Any) -> bool:
-    """Return whether a list of classes, of any form, is the class of every image."""
+    """Return whether a list of classes, of any form, holds only the class of every image."""
     empty = (None, (), [])
     entries = [
         {key: value for key, value in mapping(entry).items() if value not in empty} for entry in sequence(classes)
@@ -44,7 +44,7 @@ def categories_problem(names: Sequence[str]) -> str | None:
 
 
 def object_columns(objects: str | None) -> dict[str, Column]:
-    """Return the column of objects that rows have, if a recipe names one."""
+    """Return the column of objects that rows have, if a recipe names such a column."""
     if objects is None:
         return {}
     return {OBJECTS: Column(OBJECTS, "Objects of the image: boxes [x, y, width, height] in pixels, and categories.")}
@@ -53,7 +53,7 @@ def object_columns(objects: str | None) -> dict[str, Column]:
 def objects_feature(names: Sequence[str]) -> dict[str, Any]:
     """Return the type of the column of objects for `datasets.Features.from_dict`.
 
-    It is a struct of lists, as in the Hub's viewer and the examples of transformers.
+    The type is a struct of lists, as in the Hub's viewer and in the examples of the library transformers.
     """
     values = {
         "id": {"dtype": "int64", "_type": "Value"},
@@ -66,12 +66,14 @@ def objects_feature(names: Sequence[str]) -> dict[str, Any]:
 
 
 def no_objects() -> dict[str, list[Any]]:
-    """Return the objects of an image without any, in the form of the column."""
+    """Return the value of the column for an image without objects."""
     return {name: [] for name in objects_feature(())}
 
 
 def object_problems(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Yield problems of a recipe with boxes: other classes, images that are drawn, screened or cut, moved pixels."""
+    """Yield problems of a recipe with boxes: other classes, images that are drawn, screened or cut, and moved
+    pixels.
+    """
     if parts.source.get("objects") is None:
         for key in ("categories", "boxes"):
             if parts.source.get(key) not in (None, (), [], "coco"):

@@ -1,4 +1,4 @@
-"""The parts of a recipe of any form, for checks across its sections; a part of another form counts as empty."""
+"""The parts of a recipe of any form, for checks across its sections. A part of an unexpected form counts as empty."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RecipeProblem = tuple[RecipePath, str]
 class RecipeParts:
     """The parts of a recipe of any form, and the kind of its generator.
 
-    specs: the path and mapping of the base and of each shift. ids: class ids by their index in the list.
+    specs: the path and mapping of the base and of each shift. ids: class ids by their index in the list of classes.
     """
 
     def __init__(self, recipe: Mapping[str, Any], kind: GeneratorKind) -> None:
@@ -40,7 +40,7 @@ class RecipeParts:
         return self.every if chosen is None else {item for item in sequence(chosen) if isinstance(item, str)}
 
     def templates(self) -> Iterator[tuple[RecipePath, str, Mapping[str, Any]]]:
-        """Yield the path and text of each template of a class, and the base or shift that it is for."""
+        """Yield the path and text of each template of a class, and the base or shift that the template is for."""
         for path, spec in self.specs:
             default = "style_object_caption" if spec.get("style") is True else "object_caption"
             texts = {(*path, "prompt"): spec.get("prompt"), (*path, "object_caption"): spec.get("object_caption")}

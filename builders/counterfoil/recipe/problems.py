@@ -1,4 +1,4 @@
-"""Turn validation errors into lines for users: key, file and line, value, expectation, nearest valid name."""
+"""Turn validation errors into lines for users: key, file and line, value, expected value, nearest valid name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from counterfoil.recipe.parts import RecipePath, RecipeProblem
 from counterfoil.recipe.section import Section
 from counterfoil.recipe.strict_yaml import LocatedList, LocatedMapping, Origin
 
-MOST_PROBLEMS = 300  # a recipe of nonsense has tens of thousands
+MOST_PROBLEMS = 300  # a recipe of nonsense may have tens of thousands of problems
 _LONGEST_MESSAGE = 800  # a message contains a value of any length
 _TYPES = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 
