@@ -442,7 +442,7 @@ def _elsewhere(name: str) -> str:
 
 
 def _with_rows_of_a_file(recipe: LocatedMapping) -> LocatedMapping | None:
-    """Return the generator with the rows of its file, or None if it names no file of rows."""
+    """Return the generator section if it names a file of rows, otherwise None."""
     generator = recipe.get("generator")
     return generator if isinstance(generator, LocatedMapping) and isinstance(generator.get("rows"), str) else None
 

@@ -15,7 +15,7 @@ from counterfoil.recipe.parts import RecipeParts, RecipeProblem, mapping, sequen
 
 # The column of objects in every row of a dataset with boxes, and the column's type in tables.
 OBJECTS = "objects"
-# The class of every image. Its id is part of every key.
+# The class that contains every image. The id of this class is part of every key.
 EVERY_IMAGE: Mapping[str, Any] = {"id": "images", "name": "image", "source_label": 0}
 # LVIS has 1,203 categories, and Objects365 has 365.
 MOST_CATEGORIES = 10_000

@@ -32,7 +32,7 @@ def problem_lines(
 ) -> list[str]:
     """Return every problem of a recipe, or of a file like one, in the order of its files and lines.
 
-    across: checks between sections.
+    across: checks that compare sections of the recipe.
     """
     problems: dict[tuple[RecipePath, str], None] = {}
     errors = error.errors(include_url=False)
@@ -45,7 +45,7 @@ def problem_lines(
                 break
             path, value = (*path, part), _child(value, part)
         if details["type"] == "too_short" and len(details["input"]) >= details.get("ctx", {}).get("min_length", 1):
-            continue  # its invalid items are reported one by one
+            continue  # the invalid items of this value are reported one by one
         if details["loc"] or details["type"] != "value_error":  # `across` reports these
             problems[path, _message(model, raw, path, details)] = None
     for path, message in islice(across(raw), MOST_PROBLEMS):
@@ -75,7 +75,7 @@ def origin_of(raw: Any, path: RecipePath) -> Origin | None:
 
 
 def shown_path(path: RecipePath) -> str:
-    """Write a path as `source.classes[3].id`; cut very long keys."""
+    """Write a path in the form `source.classes[3].id`. Very long keys are cut."""
     text = ""
     for part in path:
         key = str(part) if len(str(part)) <= LONGEST_NAME else f"{str(part)[:LONGEST_NAME]}..."
@@ -104,7 +104,7 @@ def _message(model: type[BaseModel], raw: LocatedMapping, path: RecipePath, deta
         return str(details.get("ctx", {}).get("error", details["msg"]))
     if error_type == "extra_forbidden":
         whole = tuple(details["loc"])
-        is_name = path != whole  # a bare name in place of a section with that key
+        is_name = path != whole  # a bare name replaces a section that has this key
         section = _without_none(_annotation(_field_at(model, whole[:-1])))
         keys = list(section.model_fields) if isinstance(section, type) and issubclass(section, BaseModel) else []
         unknown = f"unknown name {quoted(str(whole[-1]))}" if is_name else "unknown key"
@@ -120,7 +120,7 @@ def _message(model: type[BaseModel], raw: LocatedMapping, path: RecipePath, deta
     around: Any = raw
     for part in path[:-1]:
         around = _child(around, part)
-    if value is None and isinstance(around, Mapping):  # a null meant to delete, under a mistaken name
+    if value is None and isinstance(around, Mapping):  # a null that should delete a value, under a mistyped name
         siblings = [key for key in around if key != path[-1]]
         return text + did_you_mean(str(path[-1]), siblings)
     if expected.startswith("text") and isinstance(value, int | float):
@@ -216,7 +216,7 @@ def _without_none(annotation: Any) -> Any:
 
 
 def _field_at(model: type[BaseModel], path: Sequence[str | int]) -> Any:
-    """Return the field or the item's type at a path; None if the schema lacks it."""
+    """Return the field, or the type of the item, at a path. Return None if the schema has neither."""
     field: Any = model
     for part in path:
         plain = _without_none(_annotation(field))
@@ -224,7 +224,7 @@ def _field_at(model: type[BaseModel], path: Sequence[str | int]) -> Any:
             field = plain.model_fields.get(str(part))
         elif get_origin(plain) in (dict, tuple):
             field = get_args(plain)[1 if get_origin(plain) is dict else 0]
-            if get_origin(field) is typing.Annotated:  # the bounds of an item, in the form of a field's
+            if get_origin(field) is typing.Annotated:  # the bounds of an item have the same form as those of a field
                 field = FieldInfo.from_annotation(field)
         else:
             return None

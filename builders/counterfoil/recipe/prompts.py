@@ -193,7 +193,7 @@ class Shift:
 def resolve_shifts(
     class_ids: Sequence[str], prompts: Prompts, screen: Screen, samples: CellSamples, way: By
 ) -> tuple[Shift, ...]:
-    """Return the base, then every level of every shift in the recipe's order; `way` is the default way to levels."""
+    """Return the base, then every level of every shift in the recipe's order. `way` is the default way to levels."""
     label_of = {class_id: label for label, class_id in enumerate(class_ids)}
     every = tuple(range(len(label_of)))  # all shifts share this tuple, so that thousands of shifts stay small
 
@@ -297,7 +297,7 @@ def severity_of(shift: Shift, column: str) -> float | None:
 def prompt_for(
     shift: Shift, cls: RecipeClass, placeholder: str | None = None, caption: str | None = None
 ) -> str | None:
-    """Return the prompt of a cell, with a placeholder token or the class's name; None for an embedding alone."""
+    """Return the prompt of a cell, with a placeholder token or the class's name. None means an embedding alone."""
     return None if shift.prompt is None else cls.text(shift.prompt, placeholder, caption)
 
 

@@ -189,7 +189,7 @@ def refuse_unbounded(text: str, place: str) -> None:
                     if event.anchor is not None:
                         anchored[event.anchor] = 1
                 case yaml.AliasEvent():
-                    size = anchored.get(str(event.anchor), 1)  # one that contains itself is reported when it is read
+                    size = anchored.get(str(event.anchor), 1)  # a value that contains itself is reported later
                 case _:
                     continue
             values, anchor = within.pop()
