@@ -1,11 +1,11 @@
 """The measures of a detector, as pure functions on arrays: matches, average precision, F1 of an image.
 
-Matches, average precision and recall are those of pycocotools 2.0 (`COCOeval`, bounding boxes). An image, a category,
-an IoU threshold and a range of areas are matched once. Average precision is no mean over images, but a resample of
-images is a weight of each: the same matches are then accumulated with weights.
+Matches, average precision and recall equal those of pycocotools 2.0 (`COCOeval`, bounding boxes). Matching happens once
+for each image, category, IoU threshold and range of areas. Average precision is not a mean over images. A resample of
+images therefore gives each image a weight, and the same matches are accumulated again with these weights.
 
-Boxes are [x, y, width, height] in pixels, from the top left. Images and categories are numbers from 0. A value is NaN
-where nothing shows it (pycocotools says -1).
+Boxes are [x, y, width, height] in pixels, from the top left. Images and categories are numbered from 0. A value that no
+object or detection determines is NaN (pycocotools returns -1).
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from counterfoil.stats import (
     wilson_reach,
 )
 
-THRESHOLDS: NDArray[np.float64] = np.linspace(0.5, 0.95, 10)  # of IoU, as pycocotools computes them
+THRESHOLDS: NDArray[np.float64] = np.linspace(0.5, 0.95, 10)  # IoU thresholds, as pycocotools computes them
 RECALLS: NDArray[np.float64] = np.linspace(0.0, 1.0, 101)
-MOST_DETECTIONS = 100  # of one category in one image: those of the highest scores
-# Ranges of an object's area in square pixels; both ends belong to it. The first takes all.
+MOST_DETECTIONS = 100  # detections kept per category and image, highest scores first
+# Ranges of an object's area in square pixels. A range includes both of its ends. The first range holds every object.
 AREAS: dict[str, tuple[float, float]] = {
     "all": (0, 1e10),
     "small": (0, 1024),
@@ -45,7 +45,7 @@ AREAS: dict[str, tuple[float, float]] = {
     "large": (9216, 1e10),
 }
 
-# What is averaged over categories: precision or recall, the range of areas, and the thresholds.
+# Each measure averages over categories: precision or recall, in a range of areas, at some IoU thresholds.
 MEASURES: dict[str, tuple[str, str, slice]] = {
     "AP": ("precision", "all", slice(None)),
     "AP50": ("precision", "all", slice(0, 1)),
@@ -56,25 +56,28 @@ MEASURES: dict[str, tuple[str, str, slice]] = {
     "recall": ("recall", "all", slice(None)),
 }
 
-# Images with an object that an interval needs.
+# An interval needs at least this many images with an object.
 FEWEST_IMAGES = 10
-# Pairs of halves that show how much too high a score is, and how many times their difference that is.
+# The bias of a score is estimated from _SPLITS pairs of halves of the images: it is _BIAS_OF_HALVES times the
+# difference between the mean score of the halves and the score of all images.
 _SPLITS = 40
 _BIAS_OF_HALVES = 2.0
-_STILL = 1e-6  # resamples differ by less: by rounding
+_STILL = 1e-6  # resamples that differ by less than this differ by rounding only
 
-_PAIRS_AT_ONCE = 1 << 22
-_WEIGHTS_AT_ONCE = 1 << 22  # images of some resamples
-_SCORES_AT_ONCE = 1 << 22  # scores of categories, areas and thresholds in some resamples
-_DRAWN_AT_ONCE = 1 << 20  # detections of some resamples
+# The largest arrays held in memory at once, in elements.
+_PAIRS_AT_ONCE = 1 << 22  # pairs of a detection and an object
+_WEIGHTS_AT_ONCE = 1 << 22  # resamples times images
+_SCORES_AT_ONCE = 1 << 22  # resamples times categories, areas and thresholds
+_DRAWN_AT_ONCE = 1 << 20  # resamples times detections
 
 
 @dataclass(frozen=True)
 class Objects:
-    """The true boxes of some images, (n,) each, sorted by image and category: `order` says which row came from where.
+    """The true boxes of some images, as arrays (n,) sorted by image and category.
 
-    box: (n, 4) float64. area: (n,) float64, of the object and not of its box, where they differ. crowd: (n,) bool,
-    boxes around many objects, which are neither found nor missed. ValueError if shapes differ or a number cannot be.
+    order: the position of each row before sorting. box: (n, 4) float64. area: (n,) float64, the area of the object,
+    which may differ from the area of its box. crowd: (n,) bool, marks boxes around many objects, which count neither as
+    found nor as missed. ValueError if shapes differ or a number is impossible.
     """
 
     image: NDArray[np.int64]
@@ -93,7 +96,7 @@ class Objects:
         area: ArrayLike | None = None,
         crowd: ArrayLike | None = None,
     ) -> Objects:
-        """Sort and check objects in any order; without `area` that of the box, without `crowd` none is one."""
+        """Check and sort objects. The default `area` is the area of the box; by default, no object is a crowd."""
         images, boxes, categories = _checked(image, box, category)
         areas = boxes[:, 2] * boxes[:, 3] if area is None else np.asarray(area, np.float64).reshape(-1)
         crowds = np.zeros(len(images), np.bool_) if crowd is None else np.asarray(crowd, np.bool_).reshape(-1)
@@ -107,9 +110,9 @@ class Objects:
 
 @dataclass(frozen=True)
 class Detections:
-    """What a detector says of some images, (n,) each, sorted by image, category and falling score.
+    """The boxes that a detector found in some images, as arrays (n,) sorted by image, category and falling score.
 
-    Equal scores stay in the order in which they came; `order` says which row came from where. box: (n, 4) float64.
+    Rows of equal score keep their order. order: the position of each row before sorting. box: (n, 4) float64.
     ValueError if shapes differ or a number is impossible.
     """
 
@@ -121,7 +124,7 @@ class Detections:
 
     @classmethod
     def of(cls, image: ArrayLike, box: ArrayLike, category: ArrayLike, score: ArrayLike) -> Detections:
-        """Sort and check detections in any order."""
+        """Check and sort detections."""
         images, boxes, categories = _checked(image, box, category)
         scores = np.asarray(score, np.float64).reshape(-1)
         if len(scores) != len(images):
@@ -153,10 +156,12 @@ def _checked(
 class Matches:
     """Detections and objects of some images, matched: d detections, o objects, a ranges of areas, t thresholds.
 
-    Detections are those of the highest scores (`MOST_DETECTIONS`), by category and falling score, ties by image. row:
-    (d,) their rows in `Detections`. matched, ignored: (a, t, d) bool. A detection is ignored if it met a crowd or an
-    object outside of the range of areas, or met nothing and is itself outside. found: (d,) the row in `Objects` that it
-    met at the lowest threshold, of all areas, -1 for none. counted: (a, o) bool, the objects that are to be found.
+    The detections are the `MOST_DETECTIONS` of the highest scores per image and category. They are sorted by category
+    and falling score; ties are sorted by image. row: (d,) the row of each detection in `Detections`. matched, ignored:
+    (a, t, d) bool. A detection is ignored if it matched a crowd or an object outside of the range of areas. It is also
+    ignored if it matched nothing and its own area is outside of the range. found: (d,) the row in `Objects` that the
+    detection matched at the lowest threshold and in the range of all areas, or -1. counted: (a, o) bool, the objects
+    that a detector is expected to find.
     """
 
     images: int
@@ -176,9 +181,10 @@ class Matches:
 def match(objects: Objects, detections: Detections, images: int, categories: int) -> Matches:
     """Match the detections of each image and category with its objects, by falling score, as pycocotools does.
 
-    A detection takes the object of the highest IoU that no detection before it took, if it reaches the threshold. An
-    object that counts comes before one that does not, and of equal IoU the last. Many may meet one crowd, whose IoU is
-    the share of the detection's area in it. ValueError for an image or a category that is out of range.
+    A detection takes, among the objects that no earlier detection took, the one of the highest IoU, if this IoU reaches
+    the threshold. An object that counts is preferred to one that does not count. Of objects of equal IoU, the last is
+    taken. Any number of detections may match one crowd; the IoU with a crowd is the share of the detection's area that
+    lies in the crowd. ValueError if the number of an image or a category is out of range.
     """
     for part in (objects, detections):
         if len(part.image) and (part.image.max() >= images or part.category.max() >= categories):
@@ -194,7 +200,7 @@ def match(objects: Objects, detections: Detections, images: int, categories: int
     found_objects = np.full(len(kept), -1, np.int64)
     taken = np.zeros((len(AREAS), len(THRESHOLDS), len(objects.image)), np.bool_)
     for detection, thing, iou in _overlaps(objects, boxes, group, objects.image * categories + objects.category):
-        # The pairs of one detection, each of another group; a later one of equal worth wins.
+        # A step has at most one detection of each group. Later pairs of a detection are worth more.
         reached = (iou >= THRESHOLDS[:, None]) & (~taken[:, :, thing] | objects.crowd[thing])
         worth = np.arange(1, len(thing) + 1) + np.where(outside[:, thing], 0, len(thing))[:, None]
         starts = np.flatnonzero(np.diff(detection, prepend=-1))
@@ -210,7 +216,7 @@ def match(objects: Objects, detections: Detections, images: int, categories: int
     size = boxes[:, 2] * boxes[:, 3]
     ignored |= ~matched & ((size < low) | (size > high))[:, None]
     score, category = detections.score[kept], detections.category[kept]
-    order = np.lexsort((-score, category))  # stable: ties stay in the order of their images
+    order = np.lexsort((-score, category))  # stable: equal scores stay in the order of their images
     return Matches(
         images,
         categories,
@@ -230,10 +236,10 @@ def match(objects: Objects, detections: Detections, images: int, categories: int
 def _overlaps(
     objects: Objects, boxes: NDArray[np.float64], group: NDArray[np.int64], object_group: NDArray[np.int64]
 ) -> list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]]:
-    """Return pairs (detection, object, IoU) of equal group that reach the lowest threshold, in steps.
+    """Return pairs (detection, object, IoU) of the same group whose IoU reaches the lowest threshold, in steps.
 
-    The first step has the first detection of every group that overlaps anything, the next its second, and so on. In a
-    step pairs stand by detection, rising IoU, and object.
+    The first step has each group's first detection that overlaps an object, the second step has each group's second
+    one, and so on. Within a step, pairs are sorted by detection, then rising IoU, then object.
     """
     start, stop = np.searchsorted(object_group, group), np.searchsorted(object_group, group, side="right")
     sizes = stop - start
@@ -259,7 +265,7 @@ def _overlaps(
 
 
 def _iou(boxes: NDArray[np.float64], others: NDArray[np.float64], crowd: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return the area that two boxes share over that of both, or over that of the first if the other is a crowd's."""
+    """Return the shared area of two boxes over their union, or over the first box's area if the other is a crowd."""
     sides = np.minimum(boxes[:, 2:] + boxes[:, :2], others[:, 2:] + others[:, :2]) - np.maximum(
         boxes[:, :2], others[:, :2]
     )
@@ -274,26 +280,26 @@ def _iou(boxes: NDArray[np.float64], others: NDArray[np.float64], crowd: NDArray
 
 @dataclass(frozen=True)
 class AveragePrecision:
-    """Average precision and recall of k categories, a ranges of areas and t thresholds, (k, a, t) or (k, a, t, r).
+    """Average precision and recall of k categories, a ranges of areas and t thresholds.
 
-    The last axis is of r resamples. NaN where a category has no object that counts.
+    The arrays have shape (k, a, t), or (k, a, t, r) for r resamples. A category without an object that counts is NaN.
     """
 
     precision: NDArray[np.float64]
     recall: NDArray[np.float64]
 
     def measure(self, name: str) -> NDArray[np.float64]:
-        """Return one of `MEASURES`, () or (r,): the mean over categories that have objects; NaN without any."""
+        """Return one of `MEASURES`, () or (r,): the mean over categories that have objects; NaN if none has."""
         return mean_of_finite(self.by_category(name))
 
     def by_category(self, name: str = "AP") -> NDArray[np.float64]:
-        """Return one of `MEASURES` of each category, (k,) or (k, r)."""
+        """Return one of `MEASURES` for each category, (k,) or (k, r)."""
         of, area, thresholds = MEASURES[name]
         return getattr(self, of)[:, list(AREAS).index(area), thresholds].mean(axis=1)
 
 
 def mean_of_finite(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the mean over the first axis of values that are not NaN; NaN where all are."""
+    """Return the mean over the first axis without its NaN values; NaN if every value is NaN."""
     finite = np.isfinite(values)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(finite, values, 0.0).sum(axis=0) / finite.sum(axis=0))
@@ -342,10 +348,10 @@ def _accumulate(
     weights: NDArray[np.int32],
     total: NDArray[np.int64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return average precision and recall, (t, r) each, of one category's detections by falling score.
+    """Return average precision and recall, (t, r) each, of one category's detections, sorted by falling score.
 
-    matched, ignored: (t, d). image: (d,). weights: (r, images). total: (r,) objects to be found. Precision changes its
-    envelope at true detections alone, so that only these are looked at.
+    matched, ignored: (t, d). image: (d,). weights: (r, images). total: (r,) the number of objects to find. The envelope
+    of the precision changes only at true detections, so the function computes precision only there.
     """
     precision, recall = np.zeros((2, len(matched), len(weights)))
     counting = np.flatnonzero(~ignored.all(axis=0))
@@ -366,7 +372,7 @@ def _accumulate(
                 ranked[:, span] -= np.pad(before, ((0, 0), (1, 0)))[:, np.searchsorted(left_out, true[span])]
         envelope = right / (ranked + np.spacing(1))
         share = right / np.maximum(total, 1)[:, None]
-        # How many of the recalls are reached: the nearest is compared, the others are surely below or above.
+        # Count the values of RECALLS that the recall reaches. Only the nearest value needs a comparison.
         nearest = (share * (len(RECALLS) - 1) + 0.5).astype(np.int32)
         reached = nearest + (RECALLS[nearest] <= share)
         steps = np.diff(reached, axis=1, prepend=0)
@@ -385,9 +391,10 @@ def _accumulate(
 
 
 def best_f1_score(matches: Matches) -> float:
-    """Return the score from which on detections count so that `image_f1` is highest on average; infinite without any.
+    """Return the lowest score of a detection to count that makes the mean `image_f1` highest.
 
-    Of equal averages the highest score. It is chosen on the base and used under every shift.
+    If several scores give the same mean, the highest of them is returned; without detections, infinity. Callers choose
+    the score on the base and use it under every shift.
     """
     counting = np.flatnonzero(~matches.ignored[0, 0])
     counting = counting[np.argsort(-matches.score[counting], kind="stable")]
@@ -395,7 +402,7 @@ def best_f1_score(matches: Matches) -> float:
         return float("inf")
     image, score = matches.image[counting], matches.score[counting]
     truths = np.bincount(matches.object_image[matches.counted[0]], minlength=matches.images)
-    # By image, the F1 after each of its detections, and what that adds to the F1 before.
+    # For each image: the F1 after each of its detections, and the gain over the F1 before that detection.
     by_image = np.argsort(image, kind="stable")
     first = np.searchsorted(image[by_image], image[by_image])
     detections = np.arange(1, len(by_image) + 1) - first
@@ -411,9 +418,10 @@ def best_f1_score(matches: Matches) -> float:
 
 
 def image_f1(matches: Matches, score: float) -> NDArray[np.float64]:
-    """Return the F1 of each image, (images,), at IoU .5, of detections with at least this score.
+    """Return the F1 of each image, (images,), at IoU 0.5, from the detections with at least this score.
 
-    2 · found / (objects + detections), over all categories; 1 where there is no object and no detection.
+    F1 is 2 · found / (objects + detections) over all categories. An image without objects and detections has an F1 of
+    1.
     """
     detected = (matches.score >= score) & ~matches.ignored[0, 0]
     right = np.bincount(matches.image[detected & matches.matched[0, 0]], minlength=matches.images)
@@ -427,11 +435,11 @@ def image_f1(matches: Matches, score: float) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A number, and what it is in r resamples of images: one of a detector's measures, or a sum of such.
+    """A number and its values in r resamples of images. The number is a detector's measure or a sum of such measures.
 
-    drawn: (r,). bias: how much too high the value is, as half of the images show. unseen: the distances of the ends of
-    an interval from the value that come from categories which no resample changes. images: with an object. signed:
-    whether it is a difference, which may be below 0.
+    drawn: (r,) the values in the resamples. bias: how much too high the value is, estimated from halves of the images.
+    unseen: what categories that no resample changes add to the interval, below and above the value. images: the number
+    of images with an object. signed: whether the number is a difference, which may be below 0.
     """
 
     value: float
@@ -444,10 +452,11 @@ class Drawn:
     def interval(self, reach: float = NORMAL) -> Estimate:
         """Return the value with its interval, `reach` standard errors long.
 
-        Around the value less its bias; it reaches to the value at least. Of a share it is Wilson's, with as many rows
-        as have this standard error; of a difference it is as long on both sides. Student's t for as many images. No
-        interval where images are too few or nothing is measured. Where no resample changes anything, it is as long as
-        Wilson's of none of these images.
+        The interval is centred on the value minus its bias, and is extended to include the value. A share has Wilson's
+        interval, for the number of rows that gives the bootstrap's standard error. A difference has an interval of
+        equal length on both sides. Both use Student's t, with the number of images minus 1 as degrees of freedom. If no
+        resample changes the value, each side is as long as Wilson's interval of 0 among these images. There is no
+        interval if there are too few images or the value is not finite.
         """
         drawn = self.drawn[np.isfinite(self.drawn)]
         if self.images < FEWEST_IMAGES or not math.isfinite(self.value) or len(drawn) < 2:
@@ -461,7 +470,7 @@ class Drawn:
         below, above = mover((below, above), self.unseen)
         if below + above <= _STILL:
             below = above = wilson_interval(0, self.images)[1]
-        # A share of the base may itself be above 1, and a relative drop below -1.
+        # A share of the base's score may itself be above 1, and a relative drop may be below -1.
         low = min(self.value, max(-1.0 if self.signed else 0.0, middle - below))
         high = max(self.value, min(1.0, middle + above))
         return Estimate(self.value, float(low), float(high))
@@ -469,7 +478,7 @@ class Drawn:
 
 def combined(parts: Sequence[tuple[float, Drawn]]) -> Drawn:
     """Return a weighted sum of numbers of the same images: a drop is ((1, base), (-1, shift)), mPC a mean of shifts."""
-    # Of what is subtracted, the upper end moves the lower one.
+    # The upper end of a subtracted part moves the lower end of the sum.
     below, above = (
         math.hypot(*(abs(weight) * part.unseen[end if weight > 0 else 1 - end] for weight, part in parts))
         for end in (0, 1)
@@ -485,7 +494,7 @@ def combined(parts: Sequence[tuple[float, Drawn]]) -> Drawn:
 
 
 def ratio(part: Drawn, whole: Drawn) -> Drawn:
-    """Return one number over another of the same images: rPC is mPC over the base's AP. NaN if that is not above 0."""
+    """Return `part` over `whole`, NaN if `whole` is not above 0. An example is rPC, which is mPC over the base's AP."""
     if not whole.value > 0:
         return Drawn(math.nan, np.full_like(part.drawn, np.nan), 0.0, (0.0, 0.0), part.images)
     value = part.value / whole.value
@@ -497,21 +506,21 @@ def ratio(part: Drawn, whole: Drawn) -> Drawn:
 
 
 def simultaneous_intervals(numbers: Sequence[Drawn]) -> list[Estimate]:
-    """Return intervals of numbers of the same images that hold at once, such as the drops under all shifts."""
+    """Return simultaneous intervals of numbers of the same images, such as the drops under all shifts."""
     if not numbers:
         return []
     draws = np.stack([number.drawn for number in numbers], axis=1)
     draws = draws[:, np.isfinite(draws).any(axis=0)]
-    # About their mean: what is biased in every resample is corrected apart.
+    # Deviations are taken from the mean of the resamples, because `interval` corrects the bias separately.
     reach = simultaneous_reach(np.nanmean(draws, axis=0), draws) if draws.size else NORMAL
     return [number.interval(reach) for number in numbers]
 
 
 @dataclass(frozen=True)
 class DetectorScores:
-    """What a detector scores on some images: each of `MEASURES` and F1 by its name, and the AP of each category.
+    """A detector's scores on some images: each of `MEASURES` and F1 by its name, and the AP of each category.
 
-    A value is NaN where no object shows it.
+    A value that needs an object is NaN if there is none.
     """
 
     measures: Mapping[str, Drawn]
@@ -519,7 +528,7 @@ class DetectorScores:
 
     @property
     def near_chance(self) -> bool:
-        """Whether AP50 may be under a tenth: who finds nothing on the base has nothing to lose."""
+        """Whether AP50 may be under 0.1. A detector that finds nothing on the base cannot get worse under a shift."""
         estimate = self.measures["AP50"].interval()
         return not (estimate.value if estimate.low is None else estimate.low) >= chance_line(0.0)
 
@@ -527,8 +536,8 @@ class DetectorScores:
 def bootstrap_scores(matches: Matches, f1_score: float, seed: int, replicates: int = REPLICATES) -> DetectorScores:
     """Score a detector on the images and on resamples of them. f1_score: `best_f1_score` of the base.
 
-    The draws depend on the seed and the number of images alone, so that base, shifts and detectors of one dataset are
-    drawn together.
+    The draws depend only on the seed and the number of images. The base, all shifts and all detectors of one dataset
+    therefore share their draws.
     """
     areas = list(AREAS)
     scores = average_precision(matches)
@@ -563,14 +572,14 @@ def bootstrap_scores(matches: Matches, f1_score: float, seed: int, replicates: i
 
 
 def halves_of_images(images: int, seed: int) -> NDArray[np.int32]:
-    """Return weights of random halves of the images, each with its other half, (2 · `_SPLITS`, images)."""
+    """Return 0/1 weights of `_SPLITS` random halves of the images and of their complements, (2 · `_SPLITS`, images)."""
     rng = seeded(seed, "halves of images")
     first = np.stack([rng.permutation(images) < images // 2 for _ in range(_SPLITS)]).astype(np.int32)
     return np.concatenate([first, 1 - first])
 
 
 def _object_images(matches: Matches, area: int) -> tuple[NDArray[np.int64], int]:
-    """Return in how many images each category has an object that counts, (k,), and in how many any has one."""
+    """Count the images with an object that counts: of each category, (k,), and of any category."""
     counting = matches.counted[area]
     category, image = matches.object_category[counting], matches.object_image[counting]
     pairs = np.unique(category * matches.images + image) // max(1, matches.images)
@@ -587,10 +596,11 @@ def mean_over_categories(
 ) -> Drawn:
     """Return the mean over categories that have objects: values (k,), draws (k, r), halves (k, h), images (k,).
 
-    Resamples of n images vary by (n - 1) / n of what other images would: deviations of a category are made longer by as
-    much. Where no resample changes a category, for all is found, nothing is, or one image has its objects, such
-    categories count as one share of as many images as their mean is worth. Images that are fewer find more by chance:
-    half of them score higher, by about half of what all of them score too high.
+    The variance over resamples of n images is (n - 1) / n of the true variance, so each category's deviations are made
+    longer to match. No resample changes a category if all of its objects are found, if none is, or if one image has
+    all of them. Such categories together count as one share, of the number of images that their mean is worth. The
+    bias is estimated from halves: fewer images score higher by chance. A half scores higher than all images, by about
+    half of the bias that all images have.
     """
     higher = np.isfinite(values)
     if not higher.any():

@@ -1,9 +1,11 @@
 """The measures of a classifier that scores several labels of each image, as pure functions on arrays.
 
-n images have k labels each: `present` (n, k) says which an image has, `scores` (n, k) are high for yes. Average
-precision of a label is scikit-learn's (`average_precision_score`): precision at every image that has the label, without
-interpolation, images of one score taken together. It is no mean over images, so a resample of images is a weight of
-each. Accuracy is balanced: the mean of the shares of right answers among images with the label and among those without.
+There are n images and k labels. `present` (n, k) says which labels an image has; a high value in `scores` (n, k) means
+that the classifier finds the label. The average precision of a label is that of scikit-learn
+(`average_precision_score`): the mean precision over the images that have the label, without interpolation. Images of
+equal score count together. Average precision is not a mean over images, so a resample gives each image a weight.
+Accuracy is balanced: it is the mean of two shares of right answers, among the images with the label and among the
+images without it.
 """
 
 from __future__ import annotations
@@ -19,10 +21,10 @@ from counterfoil.stats import bootstrap_weights, seeded
 
 REPLICATES = 1000
 PRECISION, ACCURACY = "AP", "accuracy"
-AVERAGED = (PRECISION, ACCURACY)  # over labels
-# How many times their difference the value is too high, where halves score higher than the whole.
+AVERAGED = (PRECISION, ACCURACY)  # measures that are averaged over labels
+# The bias of a value is this many times the difference between the score of half of the images and of all images.
 _BIAS_OF_HALVES = 1.0
-_WEIGHTS_AT_ONCE = 1 << 22  # images of some resamples
+_WEIGHTS_AT_ONCE = 1 << 22  # weights held in memory at once: resamples times images
 
 
 def label_precision(
@@ -30,7 +32,7 @@ def label_precision(
 ) -> NDArray[np.float64]:
     """Return the average precision of each label, (k, r), in r resamples.
 
-    weights: (n, r) how often each image is drawn. NaN where no image with the label is drawn.
+    weights: (n, r) how often each image is drawn. A resample without an image that has the label gives NaN.
     """
     precision = np.empty((scores.shape[1], weights.shape[1]))
     for label, (values, has) in enumerate(zip(scores.T, present.T, strict=True)):
@@ -50,24 +52,25 @@ def label_precision(
 
 @dataclass(frozen=True)
 class LabelThresholds:
-    """Two thresholds of each label, chosen on one half of the base's images and used on the other.
+    """Two thresholds for each label. Each is chosen on one half of the base's images and used on the other half.
 
-    half: (n, k) the half, 0 or 1, of each image. values: (2, k), those that are used on each half.
+    half: (n, k) the half, 0 or 1, that each image belongs to. values: (2, k) the thresholds that are used on each half.
     """
 
     half: NDArray[np.int64]
     values: NDArray[np.float64]
 
     def answers(self, scores: NDArray[np.floating]) -> NDArray[np.bool_]:
-        """Return which labels are given, (n, k): those whose score reaches the threshold of the image's half."""
+        """Return (n, k) bool: whether the score of each label reaches the threshold for the image's half."""
         return scores >= np.take_along_axis(self.values, self.half, axis=0)
 
 
 def choose_thresholds(scores: NDArray[np.floating], present: NDArray[np.bool_], seed: int) -> LabelThresholds:
-    """Choose each label's thresholds of the highest balanced accuracy on either half of the images.
+    """Choose, for each label and each half of the images, the threshold of the highest balanced accuracy.
 
-    Each label has halves of its own, with equally many images that have it. Needs two images with each label and two
-    without. A threshold is halfway between two scores; of equally good ones the lowest.
+    The images are halved anew for each label, so that both halves have the same number of images with the label. Each
+    label needs at least two images that have it and two that lack it. A threshold is halfway between two scores. Of
+    equally good thresholds, the lowest is chosen.
     """
     rng = seeded(seed, "halves of labels")
     half = np.empty(present.shape, np.int64)
@@ -88,7 +91,7 @@ def _best_threshold(scores: NDArray[np.floating], present: NDArray[np.bool_]) ->
     last_of_score = np.flatnonzero(np.append(np.diff(ranked) != 0, True))
     hits = np.cumsum(present[order])[last_of_score]
     false = last_of_score + 1 - hits
-    # The two shares' difference, times both numbers of images: whole numbers, so that ties are ties.
+    # The difference of the two shares, multiplied by both numbers of images. Whole numbers keep ties exact.
     gain = hits * int((~present).sum()) - false * int(present.sum())
     last = last_of_score[np.flatnonzero(gain == gain.max())[-1]]
     lowest, below = ranked[last], ranked[min(last + 1, len(ranked) - 1)]
@@ -101,10 +104,11 @@ def _best_threshold(scores: NDArray[np.floating], present: NDArray[np.bool_]) ->
 
 @dataclass(frozen=True)
 class LabelScores:
-    """What a classifier scores on the images of one group: each of `AVERAGED` for each of k labels.
+    """A classifier's scores on the images of one group: each measure of `AVERAGED` for each of k labels.
 
-    values: (k,) each. draws: (k, r) in resamples. halves: (k, h) on halves of the images, which show how much too high
-    a value is. images: (k,) that have the label or lack it, whichever are fewer. whole: all images.
+    values: (k,) on all images. draws: (k, r) in resamples. halves: (k, h) on halves of the images, from which the bias
+    is estimated. images: (k,) the number of images that have the label or that lack it, whichever is smaller. whole:
+    the number of all images.
     """
 
     values: Mapping[str, NDArray[np.float64]]
@@ -114,7 +118,7 @@ class LabelScores:
     whole: int
 
     def mean(self, measure: str, labels: Sequence[int]) -> Drawn:
-        """Return the mean of a measure over labels, or one label's number; NaN without a label."""
+        """Return the mean of a measure over labels; NaN without labels."""
         chosen = list(labels)
         images = self.images[chosen]
         return mean_over_categories(
@@ -135,10 +139,10 @@ def score_labels(
     replicates: int = REPLICATES,
     done: Callable[[int], None] = lambda replicate: None,
 ) -> tuple[LabelScores, ...]:
-    """Score a classifier on the images of each group and on resamples of them, those of all groups together.
+    """Score a classifier on the images of each group and on resamples of them. All groups share their resamples.
 
-    scores: of each group (n, k), image i of each made from the same row. done: is called with how many resamples are
-    finished.
+    scores: one array (n, k) per group; image i of every group is made from the same row. done: is called with the
+    number of finished resamples.
     """
     images, labels = present.shape
     answers = [thresholds.answers(group) for group in scores]
@@ -158,7 +162,7 @@ def score_labels(
     results = []
     for group_draws, group_scores, group_answers in zip(draws, scores, answers, strict=True):
         accuracy = label_accuracy(group_answers, present, whole)
-        # LabelThresholds are chosen on other images, so an accuracy is not too high.
+        # LabelThresholds are chosen on other images, so the accuracy has no bias.
         results.append(
             LabelScores(
                 {PRECISION: label_precision(group_scores, present, whole)[:, 0], ACCURACY: accuracy[:, 0]},
@@ -174,7 +178,10 @@ def score_labels(
 def label_accuracy(
     answers: NDArray[np.bool_], present: NDArray[np.bool_], weights: NDArray[np.int32]
 ) -> NDArray[np.float64]:
-    """Return the balanced accuracy of each label, (k, r); weights (n, r). NaN where only one kind of image is drawn."""
+    """Return the balanced accuracy of each label, (k, r), for weights (n, r).
+
+    A resample in which all images have the label, or all lack it, gives NaN.
+    """
     drawn = weights.astype(np.float64)
     shares = []
     for has in (present, ~present):
