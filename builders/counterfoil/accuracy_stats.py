@@ -1,11 +1,12 @@
 """The numbers of a robustness report, on arrays: accuracies, drops, intervals, slopes, near chance. All are fractions.
 
-Images of one class and one candidate index form a unit: with paired noise, its base and its shifted image share their
-noise and are resampled together. Sources: Vendrow 2023, section 6 and Appendix A.5.
+The images of one class and one candidate index form a unit. With paired noise, the base image and the shifted image of
+a unit share their noise, so the bootstrap draws them together. Sources: Vendrow 2023, section 6 and Appendix A.5.
 
-A model is *near chance* if its class-averaged base accuracy starts (Wilson's lower end) less than a tenth of the way up
-from chance to 1; a class, if its base accuracy averaged over the other models does. Neither can drop further, so
-averages, impacts and slopes leave both out. It is decided once, on the base, for all groups.
+A model is *near chance* if Wilson's lower end of its class-averaged base accuracy is less than a tenth of the way from
+chance to 1. A class is near chance if the same holds for its base accuracy, averaged over the models that are not near
+chance. Such models and classes can hardly drop further, so averages, impacts and slopes leave them out. This is
+decided once, on the base, for all groups.
 """
 
 from __future__ import annotations
@@ -39,20 +40,20 @@ from counterfoil.stats import (
     wilson_reach,
 )
 
-# If the base may be zero, the interval of a relative drop ends at this ratio of the shift to the base.
+# The largest ratio of shifted to base accuracy in the interval of a relative drop, if the base may be 0.
 _LARGEST_RATIO = 100.0
-_DRAWN_AT_ONCE = 1 << 24  # units of some replicates: 400 MB of counts
-# Fit no line through fewer models than this.
+_DRAWN_AT_ONCE = 1 << 24  # replicates times units held in memory at once: 400 MB of counts
+# No line is fitted through fewer models than this.
 FEWEST_MODELS_FOR_A_SLOPE = 5
-_NO_SPREAD = 1e-12  # squared probits: base accuracies that differ by rounding only
+_NO_SPREAD = 1e-12  # in squared probits: below this, base accuracies differ by rounding only
 
 
 @dataclass(frozen=True)
 class ClassUnits:
-    """One class under the base and one shift, unit by unit (a unit is one candidate index).
+    """The images of one class on the base and under one shift, by unit. A unit is one candidate index.
 
-    base_present, shift_present: (n,) bool, whether that unit's image was accepted (and readable). base_correct,
-    shift_correct: (n, models) bool; rows of absent images are ignored.
+    base_present, shift_present: (n,) bool, whether the unit's image was accepted and could be read. base_correct,
+    shift_correct: (n, models) bool, whether the model is right; rows of absent images are ignored.
     """
 
     class_id: str
@@ -72,11 +73,12 @@ class ClassUnits:
 
 @dataclass(frozen=True)
 class Drops:
-    """The drops of every model at once; arrays are (models,) and (replicates, models).
+    """The drops of all models, as arrays (models,) and (replicates, models).
 
-    replicates: of the drop; base_replicates: drawn with them. averaged (models,) bool: the models to average over.
-    classes: each class's drop averaged over these models, None without any. agreed: what classes whose images all agree
-    add to the ends of the drop's interval.
+    replicates: the drop in each replicate. base_replicates: the base accuracy in the same replicates. averaged:
+    (models,) bool, the models to average over. classes: each class's drop averaged over these models; None if there is
+    no such model. agreed: what the classes whose images are all right or all wrong add to the ends of the drop's
+    interval.
     """
 
     base_accuracy: NDArray[np.float64]
@@ -93,15 +95,16 @@ class Drops:
         return percentile_interval(float(self.drop[model]), self.replicates[:, model], (below, above))
 
     def impact(self) -> Estimate | None:
-        """Return the absolute impact, the drop averaged over fixed models (Vendrow 2023, section 6); None without
-        models.
+        """Return the absolute impact: the drop averaged over the `averaged` models (Vendrow 2023, section 6).
+
+        None if there are no such models.
         """
         return _impact(self.drop, self.replicates, self.agreed, self.averaged)
 
 
 @dataclass(frozen=True)
 class Averages:
-    """Every model's class-averaged accuracy: (models,), and (replicates, models)."""
+    """The class-averaged accuracy of every model, (models,), and its bootstrap replicates, (replicates, models)."""
 
     accuracy: NDArray[np.float64]
     replicates: NDArray[np.float64]
@@ -114,7 +117,7 @@ class Averages:
 
 @dataclass(frozen=True)
 class Slope:
-    """The line `accuracy = slope * base accuracy + intercept` over models, by least squares."""
+    """The least-squares line `accuracy = slope * base accuracy + intercept` through one point per model."""
 
     slope: float
     low: float
@@ -125,7 +128,7 @@ class Slope:
 
 
 def accuracy_per_class(present: NDArray[np.bool_], correct: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return each model's share of right answers to the present images: (n,), (n, models) -> (models,)."""
+    """Return each model's share of right answers to the present images, (models,), from (n,) and (n, models)."""
     if not present.any():
         return np.full(correct.shape[1], np.nan)
     return correct[present].mean(axis=0)
@@ -144,12 +147,12 @@ def drops(
     replicates: int = REPLICATES,
     averaged: NDArray[np.bool_] | None = None,
 ) -> Drops:
-    """Return class-averaged accuracies on base and shift, their difference, and its bootstrap replicates.
+    """Return class-averaged accuracies on base and shift, their difference, and the bootstrap replicates of it.
 
-    A replicate draws, within every class, as many units as there are, with replacement: with `paired`, a unit brings
-    its base and its shifted image together; otherwise they are drawn separately. The draws depend only on `seed`,
-    `salt` (the shift's name) and the class id. A class whose draw has no image on one side is left out of that
-    replicate. averaged (models,): the models to average over, by default all.
+    Each replicate draws the units of every class with replacement, as many as the class has. If `paired`, a unit's base
+    image and its shifted image are drawn together; otherwise they are drawn separately. The draws depend only on
+    `seed`, `salt` (the shift's name) and the class id. If a draw of a class has no base image or no shifted image, the
+    replicate leaves the class out. averaged (models,): the models to average over, by default all.
     """
     if not classes:
         raise ValueError("no class to average over")
@@ -187,8 +190,9 @@ def drops(
 
 
 def averages(classes: Sequence[ClassUnits], *, seed: int, salt: str, replicates: int = REPLICATES) -> Averages:
-    """Return base accuracies averaged over classes, and replicates that depend on `seed`, `salt` and the class id
-    alone.
+    """Return base accuracies averaged over classes, with bootstrap replicates.
+
+    The draws depend only on `seed`, `salt` and the class id.
     """
     if not classes:
         raise ValueError("no class to average over")
@@ -209,9 +213,9 @@ def slope(
 ) -> Slope | None:
     """Fit the ID/OOD slope: the least-squares line of shifted on base accuracy, one point per model, with a t interval.
 
-    Both axes are plain accuracies, as in Vendrow 2023 (section 6, "the slope of the best-fit-line"). With `images`, the
-    numbers of base and shifted images, both are probits, on which many models form a line (Miller 2021; Taori 2020 took
-    logits). None with fewer than five models, or if all base accuracies are equal.
+    Both axes are plain accuracies, as in Vendrow 2023 (section 6, "the slope of the best-fit-line"). If `images` gives
+    the numbers of base and shifted images, both axes are probits, because many models lie on a line in probits (Miller
+    2021; Taori 2020 took logits). None with fewer than five models, or if all base accuracies are equal.
     """
     x = np.asarray(base_accuracy, dtype=np.float64)
     y = np.asarray(accuracy, dtype=np.float64)
@@ -225,25 +229,25 @@ def slope(
 
 
 def probits(accuracy: NDArray[np.float64], images: int) -> NDArray[np.float64]:
-    """Return the normal quantile of (k + ½) / (n + 1) for k right of n images, finite for accuracies of 0 and 1."""
+    """Return the normal quantile of (k + ½) / (n + 1) for k right of n images. It is finite for accuracies 0 and 1."""
     return ndtri((accuracy * images + 0.5) / (images + 1))
 
 
 def effective_robustness(
     base_accuracy: NDArray[np.float64], accuracy: NDArray[np.float64], images: tuple[int, int]
 ) -> NDArray[np.float64]:
-    """Return accuracy under the shift less the value that the probit line through the *other* models predicts.
+    """Return the accuracy under the shift minus the accuracy that the probit line of the *other* models predicts.
 
-    (…, models) -> (…, models), fractions; NaN if fewer than five other models are left, or if these all have one base
-    accuracy. Taori 2020 and Miller 2021 fit the line to hundreds of standard models and judge other models by it. Here
-    no model is marked as standard, and an outlier among ten would pull the line to itself, so each is left out of its
-    own line.
+    Arguments and result are fractions of shape (…, models). A value is NaN if there are fewer than five other models,
+    or if all of them have the same base accuracy. Taori 2020 and Miller 2021 fit the line to hundreds of standard
+    models and judge other models by it. Here no model is marked as standard, and one outlier among ten models would
+    pull the line towards itself. The line of each model therefore leaves out this model.
     """
     x, y = probits(base_accuracy, images[0]), probits(accuracy, images[1])
     others = x.shape[-1] - 1
     if others < FEWEST_MODELS_FOR_A_SLOPE:
         return np.full(x.shape, np.nan)
-    # Centred sums of squares lose no digits when a model is taken out of them.
+    # The sums are centred, so that subtracting one model's part loses no digits.
     x_mean, y_mean = x.mean(axis=-1, keepdims=True), y.mean(axis=-1, keepdims=True)
     dx, dy = x - x_mean, y - y_mean
     left_x, left_y = -dx / others, -dy / others  # the means of the others
@@ -252,22 +256,23 @@ def effective_robustness(
     with np.errstate(invalid="ignore", divide="ignore"):
         fitted = np.where(squares > _NO_SPREAD, products / squares, np.nan)
     expected = y_mean + left_y + fitted * (dx - left_x)
-    # Back from the probit scale, within 0 … 1.
+    # Convert the prediction from probits to an accuracy within 0 … 1.
     return accuracy - np.clip((ndtr(expected) * (images[1] + 1) - 0.5) / images[1], 0, 1)
 
 
 def effective_robustness_intervals(drops: Drops, images: tuple[int, int]) -> dict[int, Estimate]:
-    """Return effective robustness with its bootstrap interval, by the index of each averaged model that has one.
+    """Return the effective robustness of each averaged model that has one, with its bootstrap interval, by model index.
 
-    Images are drawn for all models together, so the line moves with each draw. In simulations with 6 to 20 models and
-    100 to 500 images, the interval held these models' truth in 92 to 93 %. It does not cover the choice of models.
+    All models share the draws of images, so the line is fitted anew in each draw. In simulations with 6 to 20 models
+    and 100 to 500 images, the interval held the true value in 92 to 93 %. The interval does not include the uncertainty
+    from the choice of models.
     """
     places = np.flatnonzero(drops.averaged)
     base, drawn = drops.base_replicates[:, places], drops.replicates[:, places]
     values = effective_robustness(drops.base_accuracy[places], drops.accuracy[places], images)
     replicates = effective_robustness(base, base - drawn, images)
     below, above = (side[places] for side in drops.agreed)
-    # A larger drop is less robust, so the two ends change places.
+    # A larger drop means less robustness, so the two ends change places.
     return {
         int(index): percentile_interval(float(values[at]), replicates[:, at], (float(above[at]), float(below[at])))
         for at, index in enumerate(places)
@@ -281,7 +286,8 @@ def _impact(
     """Return the drop (models,) averaged over the marked models; None if none are marked."""
     if not averaged.any():
         return None
-    # All models see the same images, so their errors may be fully correlated: average the ends, not their squares.
+    # All models see the same images, so their errors may be fully correlated. The distances to the ends are therefore
+    # averaged themselves, not their squares.
     below, above = (float(side[averaged].mean()) for side in agreed)
     return percentile_interval(float(drop[averaged].mean()), replicates[:, averaged].mean(axis=1), (below, above))
 
@@ -289,7 +295,7 @@ def _impact(
 def _draws(
     cls: ClassUnits, rng: np.random.Generator, replicates: int, paired: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the accuracy of one class in every replicate, on base and on shift: two (replicates, models)."""
+    """Return the accuracy of one class in every replicate, on base and on shift, (replicates, models) each."""
     either = cls.base_present | cls.shift_present
     sides = (
         (cls.base_present, cls.base_correct, either if paired else cls.base_present),
@@ -305,10 +311,11 @@ _Units = tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]
 
 
 def drawn_accuracies(sides: Sequence[_Units], rng: np.random.Generator, replicates: int) -> list[NDArray[np.float64]]:
-    """Return the accuracy of sides that share their units, (replicates, models) each, in blocks of bounded memory.
+    """Return the accuracy of each side in every replicate, (replicates, models) each. All sides share the drawn units.
 
-    A side has the units that are present (n,), the right answers (n, models), and the units to draw (n,), of which the
-    first side's are used. Sums are of whole numbers, so the blocks do not change the result.
+    A side holds the units that are present (n,), the right answers (n, models), and the units to draw (n,). Only the
+    first side's units to draw are used. Replicates are computed in blocks, which bounds the memory. The sums are of
+    whole numbers, so the blocks do not change the result.
     """
     units = sides[0][2]
     shown = [present[units] for present, _, _ in sides]
@@ -326,14 +333,14 @@ def drawn_accuracies(sides: Sequence[_Units], rng: np.random.Generator, replicat
 
 
 def _weights(units: int, replicates: int, rng: np.random.Generator) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-    """Yield `bootstrap_weights` in blocks of bounded memory: the replicates, and how often each draws each unit."""
+    """Yield blocks of replicates and their `bootstrap_weights`; the size of a block bounds the memory."""
     rows = max(1, _DRAWN_AT_ONCE // max(1, units))
     for start in range(0, replicates, rows):
         stop = min(start + rows, replicates)
         yield slice(start, stop), bootstrap_weights(units, stop - start, rng)
 
 
-# Rows (k,) of a side, and values (n,) of all images: right answers, or differences of them.
+# The rows (k,) of a side, and the values (n,) of all images: right answers, or differences of right answers.
 Side = tuple[NDArray[np.int64], NDArray[np.bool_] | NDArray[np.float64]]
 
 
@@ -343,10 +350,11 @@ def draw_class_averages(
     units: NDArray[np.int64],
     generator_of: Callable[[int], np.random.Generator],
 ) -> NDArray[np.float64]:
-    """Return each side's average over strata in each bootstrap replicate, (replicates, sides); NaN if a draw is empty.
+    """Return each side's average over strata in each bootstrap replicate, (replicates, sides).
 
-    strata, units (n,): images are drawn within a stratum; images of one unit together. `generator_of` returns a
-    stratum's generator.
+    strata, units: (n,). Units are drawn within each stratum, each with all of its images. generator_of: returns the
+    random generator of a stratum. A stratum without drawn images is left out of the average. The average is NaN if no
+    stratum of a side has drawn images.
     """
     total, counted = np.zeros((REPLICATES, len(sides))), np.zeros((REPLICATES, len(sides)))
     ordered = [rows[np.argsort(strata[rows], kind="stable")] for rows, _ in sides]
@@ -371,8 +379,9 @@ def draw_class_averages(
 class ClassAverage:
     """An accuracy averaged over classes.
 
-    images: per class, the harmonic mean. counts, shares (classes,): images per class, and the share that is right.
-    freedom: the degrees of freedom of the variance (Satterthwaite 1946). draws (R,): bootstrap draws.
+    images: the harmonic mean of the numbers of images per class. counts: (classes,) the images per class. shares:
+    (classes,) the share of right answers per class. freedom: the degrees of freedom of the variance (Satterthwaite
+    1946). draws: (R,) the value in each bootstrap replicate.
     """
 
     value: float
@@ -385,19 +394,19 @@ class ClassAverage:
 
     @classmethod
     def of(cls, labels: NDArray[np.int64], right: NDArray[Any], draws: NDArray[np.float64]) -> ClassAverage:
-        """Average over the classes of some images; labels and right are (n,)."""
+        """Average right answers over classes, from the labels (n,) and the right answers (n,) of some images."""
         _, label, count = np.unique(labels, return_inverse=True, return_counts=True)
         share = np.bincount(label, weights=right) / count
         each = share * (1 - share) / np.maximum(count - 1, 1) / len(count) ** 2
         spread, squares = float(each.sum()), float((each**2 / np.maximum(count - 1, 1)).sum())
         images = len(count) / float((1 / count).sum())
-        # A bootstrap of n images has n - 1 degrees of freedom.
+        # The variance of a bootstrap of n images is too small by (n - 1) / n.
         variance = max(spread, float(np.nanvar(draws)) * images / max(images - 1, 1))
         freedom = spread**2 / squares if squares else math.inf
         return cls(float(share.mean()), images, count, share, variance, freedom, draws)
 
     def varying(self, reach: float) -> Bounds:
-        """Return the distances to the ends of Wilson's interval for the number of images that the variance implies."""
+        """Return the distances to the ends of Wilson's interval, for the number of images that the variance implies."""
         if self.variance == 0:
             return 0.0, 0.0
         images = self.value * (1 - self.value) / self.variance
@@ -405,7 +414,7 @@ class ClassAverage:
         return self.value - low, high - self.value
 
     def agreeing(self, reach: float) -> Bounds:
-        """Return what classes that are all right, or all wrong, add below and above, by their Wilson intervals."""
+        """Return the distances below and above that classes of only right or only wrong answers add, by Wilson."""
         far = reach**2 / (self.counts + reach**2)
         below, above = (math.sqrt(float((far[self.shares == end] ** 2).sum())) for end in (1.0, 0.0))
         return below / len(far), above / len(far)
@@ -414,7 +423,10 @@ class ClassAverage:
 def difference_of(
     first: ClassAverage, second: ClassAverage | None = None, *, relative: bool = False
 ) -> tuple[float, NDArray[np.float64]]:
-    """Return value and draws of an average, a difference, or a difference relative to the first (delta method)."""
+    """Return the value and the draws of `first`, of first - second, or of this difference relative to `first`.
+
+    The draws of a relative difference come from the delta method.
+    """
     if second is None:
         return first.value, first.draws
     if not relative:
@@ -428,8 +440,9 @@ def class_average_interval(
 ) -> Estimate:
     """Return the value of `difference_of` with an interval `reach` standard errors long.
 
-    One average has Wilson's interval; a difference combines two (Newcombe 1998, method 10). A relative difference d is
-    in its interval if the second may be (1 - d) times the first (Donner and Zou 2012).
+    One average has Wilson's interval. A difference combines the Wilson intervals of both averages (Newcombe 1998,
+    method 10). The interval of a relative difference holds each d for which second = (1 - d) · first is plausible: the
+    interval of (1 - d) · first - second then holds 0 (Donner and Zou 2012).
     """
     if second is None:
         below, above = mover(first.varying(reach), first.agreeing(reach))
@@ -437,7 +450,7 @@ def class_average_interval(
     of_first, of_second = (side.draws - np.nanmean(side.draws) for side in (first, second))
     spread = math.sqrt(float(np.nanmean(of_first**2) * np.nanmean(of_second**2)))
     correlation = float(np.nanmean(of_first * of_second)) / spread if spread else 0.0
-    # Even if no pair differs, the difference is not known exactly.
+    # Each distance is at least `floor`: the difference is not known exactly even if no pair differs.
     floor = reach**2 / (min(side.images * len(side.counts) for side in (first, second)) + reach**2)
 
     def end(share: float, upper: bool) -> float:
@@ -456,7 +469,7 @@ def class_average_interval(
     return Estimate(1 - ratio, 1 - float(largest), 1 - float(smallest))  # type: ignore[arg-type]
 
 
-# Guo 2017, section 2: equal width, from 0 to 1.
+# The number of bins of confidence, which have equal width from 0 to 1 (Guo 2017, section 2).
 BINS = 15
 
 
@@ -468,10 +481,11 @@ def confidence_bins(confidence: NDArray[np.floating]) -> NDArray[np.int64]:
 def calibration_errors(
     confidence: NDArray[np.floating], right: NDArray[np.bool_], rng: np.random.Generator, replicates: int = REPLICATES
 ) -> list[Estimate]:
-    """Return the expected calibration error of models on the same images, (n, models) each, n >= 1, with intervals.
+    """Return the expected calibration error of each model, with its interval.
 
-    It is the mean distance of confidence from accuracy over bins. Bootstrap draws are biased upward, as the error
-    itself is, so the interval is extended to include the value.
+    confidence, right: (n, models), n >= 1. The error is the mean over bins of the distance between confidence and
+    accuracy. The error is biased upward, and its bootstrap draws are biased upward further, so the interval is extended
+    to include the value.
     """
     apart, bins = right - confidence.astype(np.float64), confidence_bins(confidence)
     signed = [(bins[:, [model]] == np.unique(bins[:, model])) * apart[:, [model]] for model in range(right.shape[1])]
@@ -488,9 +502,10 @@ def calibration_errors(
 class NearChance:
     """Models and classes that are near chance on the base.
 
-    models: (m,) bool. classes: id → base accuracy averaged over the models that are not near chance. chances: id → the
-    highest share of right guesses. cells: id of every class with enough images → (m,) bool, by that class and model
-    alone.
+    models: (m,) bool, the models that are near chance. The other fields are by class id. classes: for each class near
+    chance, its base accuracy averaged over the models that are not near chance. chances: for each class near chance,
+    the highest share of right guesses. cells: for every class with enough images, (m,) bool, whether each model is near
+    chance on this class.
     """
 
     models: NDArray[np.bool_]
@@ -502,7 +517,7 @@ class NearChance:
 def near_chance(
     accuracy: NDArray[np.float64], images: NDArray[np.int64] | int, chance: NDArray[np.float64] | float
 ) -> NDArray[np.bool_]:
-    """Return where the Wilson interval of an accuracy on so many images starts below `chance_line`."""
+    """Return whether the Wilson interval of each accuracy starts below `chance_line`."""
     low, _ = wilson_intervals(accuracy, images)
     return np.asarray(low < chance_line(np.asarray(chance, np.float64)))
 
@@ -510,11 +525,12 @@ def near_chance(
 def find_near_chance(
     class_ids: Sequence[str], accuracy: NDArray[np.float64], images: NDArray[np.int64], chances: NDArray[np.float64]
 ) -> NearChance:
-    """Find what is near chance, of m models on k >= 1 classes.
+    """Find the models and the classes that are near chance, among m models and k >= 1 classes.
 
-    accuracy (k, m): on the base; images (k,): all above 0; chances (k, m). A model is judged by its accuracy and chance
-    averaged over classes, and all images. A class is judged by its accuracy averaged over the models that are not near
-    chance (over all models if all are), its own images, and the highest of their chances.
+    accuracy: (k, m), on the base. images: (k,), all above 0. chances: (k, m). A model is judged by its accuracy and its
+    chance, both averaged over classes, and by the number of all images. A class is judged by its accuracy averaged over
+    the models that are not near chance, by the number of its images, and by the highest chance of these models. If all
+    models are near chance, a class is judged by all models.
     """
     models = near_chance(accuracy.mean(axis=0), int(images.sum()), chances.mean(axis=0))
     counted_models = ~models if not models.all() else np.ones_like(models)

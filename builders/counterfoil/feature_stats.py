@@ -1,8 +1,9 @@
-"""Distances between two sets of features: the kernel distance (KID) and the Fréchet distance (FID), on arrays.
+"""Compute distances between two sets of features, on arrays: the kernel distance (KID) and the Fréchet distance (FID).
 
 KID is the unbiased MMD² with the kernel k(x, y) = (x·y / d + 1)³, over subsets (Binkowski 2018, Demystifying MMD GANs,
 section 4). FID compares normal distributions (Heusel 2017, equation 6): ‖μ₁ − μ₂‖² + tr Σ₁ + tr Σ₂ − 2 tr (Σ₁Σ₂)^½.
-With few images FID is too high, even between equal distributions, and is marked so; KID has no bias, and leads.
+With few images, FID is too high even between equal distributions, and reports mark it as biased. KID has no bias, so
+reports show it first.
 """
 
 from __future__ import annotations
@@ -16,20 +17,21 @@ from numpy.typing import NDArray
 
 from counterfoil.stats import jackknife_variance, normal_interval
 
-# Heusel's code asks for 10,000 images for the 2,048 features of Inception.
+# FID is marked as biased below this number of images per feature. Heusel's code asks for 10,000 images for the 2,048
+# features of Inception.
 IMAGES_A_FEATURE = 5
-# Binkowski 2018, section 4: how many subsets, and how large.
+# The number of subsets and their largest size (Binkowski 2018, section 4).
 SUBSETS = 100
 LARGEST_SUBSET = 1000
-# Subsets are halves: of fewer images than this they say next to nothing.
+# The fewest units on a side. Subsets have half of the images, and smaller subsets say next to nothing.
 FEWEST_IMAGES = 20
-# Fewer units in a subset cannot show what pairs of units add.
+# The fewest units in a subset. With fewer, the variance that pairs of units add cannot be computed.
 FEWEST_UNITS = 4
 
 
 @dataclass(frozen=True)
 class KernelDistance:
-    """The mean over subsets, its 95 % interval, and the most images of either side in a subset."""
+    """The mean over subsets, its 95 % interval, and the largest number of images in a subset of each side."""
 
     value: float
     low: float
@@ -40,10 +42,10 @@ class KernelDistance:
 
 @dataclass(frozen=True)
 class SubsetEstimate:
-    """The MMD² of one subset of either side, and its variance in parts (Hoeffding's decomposition).
+    """The MMD² between one subset of each side, and the parts of its variance (Hoeffding's decomposition).
 
-    linear, other_linear: from single units of either side; falls as 1 / units and vanishes between equal distributions.
-    within, other_within, between: what pairs of units add, which falls as 1 / units².
+    linear, other_linear: the parts from single units of each side. They fall as 1 / units and are 0 between equal
+    distributions. within, other_within, between: the parts from pairs of units, which fall as 1 / units².
     """
 
     value: float
@@ -64,14 +66,15 @@ def kernel_distance(
 ) -> KernelDistance:
     """Return the KID of features [n, d] and [m, d], from `SUBSETS` pairs of subsets drawn without replacement.
 
-    A subset has half the images of its side, at most `LARGEST_SUBSET`. units [n], other_units [m]: images of one unit
-    are drawn together, and pairs within it are left out of the estimate, as an image's pair with itself is; by default
-    each image is its own unit. ValueError for fewer than `FEWEST_IMAGES` units on a side, other widths, or non-finite
-    features.
+    A subset has half of the images of its side, but at most `LARGEST_SUBSET`. units [n], other_units [m]: images of one
+    unit are drawn together, and the estimate leaves out pairs of images of the same unit, as it leaves out the pair of
+    an image with itself. By default, each image is its own unit. ValueError for fewer than `FEWEST_IMAGES` units on a
+    side, for sides of different widths, or for non-finite features.
 
-    The interval is not the spread of the subsets, which is right only if the variance falls as 1 / n. Between near sets
-    it falls as 1 / n²: halves then spread √3 times too far. So each part of the variance is measured in the subsets,
-    and scaled to all images by its own power.
+    The interval does not come from the spread of the subsets, because this spread is right only if the variance falls
+    as 1 / n. If the two distributions are close, the variance falls as 1 / n², and the spread of halves is √3 times too
+    large. The function therefore estimates each part of the variance in the subsets and scales each part to all images
+    by its own power.
     """
     sides = []
     for rows, shared in ((features, units), (others, other_units)):
@@ -112,8 +115,9 @@ def subset_estimate(
 ) -> SubsetEstimate:
     """Return the unbiased MMD² of features [n, d] and [m, d], without pairs of one unit, and its variance in parts.
 
-    Leaving out each unit in turn (the jackknife) counts a linear part once and what pairs add twice; the latter is
-    measured as the residual of the kernel after units' row and column sums.
+    The jackknife, which leaves out each unit in turn, counts the linear part once and the part from pairs twice. The
+    part from pairs is therefore measured separately and subtracted: it is the residual of the kernel after fitting the
+    row sums and column sums of units.
     """
     x, y = features.astype(np.float64), others.astype(np.float64)
     left, right = _by_unit(units), _by_unit(other_units)
@@ -140,7 +144,7 @@ def subset_estimate(
 
 
 def _by_unit(units: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
-    """Return the order that groups rows by unit, units' sizes, and where each unit begins."""
+    """Return the order that groups rows by unit, the size of each unit, and the position at which each unit begins."""
     order = np.argsort(units, kind="stable")
     sizes = np.unique(units, return_counts=True)[1]
     return order, sizes.astype(np.float64), np.cumsum(sizes) - sizes
@@ -156,7 +160,7 @@ def _summed(kernel: NDArray[np.float64], left: tuple, right: tuple) -> NDArray[n
 
 
 def _within(sums: NDArray[np.float64], sizes: NDArray[np.float64]) -> tuple[float, NDArray[np.float64], float]:
-    """Return the mean of a kernel between its units, that mean without each unit, and the variance that pairs add."""
+    """Return the mean kernel between units, this mean without each unit, and the variance that pairs of units add."""
     units, n = len(sizes), float(sizes.sum())
     np.fill_diagonal(sums, 0.0)
     rows, whole = sums.sum(axis=1), float(sums.sum())
@@ -164,7 +168,7 @@ def _within(sums: NDArray[np.float64], sizes: NDArray[np.float64]) -> tuple[floa
     means = rows / of_unit
     rest = sums - np.outer(sizes, sizes) * (means[:, None] + means[None, :] - whole / pairs)
     np.fill_diagonal(rest, 0.0)
-    # Of the pairs, as many as units went into the means.
+    # Fitting a mean for each unit uses up one degree of freedom per unit.
     variance = 2 * float((rest**2).sum()) / pairs**2 * (units - 1) / (units - 3)
     return whole / pairs, (whole - 2 * rows) / (pairs - 2 * of_unit), variance
 
@@ -175,7 +179,7 @@ def _kernel(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float6
 
 
 def _drawn(units: NDArray[np.int64], most: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Draw rows of whole units in random order, as many as fit in `most`, but at least `FEWEST_UNITS` units."""
+    """Draw whole units at random: as many as fit into `most` rows, but at least `FEWEST_UNITS`. Return their rows."""
     counts = np.bincount(units)
     order = rng.permutation(len(counts))
     taken = max(FEWEST_UNITS, int(np.searchsorted(np.cumsum(counts[order]), most, side="right")))
@@ -210,18 +214,18 @@ def feature_statistics(features: NDArray[np.floating]) -> FeatureStatistics:
         covariance += centred.T @ centred
     covariance /= len(features) - 1
     values, vectors = np.linalg.eigh(covariance)
-    # Those of a covariance are never below nothing; rounding may take them there.
+    # The eigenvalues of a covariance are not negative, except for rounding.
     root: Any = (vectors * np.sqrt(values.clip(min=0))) @ vectors.T
     return FeatureStatistics(len(features), mean, root, float(np.trace(covariance)))
 
 
 def frechet_distance(statistics: FeatureStatistics, other: FeatureStatistics) -> float:
-    """Return the FID. The trace of (Σ₁Σ₂)^½ is the sum of the singular values of Σ₁^½ Σ₂^½, also for singular Σ."""
+    """Return the FID. It uses tr (Σ₁Σ₂)^½ = the sum of the singular values of Σ₁^½ Σ₂^½, also if Σ is singular."""
     between = statistics.mean - other.mean
     shared = np.linalg.svd(statistics.root @ other.root, compute_uv=False).sum()
     return max(0.0, float(between @ between + statistics.trace + other.trace - 2 * shared))
 
 
 def is_biased(images: int, others: int, width: int) -> bool:
-    """Check whether a side has too few images for a covariance of this width, so that FID is clearly too high."""
+    """Return whether a side has too few images for features of this width, so that FID is clearly too high."""
     return min(images, others) < IMAGES_A_FEATURE * width

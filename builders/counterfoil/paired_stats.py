@@ -1,9 +1,9 @@
-"""Pairs of images that share their noise: how much more often one side fails, and tests that may be checked at any
-time.
+"""Statistics of pairs of images that share their noise: differences of failure rates, and tests with optional stopping.
 
-A pair is an image of a description and one of the base. For pairs that disagree, "the description fails, the base is
-right" is a fair coin under the null. The test is an e-value, whose null expectation is at most 1 whenever one stops:
-the share of null runs in which it ever reaches 1 / α is at most α.
+A pair is an image of a description and an image of the base. The two images disagree if a model fails on exactly one of
+them. Under the null hypothesis, either image of such a pair is equally likely to be the failing one. The test is an
+e-value: whenever the test stops, its expectation under the null hypothesis is at most 1. Under the null hypothesis, it
+therefore ever reaches 1 / α in at most a share α of runs.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterfoil.stats import CONFIDENCE, POWER, Bounds
 
-# Below this, a tail is summed in logarithms; SciPy's own is accurate down to about 1e-300.
+# Tail probabilities below this are summed in logarithms. SciPy's own function is accurate down to about 1e-300.
 _SMALLEST_TAIL = 1e-250
-# Each step halves the interval: 60 give twice as many digits as a float near 1 has.
+# Each bisection halves the interval. 60 bisections are more than the 53 binary digits of a float.
 _BISECTIONS = 60
-# Runs of the simulation in `smallest_paired_difference`, and halvings of its answer.
+# The number of simulated runs, and of bisections, in `smallest_paired_difference`.
 _RUNS = 4000
 _STEPS = 12
 
-# The state of a test that is checked again and again.
+# The decision about a test after each batch of pairs.
 Decision = Literal["confirmed", "futile", "open"]
 
 
@@ -70,7 +70,7 @@ class PairCount:
 
 
 def count_pairs(failed: ArrayLike, base_failed: ArrayLike) -> PairCount:
-    """Count n pairs, from whether the description's image failed (n,) and the base's (n,), both boolean."""
+    """Count the failures of n pairs. failed: (n,) boolean, of the description; base_failed: (n,) boolean, of the base."""
     described, base = np.asarray(failed, dtype=np.bool_), np.asarray(base_failed, dtype=np.bool_)
     if described.ndim != 1 or described.shape != base.shape:
         raise ValueError(f"pairs need two arrays of one length, not {described.shape} and {base.shape}")
@@ -86,7 +86,7 @@ def tango_interval(count: PairCount, level: float = CONFIDENCE) -> Bounds:
 
 
 def tango_upper(count: PairCount, level: float = CONFIDENCE) -> float:
-    """Return the one-sided upper bound of the same difference, by the same score; 1 without pairs."""
+    """Return the one-sided upper bound that belongs to `tango_interval`; 1 without pairs."""
     return float(_tango_end(count.failing, count.rescued, count.pairs, float(scipy.stats.norm.isf(1 - level))))
 
 
@@ -96,7 +96,7 @@ def tango_uppers(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, level
 
 
 def pairs_of_half_width(count: PairCount, half_width: float, level: float = CONFIDENCE) -> int:
-    """Return how many pairs give a normal interval of about ± `half_width`, at the counted shares (Jeffreys)."""
+    """Return how many pairs give a normal interval of about ± `half_width`, from counted shares (Jeffreys)."""
     whole = count.pairs + 1.5
     failing, rescued = (count.failing + 0.5) / whole, (count.rescued + 0.5) / whole
     variance = failing + rescued - (failing - rescued) ** 2
@@ -104,7 +104,7 @@ def pairs_of_half_width(count: PairCount, half_width: float, level: float = CONF
 
 
 def _tango_end(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, reach: float) -> NDArray[np.float64]:
-    """Find by halving the largest difference whose score is at least -reach; the score falls as it grows."""
+    """Find by bisection the largest difference whose score is at least -reach. The score falls with the difference."""
     counts = (np.asarray(values, dtype=np.float64) for values in (failing, rescued, pairs))
     b, c, n = np.broadcast_arrays(*counts)
     low = np.divide(b - c, n, out=np.full(n.shape, 1.0), where=n > 0)
@@ -119,7 +119,7 @@ def _tango_end(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, reach: 
 def _tango_variance(
     b: NDArray[np.float64], c: NDArray[np.float64], n: NDArray[np.float64], difference: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the variance of one pair's difference, at the likeliest share of rescued pairs for `difference`."""
+    """Return the variance of one pair's difference, at the maximum-likelihood share of rescued pairs."""
     linear = (2 * n - b + c) * difference - b - c
     constant = -c * difference * (1 - difference)
     root = np.sqrt(np.maximum(linear**2 - 8 * n * constant, 0.0))
@@ -130,8 +130,9 @@ def _tango_variance(
 def log_e_value(failing: int, discordant: int) -> float:
     """Return the natural logarithm of the e-value against "the description fails no more often than the base".
 
-    In `failing` of `discordant` pairs the description alone fails. The coin's likelihood is mixed over Beta(½, ½) *cut
-    to (½, 1]*: uncut, an improvement would be confirmed as well. 0 without discordant pairs. ValueError unless
+    failing: the number of the `discordant` pairs in which only the description fails. The probability that the
+    description fails in a discordant pair is mixed over Beta(½, ½), *cut to (½, 1]*. Without the cut, the test would
+    also confirm that the description fails less often than the base. 0 without discordant pairs. ValueError unless
     `failing` is from 0 to `discordant`.
     """
     return float(log_e_values(failing, discordant))
@@ -158,7 +159,7 @@ def _log_upper_tail(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[n
 
 
 def _log_small_tail(a: float, b: float) -> float:
-    """Sum the hypergeometric series of the same (DLMF 8.17.8), for b well above a, where terms decrease."""
+    """Return `_log_upper_tail` from its hypergeometric series (DLMF 8.17.8), whose terms decrease for b well above a."""
     ratio = (a + b) / (b + 1) / 2
     steps = np.arange(int(np.ceil(-40 / np.log(ratio))) + 1)
     terms = np.cumsum(np.log((a + b + steps) / (b + 1 + steps) / 2))
@@ -169,13 +170,14 @@ def _log_small_tail(a: float, b: float) -> float:
 def decide(
     count: PairCount, log_e: float, threshold_log_e: float, margin: float, *, level: float = CONFIDENCE
 ) -> Decision:
-    """Decide about a test after a batch.
+    """Decide about a test after a batch of pairs.
 
-    `futile`, checked first, if the difference's one-sided upper bound is below `margin`: any difference is too small to
-    matter. `confirmed` if `log_e` reaches `threshold_log_e`: at log(m / α) no other of m hypotheses can undo it; e-BH
-    over the whole run decides what is a finding. Repeated checks of the bound lose true findings and make no false ones
-    (`scripts/bugs_proof/sequential.py`: up to a quarter of differences equal to the margin, about one in twenty of
-    twice that).
+    The test is `futile` if the one-sided upper bound of the difference is below `margin`, because such a difference is
+    too small to matter. Otherwise it is `confirmed` if `log_e` reaches `threshold_log_e`, and else `open`. With a
+    threshold of log(m / α), none of the other m - 1 hypotheses can reverse the confirmation; e-BH over the whole run
+    decides what is a finding. Repeated checks of the bound make no false findings but lose true ones: up to a quarter
+    of those whose difference equals the margin, and about one in twenty of those with twice this difference
+    (`scripts/bugs_proof/sequential.py`).
     """
     if tango_upper(count, level) < margin:
         return "futile"
@@ -183,8 +185,9 @@ def decide(
 
 
 def most_pairs_to_decide(m: int, alpha: float) -> int:
-    """Return how many discordant pairs, all failing, reach an e-value of m / alpha. ValueError for impossible
-    arguments.
+    """Return how many discordant pairs reach an e-value of m / alpha if the description fails in all of them.
+
+    ValueError for impossible arguments.
     """
     if m < 1 or not 0 < alpha < 1:
         raise ValueError(f"m from 1 and alpha between 0 and 1, not {m} and {alpha}")
@@ -195,10 +198,11 @@ def most_pairs_to_decide(m: int, alpha: float) -> int:
 
 
 def smallest_paired_difference(pairs: int, base_rate: float, tested: int, fdr: float) -> float | None:
-    """Return the least difference that `pairs` pairs confirm with a chance of `POWER`, if no other of `tested` is.
+    """Return the smallest difference that `pairs` pairs confirm with probability `POWER`.
 
-    By simulation with a fixed seed. The halves of a pair fail independently, the base's at `base_rate`; shared noise
-    makes differences easier to see. None if no difference is detected so often.
+    It assumes that none of the other `tested` hypotheses is confirmed. The result comes from a simulation with a fixed
+    seed. The two images of a pair fail independently, and the base fails at `base_rate`. Noise that the images share
+    makes a difference easier to detect. None if no difference is confirmed with this probability.
     """
     threshold = math.log(max(tested, 1) / fdr)
 

@@ -1,10 +1,11 @@
-"""Trajectories: one scene at its base and at each level of a shift, and the level at which a model begins to fail.
+"""Estimate the level of a shift at which a model begins to fail, from trajectories.
 
-A level is in (0, 1]; 0 is the base. K levels make K + 1 *cells*: cell k < K is (level k - 1, level k], cell K is beyond
-the top. A failure is located in a run of cells, `first` to `last`: after the last level seen right, up to the first
-seen wrong; a missing level widens the run. The share that has failed by each level is the nonparametric maximum
-likelihood estimate for such runs (Turnbull 1976), by self-consistency. Two models judge the same trajectories, so a
-log-rank test, which assumes independence, is invalid.
+A trajectory is one scene on the base and at each level of a shift. A level is in (0, 1]; 0 is the base. K levels make
+K + 1 *cells*: cell k < K is (level k - 1, level k], and cell K is beyond the top level. A failure is known to lie in a
+run of cells, from `first` to `last`. The run begins after the last level with a right answer and ends at the first
+level with a wrong answer; a missing level makes the run wider. The share of trajectories that have failed by each level
+is the nonparametric maximum-likelihood estimate for such runs (Turnbull 1976), computed by self-consistency. All models
+answer the same trajectories, so models are not compared by a log-rank test, which assumes independence.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 PERMUTATIONS = 10_000
-_AT_ONCE = 1_000  # permutations
-_REPLICATES = 400  # of the variance of a share
-# Self-consistency stops when no share moves by more: exactly, and for a replicate.
+_AT_ONCE = 1_000  # permutations held in memory at once
+_REPLICATES = 400  # bootstrap replicates for the variance of a share
+# Self-consistency stops when no share moves by more than this: for the estimate, and for a bootstrap replicate.
 _STILL, _STILL_ENOUGH = 1e-8, 1e-5
 _MOST_STEPS = 5_000
-# Rounding of sums and self-consistency when a share is compared with a mark: .9 minus .8 is ten points.
+# A share may miss a mark by this much through rounding and still reach it: 0.9 - 0.8 counts as ten points.
 _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """The point at which a rising curve first reaches a mark, with its 95 % interval; infinite if beyond the top."""
+    """The level at which a rising curve first reaches a mark, with its 95 % interval; infinite if beyond the top."""
 
     value: float
     low: float
@@ -43,10 +44,11 @@ class Reached:
 
 
 def rising_reaches(curve: Sequence[Estimate], levels: Floats, weights: Floats, mark: float) -> Reached:
-    """Find where a curve of estimates (K), made to rise (isotonic regression with `weights`), first reaches `mark` > 0.
+    """Return the level at which a curve of K estimates first reaches `mark` > 0.
 
-    It is linear between levels and from 0 at 0. The ends are where its upper and lower bounds, made to rise too, reach
-    the mark; an unknown bound is taken as the worst.
+    Isotonic regression with `weights` first makes the curve rise. The curve starts from 0 at level 0 and is linear
+    between levels. The ends of the interval are the levels at which the upper and lower bounds, made to rise in the
+    same way, reach the mark. An unknown bound is replaced by the widest possible one.
     """
     return Reached(
         _first_reaches([point.value for point in curve], levels, weights, mark),
@@ -71,10 +73,11 @@ def _first_reaches(values: Sequence[float], levels: Floats, weights: Floats, mar
 
 
 def failure_runs(present: NDArray[np.bool_], right: NDArray[np.bool_], *, lasting: bool = False) -> tuple[Ints, Ints]:
-    """Return the first and the last cell (n, m) in which each of n trajectories fails, of m models right at the base.
+    """Return the first and the last cell of the run in which each of n trajectories fails, (n, m) each, for m models.
 
-    present (n, K): which levels exist. right (n, K, m), ignored for missing levels. lasting: a failure is "wrong from
-    there on" rather than the first wrong answer.
+    All models are taken to be right at the base. present (n, K): which levels exist. right (n, K, m): ignored for
+    missing levels. lasting: a failure is the level from which on all answers are wrong, rather than the first wrong
+    answer.
     """
     exists = present[:, :, None]
     levels = np.arange(present.shape[1])[None, :, None]
@@ -90,16 +93,17 @@ def failure_runs(present: NDArray[np.bool_], right: NDArray[np.bool_], *, lastin
 
 
 def recovered(present: NDArray[np.bool_], right: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return (n, m) which trajectories are right again at a level above one where they are wrong."""
+    """Return (n, m) bool: whether a model is right again at a level above one at which it is wrong."""
     exists = present[:, :, None]
     wrong_before = np.logical_or.accumulate(exists & ~right, axis=1)
     return np.asarray((exists & right & wrong_before).any(axis=1))
 
 
 def failure_shares(counts: Floats, runs: Ints, cells: int, still: float = _STILL) -> Floats:
-    """Return (…, cells) the share that fails in each cell, from `counts` (…, runs) of trajectories by run (runs, 2).
+    """Return the share of trajectories that fail in each cell, (…, cells).
 
-    Every row of counts needs a trajectory. Mass is spread evenly over cells that no run distinguishes.
+    runs: (runs, 2), the first and the last cell of each run. counts: (…, runs), the number of trajectories with each
+    run; every row of counts needs a trajectory. If no run separates some cells, their share is spread evenly over them.
     """
     inside = _inside(runs, cells).astype(np.float64)
     weights = counts / counts.sum(axis=-1, keepdims=True)
@@ -118,15 +122,16 @@ def _inside(runs: Ints, cells: int) -> NDArray[np.bool_]:
 
 
 def failed_curve(first: Ints, last: Ints, levels: int, rng: np.random.Generator) -> list[Estimate]:
-    """Return the share of n trajectories, runs `first` and `last` (n,), that has failed by each level; empty if n = 0.
+    """Return the share of n trajectories that have failed by each level; empty if n = 0.
 
-    The interval is Wilson's, for as many trajectories as would vary alike without missing levels, by a bootstrap.
+    first, last: (n,), the run of each trajectory. The interval is Wilson's. A bootstrap gives the variance of the
+    share, and the interval uses the number of trajectories that would have this variance without missing levels.
     """
     n = len(first)
     if not n:
         return []
     runs, counts = np.unique(np.stack([first, last], axis=1), axis=0, return_counts=True)
-    # Trajectories of one run are drawn by number, which is the same distribution.
+    # Trajectories with equal runs are interchangeable, so the draw is of their counts.
     drawn = rng.multinomial(n, counts / n, size=_REPLICATES).astype(np.float64)
     curve = failure_shares(counts.astype(np.float64), runs, levels + 1).cumsum()[:levels].clip(0.0, 1.0)
     curves = failure_shares(drawn, runs, levels + 1, _STILL_ENOUGH).cumsum(axis=-1)[:, :levels]
@@ -140,9 +145,10 @@ def failed_curve(first: Ints, last: Ints, levels: int, rng: np.random.Generator)
 
 
 def failure_scores(first: Ints, last: Ints, right_at_base: NDArray[np.bool_], levels: Floats) -> Floats:
-    """Return (n, m) the expected level of each failure, up to the top level, given its run; NaN if wrong at the base.
+    """Return the expected level of each failure given its run, (n, m), at most the top level; NaN if wrong at the base.
 
-    Expected under the shares of all models together, which no swap of two models within trajectories changes.
+    The expectation uses the shares of all models together. Swapping two models within a trajectory does not change
+    these shares.
     """
     cells = len(levels) + 1
     ends = np.concatenate([[0.0], levels])
@@ -160,7 +166,10 @@ def failure_scores(first: Ints, last: Ints, right_at_base: NDArray[np.bool_], le
 
 
 def swap_test(differences: Floats, rng: np.random.Generator, permutations: int = PERMUTATIONS) -> list[float]:
-    """Return two-sided p of k comparisons, from differences (n, k) whose signs are fair coins under the null."""
+    """Return the two-sided p of k comparisons by random swaps of signs.
+
+    differences: (n, k). Under the null hypothesis, either sign of a difference is equally likely.
+    """
     seen = np.abs(differences.sum(axis=0))
     as_far = np.zeros(differences.shape[1], dtype=np.int64)
     for start in range(0, permutations, _AT_ONCE):
@@ -170,9 +179,10 @@ def swap_test(differences: Floats, rng: np.random.Generator, permutations: int =
 
 
 def ranks(low: Floats, high: Floats, values: Floats) -> Ints:
-    """Return (m, 3): the rank of each of m models by `values` (m,), 1 for the best, and its least and greatest one.
+    """Return (m, 3): the rank of each of m models by `values` (m,), and its lowest and highest possible rank.
 
-    low, high (m, m): bounds of value minus value. A model ranks below all surely better ones, above all surely worse.
+    Rank 1 is the best. low, high (m, m): bounds of the row's value minus the column's value. A model ranks below every
+    model that is surely better and above every model that is surely worse.
     """
     by_value = 1 + (values > values[:, None]).sum(axis=1)
     return np.stack([by_value, 1 + (high < 0).sum(axis=1), len(values) - (low > 0).sum(axis=1)], axis=1)
