@@ -1,8 +1,9 @@
-"""Write and read text files: documents (strict, finite, bounded JSON, one class each) and tables as CSV.
+"""Write and read text files: JSON documents and CSV tables.
 
-A document is a `Strict` dataclass, or one whose `__pydantic_config__` is `STRICT`, with a `FORM`. In a CSV a text that
-begins with `= + - @`, a tab or a line break and would be a formula gets a `'` before it, which spreadsheets hide and
-other readers should remove; numbers are unchanged.
+Each kind of document has a dataclass with a `FORM`. The class inherits from `Strict`, or its `__pydantic_config__` is
+`STRICT`. The JSON must have no unknown keys, only finite numbers and a bounded size. In a CSV table, a spreadsheet
+would read a text that begins with `= + - @`, a tab or a line break as a formula. Such a text gets a `'` before it.
+Spreadsheets hide the `'`, and other readers should remove it. Numbers are unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class Strict:
-    """The base of a dataclass that is a document or a part of one: reject unknown keys and non-finite numbers."""
+    """The base of dataclasses for documents and their parts. It rejects unknown keys and non-finite numbers."""
 
     __slots__ = ()
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -62,10 +63,10 @@ Printable = Annotated[str, AfterValidator(_printable)]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The name of a kind of document, advice about a file that is not one, and limits.
+    """The name of a kind of document, a hint for files that are not of this kind, and limits.
 
-    version: of its key `version`; None for a document that has none or checks it itself. longest: the most values in a
-    list. most: the most values in all.
+    version: the expected value of the key `version`; None if the document has no such key or checks the key itself.
+    longest: the largest number of values in one list. most: the largest number of values in the document.
     """
 
     called: str
@@ -89,7 +90,7 @@ Document = TypeVar("Document", bound=_HasForm)
 def read_document(
     path: Path, kind: type[Document], most_bytes: int = MOST_BYTES, *, where: str | None = None
 ) -> Document:
-    """Read a document that anyone may have made; `where` names it in messages. UserError, with every problem."""
+    """Read a document that may come from anyone. where: its name in messages. UserError lists every problem."""
     where = where or str(path)
     try:
         text = read_regular(path, most_bytes)
@@ -99,7 +100,7 @@ def read_document(
 
 
 def parse_document(kind: type[Document], text: str | bytes, where: str) -> Document:
-    """Parse a document. UserError, with every problem, if it is not of the form of its kind."""
+    """Parse a document. UserError, with every problem, if the document does not have the form of its kind."""
     form = kind.FORM
     finite = _checked(text, where, form)
     try:
@@ -118,11 +119,11 @@ def parse_document(kind: type[Document], text: str | bytes, where: str) -> Docum
 
 
 def _checked(text: str | bytes, where: str, form: Form) -> bool:
-    """Check JSON syntax, version and limits; return whether all numbers are finite. UserError, or OtherVersion, if a
-    check fails.
+    """Check JSON syntax, version and limits, and return whether all numbers are finite.
 
-    Values are counted before each becomes an error that takes memory. A repeated key is refused, since JSON readers
-    differ in which value they take.
+    Values are counted before pydantic sees them, because each wrong value would become an error that takes memory. A
+    repeated key is refused, because JSON readers differ in which of its values they take. UserError, or OtherVersion,
+    if a check fails.
     """
     size = len(text) if isinstance(text, bytes) else len(text.encode(errors="surrogatepass"))
     if size > MOST_BYTES:
@@ -169,7 +170,7 @@ def _checked(text: str | bytes, where: str, form: Form) -> bool:
 
 
 def _problem(path: tuple[int | str, ...], what: str, value: Any) -> str:
-    """Describe a problem in a printable line, since keys may come from anyone."""
+    """Describe a problem in one printable line. Keys may come from anyone, so other characters are replaced."""
     name = ".".join(str(part)[:40] for part in path)[:80] or "document"
     words = f"{name}: {what.removeprefix('Value error, ').replace('Tuple should', 'List should')}"
     if isinstance(value, str):
@@ -206,7 +207,7 @@ def plain(value: Any) -> Any:
 
 
 def without_titles(schema: Any, *, of_properties: bool = False) -> Any:
-    """Return a schema without the titles that only repeat a property's name."""
+    """Return a schema without titles, which only repeat the names of properties."""
     if isinstance(schema, list):
         return [without_titles(entry) for entry in schema]
     if not isinstance(schema, dict):
@@ -224,7 +225,7 @@ def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
 
 
 def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:
-    """Return a header and a line for each row; None is an empty cell. `columns` default to those of the first row."""
+    """Return a CSV header and one line per row; None is an empty cell. By default, the first row gives the columns."""
     rows = list(rows)
     if columns is None and not rows:
         return ""
@@ -236,7 +237,7 @@ def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = 
 
 
 def preview_column(table: str, preview: int | None) -> str:
-    """Return a table of a preview with a last column that says so."""
+    """Return a CSV table with a last column `preview`, if the dataset is a preview."""
     if preview is None:
         return table
     header, *rows = csv.reader(io.StringIO(table))
@@ -279,7 +280,7 @@ _ABSENT = object()
 
 
 def differences(stored: Any, current: Any, path: str = "") -> list[str]:
-    """Return a line for every value that differs, in the order of `there`, at most 20 and a count of the rest."""
+    """Return one line for each value that differs, at most 20, and a line that counts the others."""
     lines = _compare(stored, current, path)
     return first_of(lines, _MOST_LINES)
 
@@ -300,7 +301,10 @@ def _compare(stored: Any, current: Any, path: str) -> list[str]:
 
 
 def _named(value: Any) -> Mapping[str, Any] | None:
-    """Return a mapping or a list as name → entry (by id, name or shift); None for a plain value."""
+    """Return the entries of a mapping or a list by name; None for a plain value.
+
+    The name of a list's entry is its `id`, `name` or `shift`, or else its position.
+    """
     if isinstance(value, Mapping):
         return value
     if not isinstance(value, list | tuple):

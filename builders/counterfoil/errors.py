@@ -1,6 +1,7 @@
-"""Errors for people: what is wrong, where, what was expected, what to do.
+"""Errors for people. Each says what is wrong and where, what was expected, and what to do.
 
-The command line prints them without a traceback and exits with `exit_code`: 2 for a user's mistake, 1 for a failed run.
+The command line prints such an error without a traceback. It exits with `exit_code`: 2 for a user's mistake, 1 for a
+failed run.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 
 
 class CounterfoilError(Exception):
-    """One problem or several, a line each, that a person can act on; `hint` says what to do next."""
+    """One or more problems that a person can act on, one line each. `hint` says what to do next."""
 
     exit_code = 1
 
@@ -19,18 +20,18 @@ class CounterfoilError(Exception):
         super().__init__("\n".join(self.problems) + (f"\n{hint}" if hint else ""))
 
     def __reduce__(self):
-        # Errors cross process borders (workers report to the build), so they must pickle with both parts.
+        # Workers send errors to the build process, so an error must keep its problems and its hint when pickled.
         return (type(self), (self.problems, self.hint))
 
 
 class UserError(CounterfoilError):
-    """The user's input cannot be used as given: recipe, option, path, name."""
+    """The user's input (a recipe, an option, a path, a name) cannot be used as given."""
 
     exit_code = 2
 
 
 class RunFailure(CounterfoilError):
-    """The input was right but the run could not go on: disk full, model missing a file, worker died."""
+    """The input was right, but the run could not go on: the disk is full, a model lacks a file, a worker died."""
 
     exit_code = 1
 
@@ -39,19 +40,19 @@ MOST_SHOWN = 20
 
 
 def first_of(lines: Sequence[str], most: int = MOST_SHOWN, count: int | None = None) -> list[str]:
-    """Return at most `most` lines, and a line with how many more there are of `count`, by default `len(lines)`."""
+    """Return at most `most` lines, then a line with the number of those left out. `count` defaults to `len(lines)`."""
     count = len(lines) if count is None else count
     return [*lines[:most], *([f"… and {count - most:,} more"] if count > most else [])]
 
 
 def some_of(names: Sequence[str], most: int = 5, *, count: int | None = None, what: str = "") -> str:
-    """Join at most `most` names, followed by how many more of `what` there are, of `count` in all."""
+    """Join at most `most` names, then say how many more of `what` there are. `count` is the number of all names."""
     more = (len(names) if count is None else count) - len(names[:most])
     return ", ".join(names[:most]) + (f" and {more:,} more{' ' if what else ''}{what}" if more > 0 else "")
 
 
 def raise_together(errors: Sequence[CounterfoilError], hint: str | None = None) -> None:
-    """Raise one error for all: UserError if any is the user's, else RunFailure; do nothing without errors."""
+    """Raise one error for all: UserError if any of them is a UserError, else RunFailure. Without errors, do nothing."""
     if not errors:
         return
     if len(errors) == 1:

@@ -1,8 +1,9 @@
-"""Serve the pages of a directory on this machine alone (`counterfoil open`); two of them can save.
+"""Serve the pages of a directory to this machine only (`counterfoil open`). Two of the pages can save files.
 
-The server is on loopback, at a random port. A request must have the token that only the address contains, name the host
-as the address does, and come from no other origin; its bytes and time are limited. The pages are a fixed list, rendered
-on request from parsed documents: no name is a path, and no file is sent as it is.
+The server listens on the loopback address at a random port. A request must contain the token, which only the printed
+address contains; it must name the server's own host, and it must not come from another origin. The bytes and the time
+of a request are limited. The pages are a fixed list, and each is rendered on request from parsed documents. No name in
+a request is used as a path, and no file is sent unchanged.
 """
 
 from __future__ import annotations
@@ -53,16 +54,16 @@ from counterfoil.store.layout import CARD, LOCK, PRIVATE, RECIPE
 
 _PORT = f"{PRIVATE}/port"
 _HOST = "127.0.0.1"
-_SECONDS = 20.0  # for a request's body
+_SECONDS = 20.0  # the time limit of a request's body
 _HEADER_SECONDS = 5.0
 _MOST_CONNECTIONS = 32
 
 
 def open_directory(directory: Path | str) -> PageServer:
-    """Return a server of a directory's pages, which starts with `serve_forever`. Raises as `DirectoryPages`.
+    """Return a server of a directory's pages; call `serve_forever` to start it. Raises what `DirectoryPages` raises.
 
-    Browsers store data of a page, such as half-answered grids, by port: so the random port of the first time is used
-    again if it is free.
+    Browsers store the data of a page, such as half-answered grids, by port. The server therefore uses its first random
+    port again if this port is free.
     """
     pages = DirectoryPages(directory)
     known = 0
@@ -73,7 +74,7 @@ def open_directory(directory: Path | str) -> PageServer:
     except OSError:
         server = PageServer(pages, 0)
     if pages.saves and server.server_port != known:
-        with contextlib.suppress(CounterfoilError):  # a read-only directory can be viewed all the same
+        with contextlib.suppress(CounterfoilError):  # a read-only directory can still be viewed
             write_atomically(pages.directory / _PORT, str(server.server_port).encode())
     return server
 
@@ -88,12 +89,14 @@ class PageServer(ThreadingHTTPServer):
         self.token = secrets.token_urlsafe(24)
         self.origin = f"http://{_HOST}:{self.server_port}"
         self.address = f"{self.origin}/{self.token}/"
-        self.at_work = threading.Lock()  # one page at a time: it may need memory for a whole dataset's scores
+        self.at_work = (
+            threading.Lock()
+        )  # one page at a time, because a page may need memory for all scores of a dataset
         self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
-        self._unheard: dict[Any, None] = {}  # connections without a valid token so far, oldest first
+        self._unheard: dict[Any, None] = {}  # connections that have not sent a valid token, oldest first
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread. If all are taken, drop the oldest silent connection, so that silence blocks no one."""
+        """Answer in a thread. If all threads are busy, drop the oldest connection that has sent no valid token."""
         self._unheard[request] = None
         if not self._free.acquire(blocking=False):
             hang_up(next(iter([*self._unheard])))
@@ -111,11 +114,11 @@ class PageServer(ThreadingHTTPServer):
             self._free.release()
 
     def heard(self, request: Any) -> None:
-        """Mark a connection as authorised or done: it is not dropped for another."""
+        """Mark a connection as authorised or finished, so that it is not dropped for a newer one."""
         self._unheard.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exception(), OSError):  # a broken or timed-out connection is no error
+        if not isinstance(sys.exception(), OSError):  # a broken or timed-out connection is not reported
             super().handle_error(request, client_address)
 
 
@@ -127,7 +130,7 @@ def hang_up(connection: socket.socket) -> None:
 class _Request(BaseHTTPRequestHandler):
     server: PageServer  # pyrefly: ignore[bad-override]
     server_version, sys_version = "Counterfoil", ""
-    timeout = _SECONDS  # of each wait, also for a browser that does not read
+    timeout = _SECONDS  # the limit of each wait, also for a browser that does not read its answer
 
     def setup(self) -> None:
         super().setup()
@@ -193,7 +196,7 @@ class _Request(BaseHTTPRequestHandler):
                 self._say(HTTPStatus.OK, answer)
 
     def _name(self) -> str | None:
-        """Return the requested name if the request is allowed; else answer it and return None."""
+        """Return the requested name if the request is allowed. Otherwise send a refusal and return None."""
         headers, origin = self.headers, self.server.origin
         if headers.get_all("Host") != [origin.removeprefix("http://")]:
             self._say(HTTPStatus.FORBIDDEN, "Unknown host.")
@@ -226,19 +229,19 @@ class _Request(BaseHTTPRequestHandler):
         self.wfile.write(page.content)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer what the library itself refuses: an endless line, an unknown method."""
+        """Answer a request that the library itself refuses, such as an endless line or an unknown method."""
         self.close_connection = True
         self._say(HTTPStatus(code), HTTPStatus(code).phrase)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Print nothing, since addresses contain the token."""
+        """Print nothing, because the address of a request contains the token."""
 
 
 _MOST_CARD, _MOST_PICTURE = 500_000, 32_000_000
 _SAVED_CUT = f"{PRIVATE}/cut.yaml"
-# Page, person, and a number, so that no saved answer is overwritten.
+# The name holds the page, the person and a number. The number keeps saved answers from being overwritten.
 _SAVED_ANSWERS = re.compile(r"answers-([0-9a-f]{16})-([0-9a-f]{16})-(\d{1,6})\.json")
-# What a page's own script calls; null if the server is gone.
+# A page's own script calls this function. It returns null if the server has stopped.
 _SAVING = """
 window.saveThere = async text => {
   try {
@@ -262,7 +265,10 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """What a page may save: this type, at most so many bytes; `write` returns the message for the person."""
+    """What a page may save: the content type, the largest size, and the function that saves.
+
+    write: saves the bytes and returns a message for the person.
+    """
 
     kind: str
     most_bytes: int
@@ -270,7 +276,7 @@ class Save:
 
 
 class DirectoryPages:
-    """The pages of a directory by name, and what may be saved there. UserError for none, RunFailure for links."""
+    """The pages of a directory by name, and what they may save. UserError without any page, RunFailure for links."""
 
     def __init__(self, directory: Path | str) -> None:
         self.directory = named_path(directory)
@@ -287,7 +293,7 @@ class DirectoryPages:
                 f"{directory} contains no page that Counterfoil writes",
                 "Name a dataset, or a folder that evaluate, mine or mend wrote.",
             )
-        # A folder with both files has mending's page.
+        # If a folder has both files, the page of mending is shown.
         if (self.directory / MENDED).is_file():
             self._add("report.html", "mended", self._mended)
         elif (self.directory / FINDINGS).is_file():
@@ -301,7 +307,9 @@ class DirectoryPages:
         for entry in index_entries(self.directory):
             for path in (entry.path, *(path for _, path in entry.more)):
                 if path.endswith(".webp"):
-                    self._add(path, quote(path), partial(self._picture, path))  # as the card links to it
+                    self._add(
+                        path, quote(path), partial(self._picture, path)
+                    )  # the name by which the card links to the picture
         if any(map(has_threshold, dataset.recipe.all_shifts())):
             self._add(CALIBRATE, "calibrate", partial(self._written, calibrate, "cut"))
             self.saves["cut"] = Save("application/yaml", 1_000_000, self._save_cut)
@@ -322,7 +330,7 @@ class DirectoryPages:
 
         text = read_inside(self.directory, CARD, _MOST_CARD).decode(errors="replace")
         text = _FOLDED.sub(lambda match: f"**{match[1]}**" if match[1] else "", _FRONT_MATTER.sub("", text))
-        # Everything that Markdown takes for HTML is shown as text, and no link leads to a script.
+        # HTML in the Markdown is shown as text, and no link leads to a script.
         body = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
         environment = template_environment("opened-card.html.j2")
         return _html(environment.get_template("opened-card.html.j2").render(name=self.directory.name, body=body))
@@ -355,7 +363,7 @@ class DirectoryPages:
         return " Next: ".join(self._cut_saved())
 
     def _cut_saved(self) -> tuple[str, str]:
-        """Return a sentence on what is saved, and the command that uses it."""
+        """Return a sentence that the thresholds are saved, and the command that applies them."""
         saved, cut = self.directory / _SAVED_CUT, self.directory.with_name(f"{self.directory.resolve().name}-cut")
         return "Thresholds are saved.", _command("calibrate", self.directory, "--apply", saved, "--out", cut)
 
@@ -369,7 +377,7 @@ class DirectoryPages:
         return " Next: ".join(self._answers_saved())
 
     def _saved_answers(self) -> list[Path]:
-        """Return each person's last saved answers for each page that fits the dataset as it is now."""
+        """Return the last saved answers of each person to each page, if they fit the current dataset."""
         last: dict[tuple[str, str], tuple[int, Path]] = {}
         folder = self.directory / PRIVATE
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
@@ -394,7 +402,7 @@ class DirectoryPages:
 
 @contextlib.contextmanager
 def _given(content: bytes, name: str) -> Iterator[Path]:
-    """Write content to a temporary file for a reader; its errors name the file without the folder."""
+    """Write content to a temporary file. Errors that readers raise then name the file without its folder."""
     with tempfile.TemporaryDirectory() as folder:
         given = Path(folder) / name
         given.write_bytes(content)
@@ -405,7 +413,7 @@ def _given(content: bytes, name: str) -> Iterator[Path]:
 
 
 def _html(text: str, saves: str | None = None, kind: str = "") -> Page:
-    """Return a page with a policy that allows only its own style, the first, and its own script, the last."""
+    """Return a page whose policy allows only our own code: the first style and the last script of the text."""
     text, scripts = _STATIC_POLICY.sub("", text, count=1), []
     if saves is not None:
         scripts += _SCRIPT.findall(text)[-1:]

@@ -70,7 +70,7 @@ class PairCount:
 
 
 def count_pairs(failed: ArrayLike, base_failed: ArrayLike) -> PairCount:
-    """Count the failures of n pairs. failed: (n,) boolean, of the description; base_failed: (n,) boolean, of the base."""
+    """Count the failures of n pairs, from booleans (n,) for the description's images and for the base's images."""
     described, base = np.asarray(failed, dtype=np.bool_), np.asarray(base_failed, dtype=np.bool_)
     if described.ndim != 1 or described.shape != base.shape:
         raise ValueError(f"pairs need two arrays of one length, not {described.shape} and {base.shape}")
@@ -159,7 +159,7 @@ def _log_upper_tail(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[n
 
 
 def _log_small_tail(a: float, b: float) -> float:
-    """Return `_log_upper_tail` from its hypergeometric series (DLMF 8.17.8), whose terms decrease for b well above a."""
+    """Return `_log_upper_tail` by its hypergeometric series (DLMF 8.17.8). The terms decrease for b well above a."""
     ratio = (a + b) / (b + 1) / 2
     steps = np.arange(int(np.ceil(-40 / np.log(ratio))) + 1)
     terms = np.cumsum(np.log((a + b + steps) / (b + 1 + steps) / 2))

@@ -1,6 +1,6 @@
-"""Report progress in the manner of logging: work reports how far it is, and a caller may listen.
+"""Report progress as logging reports events: a function reports how far it is, and a caller may listen.
 
-A pool's threads inherit no listener, so the thread that drives a pool reports.
+The threads of a pool do not inherit the listener, so the thread that started the pool must report.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Item = TypeVar("Item")
 _EVERY = 0.2  # seconds between two updates of the line
 _WIDTH = 78
 
-# Called with a `Stage`, or with an event of some work's own (`BuildProgress`, `TokenProgress`, `Sending`).
+# A listener is called with a `Stage` or with a more specific event (`BuildProgress`, `TokenProgress`, `Sending`).
 Listener: TypeAlias = Callable[[Any], object]
 
 _listener: ContextVar[Listener | None] = ContextVar("progress", default=None)
@@ -35,8 +35,9 @@ class _Ended(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The progress of a stage: `done` of `total` images (or files, or shifts); `lost` reports a worker that was just
-    lost.
+    """The progress of a stage: `done` of `total` images, files or shifts.
+
+    lost: a message about a worker that was just lost.
     """
 
     name: str
@@ -50,7 +51,7 @@ def report(name: str, done: int, total: int, lost: str | None = None) -> None:
 
 
 def tell(event: object) -> None:
-    """Report an event of any type. An error of the listener ends the work: see `listening`."""
+    """Report an event of any type. If the listener raises an error, the work ends (see `listening`)."""
     listener = _listener.get()
     if listener is None:
         _line(event)
@@ -62,7 +63,7 @@ def tell(event: object) -> None:
 
 
 def track(items: Iterable[Item], name: str, total: int | None = None, every: int = 1) -> Iterator[Item]:
-    """Yield the items; report each `every`-th and the last when the next is requested. `total` defaults to `len`."""
+    """Yield the items. Report after every `every`-th item and after the last. `total` defaults to `len(items)`."""
     if total is None:
         assert isinstance(items, Sized)
         total = len(items)
@@ -74,7 +75,7 @@ def track(items: Iterable[Item], name: str, total: int | None = None, every: int
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Send all reports within the block to `listener`; its error ends the work as Ctrl-C does, and is raised here."""
+    """Send all reports within the block to `listener`. If it raises an error, the work ends and the block raises it."""
     before, refused = _listener.set(listener), None
     try:
         yield
@@ -88,7 +89,7 @@ def listening(listener: Listener) -> Iterator[None]:
 
 @contextmanager
 def renamed(words: str | Callable[[Any], object]) -> Iterator[None]:
-    """Change all reports within the block: to `words(event)`, or to stages of the name `words`."""
+    """Change all reports within the block: replace each event by `words(event)`, or rename each stage to `words`."""
     outer = _listener.get() or _line
     before = _listener.set(lambda event: outer(words(event) if callable(words) else _called(event, words)))
     try:
@@ -117,7 +118,7 @@ def _in_notebook() -> bool:
 
 
 class _Line:
-    """A line on stderr that is overwritten, in notebooks and on terminals, until its stage is done."""
+    """A line on stderr, in notebooks and on terminals. Each report of a stage overwrites it until the stage is done."""
 
     def __init__(self) -> None:
         self.disabled, self.written, self.length = False, 0.0, 0
@@ -140,7 +141,7 @@ class _Line:
 
     def _write(self, line: str) -> None:
         line = line if len(line) <= _WIDTH else f"{line[: _WIDTH - 2]} …"
-        with suppress(OSError, ValueError):  # work must not fail if the terminal is gone or cannot encode a name
+        with suppress(OSError, ValueError):  # the work must not fail if the terminal is gone or cannot encode a name
             sys.stderr.write(f"\r{line.ljust(self.length)}")
             sys.stderr.flush()
         self.length = len(line)
@@ -150,7 +151,7 @@ _line = _Line()
 
 
 def _described(event: Any) -> tuple[str, bool] | None:
-    """Describe a stage, a build, or the learning of tokens in a line; return it with whether it is over."""
+    """Describe a stage, a build or the learning of tokens; return the line and whether the work is finished."""
     for what, done, total in (
         ("", "done", "total"),
         ("images", "images_done", "images"),

@@ -1,7 +1,7 @@
 """Check the paths that people write, and read files from elsewhere within bounds.
 
-Reading a device or a pipe may never end, and a file may be larger than it claims. All files of recipes, datasets and
-models from elsewhere are read here.
+Reading a device or a pipe may never end, and a file may be larger than it claims. The functions here therefore read all
+files of recipes, datasets and models from elsewhere.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _NOT_REGULAR = (
 
 
 class UnfitFile(OSError):
-    """A file that is not read: irregular or too large. `strerror` continues its path ("is a pipe …")."""
+    """A file is not regular or is too large to read. `strerror` is written after the path ("is a pipe …")."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(errno.EINVAL, reason)
 
 
 def irregularity(mode: int) -> str | None:
-    """Describe a file that is not regular, by its mode ("is a pipe"); return None for a regular one."""
+    """Return what a file is if its mode is not that of a regular file ("is a pipe"), else None."""
     if stat.S_ISREG(mode):
         return None
     return next((words for test, words in _NOT_REGULAR if test(mode)), "is not a regular file")
@@ -46,7 +46,7 @@ def irregularity(mode: int) -> str | None:
 
 @contextlib.contextmanager
 def open_regular(path: str | Path, *, follow: bool = True) -> Iterator[BufferedReader]:
-    """Open a regular file without waiting, or raise UnfitFile or OSError. follow: the last name may be a link."""
+    """Open a regular file without waiting, or raise UnfitFile or OSError. follow: whether the path may be a link."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
     if not follow:
         flags |= getattr(os, "O_NOFOLLOW", 0)
@@ -69,10 +69,10 @@ def open_regular(path: str | Path, *, follow: bool = True) -> Iterator[BufferedR
 
 
 def read_regular(path: str | Path, most_bytes: int, *, follow: bool = True) -> bytes:
-    """Read a regular file of at most `most_bytes`. Raises as `open_regular`, and UnfitFile for a larger one."""
+    """Read a regular file. Raises what `open_regular` raises, and UnfitFile for more than `most_bytes` bytes."""
     with open_regular(path, follow=follow) as file:
         size = os.fstat(file.fileno()).st_size
-        # One byte more than allowed, since some files (in /proc) claim to be empty.
+        # Read one byte more than allowed, because some files (in /proc) claim to be empty.
         content = file.read(most_bytes + 1) if size <= most_bytes else None
     if content is None or len(content) > most_bytes:
         shown = f"{size:,} bytes" if size > most_bytes else "more bytes than it says"
@@ -81,7 +81,7 @@ def read_regular(path: str | Path, most_bytes: int, *, follow: bool = True) -> b
 
 
 def is_utf8(name: str) -> bool:
-    """Check that a name is UTF-8 text; Python represents other bytes of file names as surrogates."""
+    """Return whether a name is UTF-8 text. Python represents other bytes in file names as surrogates."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -90,7 +90,7 @@ def is_utf8(name: str) -> bool:
 
 
 def named_path(text: str | Path) -> Path:
-    """Return the path that a person wrote, with `~` expanded. UserError if this machine can have no such path."""
+    """Return the path that a person wrote, with `~` expanded. UserError if no file on this machine can have it."""
     written = str(text)
     shown = written if len(written) <= 80 else f"{written[:77]}…"
     if "\0" in written:

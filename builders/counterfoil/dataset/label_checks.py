@@ -1,13 +1,14 @@
 """Estimate the share of false labels, by a second judge and by people.
 
-A judge disagrees with a label that is false if it notices that, and with one that is true if it errs. With q the share
-of disagreement, f that among images truly of the class, and s that among images of other classes, q = p·s + (1 - p)·f,
-so the share of false labels is p = (q - f) / (s - f), cut to 0 … 1 (Rogan and Gladen 1978). f and s are counted on
-validation images, which assumes that **the judge errs here as it does there**. Under a strong shift it may err more (p
-is too high); a judge trained on the source shares its shortcuts (p is too low).
+A judge disagrees with a false label if the judge notices that it is false, and with a true label if the judge errs. Let
+q be the share of labels with which the judge disagrees, f this share among images of the class, and s this share among
+images of other classes. Then q = p·s + (1 - p)·f, so the share of false labels is p = (q - f) / (s - f), cut to 0 … 1
+(Rogan and Gladen 1978). f and s are counted on validation images, which assumes that **the judge errs as often on the
+dataset as on validation images**. Under a strong shift, the judge may err more often, and p is then too high. A judge
+that was trained on the source shares its shortcuts, and p is then too low.
 
-The lock's answers to validation images and `review/selection.json` are not trusted: only the recipe's classes, bounded
-counts and a strict document are read.
+The answers to validation images in the lock and `review/selection.json` are not trusted. The reader accepts only the
+classes of the recipe, bounded counts and a strict document.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ VALIDATION = "validation"
 # An answer that is no class of the recipe. No class id has brackets.
 OTHER = "(other)"
 MOST_A_CLASS = 200
-# A shift gets an average over classes only if those with an estimate have this share of its images.
+# A shift has an average over classes only if the classes with an estimate have this share of its images.
 LEAST_COVERED = 0.8
-# (shift, class id) → accepted images that the judge answered, and those of them whose label it contradicted.
+# (shift, class id) → the number of accepted images that the judge answered, and how often it contradicted the label.
 JudgedCounts = Mapping[tuple[str, str], tuple[int, int]]
 Task = Literal["class", "shift"]
 TASKS: tuple[Task, ...] = ("class", "shift")
-# A rater who gets fewer of a kind of controls right is named, but still counted.
+# A rater who passes a smaller share of one kind of controls is named, but the rater's answers still count.
 FEWEST_PASSED = 0.75
 
 
@@ -63,7 +64,7 @@ def count_answers(answers: Iterable[tuple[str, str]]) -> dict[str, dict[str, int
 
 
 def validation_of(pin: Any, class_ids: Sequence[str]) -> ValidationAnswers | None:
-    """Return the counts in a judge's pin; None if it has none. ValueError for a pin that no build writes."""
+    """Return the counts in a judge's pin, or None if the pin has none. ValueError for a pin that no build writes."""
     if not isinstance(pin, Mapping):
         raise ValueError("it pins no judge")
     counts = pin.get(VALIDATION)
@@ -84,8 +85,9 @@ def validation_of(pin: Any, class_ids: Sequence[str]) -> ValidationAnswers | Non
 class JudgedClass:
     """Counts of one class: images under its label, and the judge's answers to validation images.
 
-    disagreed: of `images`, those whose label the judge contradicts. wrong: of the validation images `of_class`, those
-    that it answered otherwise. told_apart: of the `others`, those that it did not take for the class.
+    disagreed: how many of the `images` have a label that the judge contradicts. of_class: the validation images of the
+    class. wrong: how many of these the judge gave to another class. others: the other validation images. told_apart:
+    how many of these the judge did not give to the class.
     """
 
     images: int
@@ -120,7 +122,7 @@ def is_told_apart(tally: JudgedClass) -> bool:
 
 
 def label_error_of_class(tally: JudgedClass) -> CheckedShare | None:
-    """Return the share of false labels of a class (Lang and Reiczigel 2014), None if it cannot be estimated."""
+    """Return the share of false labels of a class (Lang and Reiczigel 2014), or None if it cannot be estimated."""
     if not tally.images or not is_told_apart(tally):
         return None
     counts = (tally.disagreed, tally.images), (tally.wrong, tally.of_class), (tally.told_apart, tally.others)
@@ -128,14 +130,15 @@ def label_error_of_class(tally: JudgedClass) -> CheckedShare | None:
 
 
 def label_error_of_shift(classes: Sequence[JudgedClass]) -> CheckedShare | None:
-    """Return the share of false labels of several classes together, each weighted by its images.
+    """Return the share of false labels of several classes together, each weighted by the number of its images.
 
-    Classes are averaged before the result is cut to 0 … 1, since cutting each would be biased upwards. None if the
-    classes that the judge tells apart have fewer than four fifths of the images.
+    Classes are averaged before the result is cut to 0 … 1, because cutting each class would bias the average upwards.
+    None if the classes that the judge can tell apart have fewer than `LEAST_COVERED` of the images.
 
-    The 95 % interval joins those of three sums (`mover`): by the delta method a change of q, f and s changes the
-    average by a class's share of the images times dq - (1 - p)·df - p·ds, over s - f. Each sum is a weighted mean of
-    shares with a Wilson interval, in which classes count as varying alike, the widest case.
+    By the delta method, changes of q, f and s of a class change the average by w · (dq - (1 - p)·df - p·ds) / (s - f),
+    where w is the share of images that the class has. The average thus varies with three sums, over q, over f and over
+    s. `mover` joins their intervals to the 95 % interval. Each sum is a weighted mean of shares with a Wilson interval.
+    Classes are taken to vary together, which gives the widest interval.
     """
     estimable = [tally for tally in classes if tally.images and is_told_apart(tally)]
     every, images = sum(tally.images for tally in classes), sum(tally.images for tally in estimable)
@@ -144,7 +147,7 @@ def label_error_of_shift(classes: Sequence[JudgedClass]) -> CheckedShare | None:
     shares = [_share_of_false(tally) for tally in estimable]
     value = sum(tally.images / images * share for tally, share in zip(estimable, shares, strict=True))
     cut = [min(1.0, max(0.0, share)) for share in shares]
-    # The change of the average with q.
+    # How much the average changes with q of each class.
     slopes = [
         tally.images / images / (tally.told_apart / tally.others - tally.wrong / tally.of_class) for tally in estimable
     ]
@@ -163,7 +166,10 @@ def label_error_of_shift(classes: Sequence[JudgedClass]) -> CheckedShare | None:
 
 
 def _mean(parts: Sequence[tuple[float, int, int]], images: float | None = None) -> tuple[float, float]:
-    """Return how far the interval of a sum of shares, (weight, part, whole) each, reaches below and above it."""
+    """Return the distances below and above a sum of shares to the ends of its interval.
+
+    parts: (weight, part, whole) of each share.
+    """
     total = sum(weight for weight, _, _ in parts)
     if total <= 0:
         return 0.0, 0.0
@@ -174,12 +180,12 @@ def _mean(parts: Sequence[tuple[float, int, int]], images: float | None = None) 
 
 
 def _share_of_false(tally: JudgedClass) -> float:
-    """Return p, not cut."""
+    """Return the share of false labels p, not cut to 0 … 1."""
     return rogan_gladen(tally.disagreed / tally.images, tally.wrong / tally.of_class, tally.told_apart / tally.others)
 
 
 def _if_never_erring(classes: Sequence[JudgedClass]) -> float:
-    """Return the upper end of the share of false labels if the judge never erred here."""
+    """Return the upper end of the interval of the share of false labels, for a judge that never errs on the dataset."""
     images = sum(tally.images for tally in classes)
     seen = sum(tally.images / images * tally.told_apart / tally.others for tally in classes)
     return wilson_interval(sum(tally.disagreed for tally in classes), images)[1] / seen
@@ -188,8 +194,9 @@ def _if_never_erring(classes: Sequence[JudgedClass]) -> float:
 def _with_interval(value: float, low: float, high: float, if_never_erring: float) -> CheckedShare:
     """Return a share cut to 0 … 1, inside its interval.
 
-    At 0, the judge disagrees less here than it errs on validation images, so it errs less here, by an unknown amount.
-    The interval then reaches to its end for a judge that never errs, so that zero is not shown as certain.
+    If the share is cut to 0, the judge disagrees with fewer labels here than it errs on validation images. It thus errs
+    less often here, by an unknown amount. The interval is then extended to the upper end for a judge that never errs,
+    so that 0 is not shown as certain.
     """
     if value <= 0:
         high = max(high, if_never_erring)
@@ -198,8 +205,9 @@ def _with_interval(value: float, low: float, high: float, if_never_erring: float
 
 
 def checks_of_dataset(recipe: Recipe, inputs: Mapping[str, Any], counts: JudgedCounts) -> LabelChecks:
-    """Return the checks of every shift of a built dataset, by its lock's `inputs`. ValueError for a pin that no build
-    writes.
+    """Return the checks of every shift of a built dataset. inputs: those in the lock.
+
+    ValueError for a pin that no build writes.
     """
     shifts = recipe.all_shifts()
     names, judge = [shift.name for shift in shifts], recipe.screen.judge
@@ -220,9 +228,13 @@ def judged_checks(
     shifts: Sequence[str],
     picked: Collection[str] = (),
 ) -> LabelChecks:
-    """Return the checks of `shifts` by a judge's answers; no label error without `validation`, or if `picked`."""
+    """Return the checks of `shifts` from a judge's answers.
+
+    There is no label error without `validation`, nor for a shift that is in `picked`.
+    """
     total = None
-    # By class id: its validation images, those not answered as it, all others, and those not answered as it.
+    # For each class id: the validation images of the class, those of them that were given to another class, all other
+    # validation images, and those of them that were not given to the class.
     errors: dict[str, tuple[int, int, int, int]] = {}
     if validation is not None:
         total = sum(sum(answers.values()) for answers in validation.values())

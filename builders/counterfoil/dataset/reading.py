@@ -1,4 +1,4 @@
-"""Read a dataset directory: recipe, lock and manifest, and on demand its other documents, each verified before use."""
+"""Read a dataset directory: recipe, lock, manifest, and other documents on demand. Each is verified before use."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from counterfoil.generate.image_embeddings import ImageEmbeddings
 
 
-# "words": the texts of the recipe that are in no hash; only the manifest verifies them.
-# "rows": the table of the rows that a build retrieved, edited or was given.
+# "words": the texts of the recipe that no hash covers, so that only the manifest verifies them.
+# "rows": the table of rows that a build retrieved, edited or was given.
 Part = Literal["thresholds", "tokens", "embeddings", "rows", "receipts", "words"]
 
-# Path → hash of a file, computed once; None if the file cannot be read.
+# A function from the path of a file to its hash, which is computed once; None if the file cannot be read.
 HashOf = Callable[[str], str | None]
 
 _OTHER_RECIPE = (
@@ -51,17 +51,19 @@ _OTHER_RECIPE = (
     " build another dataset: `counterfoil build RECIPE --out NEW`."
 )
 _MOST_LINES = 20
-# Errors of a file's reader, besides our own: a stranger may have written the file.
+# Errors that reading a file may raise besides our own errors, because a stranger may have written the file.
 _ODD = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
-_MOST_FAULTS = 20  # in the message of a command that refuses
+_MOST_FAULTS = 20  # shown in the message of a command that refuses the dataset
 
 RESTORE = "These cannot be rebuilt: restore them from a copy, such as the published dataset."
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of a file: `what` continues its path; a `mistake` loses nothing; a `consequence` follows from another
-    fault.
+    """A fault of a file of the dataset.
+
+    what: says what is wrong, written after the path. lines: details. mistake: whether the fault loses no data.
+    consequence: whether the fault may follow from another fault.
     """
 
     path: str
@@ -77,10 +79,10 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class StandingDataset:
-    """A dataset as far as it can be relied on: None for a part that was not read, is damaged or contradicts others.
+    """The parts of a dataset that can be relied on. A part is None if it was not read, is damaged or contradicts others.
 
-    listed: the manifest's files. measured: thresholds from validation images. plan: with the tokens' placeholders and
-    the table's rows, if these could be read. unfit: why it is not opened (links, pipes).
+    listed: the files in the manifest. measured: the thresholds from validation images. plan: has the placeholders of
+    the tokens and the rows of the table, if these could be read. unfit: why the dataset is not opened (links, pipes).
     """
 
     directory: Path
@@ -98,13 +100,13 @@ class StandingDataset:
 
     @property
     def embeddings_known(self) -> bool:
-        """Whether all vectors that the images were rendered from were read."""
+        """Whether all embeddings from which the images were rendered were read."""
         drawn = self.recipe is not None and any(shift.embedding is not None for shift in self.recipe.all_shifts())
         return self.recipe is not None and (not drawn or self.embeddings is not None)
 
     @property
     def prompts_known(self) -> bool:
-        """Whether the plan has the prompts that images were rendered from: tokens and the table were read."""
+        """Whether the plan has the prompts of the images, for which tokens and the table must have been read."""
         if self.recipe is None or self.plan is None:
             return False
         counted = self.plan.counts or not self.recipe.kind.counts_rows
@@ -120,7 +122,10 @@ class StandingDataset:
         return [fault for fault in self.faults if not fault.consequence or fault.path not in changed]
 
     def sound(self) -> SoundDataset:
-        """Return the dataset, or raise its faults: RunFailure for damage, UserError for a missing or changed one."""
+        """Return the dataset if it has no faults. Otherwise raise UserError if all faults are mistakes, or RunFailure.
+
+        UserError if the directory holds no dataset.
+        """
         if self.unfit is not None:
             raise self.unfit
         if not (self.directory / LOCK).exists():
@@ -148,7 +153,7 @@ class StandingDataset:
 
 @dataclass(frozen=True, slots=True)
 class SoundDataset(StandingDataset):
-    """A dataset without a fault in the parts that were read; other parts are None or empty."""
+    """A dataset whose parts were read without a fault. Parts that were not read are None or empty."""
 
     lock: Lock
     recipe: Recipe
@@ -165,7 +170,7 @@ class SoundDataset(StandingDataset):
         return self.read_thresholds
 
     def refuse_unfinished(self) -> None:
-        """Raise UserError if shards (receipts must be read) or the manifest are missing."""
+        """Raise UserError if the manifest or shards are missing. The receipts must have been read."""
         if len(self.receipts) < self.plan.n_shards or not (self.directory / MANIFEST).is_file():
             raise UserError(
                 f"{self.directory} is not finished: {len(self.receipts)} of {self.plan.n_shards} shards are done",
@@ -174,18 +179,18 @@ class SoundDataset(StandingDataset):
 
 
 def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDataset:
-    """Read recipe, lock, manifest and these parts of a directory, and collect its faults, which the result's `sound()`
-    and `finished()` raise.
+    """Read the recipe, the lock, the manifest and these parts of a directory, and collect its faults.
 
-    In the user's `own` directory, not in a published copy, a replacement that a killed process left is finished first.
-    Raise UserError if another process works in the directory, RunFailure if the replacement cannot be finished.
+    The methods `sound` and `finished` of the result raise the faults. own: whether the directory is the user's own and
+    not a published copy. In an own directory, a replacement of files that a killed process left unfinished is finished
+    first. UserError if another process works in the directory; RunFailure if the replacement cannot be finished.
     """
     faults: list[Fault] = []
     sha256_of = functools.cache(functools.partial(_sha256, directory))
     unfit = _unfit(directory)
     if unfit is None and own and os.access(directory, os.W_OK):
         settle_directory(directory)
-    # Links and the like are not read: the readers of recipe and tokens would follow them.
+    # Links and other irregular files are not read, because the readers of recipe and tokens would follow links.
     odd = {} if unfit is None else list_files(directory, hidden=True).unfit
     lock = _lock(directory, faults)
     recipe = _recipe(directory, lock, odd, faults)
@@ -218,13 +223,13 @@ def _unfit(directory: Path) -> RunFailure | None:
     return None
 
 
-# Each of these readers returns its part, or None after it has added a fault.
+# Each of the following functions returns its part, or adds a fault and returns None.
 
 
 def _lock(directory: Path, faults: list[Fault]) -> Lock | None:
     try:
         lock = read_lock(directory)
-    except UserError as error:  # of another version
+    except UserError as error:  # the lock is of another version
         what, *lines = error_lines(error, directory / LOCK)
         faults.append(Fault(LOCK, what, tuple(lines), mistake=True, hint=error.hint or RESTORE))
         return None
@@ -245,7 +250,7 @@ def _lock(directory: Path, faults: list[Fault]) -> Lock | None:
 
 
 def _pins_as_a_build(lock: Lock) -> bool:
-    """Return whether the lock has a well-formed pin for each model, token and row that the generator's kind takes."""
+    """Return whether the lock has a well-formed pin for each model, token and row that the kind of generator needs."""
     try:
         kind = kind_of(lock.plan["generator"])
         parts = kind.models if lock.screen.get("model") is None else ("screen", *kind.models)
@@ -302,7 +307,7 @@ def _thresholds(
     directory: Path, recipe: Recipe, lock: Lock | None, faults: list[Fault]
 ) -> tuple[Thresholds | None, Mapping[Measured, ThresholdEntry]]:
     """Return the thresholds that the rows must have, and the measured thresholds that the lock pins."""
-    stored: Thresholds | None = None  # those of the file, unless something is wrong with it
+    stored: Thresholds | None = None  # the thresholds in the file; None if something is wrong with it
     known: Mapping[Measured, ThresholdEntry] = {}
     content = b""
     try:
@@ -403,7 +408,9 @@ def _table(
     if problems:
         faults.append(Fault(ROWS, "is not a table of the recipe's rows", problems, consequence=True))
         return None
-    pin = None if lock is None else lock.inputs.get(kind) or {}  # it may say more, such as what wrote captions
+    pin = (
+        None if lock is None else lock.inputs.get(kind) or {}
+    )  # a pin may hold more, such as the model that wrote captions
     if pin is not None and pin.get("sha256") != table.sha256:
         faults.append(Fault(ROWS, f"is changed: its rows are not those that {LOCK} pins", consequence=True))
         return None
@@ -419,7 +426,7 @@ def _sha256(directory: Path, path: str) -> str | None:
 
 
 def _receipts(directory: Path, plan: Plan, lock: Lock | None, faults: list[Fault]) -> Iterator[Receipt]:
-    """Yield the sound receipts in the plan's order; add a fault for each other one."""
+    """Yield the sound receipts in the order of the plan, and add a fault for each other receipt."""
     hashes = {} if lock is None else lock.hashes
     try:
         for standing in standing_shards(directory, plan.shards):
@@ -447,7 +454,7 @@ def _unlisted(
     parts: tuple[Part, ...],
     sha256_of: HashOf,
 ) -> Iterator[Fault]:
-    """Yield a fault for each file that was read, cannot be rebuilt, and differs from the manifest."""
+    """Yield a fault for each file that was read and differs from the manifest, if it cannot be rebuilt."""
     wanted = [LOCK, ROWS]
     wanted += [RECIPE] if recipe is None or "words" in parts else []
     wanted += [EMBEDDINGS] if "embeddings" in parts else []
