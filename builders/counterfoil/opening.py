@@ -89,9 +89,8 @@ class PageServer(ThreadingHTTPServer):
         self.token = secrets.token_urlsafe(24)
         self.origin = f"http://{_HOST}:{self.server_port}"
         self.address = f"{self.origin}/{self.token}/"
-        self.at_work = (
-            threading.Lock()
-        )  # one page at a time, because a page may need memory for all scores of a dataset
+        # One page is rendered at a time, because a page may need memory for all scores of a dataset.
+        self.at_work = threading.Lock()
         self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         self._unheard: dict[Any, None] = {}  # connections that have not sent a valid token, oldest first
 
@@ -307,9 +306,8 @@ class DirectoryPages:
         for entry in index_entries(self.directory):
             for path in (entry.path, *(path for _, path in entry.more)):
                 if path.endswith(".webp"):
-                    self._add(
-                        path, quote(path), partial(self._picture, path)
-                    )  # the name by which the card links to the picture
+                    # The card links to the picture by this name.
+                    self._add(path, quote(path), partial(self._picture, path))
         if any(map(has_threshold, dataset.recipe.all_shifts())):
             self._add(CALIBRATE, "calibrate", partial(self._written, calibrate, "cut"))
             self.saves["cut"] = Save("application/yaml", 1_000_000, self._save_cut)

@@ -79,7 +79,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class StandingDataset:
-    """The parts of a dataset that can be relied on. A part is None if it was not read, is damaged or contradicts others.
+    """The parts of a dataset that can be relied on. A part is None if it is unread, damaged or contradicts other parts.
 
     listed: the files in the manifest. measured: the thresholds from validation images. plan: has the placeholders of
     the tokens and the rows of the table, if these could be read. unfit: why the dataset is not opened (links, pipes).
@@ -408,9 +408,8 @@ def _table(
     if problems:
         faults.append(Fault(ROWS, "is not a table of the recipe's rows", problems, consequence=True))
         return None
-    pin = (
-        None if lock is None else lock.inputs.get(kind) or {}
-    )  # a pin may hold more, such as the model that wrote captions
+    # A pin may hold more than the hash, such as the model that wrote captions.
+    pin = None if lock is None else lock.inputs.get(kind) or {}
     if pin is not None and pin.get("sha256") != table.sha256:
         faults.append(Fault(ROWS, f"is changed: its rows are not those that {LOCK} pins", consequence=True))
         return None

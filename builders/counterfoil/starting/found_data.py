@@ -1,7 +1,7 @@
 """Find out what a newcomer's dataset holds: its columns, splits, classes and counts.
 
-It may come from anyone and have any size: none of its code runs, and at most `MOST_LOOKED_AT` images (or `MOST_BYTES`)
-are decoded, spread over all of them.
+The dataset may come from anyone and have any size. None of its code runs, and at most `MOST_LOOKED_AT` images (or
+`MOST_BYTES`), spread over all images, are decoded.
 """
 
 from __future__ import annotations
@@ -120,9 +120,9 @@ def _content(path: Path) -> bytes | None:
         return None
 
 
-# As many as ImageNet has. More are a column of something else than classes, or a benchmark of its own.
+# The number of classes of ImageNet. A column with more values does not hold classes, or belongs to a special benchmark.
 MOST_CLASSES = 1000
-# What is fetched to be counted; a dataset of the Hub of more is known by its description.
+# The most bytes that are fetched to count images. A larger dataset on the Hub is known only by its description.
 MOST_FETCHED = 20_000_000_000
 PERCENTILE = 5
 _TRAIN = ("train", "training")
@@ -161,8 +161,9 @@ class FoundData:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a person says of a dataset, else None; drawn: classes are drawn and screened, with thresholds from its
-    images.
+    """What a person says about a dataset; None for what the person does not say.
+
+    drawn: whether images of the classes are drawn and screened, with thresholds from the dataset's images.
     """
 
     config: str | None = None
@@ -174,8 +175,9 @@ class Wanted:
 
 
 def find_data(source: str | Path, wanted: Wanted) -> FoundData:
-    """Find columns, splits, classes and counts of a dataset. UserError for missing or ambiguous ones, RunFailure
-    offline.
+    """Find the columns, splits, classes and counts of a dataset.
+
+    UserError if one of them is missing or ambiguous; RunFailure if the network fails.
     """
     origin = replace(NamedDataset.parse(source), config=wanted.config)
     if origin.split is not None:
@@ -290,7 +292,10 @@ def _first(known: Sequence[str], names: Sequence[str]) -> str | None:
 def _classes(
     opened: OpenSource, outline: Outline, splits: Sequence[str]
 ) -> tuple[tuple[str, ...], list[FoundClass], list[str]]:
-    """Return labels' names, classes with images by split, notes. UserError for unnamed, too many or too few labels."""
+    """Return the names of labels, the classes with their images by split, and notes.
+
+    UserError if labels have no names, or if there are too many or too few labels.
+    """
     origin = opened.source
     column, names = origin.label_column, outline.class_names.get(origin.label_column)
     if outline.columns[column] == "integers" and not origin.dataset.startswith(LAB):

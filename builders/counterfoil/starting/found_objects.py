@@ -1,6 +1,7 @@
 """Look at the objects of a newcomer's images: how boxes are written, and what is wrong with some.
 
-The wrong form of boxes, the commonest mistake, shows in no number, so a picture of some is written beside the recipe.
+The most common mistake is the wrong form of boxes. No number shows it, so a picture of some boxes is written beside the
+recipe.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from counterfoil.recipe.objects import OBJECTS, categories_problem
 from counterfoil.report.words import counted, listed
 from counterfoil.store.decoding import UnreadableImage, open_image, readable_image
 
-# Images of which the size is looked up, and those of the picture.
+# The number of images whose size is looked up, and the number of images in the picture.
 _MOST_LOOKED_AT, SHOWN = 500, 12
 _MOST_NAMED = 12
 _WRITTEN: Mapping[BoxForm, str] = {
@@ -119,7 +120,7 @@ def _sizes(rows: Rows, chosen: Sequence[int]) -> dict[int, Size]:
 
 
 def _form_of(cells: Sequence[Mapping[str, list[Any]]], sizes: Mapping[int, Size]) -> BoxForm:
-    """Return the form in which boxes fit their images; of two that fit equally well, COCO's, which the Hub uses."""
+    """Return the form in which boxes fit their images best. Of two equal forms, the one of COCO, as on the Hub."""
     boxes = [(box, size) for row, size in sizes.items() for box in cells[row]["bbox"]]
     if boxes and all(0 <= value <= 1 for box, _ in boxes for value in box):
         return "yolo"
@@ -134,7 +135,7 @@ def _is_outside(box: Sequence[float], size: Size) -> bool:
 
 
 def _odd_boxes(cells: Sequence[Mapping[str, list[Any]]], sizes: Mapping[int, Size], form: BoxForm) -> list[str]:
-    """Return sentences on boxes that leave their image, are empty, or are of crowds."""
+    """Return sentences on boxes that extend beyond their image, are empty, or mark crowds."""
     outside = empty = total = 0
     for row, size in sizes.items():
         for box in cells[row]["bbox"]:

