@@ -26,9 +26,9 @@ VERSION = "1"
 
 FEWEST, MOST = 2, 4
 _SMALLEST, _LARGEST = 24, 44
-# A garment that covers more of another's square is put elsewhere; without a place after so many tries, it is left out.
+# A garment that covers more than _MOST_COVERED of another square is placed again. After _TRIES tries it is left out.
 _MOST_COVERED, _TRIES = 0.2, 30
-# Seeds of worlds are lists that start with a kind or a small number; this one is this world's alone.
+# The first number of this world's seeds. No other world's seeds start with it.
 _SEED = 96
 
 
@@ -69,7 +69,7 @@ class BoxScene:
 
 
 def boxes_scene(split: str, number: int) -> BoxScene:
-    """Return scene `number` of a split of garments, for any number from 0 on."""
+    """Return scene `number` of a split of garments. Any number from 0 on is valid."""
     rng = np.random.default_rng([_SEED, *split.encode(), number])
     background = neutral_background(rng) if rng.random() < 0.5 else one_of(rng, OUTDOORS)
     variant, flip = int(rng.integers(scenery.VARIANTS)), bool(rng.random() < 0.5)

@@ -1,8 +1,8 @@
 """Compute elementary functions and a blur with the same bits on every processor.
 
 numpy's `sin`, `exp` and `power` differ in the last bit between processors. These functions use operations that IEEE 754
-rounds in one way: sums, products, quotients, square roots and powers of two on float64. They are accurate to 2e-15,
-relative, or absolute for sines and cosines.
+rounds in one way: sums, products, quotients, square roots and powers of two on float64. Their relative error is at most
+2e-15; for sines and cosines, this is the absolute error.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The files of a directory and of a repository, and the changes between them; only verified bytes are sent.
 
-The Hub's client may read a file hours after it was verified. So every byte is hashed as it is read, and the last piece
-is held back until the whole file is known to be what was verified.
+The Hub's client may read a file hours after its verification. Every byte is therefore hashed as it is read, and the
+last piece is held back until the hash shows that the whole file equals the verified one.
 """
 
 from __future__ import annotations
@@ -115,10 +115,10 @@ def _unreadable(path: str, error: OSError) -> RunFailure:
 
 
 class UnchangedReader(io.BufferedIOBase):
-    """A file read in order, from its beginning or from an earlier starting point. RunFailure if it changed.
+    """A file that is read in order, from its beginning or from an earlier starting point.
 
-    The failure comes at the latest with the read that would return the last byte. Seeking is for the Hub's client,
-    which sends a part or the whole again if a connection breaks.
+    RunFailure if the file changed, at the latest by the read that would return the last byte. Seeking exists for the
+    Hub's client, which sends a part or the whole file again if a connection breaks.
     """
 
     def __init__(self, file: LocalFile) -> None:

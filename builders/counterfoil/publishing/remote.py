@@ -1,7 +1,8 @@
-"""A repository of the Hub: its content, and changes to it that are safe to repeat and are retried.
+"""Read and change a repository of the Hub. Changes are safe to repeat, and failed ones are retried.
 
-A request whose answer was lost may have been carried out, so every change looks first at what exists. The branch gets
-one commit, or a pull request gathers several and is merged: a repository is the old version or the new one.
+The Hub may have carried out a request whose answer was lost, so every change first looks at what exists. The branch
+receives one commit, or a pull request collects several commits and is merged. Readers therefore always find either the
+old version or the new one.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class Remote:
 
         head = self.api.repo_info(self.repo, repo_type=self.kind, revision=name).sha
         assert head is not None
-        # By commit, so that all pages of the listing are of the same one.
+        # The listing names the commit, so that all of its pages are of the same commit.
         entries = self.api.list_repo_tree(self.repo, recursive=True, revision=head, repo_type=self.kind)
         files = [
             RemoteFile(entry.path, entry.size, entry.blob_id, entry.lfs.sha256 if entry.lfs else None)
@@ -204,7 +205,7 @@ class Remote:
 
     @_tried("opening a pull request")
     def pull_request(self, title: str, author: str) -> int:
-        """Return the author's open pull request of this title, made if there is none; close their obsolete ones."""
+        """Return the author's open pull request of this title, or open one. Close the author's obsolete ones."""
         number = None
         query: Any = {"repo_type": self.kind, "discussion_type": "pull_request", "author": author}
         for request in self.api.get_repo_discussions(self.repo, **query):
@@ -267,7 +268,7 @@ class Remote:
             raise tag_is_taken(self.repo, name, existing)
 
     def _operation(self, file: LocalFile) -> Addition:
-        """Return the client's operation of a file, kept between tries since it remembers what was sent."""
+        """Return the client's operation for a file. It is kept between tries, because it remembers what was sent."""
         if file.path not in self._operations:
             self._operations[file.path] = Addition(file)
         return self._operations[file.path]

@@ -15,7 +15,7 @@ from counterfoil.publishing.remote import MAIN, TITLE, Branch, Remote, tag_is_ta
 from counterfoil.recipe.names import REPOSITORY
 from counterfoil.store.layout import CARD, LOCK, MANIFEST
 
-# The Hub recommends fewer; it takes a minute for a commit.
+# The Hub recommends fewer files per commit, but each commit takes it about a minute.
 FILES_PER_COMMIT = 100
 # The Hub's quota is 128 commits an hour and repository: a longer publication makes larger commits.
 MOST_COMMITS = 100
@@ -68,7 +68,7 @@ def preview(
     files_per_commit: int,
     dry_run: bool = False,
 ) -> Preview:
-    """Compare with the repository and return what is to do. UserError if it must not be done.
+    """Compare the files with the repository and return what publishing will do. UserError if it must not be done.
 
     public: None keeps an existing repository as it is, and makes a new one private. dry_run: do not ask the Hub.
     """
@@ -181,7 +181,7 @@ class Sender:
                     self.remote.open(number)
                     return gathered, number
                 self._tell("merging", self.ahead.changes.sent)
-                # Merged on another base, files of both versions could be mixed.
+                # If the base has changed, a merge could mix the files of both versions.
                 if self.remote.branch(MAIN).head == base.head and self.remote.merge(number, self.message):
                     return self.remote.branch(MAIN), number
             self.remote.close(number)  # the branch changed: gather again on its new head

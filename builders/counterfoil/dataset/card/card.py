@@ -1,6 +1,6 @@
 """Make the dataset card from finished shards alone: README.md, its figures, croissant.json and eval.yaml.
 
-Equal datasets give equal cards, which hold no clock, host, path or duration.
+Equal datasets give equal cards, because a card holds no time, host, path or duration.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ from counterfoil.store.sealed_folder import RESULTS, REVIEWED, read_results
 
 TEMPLATE = "dataset-card.md.j2"
 
-# A table longer than this is not read: a yield table then has a row a group, and no thresholds by shift.
+# People do not read tables longer than this. The yield table then has one row per group, without thresholds by shift.
 MOST_ROWS = 100
 
 # What every card says alike.

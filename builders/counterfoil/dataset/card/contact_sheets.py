@@ -1,6 +1,6 @@
 """Draw contact sheets: an overview of classes by shifts, and for each shift base and shifted images in pairs.
 
-Number and size of sheets, and the images read for them, are bounded; what is left out is left out evenly.
+The number of sheets, their size and the number of images that are read are bounded. Images are left out evenly.
 """
 
 from __future__ import annotations
@@ -317,7 +317,7 @@ def evenly_spaced(items: Sequence[T], most: int) -> list[T]:
 
 
 def overview_row(tally: Tally, label: int, shifts: Sequence[str]) -> list[SampleId | None]:
-    """Return one image of a class per column, if possible of one index, which has its base and is in most columns."""
+    """Return one image of a class per column. Prefer the index that has a base image and is in the most columns."""
     times: dict[int, int] = {}
     for shift in shifts:
         for index in tally.indices(shift, label):

@@ -1,10 +1,10 @@
 """Write croissant.json, which describes the dataset for machines: Croissant 1.1 with its responsible-AI (RAI 1.0)
 fields.
 
-It is written as plain JSON, so that its bytes depend on no library's version. It leaves out manifest.json, which has
-the hash of this file, and dates and versions that the recipe does not say. A Parquet config is a file set and its
-columns; a WebDataset config is a set of tar files, a set for each kind of member, and the columns joined over the
-members' names. Ids have a hyphen, which no config's name has.
+The file is written as plain JSON, so that its bytes do not depend on the version of a library. It leaves out
+manifest.json, which holds the hash of this file, and dates and versions that the recipe does not give. A Parquet config
+is a file set and its columns. A WebDataset config is a set of tar files, a set for each kind of member, and the columns
+joined by the names of members. Ids contain a hyphen, which the name of a config never contains.
 """
 
 from __future__ import annotations
