@@ -1,6 +1,6 @@
-"""Load IP-Adapters: weights that let a text-to-image model attend to an image embedding too (Ye et al. 2023).
+"""Load IP-Adapters (Ye et al. 2023): weights that let a text-to-image model also attend to an image embedding.
 
-An adapter is not trusted: its header is checked before any weight of the generator loads.
+An adapter file is not trusted. Its header is checked before any weight of the generator loads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ ADAPTER_FILE = "ip_adapter.safetensors"
 _SAFE = ".safetensors"
 _PROJECTION, _LAYERS = "image_proj.", "ip_adapter."
 _NORM = {"norm.weight", "norm.bias"}
-# The tensors of a projection of one embedding, and the one whose second dimension is the embedding's width.
+# Each entry is a known form of the projection of one embedding: the names of its tensors, and the name of the tensor
+# whose second dimension is the width of the embedding.
 _FORMS = (
     ({"proj.weight", "proj.bias"} | _NORM, "proj.weight"),
     ({"proj.0.weight", "proj.0.bias", "proj.2.weight", "proj.2.bias"} | _NORM, "proj.0.weight"),
@@ -34,7 +35,7 @@ _EXPECTED = "expected an IP-Adapter that takes one image embedding, without part
 
 
 def pin_adapter(name: str, revision: str | None = None) -> Pin:
-    """Pin an adapter to a commit of the Hub, or to the content of a folder. Raises as `pin_model`."""
+    """Pin an adapter to a commit of the Hub, or to the content of a folder. Raises the same errors as `pin_model`."""
     repository, file = _in_repository(name)
     if file is None or local_folder(name) is not None:
         return pin_model(name, revision)
@@ -43,7 +44,7 @@ def pin_adapter(name: str, revision: str | None = None) -> Pin:
 
 
 def adapter_width(name: str, revision: str | None = None) -> int:
-    """Read the width of an adapter's embeddings from its header. Raises as `load_adapter`."""
+    """Read the width of an adapter's embeddings from the file's header. Raises the same errors as `load_adapter`."""
     from safetensors import safe_open
 
     file = named_file(name, revision)
@@ -76,7 +77,7 @@ class _State:
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """An adapter of a pipeline, which draws without it except during `used`."""
+    """An adapter of a pipeline. The pipeline uses the adapter only inside a `used` block."""
 
     unet: Any
     without: _State
@@ -92,7 +93,7 @@ class Adapter:
 
 
 def load_adapter(pipeline: Any, name: str, revision: str | None = None) -> Adapter:
-    """Load an adapter for a loaded pipeline. UserError for an unfit file, RunFailure for another pipeline's."""
+    """Load an adapter for a loaded pipeline. UserError for an unfit file; RunFailure for an adapter of another model."""
     import torch
 
     tensors: dict[str, torch.Tensor] = while_loading(name, lambda: read_safetensors(named_file(name, revision)))
@@ -120,8 +121,9 @@ def load_adapter(pipeline: Any, name: str, revision: str | None = None) -> Adapt
         assert image is None
         return [embedding.to(device) for embedding in embeddings]
 
-    # diffusers 0.42 repeats the embeddings of a batch by the size of the batch, so every picture would attend to those
-    # of its neighbours. Our embeddings are one an image already: [(2 ×) batch, 1, width].
+    # diffusers 0.42 repeats the embeddings of a batch by the size of the batch, so every picture would attend to the
+    # embeddings of the other pictures. Here each image has one embedding already: [batch, 1, width], or
+    # [2 × batch, 1, width] with guidance.
     pipeline.prepare_ip_adapter_image_embeds = embeddings_on
     within = _State.of(unet)
     unet.eval().requires_grad_(False)
@@ -130,7 +132,10 @@ def load_adapter(pipeline: Any, name: str, revision: str | None = None) -> Adapt
 
 
 def _checked_width(name: str, shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """Return the width of the embeddings. UserError if the tensors are not those of an adapter of one embedding."""
+    """Return the width of an adapter's embeddings.
+
+    UserError unless the tensors are the tensors of an adapter that takes one image embedding.
+    """
     projection = _below(shapes, _PROJECTION)
     layers = _below(shapes, _LAYERS)
     form = next((weight for parts, weight in _FORMS if parts == set(projection)), None)
@@ -153,7 +158,11 @@ def _in_repository(name: str) -> tuple[str, str | None]:
 
 
 def named_file(name: str, revision: str | None, what: str = "adapter", usual: str = ADAPTER_FILE) -> Path:
-    """Return the one safetensors file that a name means, in a folder or fetched from the Hub, by default `usual`."""
+    """Return the safetensors file that a name means, in a folder or fetched from the Hub.
+
+    usual: the name of the file to take if `name` does not say which. UserError for another file format, and for a folder
+    with several files but without `usual`.
+    """
     folder = local_folder(name)
     if folder is not None:
         files = sorted(file for file in folder.glob(f"*{_SAFE}") if file.is_file())

@@ -1,4 +1,4 @@
-"""Load an open_clip model by name, checked before its weights load, and embed images and captions with it."""
+"""Check an open_clip model, load it by name, and embed images and captions with it."""
 
 from __future__ import annotations
 
@@ -34,15 +34,18 @@ from counterfoil.recipe.names import did_you_mean, is_local
 if TYPE_CHECKING:
     from PIL import Image
 
-# The files of a tokenizer, as transformers reads them.
+# Name patterns of the tokenizer files that transformers reads.
 _TOKENIZER_FILES = ("tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "*.model")
-# The settings of a weights tag of open_clip that say how images are prepared.
+# A weights tag of open_clip has these settings, which describe how images are prepared.
 _PREPARED = ("mean", "std", "interpolation", "resize_mode")
 
 
 @dataclass(frozen=True, slots=True)
 class ClipModel:
-    """An open_clip model in eval mode. Embeddings are float32 and of unit length, so a dot product is a cosine."""
+    """An open_clip model in eval mode.
+
+    Embeddings are float32 and have unit length, so the dot product of two embeddings is their cosine.
+    """
 
     name: str
     module: Any
@@ -51,7 +54,10 @@ class ClipModel:
     device: str
 
     def embed_images(self, images: Sequence[Image.Image], batch_size: int) -> np.ndarray:
-        """Embed n images: [n, width]. Batches are padded to `batch_size`, so that neighbours change no bit."""
+        """Return the embeddings [n, width] of n images.
+
+        Every batch is padded to `batch_size`, so that the other images of a batch change no bit of an embedding.
+        """
         import torch
 
         parts = []
@@ -65,7 +71,10 @@ class ClipModel:
         return np.concatenate(parts)
 
     def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
-        """Embed n captions: [n, width]. Each is encoded alone, so that neighbours change no bit."""
+        """Return the embeddings [n, width] of n captions.
+
+        Each caption is encoded alone, so that the other captions change no bit of its embedding.
+        """
         import torch
 
         from counterfoil.models.trials import ids_in_bounds
@@ -87,7 +96,7 @@ def _unit(rows: np.ndarray) -> np.ndarray:
 
 
 def pin_clip(name: str, weights: str | None) -> Pin:
-    """Pin a CLIP model: files of a folder, the commit of a Hub model, or open_clip's own weights tag."""
+    """Pin a CLIP model to the files of a folder, to a commit of the Hub, or to a weights tag of open_clip."""
     if weights is None and (local_folder(name) is not None or name.startswith(HUB)):
         return pin_model(name)
     _check_architecture(name, weights)
@@ -98,15 +107,15 @@ def pin_clip(name: str, weights: str | None) -> Pin:
     revision = None
     if repository:
         with contextlib.suppress(RunFailure):
-            # Offline, architecture and weights tag alone name the model.
+            # If the Hub cannot be reached, the pin has no commit.
             revision = pin_model(repository).revision
     return Pin(f"{name}/{weights}", revision, config.get("sha256") or None, None)
 
 
 def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, revision: str | None = None) -> ClipModel:
-    """Load a model for inference in float32, with weights and configuration of the commit `revision`, if given.
+    """Load a model for inference in float32. `revision` is the commit of its weights and configuration, if given.
 
-    UserError for an unknown name, RunFailure when it cannot be read.
+    UserError for an unknown name; RunFailure if the model cannot be read.
     """
     import open_clip
     import torch
@@ -123,11 +132,11 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, rev
             _check_architecture(name, weights)
     never_ask_for_code()
     with _loading(name):
-        # weights_only is open_clip's default; safetensors are preferred wherever they exist.
+        # By default, open_clip reads pickles with weights_only, and prefers safetensors if a model has both.
         chosen: dict[str, Any] = {"pretrained": weights}
         tokens_of = resolved
         if folder is None and (revision is not None or name.startswith(HUB)):
-            # Without a pin, the branch's commit: the checked files are the loaded ones.
+            # Without a pin, take the current commit of the branch, so that the files loaded later are the checked files.
             resolved, tokens_of, chosen = _at_commit(name, weights, revision)
         if resolved.startswith(LOCAL) and not name.startswith(LAB):
             files = weights_in(Path(resolved.removeprefix(LOCAL)))
@@ -137,7 +146,7 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, rev
             refuse_overgrown(name, files, lambda: open_clip.create_model(resolved, load_weights=False))
         module, _, preprocess = open_clip.create_model_and_transforms(resolved, precision="fp32", **chosen)
         text = (open_clip.get_model_config(resolved) or {}).get("text_cfg", {})
-        # A tokenizer of transformers could run its author's code.
+        # Without this option, a tokenizer of transformers could run its author's code.
         no_code: dict[str, Any] = {"trust_remote_code": False} if text.get("hf_tokenizer_name") else {}
         tokenizer = open_clip.get_tokenizer(tokens_of, **no_code)
         module = module.to(device=device, dtype=torch.float32).eval().requires_grad_(False)
@@ -147,7 +156,7 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, rev
 
 @contextlib.contextmanager
 def _loading(name: str) -> Iterator[None]:
-    """Do as `loading`, without open_clip's log of the errors that it raises."""
+    """Report errors as `loading` does. Silence open_clip, which also logs each error that it raises."""
     level = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
@@ -158,7 +167,10 @@ def _loading(name: str) -> Iterator[None]:
 
 
 def _at_commit(name: str, weights: str | None, commit: str | None) -> tuple[str, str, dict[str, Any]]:
-    """Fetch one commit of the Hub. Return model name, tokenizer name and options that make open_clip load its files."""
+    """Fetch a model's files of one commit of the Hub.
+
+    Return the model name, the tokenizer name and the options that let open_clip load these files.
+    """
     import json
 
     from huggingface_hub import snapshot_download
@@ -182,7 +194,7 @@ def _at_commit(name: str, weights: str | None, commit: str | None) -> tuple[str,
     if not repository:
         return name, name, {"pretrained": weights}
     path = download_pretrained_from_hf(repository, file or None, revision=commit)
-    # A file has no settings for images; those of the tag apply.
+    # A weights file does not say how images are prepared, so the settings of the weights tag apply.
     prepared = {f"image_{key}": settings[key] for key in _PREPARED if settings.get(key) is not None}
     return name, name, {"pretrained": path, **prepared}
 
@@ -202,16 +214,17 @@ def _check_architecture(name: str, weights: str | None) -> None:
 
 
 CONFIG = "open_clip_config.json"
-LONGEST_CONTEXT = 8192  # a table of its square is allocated
-_WEIGHTS = ("*.safetensors", "*.bin", "*.pth")  # open_clip's patterns
-LARGEST_IMAGE = 1024  # published CLIP models take 224 to 512 pixels a side
-# Half precision is loaded as float32, twice the size; the rest is for weights that `_parameters` does not count.
+LONGEST_CONTEXT = 8192  # open_clip allocates an attention mask of LONGEST_CONTEXT ** 2 numbers
+_WEIGHTS = ("*.safetensors", "*.bin", "*.pth")  # open_clip searches for weights by these patterns
+LARGEST_IMAGE = 1024  # pixels of a side; published CLIP models take 224 to 512
+# The largest ratio of a model's estimated float32 size to the size of its files. Weights in half precision double in
+# size when they are loaded as float32. Another factor of two allows for errors of the estimate (`_parameters`).
 _UNFOLDS = 4
 _SLACK = 64 << 20
 
 
 def refuse_odd_clip(model: str, folder: Path) -> None:
-    """Raise UserError, with every problem, if a configuration reads other folders or asks for absurd sizes."""
+    """Raise UserError, with all problems, if a configuration names other folders or asks for absurd sizes."""
     if not (folder / CONFIG).is_file():
         raise UserError(f"model {model!r}: {folder} has no {CONFIG}, so it is not an open_clip folder")
     config = read_config(folder / CONFIG, model)
@@ -239,12 +252,12 @@ def weights_in(folder: Path) -> list[Path]:
 
 
 def _of_no_path(name: str) -> bool:
-    return not (name and os.path.exists(name))  # noqa: PTH110 (false, where a Path raises for 5,000 characters)
+    return not (name and os.path.exists(name))  # noqa: PTH110 (false for 5,000 characters, for which a Path raises)
 
 
 _ElsewhereName = Annotated[str, fulfils(lambda name: not (name and is_local(name)))]
 _ImageSide = Annotated[int, Field(ge=1, le=LARGEST_IMAGE)]
-_Numbers = Annotated[tuple[float, float, float], Strict(False)]  # only the tuple is not strict, for JSON has lists
+_Numbers = Annotated[tuple[float, float, float], Strict(False)]  # the tuple is not strict, because JSON has only lists
 _Above = Annotated[float, Field(gt=0)]
 _ELSEWHERE = expected("a name, and not a folder of this machine")
 
@@ -260,8 +273,8 @@ class TextTower(Foreign):
     context_length: Annotated[int | None, Field(ge=1, le=LONGEST_CONTEXT), expected(f"1 to {LONGEST_CONTEXT}")] = None
     hf_model_name: Annotated[Annotated[_ElsewhereName, fulfils(_of_no_path)] | None, _ELSEWHERE] = None
     hf_tokenizer_name: Annotated[_ElsewhereName | None, _ELSEWHERE] = None
-    # The keys of open_clip's own models. All keys go to transformers unchanged: `trust_remote_code`, `gguf_file` or
-    # `bpe_path` would run the author's code or read this machine's files.
+    # open_clip's own models have only these keys. open_clip passes all keys to transformers unchanged. Keys such as
+    # `trust_remote_code`, `gguf_file` and `bpe_path` would run the author's code or read files of this machine.
     tokenizer_kwargs: Annotated[
         dict[Literal["clean", "strip_sep_token", "language"], Any] | None,
         expected("only clean, strip_sep_token, language"),
@@ -281,14 +294,17 @@ class _Prepared(Foreign):
 
 
 class ClipDocument(Foreign):
-    """An open_clip_config.json; older ones have the part of the model alone."""
+    """The content of open_clip_config.json. Older files contain only the mapping `model_cfg`, without its key."""
 
     model_cfg: _Towers
     preprocess_cfg: _Prepared | None = None
 
 
 def _parameters(tower: Mapping[str, Any]) -> float:
-    """Estimate the weights of a transformer tower from its configuration; a convolutional one has far more."""
+    """Estimate the number of weights of a transformer tower from its configuration.
+
+    The estimate is far too small for a convolutional tower.
+    """
     width, words, layers = (tower.get(key, 0) for key in ("width", "vocab_size", "layers"))
     depth = layers if isinstance(layers, list) else [layers]
     if not all(type(number) in (int, float) for number in (width, words, *depth)):

@@ -1,7 +1,8 @@
 """Read and check a model's configuration, which is not trusted, before anything is built from it.
 
-The keys that we use are declared (`Foreign`), with strict types that say in words what they expect. All other numbers
-and names are searched too, for they may become sizes, or name code and other files.
+Subclasses of `Foreign` declare the keys that Counterfoil uses. Their types are strict, and each type has a message that
+says which value it expects. The numbers under all other keys are checked too, because a library may use them as sizes.
+Other keys are also searched for names of code and of other files.
 """
 
 from __future__ import annotations
@@ -22,38 +23,40 @@ from counterfoil.models.weights_files import shard_problems
 from counterfoil.regular_files import UnfitFile, irregularity, read_regular
 
 CONFIG = "config.json"
-# The files with an image processor's settings; the first is transformers' newer one.
+# The files with an image processor's settings. transformers introduced the first one later than the second.
 PROCESSORS = ("processor_config.json", "preprocessor_config.json")
-# The names of 21,841 classes take 0.3 MB; nothing else in a configuration is long.
+# Only class names make a configuration long: 21,841 names take 0.3 MB.
 MOST_CONFIG_BYTES = 1_000_000
-# Those of transformers hold these names twice: 2 MB.
+# A configuration of transformers lists the class names twice, which takes 2 MB for the largest models.
 MOST_JSON_BYTES = 8_000_000
 MOST_CLASSES = 1_000_000
-# The largest number of any model that timm, open_clip or diffusers knows is a vocabulary of 901,629 words.
+# In the models that timm, open_clip and diffusers list, the largest number is a vocabulary of 901,629 words.
 LARGEST_NUMBER = 1_000_000
 # The deepest published vision and text models have some 100 layers.
 MOST_LAYERS = 256
 LONGEST_TEXT = 200
 LONGEST_LABEL = 1_000
-# Four times the longest side of any model of timm 1.0.31 (1,024); one such image takes 201 MB as float32.
+# Four times the largest input side of a model in timm 1.0.31 (1,024 pixels). An image of this side takes 201 MB as
+# float32.
 LARGEST_SIDE = 4096
-# An image is resized to its side divided by crop_pct first; timm's own are 0.875 to 1.15.
+# Before the crop, an image is resized to the input side divided by crop_pct. timm's models use 0.875 to 1.15.
 LEAST_CROP, MOST_CROP = 0.1, 2.0
-# RGB of 400 MB. An image of one row, resized by its shorter side, could become arbitrarily wide.
+# An RGB image of so many pixels takes 400 MB. Without this limit, an image that is one pixel high could become
+# arbitrarily wide when it is resized by its shorter side.
 MOST_RESIZED_PIXELS = 1 << 27
 # Vocabularies may contain any word, so they are not searched.
 LISTS_OF_WORDS = ("tokenizer.json", "vocab.json")
 _MOST_FILES = 1_000
 _MOST_PROBLEMS = 20
-# These keys name code, kernels, quantisers, or weights and models in other places.
+# The value of such a key names code, a kernel, a quantiser, or weights or a model outside the folder.
 _NOT_FOLLOWED = (
     "auto_map", "attn_implementation", "_attn_implementation", "experts_implementation", "quantization_config",
     "compression_config", "transformers_weights", "backbone", "backbone_kwargs", "use_pretrained_backbone",
     "use_timm_backbone",
 )  # fmt: skip
-# Values that choose among transformers' own code.
+# These values select code that is part of transformers.
 _HARMLESS = ("eager", "sdpa")
-# These keys say how a configuration was written, not what the model is.
+# These keys describe how the configuration was written. They do not describe the model.
 _NOT_THE_MODELS = ("architectures", "dtype", "torch_dtype", "transformers_version", "_name_or_path", "_commit_hash")
 
 _brief = reprlib.Repr()
@@ -63,7 +66,7 @@ _brief.maxlevel = 3
 
 
 class Foreign(BaseModel):
-    """Base of declared documents: other keys are ignored, and no value is converted."""
+    """The base class of declared documents. Undeclared keys are ignored, and no value is converted to another type."""
 
     model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False, frozen=True)
 
@@ -72,7 +75,7 @@ AnyForeign = TypeVar("AnyForeign", bound=Foreign)
 
 
 def expected(words: str, before: str = "expected ") -> WrapValidator:
-    """Say in words what the type before it in an `Annotated` expects, in place of pydantic's messages."""
+    """Return a validator that replaces pydantic's message by `words`, for the preceding type in an `Annotated`."""
 
     def checked(value: Any, handler: Any) -> Any:
         try:
@@ -80,7 +83,7 @@ def expected(words: str, before: str = "expected ") -> WrapValidator:
         except ValueError as error:
             problems = error.errors(include_url=False) if isinstance(error, ValidationError) else []
             if problems and all(problem["loc"] and problem["type"] == "expected" for problem in problems):
-                raise  # a part of the value has its own words
+                raise  # a part of the value has a message of its own
             raise PydanticCustomError("expected", "{words}", {"words": before + words}) from None
 
     return WrapValidator(checked)
@@ -89,7 +92,10 @@ def expected(words: str, before: str = "expected ") -> WrapValidator:
 def declared(
     kind: type[AnyForeign], document: Mapping[str, Any], prefix: str = ""
 ) -> tuple[AnyForeign | None, list[str]]:
-    """Check a document, and return its declared keys, or a line for each key, after `prefix`, with another type."""
+    """Check the declared keys of a document. Return their values, or None and a line for each wrong or missing key.
+
+    Each line begins with `prefix`.
+    """
     try:
         return kind.model_validate(document), []
     except ValidationError as error:
@@ -140,7 +146,7 @@ def shown(value: Any) -> str:
 
 
 def read_config(file: Path, model: str, most_bytes: int = MOST_CONFIG_BYTES) -> dict[str, Any]:
-    """Read the mapping in a JSON file of a model. UserError if the file has none."""
+    """Read a JSON file of a model. UserError if the file cannot be read or does not contain a mapping."""
     try:
         document = json.loads(read_regular(file, most_bytes).decode("utf-8"))
     except OSError as error:
@@ -176,7 +182,7 @@ def _most_of(key: str) -> int:
 
 
 def number_problems(config: Any, path: str, most_of: Callable[[str], int] = _most_of) -> Iterator[str]:
-    """Yield a line for each number that is too large for any model; `most_of` is the largest one for a key."""
+    """Yield a line for each number that is too large for any model. `most_of` returns the largest number for a key."""
     waiting: list[tuple[str, str, Any]] = [(path, "", config)]
     while waiting:
         path, key, value = waiting.pop()
@@ -197,12 +203,12 @@ def refuse_problems(model: str, problems: Sequence[str]) -> None:
 
 
 def without_places(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration of transformers without the keys that say how it was written."""
+    """Return a configuration of transformers without the keys that describe how the configuration was written."""
     return {key: value for key, value in document.items() if key not in _NOT_THE_MODELS}
 
 
 def checked_processor(model: str, folder: Path, pixels: frozenset[str] = frozenset()) -> dict[str, Any]:
-    """Read and check the settings of an image processor; `pixels` are keys that count an image's pixels."""
+    """Read and check the settings of an image processor. `pixels` are the keys whose value is a number of pixels."""
     for name in PROCESSORS:
         if not (folder / name).exists():
             continue
@@ -220,7 +226,7 @@ def checked_processor(model: str, folder: Path, pixels: frozenset[str] = frozens
 
 
 def followed_problems(document: Any, keys: Sequence[str] = _NOT_FOLLOWED) -> Iterator[str]:
-    """Yield a line for each of the keys, anywhere in a JSON document, that names code or other files."""
+    """Search a JSON document and its nested values. Yield a line for each of `keys` that names code or other files."""
     waiting: list[Any] = [document]
     while waiting:
         values = waiting.pop()
@@ -235,7 +241,7 @@ def followed_problems(document: Any, keys: Sequence[str] = _NOT_FOLLOWED) -> Ite
 
 
 def folder_problems(folder: Path, keys: Sequence[str] = _NOT_FOLLOWED) -> Iterator[str]:
-    """Yield a line for each file of a folder that is not regular, or is JSON that names code or other files."""
+    """Check the files of a folder. Yield a line for each irregular file and for JSON that names code or other files."""
     files = sorted(folder.iterdir()) if folder.is_dir() else []
     if len(files) > _MOST_FILES:
         yield f"{len(files):,} files, expected at most {_MOST_FILES:,}"

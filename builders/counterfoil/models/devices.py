@@ -1,4 +1,7 @@
-"""Choose devices and number types, and describe the stack: what decides the bytes of an image beside the recipe."""
+"""Choose devices and number types, and describe the stack.
+
+The stack is everything besides the recipe that decides the bytes of an image.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,8 @@ if TYPE_CHECKING:
 
     from counterfoil.recipe.schema_inputs import Generator
 
-# The version of Counterfoil that last changed the bytes of an image or a row: raise it with every such change. The
-# stack holds it instead of the installed version, so that later versions can resume a directory.
+# The version of Counterfoil that last changed the bytes of an image or a row. Raise this number with every such change.
+# The stack has this number instead of the installed version, so that later versions can resume a directory.
 RENDERING_VERSION = "0.2.0"
 
 # The libraries that draw, score and encode images.
@@ -43,7 +46,7 @@ _LIBRARIES = (
     "webdataset",
 )
 
-# Setting `quantize` → package, and our extra that installs it.
+# Value of the setting `quantize` → the package that quantises, and the extra of Counterfoil that installs it.
 _QUANTISERS = {
     "bnb-8bit": ("bitsandbytes", "bnb"),
     "bnb-4bit": ("bitsandbytes", "bnb"),
@@ -52,7 +55,10 @@ _QUANTISERS = {
 
 
 def resolve_device(device: str = "auto") -> str:
-    """Return one device: the first GPU for `auto` and `cuda`, else the CPU. UserError for several."""
+    """Return one device. `auto` and `cuda` give the first GPU; `auto` gives the CPU if there is no GPU.
+
+    UserError if `device` names several devices.
+    """
     first, *others = resolve_devices(device)
     if "," in device and others:
         raise UserError(f"device: found '{device[:80]}', expected one: this work takes a single device")
@@ -60,11 +66,11 @@ def resolve_device(device: str = "auto") -> str:
 
 
 def resolve_devices(device: str = "auto") -> tuple[str, ...]:
-    """Return the devices for work, each once: `("cuda:0", "cuda:2")`, `("cpu",)`.
+    """Return the devices that a setting names, such as `("cuda:0", "cuda:2")` or `("cpu",)`.
 
-    `auto` is every visible GPU, or the CPU if there is none; `cuda` is every visible GPU; commas separate the names of
-    GPUs. UserError for a device that is unknown, absent or named twice, and for other mixtures. GPUs are only counted,
-    which makes no CUDA context.
+    `auto` means every visible GPU, or the CPU if no GPU is visible. `cuda` means every visible GPU. Commas separate the
+    names of several GPUs. UserError if a device is unknown, absent or named twice, or if the list names anything except
+    GPUs. GPUs are counted without making a CUDA context.
     """
     words = [word.strip() for word in device.split(",")]
     if words == ["auto"] and (gpus := _all_gpus()):
@@ -106,7 +112,7 @@ def _all_gpus() -> tuple[str, ...]:
             return ()
     import torch
 
-    # Neither call makes a context. `device_count` alone would count GPUs of a driver that is too old.
+    # Neither call makes a CUDA context. `device_count` alone would also count GPUs whose driver is too old.
     return tuple(f"cuda:{number}" for number in range(torch.cuda.device_count())) if torch.cuda.is_available() else ()
 
 
@@ -122,14 +128,14 @@ def holds_context(device: str) -> bool:
 
 
 def touch(device: str) -> None:
-    """Use a device for an instant. torch's error passes through if the device is absent or lost."""
+    """Allocate one number on a device. If the device is absent or lost, torch raises its error."""
     import torch
 
     torch.empty(1, device=device)
 
 
 def prepare_worker(device: str) -> None:
-    """Prepare a worker process: one thread and reused memory on a CPU, or its GPU as the default."""
+    """Prepare a worker process: set one thread and reuse freed memory on a CPU, or make its GPU the default device."""
     import torch
 
     if device == "cpu":
@@ -153,10 +159,11 @@ _TRIM_THRESHOLD, _MMAP_MAX, _LARGEST = -1, -4, 2**31 - 1
 
 
 def keep_freed_memory() -> bool:
-    """Let this process reuse large blocks of freed memory. Return whether its C library, glibc, can.
+    """Let this process reuse large blocks of freed memory. Return False if its C library is not glibc.
 
-    By default each block of 32 MB or more is mapped and unmapped every time, and the kernel clears its pages again: a
-    third of the time of many networks. Up to 2 GB of free memory stay with the process.
+    By default, glibc maps each block of 32 MB or more anew, and unmaps a freed block. The kernel clears the pages of
+    every new block, which takes a third of the time of many networks. With this setting, the process keeps up to 2 GB
+    of freed memory.
     """
     libc = _glibc()
     return libc is not None and bool(libc.mallopt(_MMAP_MAX, 0) and libc.mallopt(_TRIM_THRESHOLD, _LARGEST))
@@ -175,7 +182,7 @@ def _glibc() -> ctypes.CDLL | None:
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Run torch with one thread for a time, as workers do on a CPU."""
+    """Let torch use one thread inside the block, as CPU workers do."""
     import torch
 
     before = torch.get_num_threads()
@@ -189,9 +196,10 @@ def one_thread() -> Iterator[None]:
 def stack_of(
     device: str, dtype: str, batch_size: int, libraries: Sequence[str] = (), *, compiled: bool = False
 ) -> dict[str, Any]:
-    """Return what bytes depend on beside the recipe and its inputs (CONTRIBUTING, “Same bytes”).
+    """Return the stack: everything besides the recipe and its inputs that images depend on, to the byte.
 
-    `libraries` are packages that only some recipes use. UserError if one is absent, or if this machine cannot compile.
+    CONTRIBUTING explains it under “Same bytes”. `libraries` are packages that only some recipes use. UserError if such
+    a package is absent, or if `compiled` is set and this machine has no compiler.
     """
     import torch
 
@@ -220,15 +228,16 @@ def stack_of(
 
 @cache
 def kernels_digest() -> str:
-    """Return a digest of this processor's results of some common operations, in float32, with one thread.
+    """Hash the results of some common operations on this processor, in float32, with one thread.
 
-    MKL and oneDNN choose kernels by maker and model, so processors of one capability may differ in the last bits.
+    MKL and oneDNN choose kernels by the maker and the model of the processor. So two processors with the same
+    instruction set may give results that differ in the last bits.
     """
     import torch
     from torch.nn import functional
 
     def numbers(*shape: int) -> torch.Tensor:
-        # Every processor rounds these operations alike.
+        # Every processor rounds these operations in the same way.
         return torch.arange(math.prod(shape), dtype=torch.float32).mul(0.61803399).frac().sub(0.5).reshape(shape)
 
     with one_thread(), torch.inference_mode():
@@ -256,12 +265,12 @@ def kernels_digest() -> str:
 
 
 def libraries_of(generator: Generator) -> tuple[str, ...]:
-    """Return the packages that decide the bytes of this generator only: for quantising, for LoRA, for its kind."""
+    """Return the packages that only some generators need: for quantising, for LoRA, and for the generator's kind."""
     quantiser = () if generator.quantize is None else (_QUANTISERS[generator.quantize][0],)
     return (*quantiser, *(("peft",) if generator.lora else ()), *kind_of(generator).libraries)
 
 
-# Limit and use of a container's memory, in control groups of version 2 and version 1.
+# The files with the limit and the use of a container's memory, in control groups of version 2 and of version 1.
 _CGROUPS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
@@ -269,7 +278,7 @@ _CGROUPS = (
 
 
 def free_bytes(device: str = "cpu") -> int:
-    """Return the free memory of a device in bytes; in a container, at most that of the container."""
+    """Return the free memory of a device in bytes. In a container, return at most the container's free memory."""
     if device.startswith("cuda"):
         import torch
 
@@ -278,40 +287,43 @@ def free_bytes(device: str = "cpu") -> int:
 
     free = psutil.virtual_memory().available
     for limit, used in _CGROUPS:
-        # No such files, or the word "max": no limit. The kernel's cache of files counts as used but can be freed, so
-        # at least a quarter of the limit counts as free.
+        # There is no limit if the file is absent or contains the word "max". The kernel counts its cache of files as
+        # used memory, but can free it. So at least a quarter of the limit counts as free here.
         with contextlib.suppress(OSError, ValueError):
             most = int(Path(limit).read_text(encoding="ascii"))
             free = min(free, max(most - int(Path(used).read_text(encoding="ascii")), most // 4))
     return free
 
 
-# Part of the stack on a GPU, for it changes bytes.
+# Part of the stack on a GPU, because these settings change the bytes of images.
 _ARITHMETIC = {
-    # Of float32 products: in recipes with float32, and in CLIP. Convolutions use TF32 by default.
+    # Matrix products of float32 use TF32, in CLIP and in recipes with float32. Convolutions use TF32 by default.
     "float32": "tf32",
-    # NHWC, which tensor cores read without a copy.
+    # The NHWC layout, which tensor cores read without a copy.
     "layout": "channels last",
 }
-# Parts of a pipeline with many convolutions.
+# The parts of a pipeline that have many convolutions.
 _CONVOLVING = ("unet", "vae", "movq")
 
 
 def arithmetic(device: str) -> dict[str, Any]:
-    """Return the settings of a GPU that bytes depend on; nothing for a CPU."""
+    """Return the settings of a GPU that the bytes of images depend on. Return an empty mapping for a CPU."""
     return {"arithmetic": dict(_ARITHMETIC)} if device.startswith("cuda") else {}
 
 
 @contextlib.contextmanager
 def computing_on(device: str) -> Iterator[None]:
-    """Set a GPU to TF32 and to convolution algorithms that no measurement (`cudnn.benchmark`) chooses, for a time."""
+    """Set a GPU to TF32 and to reproducible convolutions inside the block. Do nothing for a CPU.
+
+    `cudnn.benchmark` is off: it would choose convolution algorithms by measuring their speed.
+    """
     with reproducible() if device.startswith("cuda") else contextlib.nullcontext():
         yield
 
 
 @contextlib.contextmanager
 def reproducible() -> Iterator[None]:
-    """Set what `computing_on` sets, on any device."""
+    """Make the settings of `computing_on` inside the block, whatever the device is."""
     import torch
 
     cudnn = torch.backends.cudnn
@@ -326,25 +338,32 @@ def reproducible() -> Iterator[None]:
 
 
 def channels_last(pipeline: Any) -> None:
-    """Change the layout of a pipeline's convolutions to NHWC, except in parts that convolve over time (five axes)."""
+    """Change the layout of a pipeline's convolutions to NHWC.
+
+    Parts that convolve over time, whose weights have five axes, stay unchanged.
+    """
     import torch
 
     for name in _CONVOLVING:
         part = getattr(pipeline, name, None)
         if isinstance(part, torch.nn.Module) and all(weights.ndim < 5 for weights in part.parameters()):
-            # torch 2.10 annotates no call with a format alone.
+            # torch 2.10 has no type annotation for a call with only a memory format.
             part.to(memory_format=torch.channels_last)  # pyrefly: ignore[no-matching-overload]
 
 
-# How many shapes of blocks torch keeps code for. Its own limit, 8, is what Stable Diffusion needs already.
+# The number of block shapes that torch keeps compiled code for. torch's default, 8, is only just enough for Stable
+# Diffusion.
 _KINDS = 64
 
 
 def compile_blocks(pipeline: Any, name: str, device: str) -> None:
-    """Compile the repeated blocks of a pipeline's model when they are first called. UserError if it cannot."""
+    """Let torch compile the repeated blocks of a pipeline's model at their first call.
+
+    UserError if the model has no such blocks, or if this machine has no compiler.
+    """
     import torch
 
-    compiler_of(device)  # raises if there is none
+    compiler_of(device)  # raises UserError if this machine has no compiler
     model = getattr(pipeline, "unet", None) or pipeline.transformer
     blocks = getattr(model, "_repeated_blocks", None) or []
     if not any(type(part).__name__ in blocks for part in model.modules()):
@@ -357,12 +376,12 @@ def compile_blocks(pipeline: Any, name: str, device: str) -> None:
     if not device.startswith("cuda"):
         import torch._inductor.config
 
-        torch._inductor.config.compile_threads = 1  # the other cores have workers
+        torch._inductor.config.compile_threads = 1  # the other cores are for other workers
     model.compile_repeated_blocks(fullgraph=True, dynamic=False)
 
 
 def compiler_of(device: str) -> str:
-    """Return torch's compiler for a device, with its version. UserError if this machine does not have it."""
+    """Return the name and version of the compiler that torch uses for a device. UserError if it is absent here."""
     hint = "Install it, or leave generator.compile out."
     if device.startswith("cuda"):
         from torch.utils._triton import has_triton
@@ -386,14 +405,14 @@ def compiler_of(device: str) -> str:
 
 
 def absent_library(package: str, needing: str = "the recipe") -> str:
-    """Return the message for a package that is not installed; `needing` is what needs it."""
+    """Return the message for a package that is not installed. `needing` names what needs the package."""
     key, extras = ("lora", {"peft": "lora"}) if package == "peft" else ("quantize", dict(_QUANTISERS.values()))
     extra = f": pip install 'counterfoil[{extras[package]}]'" if package in extras else ""
     return f"generator.{key}: {needing} needs {package}, which is not installed{extra}"
 
 
 def quantize_problem(quantize: str | None, device: str | None = None) -> str | None:
-    """Return why weights cannot be quantised here, if so. `device` is None if it is not known yet."""
+    """Return why this machine cannot quantise weights, or None if it can. `device` is None if it is not yet known."""
     if quantize is None:
         return None
     package, _ = _QUANTISERS[quantize]
@@ -407,7 +426,7 @@ def quantize_problem(quantize: str | None, device: str | None = None) -> str | N
 
 
 def quantized_parts(index: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the parts of a pipeline that are quantised: the UNet or transformer, and large text encoders."""
+    """Return the parts of a pipeline to quantise: the UNet or transformer, and text encoders other than CLIP."""
     parts = []
     for part, value in index.items():
         class_name = value[1] if isinstance(value, list) and len(value) == 2 else None
@@ -419,7 +438,10 @@ def quantized_parts(index: Mapping[str, Any]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """The parts of a pipeline that are quantised while it loads, perhaps none, and the settings for diffusers."""
+    """The parts of a pipeline to quantise while the pipeline loads, and the settings for diffusers.
+
+    `parts` is empty if no part is quantised.
+    """
 
     parts: tuple[str, ...]
     settings: Any
@@ -427,7 +449,7 @@ class Quantization:
 
     @classmethod
     def of(cls, quantize: str | None, index: Mapping[str, Any], number_type: torch.dtype, device: str) -> Quantization:
-        """Make the settings of a recipe's `quantize`. UserError if its library is absent or unfit for the device."""
+        """Make the settings for a recipe's `quantize`. UserError if its library is absent or cannot use the device."""
         if quantize is None:
             return cls((), None, device)
         if (problem := quantize_problem(quantize, device)) is not None:
@@ -435,13 +457,13 @@ class Quantization:
         from diffusers.quantizers import PipelineQuantizationConfig
 
         parts = quantized_parts(index)
-        # diffusers and transformers have classes of one name, and each takes only its own.
+        # diffusers and transformers have classes of the same names. Each library accepts only its own class.
         mapping = {part: _setting(quantize, importlib.import_module(index[part][0]), number_type) for part in parts}
         return cls(parts, PipelineQuantizationConfig(quant_mapping=mapping), device)
 
     @contextlib.contextmanager
     def loading(self, options: dict[str, Any]) -> Iterator[None]:
-        """Add the settings to the options of `from_pretrained` while a pipeline loads."""
+        """Add the quantisation settings to the options of `from_pretrained` while a pipeline loads."""
         if not self.parts:
             yield
             return
@@ -457,7 +479,7 @@ def _setting(quantize: str, library: Any, number_type: torch.dtype) -> Any:
     if quantize == "bnb-8bit":
         return library.BitsAndBytesConfig(load_in_8bit=True)
     if quantize == "bnb-4bit":
-        # NormalFloat (Dettmers et al. 2023, section 3).
+        # nf4 is NormalFloat (Dettmers et al. 2023, section 3).
         return library.BitsAndBytesConfig(
             load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=number_type
         )

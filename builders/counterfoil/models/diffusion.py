@@ -1,4 +1,4 @@
-"""Load a pipeline of diffusers by name, the lab's too, after a check of its configurations."""
+"""Check the configurations of a diffusers pipeline, and load the pipeline by name, such as a generator of the lab."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def load_pipeline(
     offload: str = "none",
     compiled: bool = False,
 ) -> Any:
-    """Load a diffusers pipeline on `device`, every part in one number type, without a safety filter.
+    """Load a diffusers pipeline on `device`, with all parts in one number type and without the safety filter.
 
-    `tokens` maps placeholder → vectors [n, width] for each text encoder, to be added to the vocabulary. `quantize`,
-    `offload` and `compiled` are a recipe's settings. UserError for a name or scheduler that does not exist, RunFailure
-    when it cannot be fetched or read.
+    tokens: class tokens to add to the vocabulary, as placeholder → one array of vectors [n, width] for each text
+    encoder. `quantize`, `offload` and `compiled` are settings of a recipe. UserError if the pipeline or the scheduler
+    does not exist; RunFailure if the pipeline cannot be fetched or read.
     """
     import diffusers
     import torch
@@ -77,10 +77,10 @@ def load_pipeline(
     options: dict[str, Any] = {"dtype": number_type, "use_safetensors": True, "trust_remote_code": False}
     quantization = Quantization.of(quantize, read_config(folder / INDEX, name), number_type, device)
     with loading(name), quiet_diffusers(), quantization.loading(options):
-        # As text to image, diffusers would open other classes for these families, or none.
+        # For the families with `as_named`, AutoPipelineForText2Image would open another class, or fail.
         opener = diffusers.DiffusionPipeline if family.as_named else diffusers.AutoPipelineForText2Image
         pipeline: Any = opener.from_pretrained(_source(name), revision=revision, **options)
-        # The safety filter, and encoders of images that no call gives.
+        # Remove the safety filter, and the image encoders, because no call of the pipeline passes an image to encode.
         parts = ["safety_checker", "feature_extractor", *([] if family.takes == "every" else ["image_encoder"])]
         if family.prompts == "plain":
             parts = [part for part in parts if part in type(pipeline)._optional_components]
@@ -118,7 +118,7 @@ def generator_pipeline(
     revision: str | None,
     tokens: Mapping[str, tuple[torch.Tensor, ...]] | None,
 ) -> Any:
-    """Load the pipeline of a recipe's generator. Raises as `load_pipeline`."""
+    """Load the pipeline of a recipe's generator. Raises the same errors as `load_pipeline`."""
     return load_pipeline(
         generator.model,
         revision=revision or generator.revision,
@@ -133,7 +133,10 @@ def generator_pipeline(
 
 
 def pipeline_family(name: str, revision: str | None = None) -> tuple[Family, Any]:
-    """Read a pipeline's family, and the width of its image embeddings if it takes any, from its configurations."""
+    """Return a pipeline's family, and the width of the image embeddings that the pipeline takes, or None.
+
+    Both come from the configurations of the pipeline.
+    """
     folder = configurations(name, revision)
     family = family_in(folder, name)
     width = None if family.width is None else family.width(read_config(folder / "unet" / "config.json", name))
@@ -143,7 +146,10 @@ def pipeline_family(name: str, revision: str | None = None) -> tuple[Family, Any
 
 
 def index_here(name: str, revision: str | None = None) -> dict[str, Any] | None:
-    """Read a pipeline's index of part → [library, class] if it is on this machine; fetch and import nothing."""
+    """Read a pipeline's index, which maps part → [library, class]. Return None if the index is not on this machine.
+
+    The function fetches no file, and does not import diffusers.
+    """
     from huggingface_hub import try_to_load_from_cache
 
     folder = local_folder(name)
@@ -176,7 +182,7 @@ def text_widths(name: str, revision: str | None = None) -> list[int]:
 
 
 def _source(name: str) -> str:
-    """Return the folder or Hub id that a name means. UserError for a folder without a pipeline."""
+    """Return the folder or the Hub id that a model name refers to. UserError if the folder has no pipeline."""
     folder = local_folder(name)
     if folder is None:
         repository = name.removeprefix(HUB)
@@ -188,7 +194,7 @@ def _source(name: str) -> str:
 
 
 def configurations(name: str, revision: str | None = None) -> Path:
-    """Fetch and check a pipeline's configurations, and return their folder. Raises as `load_pipeline`."""
+    """Fetch and check a pipeline's configurations. Return their folder. Raises the same errors as `load_pipeline`."""
     from huggingface_hub import snapshot_download
 
     with loading(name):
@@ -203,13 +209,14 @@ def configurations(name: str, revision: str | None = None) -> Path:
 
 
 def _parts(name: str, revision: str | None, part: str) -> list[str]:
-    """Return those of `part` and `part_2` that are CLIP's, the only ones that can load class tokens."""
+    """Return `part` and `part_2` if their class is one of CLIP's. Only CLIP's classes can load class tokens."""
     index = read_config(configurations(name, revision) / INDEX, name)
     classes = {key: (index.get(key) or [None, None])[1] for key in (part, f"{part}_2")}
     return [key for key, kind in classes.items() if isinstance(kind, str) and kind.startswith("CLIP")]
 
 
-# If neither model nor pipeline has a size: all such models, made since 2024, were trained on it.
+# The image side in pixels if neither the model nor the pipeline states one. All models without a stated size date from
+# 2024 or later, and were trained on images of this side.
 _USUAL_SIDE = 1024
 
 
@@ -226,7 +233,7 @@ def native_size(pipeline: Any) -> int:
 
 
 def check_scheduler(name: str) -> None:
-    """Raise UserError, with the nearest name, if diffusers has no such scheduler. Loads no model."""
+    """Raise UserError, with the most similar known name, if diffusers has no scheduler `name`. Load no model."""
     import diffusers
 
     known = [n.removesuffix("Scheduler") for n in dir(diffusers.schedulers) if n.endswith("Scheduler")]
@@ -241,7 +248,10 @@ _OTHER_ENCODER = (
 
 
 def _add_tokens(name: str, pipeline: Any, tokens: Mapping[str, tuple[torch.Tensor, ...]]) -> None:
-    """Add all placeholders at once: one by one, the matrix is resized each time, in minutes for a thousand."""
+    """Add all class tokens to the vocabulary in a single call for each text encoder.
+
+    A separate call for each token would resize the embedding matrix each time: minutes for a thousand tokens.
+    """
     encoders: list[tuple[Any, Any]] = [
         (getattr(pipeline, f"tokenizer{suffix}"), encoder)
         for suffix in ("", "_2")
@@ -271,7 +281,7 @@ def _add_tokens(name: str, pipeline: Any, tokens: Mapping[str, tuple[torch.Tenso
     for index, (tokenizer, encoder) in enumerate(encoders):
         states = [{token: tokens[token][index]} for token in placeholders]
         pipeline.load_textual_inversion(states, token=placeholders, tokenizer=tokenizer, text_encoder=encoder)
-    # diffusers' own method searches all added tokens for every prompt, which takes longer than encoding it.
+    # For every prompt, diffusers' own method searches all added tokens, which takes longer than encoding the prompt.
     words = {
         token: " ".join([token, *(f"{token}_{number}" for number in range(1, len(tokens[token][0])))])
         for token in sorted(tokens, key=len, reverse=True)
@@ -283,7 +293,7 @@ def _add_tokens(name: str, pipeline: Any, tokens: Mapping[str, tuple[torch.Tenso
 
 
 def _expanded(prompt: Any, words: Mapping[str, str]) -> Any:
-    """Expand a placeholder with several vectors in a prompt, or in each of a list."""
+    """Expand a placeholder that has several vectors, in one prompt or in each prompt of a list."""
     if not isinstance(prompt, str):
         return [_expanded(text, words) for text in prompt]
     for token, several in words.items():
@@ -294,7 +304,7 @@ def _expanded(prompt: Any, words: Mapping[str, str]) -> Any:
 
 @contextlib.contextmanager
 def quiet_diffusers() -> Iterator[None]:
-    """Silence the progress bars and advice of diffusers and transformers for a time."""
+    """Silence the progress bars and the advice of diffusers and transformers inside the block."""
     import diffusers
     import transformers
 
@@ -310,17 +320,18 @@ def quiet_diffusers() -> Iterator[None]:
 
 
 INDEX = "model_index.json"
-# The libraries of a pipeline's parts. Some parts, such as safety checkers, are in a module of diffusers' pipelines.
+# The parts of a pipeline come from these libraries. Some parts, such as safety checkers, come from a submodule of
+# diffusers.pipelines.
 _LIBRARIES = ("diffusers", "transformers")
-# These keys name code or kernels of the author or of another repository.
+# The value of such a key names code or a kernel, by the model's author or from another repository.
 _NOT_FOLLOWED = ("auto_map", "attn_implementation", "_attn_implementation", "quantization_config")
 _MOST_TIMES = 100_000  # published schedulers have a thousand
-# A text encoder's layers, as CLIP and language models name them, and T5.
+# Matches the number of a text encoder's layer: CLIP and language models write `.layers.N.`, T5 writes `.block.N.`.
 _LAYER = re.compile(r"\.(?:layers|block)\.(\d+)\.")
-_OF_IMAGES = re.compile(r"vis")  # the layers for images of a language model
-# These are removed after loading, and transformers has dropped older names of their classes.
+_OF_IMAGES = re.compile(r"vis")  # a language model's layers for images
+# These parts are removed after loading. Their classes are not checked: transformers has dropped some old names.
 _NOT_KEPT = ("safety_checker", "feature_extractor", "image_encoder")
-_SCALE = 8  # pixels a latent, for the usual autoencoders
+_SCALE = 8  # pixels of an image side for each latent, for the usual autoencoders
 
 
 _Side = Annotated[int, Field(ge=1, le=LARGEST_SIDE // _SCALE)]
@@ -343,11 +354,13 @@ _DECLARED: Mapping[str, type[Foreign]] = {"unet": UnetDocument, "transformer": T
 
 
 def refuse_odd_pipeline(model: str, folder: Path) -> None:
-    """Raise UserError, with every problem, for parts of other libraries or with absurd sizes."""
+    """Raise UserError, with all problems, if parts come from other libraries or have absurd sizes."""
     index = read_config(folder / INDEX, model)
     problems = [*_part_problems(index), *(f"{INDEX}: {problem}" for problem in followed_problems(index, _NOT_FOLLOWED))]
     for part in [name for name, value in index.items() if isinstance(value, list) and name.isidentifier()]:
-        if (folder / part / "adapter_config.json").exists():  # transformers with peft would load the model in it
+        if (
+            folder / part / "adapter_config.json"
+        ).exists():  # with peft, transformers would load the model that the file names
             problems.append(f"{part}/adapter_config.json is not followed; name LoRA weights as generator.lora")
         if not problems:
             problems += [f"{part}/{problem}" for problem in folder_problems(folder / part, _NOT_FOLLOWED)]
@@ -403,7 +416,10 @@ def _part_problems(index: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _depth_problems(part: str, config: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    """Yield a line if a text encoder's weights lack layers: transformers would make random ones, silently."""
+    """Yield a line if a text encoder's configuration and weights differ in the number of layers.
+
+    transformers would silently give random weights to a missing layer.
+    """
     files = [file for file in folder.glob("*.safetensors") if file.is_file()]
     if not part.startswith("text_encoder") or not files:
         return
@@ -416,7 +432,7 @@ def _depth_problems(part: str, config: Mapping[str, Any], folder: Path) -> Itera
                 keys = [key for key in file.keys() if not _OF_IMAGES.search(key)]  # noqa: SIM118
                 held |= {int(match[1]) for key in keys if (match := _LAYER.search(key))}
         except (SafetensorError, OSError):
-            return  # loading reports it
+            return  # loading the pipeline reports the damaged file
     inner = config.get("text_config")
     sections = [config, inner] if isinstance(inner, Mapping) else [config]
     names = ("num_hidden_layers", "num_layers")
@@ -427,14 +443,17 @@ def _depth_problems(part: str, config: Mapping[str, Any], folder: Path) -> Itera
 
 
 def place_pipeline(pipeline: Any, device: str, offload: str = "none") -> Any:
-    """Make the pipeline ready to compute on `device`, its weights there or, on a GPU, offloaded to memory."""
+    """Move the pipeline's weights to `device`. With `offload`, weights for a GPU wait in the machine's memory."""
     if offload == "none" or device.startswith("cpu"):
         return pipeline.to(device)
     return wait_in_memory(pipeline, device, offload)
 
 
 def wait_in_memory(pipeline: Any, device: str, offload: str) -> Any:
-    """Have the pipeline's parts (`model`) or layers (`sequential`) moved when called; never move it as a whole."""
+    """Keep the weights in memory, and move each part (`model`) or layer (`sequential`) to `device` when it is called.
+
+    The pipeline is never moved as a whole. UserError if the pipeline does not support `model`.
+    """
     if offload == "model":
         if pipeline.model_cpu_offload_seq is None:
             raise UserError(
@@ -453,7 +472,7 @@ class PromptLength:
 
     @property
     def most(self) -> int:
-        """The most tokens of a prompt that all of them read, with start and end tokens."""
+        """The largest number of tokens that every tokenizer reads of a prompt, including start and end tokens."""
         return min(tokenizer.model_max_length for tokenizer in self.tokenizers)
 
     def fits(self, prompts: Sequence[str]) -> bool:
@@ -465,7 +484,7 @@ class PromptLength:
 
 
 def prompt_length(name: str, revision: str | None) -> PromptLength | None:
-    """Load the tokenizers of a pipeline that reads prompts by CLIP alone, without weights; None for others."""
+    """Load the tokenizers of a pipeline, without weights. Return None unless all its text encoders are CLIP's."""
     index = read_config(configurations(name, revision) / INDEX, name)
     parts = [value for part, value in index.items() if part.startswith("text_encoder") and value[1] is not None]
     if not parts or not all(str(value[1]).startswith("CLIP") for value in parts):

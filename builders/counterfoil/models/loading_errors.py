@@ -1,6 +1,7 @@
-"""Put errors of fetching, reading and computing in words: no such repository, a full disk, a lost GPU.
+"""Explain errors of fetching, reading and computing: a missing repository, a full disk, a lost GPU.
 
-A known cause must never be reported as an error of the program: load within `loading`, or call `known_cause` first.
+An error with a known cause must never be reported as a bug of the program. So every load runs inside `loading`, or its
+errors pass through `known_cause`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _LONGEST = 300
 
 
 def error_line(error: BaseException) -> str:
-    """Return the text of an error without line breaks, shortened, and its type."""
+    """Return the text of an error in one line, shortened, followed by the type of the error."""
     words = " ".join(str(error).split())
     kind = type(error).__name__
     return f"{words[:_LONGEST]} ({kind})" if words else kind
@@ -31,7 +32,8 @@ _OF_THE_MACHINE = {
     errno.EPERM: "Give yourself permission for that path, or choose another.",
     errno.EROFS: "That file system is read-only: choose another path.",
 }
-# torch's words for too little memory in errors of another type, on a CPU and from CUDA and its libraries.
+# Messages about too little memory, in errors that are not torch.OutOfMemoryError. They come from the CPU, from CUDA and
+# from CUDA's libraries.
 _NO_MEMORY = (
     "can't allocate memory",
     "not enough memory",
@@ -51,7 +53,10 @@ def while_loading(name: str, load: Callable[[], Any]) -> Any:
 
 @contextlib.contextmanager
 def loading(name: str) -> Iterator[None]:
-    """Put errors of fetching and reading a model in words: network, disk, memory, file format."""
+    """Turn errors of fetching and reading a model into a UserError or RunFailure that explains the cause.
+
+    Causes are the network, the disk, memory and the file format.
+    """
     import safetensors
 
     try:
@@ -64,7 +69,7 @@ def loading(name: str) -> Iterator[None]:
             raise known from error
         if isinstance(error, safetensors.SafetensorError | EOFError):
             raise RunFailure(f"model {name!r}: its weights file is damaged: {error}") from error
-        # Weights and configurations that do not belong together may raise anything.
+        # If weights and configuration do not belong together, libraries may raise any error.
         raise RunFailure(f"model {name!r} could not be loaded: {error_line(error)}") from error
 
 
@@ -76,7 +81,10 @@ def computing(
     hint: str = "Check its configuration, or name another model.",
     less_memory: str | None = None,
 ) -> Iterator[None]:
-    """Raise RunFailure for any error of a loaded model, called `who`, while it works on a device."""
+    """Turn any error of a loaded model inside the block into a RunFailure.
+
+    who: the model's name in the message. doing: the task in the message. less_memory: the hint if memory is exhausted.
+    """
     import torch
 
     try:
@@ -86,12 +94,12 @@ def computing(
     except torch.OutOfMemoryError as error:
         raise RunFailure(f"out of memory on {device}: {who} cannot {doing}", less_memory) from error
     except Exception as error:
-        # A tokenizer, a template and weights that do not belong together may raise anything.
+        # If tokenizer, template and weights do not belong together, libraries may raise any error.
         raise RunFailure(f"{who} cannot {doing}: {error_line(error)}", hint) from error
 
 
 def reading_errors() -> tuple[type[Exception], ...]:
-    """Return the errors of reading an input dataset that is unavailable. Do not continue after any other error."""
+    """Return the types of errors that mean an unavailable input dataset. A run must not continue after other errors."""
     import httpx2
     import pyarrow
     from huggingface_hub import errors as hub
@@ -101,14 +109,20 @@ def reading_errors() -> tuple[type[Exception], ...]:
 
 
 def skipped_reason(what: str, error: Exception) -> CounterfoilError:
-    """Return why something optional is skipped. Raises a MemoryError again, for no run can continue after it."""
+    """Return an error that says why something optional is skipped.
+
+    A MemoryError is raised again, because no run can continue after it.
+    """
     if isinstance(error, MemoryError):
         raise error
     return known_cause(what, error) or RunFailure(f"{what} cannot be read: {error_line(error)}")
 
 
 def known_cause(what: str, error: BaseException) -> CounterfoilError | None:
-    """Return an error for people for the first known cause of a library's error, or None; `what` was being read."""
+    """Explain the first known cause of a library's error, or return None if no cause is known.
+
+    what: the thing that was being read, for the message.
+    """
     return next((known for cause in causes(error) if (known := meaning(what, cause)) is not None), None)
 
 
@@ -154,7 +168,7 @@ def meaning(what: str, error: BaseException) -> CounterfoilError | None:
 def _is_of_memory(error: BaseException) -> bool:
     if not isinstance(error, RuntimeError):
         return isinstance(error, MemoryError)
-    torch = sys.modules.get("torch")  # not imported here: without torch there is no error of torch
+    torch = sys.modules.get("torch")  # not imported here: if torch is not loaded, it raised no error
     of_a_gpu = torch is not None and isinstance(error, torch.OutOfMemoryError)
     return of_a_gpu or any(words in str(error).lower() for words in _NO_MEMORY)
 
@@ -168,8 +182,8 @@ def causes(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
 
 
-# torch raises RuntimeError for errors of CUDA and its libraries. After most of them a process cannot use the device
-# again: https://docs.nvidia.com/cuda/cuda-runtime-api, “cudaError_t”.
+# torch raises RuntimeError for errors of CUDA and its libraries. After most such errors, the process cannot use the
+# device again: https://docs.nvidia.com/cuda/cuda-runtime-api, “cudaError_t”.
 _FAILED = (
     "cuda error",
     "cuda driver error",
@@ -185,14 +199,20 @@ _FAILED = (
 
 
 def memory_error(error: BaseException) -> str | None:
-    """Return the error or cause that reports too little memory, of the machine or of a GPU, in one line, or None."""
+    """Search an error and its causes for too little memory, of the machine or of a GPU.
+
+    Return the text of the first such error in one line, or None.
+    """
     return next((error_line(cause) for cause in causes(error) if _is_of_memory(cause)), None)
 
 
 def device_error(error: BaseException) -> str | None:
-    """Return the error or cause in which CUDA reports a lost or absent device, in one line, or None."""
+    """Search an error and its causes for a device that CUDA reports as lost or absent.
+
+    Return the text of the first such error in one line, or None.
+    """
     for cause in causes(error):
-        # AssertionError: a torch without CUDA.
+        # A torch without CUDA raises AssertionError.
         if isinstance(cause, RuntimeError | AssertionError) and any(words in str(cause).lower() for words in _FAILED):
             return error_line(cause)
     return None

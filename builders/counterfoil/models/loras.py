@@ -1,8 +1,10 @@
-"""Load LoRA weights (Hu et al. 2021): for some layers of a generator two small matrices, whose scaled product is added.
+"""Load LoRA weights (Hu et al. 2021). They consist of two small matrices for each changed layer of a generator.
 
-A file is not trusted: it must be safetensors, its header is checked before anything else loads, and it is refused
-unless every tensor is used as diffusers reads it. A layer changes by the recipe's scale times alpha ÷ rank of the file.
-At scale 0 the weights take no part, so images are byte-identical to those without them.
+The product of the two matrices, times the recipe's scale and the file's alpha ÷ rank, is added to the layer's weights.
+At scale 0 the LoRA is switched off, so images are byte-identical to images without the LoRA.
+
+A LoRA file is not trusted. It must be a safetensors file, and its header is checked before anything else loads. The file
+is refused unless diffusers uses every tensor of it.
 """
 
 from __future__ import annotations
@@ -39,24 +41,27 @@ if TYPE_CHECKING:
 
     from counterfoil.recipe.schema_inputs import Lora
 
-LORA_FILE = "pytorch_lora_weights.safetensors"  # as diffusers saves it
-# The largest of the Hub, of rank 128 for FLUX.1, take 1.3 GB and have 3,000 tensors.
+LORA_FILE = "pytorch_lora_weights.safetensors"  # the name under which diffusers saves LoRA weights
+# The largest LoRA files of the Hub, for FLUX.1 with rank 128, take 1.3 GB and have 3,000 tensors.
 _MOST_BYTES = 1 << 32
 _MOST_HEAD = 1 << 23
 _MOST_TENSORS = 20_000
 _MOST_RANK = 1024
-# Plain names only, for peft makes regular expressions of them.
+# Keys must be plain names, because peft builds regular expressions from the keys.
 _KEY = re.compile(r"(?=.{1,300}\Z)\w+(?:\.\w+)*", re.ASCII)
 _DOWN = re.compile(r"(?P<layer>.+)(?:\.lora_A|\.lora_down|[._]lora\.down)\.weight")
 _UP = re.compile(r"(?P<layer>.+)(?:\.lora_B|\.lora_up|[._]lora\.up)\.weight")
 _ALPHA = ".alpha"
 _TYPES = ("F32", "F16", "BF16")
-# diffusers' key for the settings of the training.
+# The key under which diffusers stores the settings of the training, in the header of the file.
 _SETTINGS = "lora_adapter_metadata"
 
 
 def pin_lora(name: str, lora: Lora) -> Pin:
-    """Pin a recipe's LoRA `name` to its file's content and, on the Hub, a commit. UserError for an unfit file."""
+    """Pin a recipe's LoRA to the sha256 of its file and, if the file is on the Hub, to a commit.
+
+    name: the recipe's name of the LoRA. UserError for an unfit file.
+    """
     import torch
     from safetensors import safe_open
 
@@ -71,7 +76,7 @@ def pin_lora(name: str, lora: Lora) -> Pin:
 
 
 def wrong_loras(loras: Mapping[str, Lora], pins: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a line for each local file that is missing or is not the pinned one."""
+    """Yield a line for each LoRA whose local file is missing or differs from the pinned file."""
     for name, lora in loras.items():
         key, pinned = f"generator.lora.{name}.path", pins.get(name, {}).get("sha256")
         try:
@@ -86,7 +91,7 @@ def wrong_loras(loras: Mapping[str, Lora], pins: Mapping[str, Mapping[str, Any]]
 def check_loras(
     generator: str, revision: str | None, loras: Mapping[str, Lora], pins: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """Raise UserError, with all problems, for files that do not fit the generator; load no weights of the generator."""
+    """Raise UserError, with all problems, if LoRA files do not fit the generator. Load no weights of the generator."""
     import diffusers
     import torch
 
@@ -122,7 +127,10 @@ def lora_file(path: str, revision: str | None) -> Path:
 
 @dataclass(slots=True)
 class Loras:
-    """The LoRA weights of a model. constant: the recipe's scales by name. inside: their names in peft."""
+    """The LoRA weights that are loaded into a model.
+
+    constant: the recipe's scale of each LoRA, by name. inside: the name of each LoRA in peft, by name.
+    """
 
     model: Any
     constant: Mapping[str, float]
@@ -131,13 +139,17 @@ class Loras:
 
     @contextlib.contextmanager
     def used(self, scales: Mapping[str, float] | None = None) -> Iterator[None]:
-        """Use the weights with these scales, others with the recipe's; they stay. KeyError for unknown names."""
+        """Set the scale of every LoRA: from `scales`, or from the recipe if `scales` lacks the name.
+
+        The scales stay set after the block. KeyError for unknown names.
+        """
         named = sorted({**self.constant, **(scales or {})}.items())
         wanted = {self.inside[name]: float(scale) for name, scale in named if scale != 0}
         if wanted != self._now:
             self._now = None
             if wanted:
-                # Plain numbers: scales by block would leave layers outside of attention at 1 (diffusers 0.42).
+                # Pass one number for each LoRA. With a scale for each block, diffusers 0.42 would leave layers outside of
+                # attention at scale 1.
                 self.model.set_adapters(list(wanted), list(wanted.values()))
                 self.model.enable_lora()
             else:
@@ -147,10 +159,10 @@ class Loras:
 
 
 def load_loras(pipeline: Any, loras: Mapping[str, Lora], pins: Mapping[str, Mapping[str, Any]]) -> Loras | None:
-    """Load a recipe's LoRA weights into a pipeline; None if it has none.
+    """Load a recipe's LoRA weights into a pipeline. Return None if the recipe has no LoRA.
 
-    UserError for a file that is not the one of its pin (`pin_lora`), or not for this pipeline; RunFailure if it cannot
-    be read.
+    UserError if a file differs from the pinned file (`pin_lora`) or does not fit this pipeline; RunFailure if a file
+    cannot be read.
     """
     family = family_of(type(pipeline).__name__)
     if not loras or family is None or family.lora is None:
@@ -167,7 +179,9 @@ def load_loras(pipeline: Any, loras: Mapping[str, Lora], pins: Mapping[str, Mapp
         with loading(name), quiet_diffusers(), warnings.catch_warnings(action="ignore"):
             model.load_lora_adapter(state, prefix=None, adapter_name=adapter, low_cpu_mem_usage=True)
         for layer, alpha in alpha_of.items():
-            model.get_submodule(layer).lora_alpha[adapter] = alpha  # diffusers assumes the most common rank
+            model.get_submodule(layer).lora_alpha[adapter] = (
+                alpha  # diffusers would set an alpha computed from the most common rank
+            )
     model.eval().requires_grad_(False)
     weights = Loras(model, {name: loras[name].scale for name in inside}, inside)
     with weights.used():
@@ -175,7 +189,7 @@ def load_loras(pipeline: Any, loras: Mapping[str, Lora], pins: Mapping[str, Mapp
 
 
 def _layers(model: Any) -> dict[str, Any]:
-    """Return the layers that LoRA weights may change, by name."""
+    """Return the layers of a model that LoRA weights may change, by name."""
     from torch import nn
 
     return {name: layer for name, layer in model.named_modules() if isinstance(layer, nn.Linear | nn.Conv2d)}
@@ -187,7 +201,7 @@ def _sha256(file: Path) -> str:
 
 
 def _settings_of(name: str, file: Path) -> dict[str, Any]:
-    """Check a file's header, and return the settings of its training; read no tensor."""
+    """Check the header of a LoRA file. Return the settings of the training that the header has. Read no tensor."""
     from safetensors import safe_open
 
     with open_regular(file) as stream:
@@ -239,7 +253,7 @@ class TrainingDocument(Foreign):
 def _by_layer(
     name: str, tensors: Mapping[str, torch.Tensor], pipeline: Any, part: str, layers: Mapping[str, Any]
 ) -> dict[str, dict[str, str]]:
-    """Return layer → side, A or B → key of its tensor, as diffusers reads this form of file."""
+    """Return layer → side (A or B) → key of the tensor in the file, in the way that diffusers reads the file."""
     from diffusers.utils import convert_unet_state_dict_to_peft
 
     more = {"unet_config": pipeline.unet.config} if part == "unet" else {}
@@ -271,7 +285,10 @@ def _by_layer(
 def _weights_of(
     pipeline: Any, part: str, name: str, file: Path, layers: Mapping[str, Any]
 ) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
-    """Return a file's matrices by their names in peft, in the model's number type, and the alpha of each layer."""
+    """Read the LoRA weights of a file. Return the matrices by their names in peft, and the alpha of each layer.
+
+    The matrices have the number type of the model.
+    """
     import torch
 
     number_type = getattr(pipeline, part).dtype

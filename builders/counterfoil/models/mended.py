@@ -16,11 +16,11 @@ from counterfoil.recipe.names import PYTHON
 MENDED = "mended.json"
 FORMAT = 1
 
-# A thousand classes of a hundred images, twice over; each is a hash of 64 digits.
+# Twice the images of a thousand classes with a hundred images each. The file has a hash of 64 digits for each image.
 MOST_CONTENTS = 200_000
 MOST_BYTES = 16_000_000
 MOST_SETS = 1_000
-# Seeds of recipes have at most 53 bits, which every reader of JSON holds.
+# Seeds of recipes have at most 53 bits, because every JSON parser can represent such a number exactly.
 LARGEST_SEED = 2**53 - 1
 LARGEST_LAMBDA = 1e9
 _MOST_ROWS = 1_000_000_000
@@ -40,7 +40,7 @@ class MendedModelName:
 
 @dataclass(frozen=True)
 class MendedOn:
-    """A set of images that a mended model has seen: its name, and its content as the sources hash it."""
+    """A set of images that a mended model has seen. `content` is the hash that the data source computes."""
 
     name: Printable
     content: Sha256
@@ -48,7 +48,10 @@ class MendedOn:
 
 @dataclass(frozen=True)
 class EditsOf:
-    """The rows, ascending, of a pool's split whose edits a dataset has. pool: a hash of its pin."""
+    """The source rows whose edits a dataset contains: ascending row numbers in one split of a pool.
+
+    pool: a hash of the pool's pin.
+    """
 
     pool: Sha256
     split: Printable
@@ -57,8 +60,11 @@ class EditsOf:
 
 @dataclass(frozen=True)
 class MendedWith:
-    """A built dataset that a head was mended with. seed: its recipe's `samples.seed`, if images began with noise.
-    edits: the rows, if its images are edits."""
+    """A built dataset that a head was mended with.
+
+    seed: the recipe's `samples.seed`, if the generator drew the images from noise. edits: the source rows, if the
+    images of the dataset are edits.
+    """
 
     name: Printable
     content: Sha256
@@ -78,10 +84,11 @@ def _one_or_several(value: Any) -> Any:
 class MendedNote:
     """The content of mended.json.
 
-    on: the sets whose rows decided anything (training rows, failures, λ). train_content: the sha256 of size and pixels
-    (`store.decoding.pixels_sha256`) of each image that the head was fitted to, and of each source row whose edit is
-    one; or the content of a whole set. lam: `lambda` in the file, if there is one. rows: how many rows the head was
-    fitted to, by kind ("": all of them, in the file a bare number).
+    on: the sets whose rows were used for training, for finding failures or for choosing λ. train_content: hashes of the
+    images that the head was fitted to; a fitted edit adds the hash of its source row. Each hash is the sha256 of an
+    image's size and pixels (`store.decoding.pixels_sha256`). A single hash of a whole set may replace the list. lam: λ,
+    or None if the method has no λ; the file's key is `lambda`. rows: the number of rows that the head was fitted to, by
+    kind of row. The kind "" means all rows; the file then holds a number instead of a mapping.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -105,7 +112,7 @@ class MendedNote:
     ]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document of the file."""
+        """Return the JSON document that is written to mended.json."""
         document = plain(self)
         document["lambda"] = document.pop("lam")
         for dataset in document["datasets"]:
@@ -115,7 +122,10 @@ class MendedNote:
 
 
 def mended_of(name: str) -> MendedNote | None:
-    """Return what a timm model was mended with; None without mended.json. UserError for an invalid one."""
+    """Read the mended.json of the model `name`. Return None if the model has no such file.
+
+    UserError for an invalid file.
+    """
     if name.startswith(PYTHON):
         return None
     if name.startswith((LAB, LOCAL)):
@@ -132,7 +142,7 @@ def mended_of(name: str) -> MendedNote | None:
         config = Path(hf_hub_download(repository, "config.json", revision=revision or None))
         try:
             return Path(hf_hub_download(repository, MENDED, revision=config.parent.name)).parent
-        except hub.EntryNotFoundError:  # offline too: loading a mended model caches its mended.json
+        except hub.EntryNotFoundError:  # also when offline: loading a mended model has cached its mended.json
             return None
 
     cached = while_loading(name, fetch)
@@ -140,7 +150,10 @@ def mended_of(name: str) -> MendedNote | None:
 
 
 def read_mended(folder: Path, model: str) -> MendedNote | None:
-    """Read the mended.json of a model's folder; None if it has none. UserError with all problems of an invalid one."""
+    """Read the mended.json in a model's folder. Return None if the folder has no such file.
+
+    UserError with all problems of an invalid file.
+    """
     file = folder / MENDED
     if not file.exists() and not file.is_symlink():
         return None

@@ -1,8 +1,8 @@
-"""Check a recipe's generator against its pipeline, by configurations alone, before weights load.
+"""Check a recipe's generator settings against its pipeline. Only configurations are read; no weights load.
 
-A pipeline's signature says which options it takes. Recipes may give numbers, true, false, null and lists of these. Text
-passes only under a few names that are read as words, or where the annotation lists the words: elsewhere libraries would
-open a text as a file.
+The signature of a pipeline's `__call__` defines the options that the pipeline takes. A recipe may set an option to a
+number, true, false, null or a list of these. A recipe may set an option to text in two cases only: the option is one of
+`TEXTS`, or its annotation lists the allowed words. For other options, a library could open the text as a file.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
     from counterfoil.recipe.schema_inputs import Generator
 
-# These decide about guidance in each step (a distilled pipeline's guidance is an input of one pass), begin at given
-# latents, and pass the latents of each step to a callback.
+# These pipelines apply guidance in each step, unless they are distilled: then guidance is an input of a single pass.
+# They accept initial latents, and they pass the latents of each step to a callback.
 _BY_STEP = ("StableDiffusionPipeline", "StableDiffusionXLPipeline")
 
 
 def own_problems(recipe: Recipe, device: str | None = None) -> Iterator[str]:
-    """Yield problems that do not depend on the pipeline, such as a missing library."""
+    """Yield the problems of the generator's settings that do not depend on the pipeline, such as a missing library."""
     generator = recipe.generator
     if (problem := quantize_problem(generator.quantize, device)) is not None:
         yield problem
@@ -45,9 +45,10 @@ def own_problems(recipe: Recipe, device: str | None = None) -> Iterator[str]:
 
 
 def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[str, Any] | None = None) -> Iterator[str]:
-    """Yield the settings that do not fit the pipeline of this index; `unet` is its UNet's configuration, if known.
+    """Yield a problem for each setting of the recipe that does not fit the pipeline.
 
-    Imports diffusers, which takes seconds, for recipes with options and for pipelines that no family names.
+    index: the pipeline's model_index.json. unet: the configuration of its UNet, if known. If the recipe has options, or
+    if no family lists the pipeline, the function imports diffusers, which takes seconds.
     """
     generator, name = recipe.generator, _class_named(index)
     family = family_of(name)
@@ -70,7 +71,7 @@ def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[st
         yield problem
     if recipe.samples.pairs == "attention" and family.pairs is None:
         yield f"samples.pairs: {its}, whose images cannot attend to their base; expected noise"
-    # One problem for each way of making levels, at the first shift that uses it.
+    # Each method of making severity levels gives at most one problem, reported for the first shift with that method.
     first = {shift.by: shift.of for shift in reversed(recipe.all_shifts()) if shift.by is not None}
     for by, shift in first.items():
         key = f"prompts.shifts.{shift}.severity"
@@ -118,14 +119,14 @@ def has_settings_to_compare(recipe: Recipe) -> bool:
     return recipe.kind.edits or (recipe.kind.draws and any(value is not None for value in settings))
 
 
-# The scheduler whose steps inversion reverses.
+# Inversion runs the steps of this scheduler in reverse.
 _SCHEDULER = "DDIM"
-# The option that leaves out steps, so that drawing would not reverse the inversion.
+# This option skips the last steps of drawing, so drawing would not undo the inversion.
 _CUT_SHORT = "denoising_end"
 
 
 def _edit_problems(generator: Generator, family: Family, called: str, unet: Mapping[str, Any]) -> Iterator[str]:
-    """Yield problems of a pipeline that edits rows, or that needs an image though no row is edited."""
+    """Yield problems if the recipe edits rows and the pipeline cannot, or if the pipeline needs an image to edit."""
     its = f"generator.model: '{generator.model}' is {family.name}"
     if not kind_of(generator).edits:
         if family.needs_image:
@@ -156,18 +157,18 @@ def _edit_problems(generator: Generator, family: Family, called: str, unet: Mapp
 
 
 def inverts(generator: Generator) -> bool | None:
-    """Return whether rows are edited by inversion, or None if the pipeline's index is not on this machine."""
+    """Return whether the generator edits rows by inversion, or None if no pipeline index is on this machine."""
     if not kind_of(generator).edits:
         return False
     try:
         index = index_here(generator.model, generator.revision)
-    except UserError:  # the check of the model reports it
+    except UserError:  # the model's own check reports this error
         return None
     family = family_of(_class_named(index or {}))
     return None if family is None else family.edits == "inversion"
 
 
-# Argument of a call → the recipe's key for it.
+# Argument of the pipeline's `__call__` → recipe key that sets the argument.
 _KEYS = {
     "prompt": "prompts",
     "negative_prompt": "generator.negative_prompt",
@@ -178,14 +179,18 @@ _KEYS = {
     "generator": "samples.seed",
     "num_images_per_prompt": "samples.candidates",
 }
-# Arguments that are text for a model. Others may open a text as a file, such as BRIA FIBO 2's fonts.
+# The model reads the text of these arguments. A pipeline may open the text of another argument as a file: BRIA FIBO 2
+# opens font files.
 TEXTS = frozenset({"system_prompt", "complex_human_instruction", "editing_prompt"})
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
 _UNKNOWN = (inspect.Parameter.empty, Any)
 
 
 def called_class(index_name: str, family: Family) -> type:
-    """Return the class that diffusers opens for the class `index_name` of an index. Imports diffusers: seconds."""
+    """Return the pipeline class that diffusers opens when model_index.json names the class `index_name`.
+
+    The function imports diffusers, which takes seconds.
+    """
     import diffusers
     from diffusers.pipelines.auto_pipeline import AUTO_TEXT2IMAGE_PIPELINES_MAPPING, _get_task_class
 
@@ -196,7 +201,7 @@ def called_class(index_name: str, family: Family) -> type:
 
 
 def free_options(pipeline: type, reserved: frozenset[str]) -> dict[str, Any]:
-    """Return the arguments that a recipe may give to a call of this class, in its order, with their annotations."""
+    """Return the arguments of the class's `__call__` that a recipe may set: name → annotation, in signature order."""
     return {
         name: annotation
         for name, (annotation, default) in _parameters(pipeline).items()
@@ -205,7 +210,7 @@ def free_options(pipeline: type, reserved: frozenset[str]) -> dict[str, Any]:
 
 
 def option_problems(pipeline: type, options: Mapping[str, Any], reserved: frozenset[str]) -> Iterator[str]:
-    """Yield problems of a recipe's options for a call of this class; options may not name `reserved` arguments."""
+    """Yield a problem for each option that `pipeline.__call__` does not take, and for options in `reserved`."""
     parameters, free = _parameters(pipeline), free_options(pipeline, reserved)
     for name, value in options.items():
         key = f"generator.options.{name}"
@@ -229,7 +234,7 @@ def _parameters(pipeline: type) -> dict[str, tuple[Any, Any]]:
     call: Any = pipeline.__call__
     try:
         hints = typing.get_type_hints(inspect.unwrap(call))
-    except Exception:  # an annotation may name something that is imported for types alone
+    except Exception:  # an annotation may use a name that is imported only for type checking
         hints = {}
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     parameters = {}
@@ -248,7 +253,7 @@ def _branches(annotation: Any) -> Sequence[Any]:
 
 
 def _items(annotation: Any) -> Sequence[Any] | None:
-    """Return the annotations of a list's items, or None for an annotation of something else."""
+    """Return the annotations of the items of a list or tuple, or None if `annotation` is not a list or tuple."""
     origin = typing.get_origin(annotation) or annotation
     if not (isinstance(origin, type) and issubclass(origin, list | tuple)):
         return None
@@ -256,7 +261,10 @@ def _items(annotation: Any) -> Sequence[Any] | None:
 
 
 def _takes(annotation: Any, value: Any, text: bool) -> bool:
-    """Return whether an annotation allows a value, with text only if `text`. A missing annotation allows any."""
+    """Return whether an annotation allows a value. A missing annotation allows any value.
+
+    text: whether free text is allowed. Words that the annotation lists (`Literal`) are always allowed.
+    """
     return any(_branch_takes(branch, value, text) for branch in _branches(annotation))
 
 
@@ -281,7 +289,7 @@ def _has_text(value: Any) -> bool:
 
 
 def _expected_words(annotation: Any, default: Any, text: bool) -> str:
-    """Return the values that a recipe can give for an annotation, in words; an empty text if there are none."""
+    """Describe the values that a recipe can give for an annotation. Return an empty text if no value is possible."""
     words = [word for branch in _branches(annotation) if (word := _word(branch, text))]
     if default is None and words and "null" not in words:
         words.append("null")

@@ -1,8 +1,9 @@
 """Check and load captioners and chat models of transformers, and render chat templates.
 
-No other files are read, and numbers are bounded, as for classifiers (`config_files`). A chat template is a program that
-is not trusted: jinja2's sandbox keeps it from files and code, but not from taking all memory or running for ever, so a
-child process with bounds renders it (`rendering.py`).
+As for classifiers (`config_files`), a model's configuration cannot make a library read other files, and its numbers
+have limits. A chat template is a program that is not trusted. jinja2's sandbox keeps a template from reading files and
+running code. The sandbox does not stop a template that uses all memory or never ends. So a child process with limits on
+memory and time renders the template (`rendering.py`).
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from counterfoil.regular_files import read_regular
 GENERATION = "generation_config.json"
 TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
-# The tokenizers of chat models, with 150,000 to 262,000 words, take 7 to 33 MB.
+# The tokenizer of a chat model has 150,000 to 262,000 words and takes 7 to 33 MB.
 _MOST_TOKENIZER_BYTES = 1 << 26
 _MOST_TEMPLATE_BYTES = 200_000
 _MOST_GROWTH = 64  # published tokenizers replace a letter by up to three
@@ -55,25 +56,26 @@ _JSON_FILES = (
     TOKENIZER_CONFIG, "special_tokens_map.json", "added_tokens.json", "chat_template.json",
     "video_preprocessor_config.json", *PROCESSORS,
 )  # fmt: skip
-# All files beside configuration and weights.
+# All files of a captioner besides its configuration and its weights.
 CAPTIONER_FILES = (TOKENIZER, *_JSON_FILES, _TEMPLATE, GENERATION)
 # The vision models of published captioners that have no text head and need no other library.
 _ENCODERS = frozenset(
     {"beit", "clip_vision_model", "deit", "dinov2", "dinov2_with_registers", "dinov3_vit", "donut-swin",
      "siglip_vision_model", "swin", "swinv2", "vit", "vit_mae"}
 )  # fmt: skip
-# In some processors these are numbers of pixels in all, not of a side.
+# Under these keys, some processors give the number of pixels of a whole image. Others give the length of a side.
 _PIXEL_COUNTS = frozenset({"min_pixels", "max_pixels", "shortest_edge", "longest_edge"})
-# Bases of rotary positions: whole numbers that are not sizes.
+# The values of these keys are the bases of rotary positions. They are whole numbers but not sizes.
 _NO_SIZES = frozenset({"rope_theta", "rope_local_base_freq", "global_rope_theta"})
 
 
 @dataclass(frozen=True)
 class TextModelConfig:
-    """A checked captioner or chat model. transformers reads `document` and `files` alone.
+    """The checked configuration of a captioner or chat model. transformers reads only `document` and `files`.
 
-    `files` are the tokenizer's and the processor's, by name, without keys that name other files; `special` are ids of
-    tokens. `processor` is empty for a chat model.
+    document: the content of config.json. files: the files of the tokenizer and the processor, by name; keys that name
+    other files are removed. special: ids of tokens, by key. processor: the settings of the image processor, empty for a
+    chat model.
     """
 
     model_type: str
@@ -84,13 +86,16 @@ class TextModelConfig:
     processor: dict[str, Any]
 
     def text(self) -> str:
-        """Return what decides captions beside the weights, as canonical text."""
+        """Return everything besides the weights that decides captions, as canonical JSON text."""
         hashes = {name: hashlib.sha256(content).hexdigest() for name, content in self.files.items()}
         return json.dumps([self.document, hashes, self.special], sort_keys=True)
 
 
 def checked_captioner(model: str, model_files: ModelFiles, kinds: Collection[str]) -> TextModelConfig:
-    """Check and return a captioner's configuration; a model of other kinds than `kinds` needs a chat template."""
+    """Check and return a captioner's configuration.
+
+    A model whose type is not in `kinds` needs a chat template. UserError with all problems.
+    """
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as NAMES
 
     known = _first_classes(NAMES)
@@ -129,13 +134,13 @@ def _checked(
     known: Mapping[str, str],
     without_template: str | None,
 ) -> TextModelConfig:
-    """Check the files beside the configuration, and return it with them. UserError with all problems."""
+    """Check the other files of a model, and return them with its configuration. UserError with all problems."""
     files, template, problems = _tokenizer_files(model, model_files)
     if not template and without_template is not None:
         problems.insert(0, without_template)
     special: dict[str, Any] = {}
     if model_files.file(GENERATION) is not None:
-        # Only the ids of tokens are used of these settings.
+        # Of these settings, only the ids of tokens are used.
         settings = read_config(model_files.folder / GENERATION, model, MOST_JSON_BYTES)
         problems += [f"{GENERATION}: {problem}" for problem in followed_problems(settings)]
         special = {key: value for key, value in settings.items() if key.endswith("_token_id") and all_ids(value)}
@@ -145,17 +150,17 @@ def _checked(
 
 
 def _first_classes(names: Mapping[str, Any]) -> dict[str, str]:
-    """Return model type → its usual class, from a mapping of transformers."""
+    """Return model type → the first class that a mapping of transformers lists for the type."""
     return {str(kind): classes if isinstance(classes, str) else classes[0] for kind, classes in names.items()}
 
 
 def first_id(*places: Any) -> int | None:
-    """Return the first of these settings that is the id of a token."""
+    """Return the first setting that is the id of a token, or None."""
     return next((setting for setting in places if is_integer(setting, 0, 1 << 31)), None)
 
 
 def all_ids(*places: Any) -> tuple[int, ...]:
-    """Return the ids of the first of these settings that is an id or a list of ids."""
+    """Return the ids of the first setting that is an id or a list of ids, or () if there is no such setting."""
     for setting in places:
         ids = setting if isinstance(setting, list | tuple) else [setting]
         if ids and all(is_integer(number, 0, 1 << 31) for number in ids):
@@ -164,7 +169,7 @@ def all_ids(*places: Any) -> tuple[int, ...]:
 
 
 def _kind_problems(document: Mapping[str, Any], known: Mapping[str, str], what: str) -> Iterator[str]:
-    """Yield why a configuration cannot be of this kind. known: model type → class."""
+    """Yield why a configuration is not one of a model of the kind `what`. known: model type → class."""
     from transformers import CONFIG_MAPPING
 
     model_type = document.get("model_type")
@@ -176,7 +181,7 @@ def _kind_problems(document: Mapping[str, Any], known: Mapping[str, str], what: 
     saved, expected_class = document.get("architectures"), known[model_type]
     if isinstance(saved, list) and saved and expected_class not in saved:
         yield f"architectures are {shown(saved)}, expected {expected_class}: it was trained for something else"
-    # A model inside the model must be one of transformers' own; timm's would be built by another library.
+    # A model inside the model must be one that transformers itself builds. Another library would build timm's models.
     waiting: list[Any] = list(document.values())
     while waiting:
         value = waiting.pop()
@@ -210,21 +215,21 @@ class _DecoderHalf(Foreign):
 
 
 class TwoHalves(Foreign):
-    """The halves of a vision encoder-decoder model."""
+    """The configurations of the encoder and the decoder of a vision encoder-decoder model."""
 
     encoder: _EncoderHalf
     decoder: _DecoderHalf
 
 
 def _sizes_alone(value: Any) -> Any:
-    """Return the document without whole numbers that are not sizes."""
+    """Return a copy of the document without the keys whose whole numbers are not sizes."""
     if isinstance(value, Mapping):
         return {key: _sizes_alone(inner) for key, inner in value.items() if key not in _NO_SIZES}
     return [_sizes_alone(item) for item in value] if isinstance(value, list) else value
 
 
 def _tokenizer_files(model: str, model_files: ModelFiles) -> tuple[dict[str, bytes], bool, list[str]]:
-    """Return the files of tokenizer and processor, whether they have a chat template, and their problems."""
+    """Return the files of the tokenizer and the processor, whether there is a chat template, and all problems."""
     problems: list[str] = []
     if model_files.file(TOKENIZER) is None:
         raise UserError(
@@ -235,7 +240,7 @@ def _tokenizer_files(model: str, model_files: ModelFiles) -> tuple[dict[str, byt
     try:
         tokenizer = json.loads(files[TOKENIZER])
     except (ValueError, RecursionError):
-        tokenizer = {}  # loading it raises
+        tokenizer = {}  # loading the tokenizer raises an error
     for part in ("normalizer", "pre_tokenizer", "decoder"):
         # A few replacements in a row can make a text arbitrarily long.
         growth, waiting = 1, [tokenizer.get(part) if isinstance(tokenizer, dict) else None]
@@ -256,7 +261,7 @@ def _tokenizer_files(model: str, model_files: ModelFiles) -> tuple[dict[str, byt
         settings = read_config(model_files.folder / name, model, MOST_JSON_BYTES)
         problems += [f"{name}: {problem}" for problem in followed_problems(settings)]
         template = template or bool(settings.get("chat_template"))
-        # transformers would open files that a tokenizer names, anywhere on this machine.
+        # Tokenizer settings may name files anywhere on this machine, and transformers would open them.
         kept = {key: value for key, value in settings.items() if not key.endswith("_file") and key != "name_or_path"}
         files[name] = json.dumps(kept, sort_keys=True).encode()
     if model_files.file(_TEMPLATE) is not None:
@@ -275,7 +280,7 @@ def _read(model: str, model_files: ModelFiles, name: str, most: int) -> bytes:
 def loaded(
     name: str, model_files: ModelFiles, config: TextModelConfig, device: str, what: str = "captioner"
 ) -> dict[str, Any]:
-    """Load a model on its device, with its tokenizer. Return the fields of any `Captioner` by name."""
+    """Load a model and its tokenizer on `device`. Return the fields of a `Captioner` by name."""
     import transformers
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -289,7 +294,7 @@ def loaded(
     module.eval().requires_grad_(False)
     with files_alone(config) as folder, quiet():
         try:
-            # Encoder-decoder models have no tokenizer class; the tokenizer's file is enough.
+            # Encoder-decoder models name no tokenizer class. Their tokenizer can be built from its file alone.
             if "tokenizer_class" in json.loads(config.files.get(TOKENIZER_CONFIG, b"{}")):
                 tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
             else:
@@ -309,7 +314,7 @@ def loaded(
 
 @contextlib.contextmanager
 def files_alone(config: TextModelConfig) -> Iterator[Path]:
-    """Make a folder with the checked files and nothing else for transformers to read, and remove it afterwards."""
+    """Make a temporary folder with only the checked files, for transformers to read. Remove it after the block."""
     with tempfile.TemporaryDirectory() as folder:
         for file, content in config.files.items():
             (Path(folder) / file).write_bytes(content)
@@ -319,7 +324,10 @@ def files_alone(config: TextModelConfig) -> Iterator[Path]:
 
 
 def ends_of(name: str, *places: Any) -> tuple[int, ...]:
-    """Return the tokens that end a caption, by the first setting that has any. UserError if none does."""
+    """Return the ids of the tokens that end a caption, from the first setting with such ids.
+
+    UserError if no setting has one.
+    """
     ends = all_ids(*places)
     if not ends:
         raise UserError(
@@ -330,7 +338,10 @@ def ends_of(name: str, *places: Any) -> tuple[int, ...]:
 
 
 def start_of(name: str, *places: Any) -> int:
-    """Return the token before a caption, by the first setting that has one. UserError if none does."""
+    """Return the id of the token that begins a caption, from the first setting with such an id.
+
+    UserError if no setting has one.
+    """
     start = first_id(*places)
     if start is None:
         raise UserError(
@@ -341,29 +352,32 @@ def start_of(name: str, *places: Any) -> int:
 
 
 def never_of(tokenizer: Any, ends: tuple[int, ...], words: int, *more: int | None) -> tuple[int, ...]:
-    """Return the tokens that may not be in a caption: special ones that are not ends, and `more`."""
+    """Return the ids of the tokens that a caption may not contain: special tokens and `more`, without `ends`."""
     added = (number for number, token in tokenizer.added_tokens_decoder.items() if token.special)
     numbers = (*tokenizer.all_special_ids, *added, *more)
     special = {number for number in numbers if number is not None and 0 <= number < words}
     return tuple(sorted(special - set(ends)))
 
 
-# Repeats a rendered text, for the steps of transformers that follow rendering.
+# A template that returns its variable `rendered` unchanged. transformers gets it when the text is rendered already.
 AS_RENDERED = "{{ rendered }}"
 
-# Published templates take some megabytes and a hundredth of a second.
-_MOST_MEMORY = 1 << 30  # bytes, on systems that can bound a process
+# Rendering a published template takes some megabytes of memory and a hundredth of a second.
+_MOST_MEMORY = 1 << 30  # bytes; some systems cannot limit the memory of a process
 _MOST_SECONDS = 10
 _MOST_CHARACTERS = 1_000_000
 _CHILD = Path(__file__).with_name("rendering.py")
-# Python needs these to find itself and its packages. Others may hold secrets.
+# Python needs these environment variables to find itself and its packages. Other variables may contain secrets.
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "HOME", "SYSTEMROOT", "APPDATA", "USERPROFILE")
 
 
 def rendered(
     model: str, holder: Any, turns: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = False, **more: Any
 ) -> str:
-    """Render turns with the chat template of `holder`, a tokenizer or processor. RunFailure if it exceeds a bound."""
+    """Render the turns of a chat with the template of `holder`, a tokenizer or a processor.
+
+    RunFailure if the template cannot be rendered, or exceeds a limit on memory, time or length.
+    """
     templates = holder.chat_template
     template = templates.get("default") if isinstance(templates, Mapping) else templates
     if not isinstance(template, str):
@@ -389,7 +403,7 @@ def rendered(
     return answer["text"]
 
 
-@functools.lru_cache(maxsize=16)  # every image has the same question
+@functools.lru_cache(maxsize=16)  # the question, and so the request, is the same for every image
 def _rendered(request: str) -> dict[str, str]:
     bounds = [str(bound) for bound in (_MOST_MEMORY, _MOST_CHARACTERS)]
     try:
