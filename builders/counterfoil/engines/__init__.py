@@ -1,4 +1,4 @@
-"""Engines: they hand out work to processes or a Ray cluster and report its events."""
+"""Run work by an engine: this process, worker processes or a Ray cluster. An engine reports the events of the work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from counterfoil.errors import UserError
 from counterfoil.models.devices import resolve_device, resolve_devices
 from counterfoil.recipe.names import did_you_mean
 
-# A new engine is a file beside `local.py` and a line here. It imports its library only when it runs.
+# To add an engine, add a file in this folder and a line here. An engine imports its library only when it runs.
 ENGINES: Mapping[str, type[Engine]] = {
     "local": LocalEngine,
     "ray": RayEngine,
@@ -34,7 +34,10 @@ __all__ = [
 
 
 def engine_for(devices: Sequence[str], workers: int | None = None, choice: EngineChoice | None = None) -> Engine:
-    """Return the engine for work on these devices. UserError if it is unknown or cannot use what it is given."""
+    """Return the chosen engine for work on these devices.
+
+    UserError if the engine is unknown, or does not support its devices, address or other settings.
+    """
     choice = choice or EngineChoice()
     if choice.name not in ENGINES:
         expected = f"expected {' or '.join(ENGINES)}{did_you_mean(choice.name, ENGINES)}"
@@ -51,7 +54,10 @@ def engine_for(devices: Sequence[str], workers: int | None = None, choice: Engin
 def engine_and_device(
     device: str = "auto", workers: int | None = None, choice: EngineChoice | None = None
 ) -> tuple[Engine, str]:
-    """Return the engine for a named device, or for a cluster's, and the device of work in this process."""
+    """Return the engine for the setting `device`, and the device for work in this process.
+
+    With the address of a cluster, `device` means a device of the cluster.
+    """
     if choice is None or choice.address is None:
         devices = resolve_devices(device)
         return engine_for(devices, workers, choice), devices[0]

@@ -1,4 +1,4 @@
-"""The interface of engines: the work that they are given, as data that pickles, and the events that they report."""
+"""The interface of engines: the work that an engine gets, as data that pickles, and the events that it reports."""
 
 from __future__ import annotations
 
@@ -14,58 +14,62 @@ Result_co = TypeVar("Result_co", covariant=True)
 Part = TypeVar("Part")
 Yielded = TypeVar("Yielded")
 
-# A running item, in any process: it yields its events and returns its result.
+# A running item, in any process: a generator that yields the item's events and returns the item's result.
 Doing: TypeAlias = Generator[Yielded, None, Result]
 
 
 class Work(Protocol[Item_contra, Result_co]):
     """The task of a worker: data that pickles, and a method that prepares the worker.
 
-    It may have two more attributes: `less_memory`, a sentence on how to need less memory, and `imports`, the heavy
-    modules that a server imports once before it forks workers.
+    A work object may have two more attributes. `less_memory` is a sentence that says how the work can use less memory.
+    `imports` lists the heavy modules that a server imports once before it forks workers.
     """
 
     @property
     def device(self) -> str: ...
 
     def on(self, device: str) -> Self:
-        """Return the same work for a worker on this device, such as `cuda:1`."""
+        """Return the same work for a worker on another device, such as `cuda:1`."""
         ...
 
     def ready(self) -> AbstractContextManager[Callable[[Item_contra], Doing[int, Result_co]]]:
-        """Load what is needed, once for each worker, and give the function of one item.
+        """Load what a worker needs, once for each worker. The block gets the function that does one item.
 
-        The function yields a count (of images, of steps) whenever so much more is done, may yield `Delivered`, and
-        returns its result. If a worker dies, its item is done again from its beginning; finished parts are counted at
-        once. A device error while loading means that the device is gone; one in an item means that the item failed.
+        The function yields a number (of images or steps) whenever it has done that number more. It may yield
+        `Delivered`, and returns the result of the item. If a worker dies, its item starts again from the beginning, so
+        the function may count parts that are finished already at once. A device error while loading means that the
+        device is gone. A device error in an item means that the item failed.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
-    """So much more of some item is done, in the unit of the work. Repeated work is not counted again."""
+    """A worker has done `count` more of an item, in the unit of the work. Repeated work is not counted again."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered(Generic[Part]):
-    """A finished part of an item, for the caller to write or to report; it comes again if its worker was lost."""
+    """A finished part of an item, for the caller to write or report.
+
+    The same part is delivered again if its worker is lost and the item restarts.
+    """
 
     part: Part
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A worker or its device was lost, or none is available yet, and the run continues; `message` is a sentence."""
+    """A worker or its device was lost, or no worker is available yet. The run continues. `message` is a sentence."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Finished(Generic[Item, Result]):
-    """An item is done. All its counts and deliveries came before."""
+    """An item is done. No `Advanced` or `Delivered` event of this item follows."""
 
     item: Item
     result: Result
@@ -76,10 +80,10 @@ Event: TypeAlias = Advanced | Delivered[Any] | Lost | Finished[Item, Result]
 
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
-    """A person's choice of where work is done.
+    """The user's choice of an engine.
 
-    name: a key of `ENGINES`. address: of a running cluster; None for a new one on this machine. collect: workers share
-    no folder and send their results to this process, which writes them.
+    name: a key of `ENGINES`. address: the address of a running cluster, or None for a new cluster on this machine.
+    collect: workers share no folder with this process, so they send their results, and this process writes them.
     """
 
     name: str = "local"
@@ -90,12 +94,12 @@ class EngineChoice:
 class Engine(Protocol):
     @classmethod
     def of(cls, devices: Sequence[str], workers: int | None, choice: EngineChoice) -> Engine:
-        """Return the engine for work on these devices, `workers` on each. UserError for what it cannot use."""
+        """Return the engine for work on these devices, with `workers` on each. UserError for unsupported settings."""
         ...
 
     @property
     def at_once(self) -> int:
-        """The expected number of items done at the same time; items are cut for it."""
+        """The expected number of items done at the same time. The caller divides work into items accordingly."""
         ...
 
     @property
@@ -113,10 +117,11 @@ class Engine(Protocol):
         ...
 
     def run(self, work: Work[Item, Result], items: Sequence[Item]) -> Generator[Event[Item, Result]]:
-        """Do every item, in any order, and yield its events.
+        """Do every item, in any order, and yield the events of all items.
 
-        A worker that dies is replaced and its item done again, up to a limit. Raise the first failure of an item once
-        those in flight are done; RunFailure for an item whose workers die, for too little memory, and if no device is
-        left. If closed early, end the workers; finished results stay.
+        The engine replaces a worker that dies and does its item again, up to a limit. If an item fails, the engine
+        waits for the running items and then raises the first failure. RunFailure if an item's workers die too often, if
+        memory runs out, or if no device is left. If the generator is closed early, the engine ends its workers, and
+        finished results stay.
         """
         ...

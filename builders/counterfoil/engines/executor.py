@@ -1,6 +1,6 @@
-"""Hand items to the workers of any engine, report their events, and continue when workers are lost.
+"""Give items to the workers of any engine, report the events, and continue when workers are lost.
 
-An engine brings a crew, which starts workers and passes on their events; a worker has one item at a time.
+Each engine has a `Crew`, which starts workers and passes on their events. A worker has one item at a time.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from counterfoil.engines.engine import Advanced, Delivered, Doing, Event, Finish
 from counterfoil.errors import RunFailure, some_of
 from counterfoil.models.devices import holds_context
 
-# If an item's workers die this often, the item is thought to kill them.
+# If so many workers die while working on one item, the run ends: the item probably causes the deaths.
 MOST_DEATHS_OF_AN_ITEM = 3
-# Deaths in a run, for each concurrent worker, plus one for every finished item. At this number, give up.
+# The number of deaths at which a run ends, for each concurrent worker. Every finished item allows one more death.
 MOST_DEATHS_A_WORKER = 3
-# Workers lost one after another before one gets ready. At this number, give up.
+# A run ends when so many workers are lost one after another before they are ready.
 MOST_UNREADY = 3
 _MOST_NAMED = 3
 _LONGEST_NAME = 80
@@ -34,21 +34,21 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """An item failed, or loading did; another worker would fail too."""
+    """An item failed, or loading failed, with an error that another worker would raise too."""
 
     error: BaseException
 
 
 @dataclass(frozen=True, slots=True)
 class NoMemory:
-    """An item, or loading for it, took more memory than there is."""
+    """An item, or loading a worker, needed more memory than is available."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceFailed:
-    """The worker cannot use its device any more, and ends. If it was never ready, the device itself is gone."""
+    """The worker cannot use its device any more, and ends. If the worker was never ready, the device itself is gone."""
 
     reason: str
     was_ready: bool
@@ -56,7 +56,11 @@ class DeviceFailed:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The worker is gone. ending: how, as words after its name. code: negative for a signal. began: it had its work."""
+    """The worker has ended.
+
+    ending: how the worker ended, as words that follow its name. code: the exit code, or the negative number of a signal.
+    began: whether the process began before it ended.
+    """
 
     ending: str
     code: int | None
@@ -74,23 +78,29 @@ class Worker(Protocol):
 
 
 class Crew(Protocol):
-    """The workers of a run, and their source. A worker that fails or ends leaves the crew before that is reported."""
+    """The workers of a run. A crew also starts workers.
+
+    A worker that fails or ends leaves the crew before the crew reports the event.
+    """
 
     def idle(self, wanted: int) -> Sequence[Worker]:
-        """Return at most so many workers that can take an item, new or old. RunFailure if none can be started."""
+        """Return at most `wanted` workers that can take an item. The crew may start workers.
+
+        RunFailure if no worker can be started.
+        """
         ...
 
     def stands_in(self) -> bool:
-        """Return whether any worker, or room for one, is left after a device is gone."""
+        """Return whether, after the loss of a device, a worker is left or another worker can be started."""
         ...
 
     def heard(self) -> Iterator[tuple[Any, Heard]]:
-        """Yield the next events with their workers (None for the crew's own `Lost`), waiting at most a moment."""
+        """Wait a short time, and yield each new event with its worker. The worker is None if the crew itself reports `Lost`."""
         ...
 
 
 def events_of(doing: Doing[Any, Any]) -> Iterator[Advanced | Delivered[Any] | Done]:
-    """Yield the events of a running item, and last its result; closing this closes the item."""
+    """Yield the events of a running item, and then its result. Closing this generator also closes the item."""
     with contextlib.closing(doing):
         while True:
             try:
@@ -104,11 +114,14 @@ def events_of(doing: Doing[Any, Any]) -> Iterator[Advanced | Delivered[Any] | Do
 def hand_out(
     crew: Crew, items: Sequence[Any], deaths: Deaths
 ) -> Generator[Event[Any, Any], None, BaseException | None]:
-    """Give every item to a worker and yield the events; return the first failure, after which no item is given."""
+    """Give every item to a worker, and yield the events. Return the first failure, or None.
+
+    After a failure, no worker gets another item.
+    """
     waiting = deque(range(len(items)))
     held: dict[Worker, int] = {}  # worker → index of its item
-    counted: Counter[Worker] = Counter()  # what this worker counted of its item
-    reported: Counter[int] = Counter()  # what any worker counted of an item
+    counted: Counter[Worker] = Counter()  # worker → what the worker has counted of its current item
+    reported: Counter[int] = Counter()  # index of an item → the largest count that was reported
     gone: list[str] = []
     failure: BaseException | None = None
     while True:
@@ -129,7 +142,7 @@ def hand_out(
             elif isinstance(event, Failed):
                 failure = failure or event.error
                 held.pop(worker, None)
-            elif worker in held:  # a worker may end before it is given another item
+            elif worker in held:  # a worker without an item may end, which needs no event
                 index = held[worker]
                 match event:
                     case Advanced(count):
@@ -163,7 +176,7 @@ def hand_out(
 def _loss(
     event: DeviceFailed | Ended, device: str, gone: Sequence[str], crew: Crew, deaths: Deaths, index: int, item: Any
 ) -> str:
-    """Return the message for a worker that is lost while the run continues. RunFailure if it cannot."""
+    """Return the message about a lost worker if the run can continue. RunFailure if the run cannot continue."""
     match event:
         case Ended(ending, code, began):
             return deaths.count(index, item, device, ending, code, began)
@@ -181,7 +194,10 @@ def _loss(
 
 @dataclass(slots=True)
 class Deaths:
-    """The deaths of a run's workers, by item. workers: on each device; at_once: on all."""
+    """The number of workers that died in a run, for each item.
+
+    workers: the number of workers on each device. at_once: the number of workers on all devices.
+    """
 
     work: Any
     workers: int
@@ -190,7 +206,7 @@ class Deaths:
     _of_items: Counter[int] = field(default_factory=Counter)
 
     def count(self, index: int, item: Any, device: str, ending: str, code: int | None, began: bool) -> str:
-        """Count a death and return its message; the item is done again. RunFailure if there were too many."""
+        """Count the death of a worker. Return the message that the item starts again. RunFailure after too many deaths."""
         self._of_items[index] += 1
         times, total = self._of_items[index], self._of_items.total()
         if times < MOST_DEATHS_OF_AN_ITEM and total < MOST_DEATHS_A_WORKER * self.at_once + self.finished:
@@ -228,7 +244,10 @@ class Deaths:
 
 @dataclass(slots=True)
 class Unready:
-    """The workers lost before they were ready, since the last one got ready. what: a worker, for people."""
+    """The losses of workers that were not ready yet, since the last worker got ready.
+
+    what: the name for a worker in messages.
+    """
 
     what: str
     _causes: int = 0
@@ -238,7 +257,10 @@ class Unready:
         self._causes = 0
 
     def count(self, reason: str, node: str | None) -> str:
-        """Count a loss and return its message; RunFailure if there were too many. Losses with one `node` count once."""
+        """Count the loss of a worker, and return its message. Several losses on the same `node` count once.
+
+        RunFailure after too many losses.
+        """
         if node is None or node not in self._nodes:
             self._causes += 1
         if node is not None:
@@ -264,7 +286,10 @@ def ending_of(code: int | None) -> str:
 
 
 def name_of_item(item: Any) -> str:
-    """Name an item for people: by its `id` (a shard), the first of several, else by `str`."""
+    """Return the name of an item for messages: its `id`, such as a shard's, or `str(item)`.
+
+    For a sequence, return the names of its first items.
+    """
     if isinstance(item, Sequence) and not isinstance(item, str):
         return some_of([name_of_item(part) for part in item], _MOST_NAMED)
     name = str(getattr(item, "id", item))

@@ -1,6 +1,7 @@
-"""Work in this process or in worker processes of this machine; a worker loads models once and takes items.
+"""Do work in this process or in worker processes of this machine. A worker loads models once for all its items.
 
-A CPU worker runs one thread, so the number of cores changes no byte. GPU work is never done in this process.
+A CPU worker runs one thread, so the number of cores changes no byte of the results. Work on a GPU is never done in this
+process.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from counterfoil.models.loading_errors import memory_error
 
 
 def default_workers(workers: int | None, device: str) -> int:
-    """Return the number of workers on a device: as given, else one a CPU core or one on a GPU. UserError below 1."""
+    """Return the number of workers on a device. UserError if `workers` is below 1.
+
+    If `workers` is None, there is one worker for each CPU core, or one worker on a GPU.
+    """
     if workers is not None:
         if workers < 1:
             raise UserError(f"workers: found {workers}, expected 1 or more")
@@ -34,7 +38,7 @@ def default_workers(workers: int | None, device: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LocalEngine:
-    """This machine: worker processes on each device, or this process if a CPU needs only one (an `Engine`)."""
+    """The `Engine` that works on this machine: by this process for a single CPU worker, else by worker processes."""
 
     workers: int = 1
     devices: tuple[str, ...] = ("cpu",)
@@ -68,7 +72,8 @@ class LocalEngine:
             if imports := getattr(work, "imports", None):
                 begin_server(imports, devices[0])
             crew = _Processes(work, devices, at_once)
-            # If this generator is never closed, the exit of the process would wait for workers that wait for it.
+            # If this generator is never closed, this process would wait for its workers at exit, and the workers would wait
+            # for this process.
             atexit.register(crew.terminate)
             try:
                 failure = yield from hand_out(crew, items, deaths)
@@ -96,7 +101,10 @@ class LocalEngine:
 
 
 class _Processes:
-    """Worker processes in slots of devices (an `executor.Crew`). Spare slots replace those of a lost device."""
+    """The `executor.Crew` of worker processes. Each process occupies a slot, which is a place on a device.
+
+    Spare slots replace the slots on a lost device.
+    """
 
     def __init__(self, work: Work[Any, Any], devices: Sequence[str], at_once: int) -> None:
         self._work = work
@@ -106,15 +114,15 @@ class _Processes:
         self._workers: dict[WorkerProcess, bool] = {}  # worker → whether it has an item
 
     def idle(self, wanted: int) -> list[WorkerProcess]:
-        """Return idle processes; start them all before any reads an item, so that they load at the same time."""
-        if self._unstarted is not None:  # raised only now, after the processes that did start got items
+        """Return idle processes. All new processes start before the first gets an item, so they load at the same time."""
+        if self._unstarted is not None:  # raised only now, after the other processes got items
             raise self._unstarted
         idle = [worker for worker, busy in self._workers.items() if not busy][:wanted]
         while self._free and len(idle) < wanted:
             device = self._free[0]
             context = worker_context(device)
             try:
-                with deaf_to_interrupts():  # a new process is recorded before Ctrl-C, so that it is ended too
+                with deaf_to_interrupts():  # Ctrl-C waits until the new process is recorded, and so can be ended
                     worker = WorkerProcess(self._work.on(device), device, context)
                     self._workers[worker] = False
             except RunFailure as error:
@@ -131,7 +139,7 @@ class _Processes:
         return bool(self._workers or self._free)
 
     def heard(self) -> Iterator[tuple[WorkerProcess, Heard]]:
-        """Yield the next events, at most one of each worker."""
+        """Yield the next events, at most one for each worker."""
         workers = list(self._workers)
         WorkerProcess.wait_for(workers)
         for worker in workers:
@@ -162,10 +170,10 @@ Value = TypeVar("Value")
 
 
 def called_on(device: str, function: Callable[..., Value], *arguments: Any) -> Value:
-    """Return `function(*arguments)`, whose arguments name the device; pass on what it raises.
+    """Return `function(*arguments)`, whose arguments include the device. Errors of the function pass through.
 
-    If work on the device would leave a context in this process, another process calls it: then the function must be a
-    module's, and all must pickle.
+    If work on the device would leave a CUDA context in this process, another process calls the function. The function
+    must then be defined at the top level of a module, and its arguments, result and errors must pickle.
     """
     if not holds_context(device):
         return function(*arguments)
@@ -176,14 +184,14 @@ def called_on(device: str, function: Callable[..., Value], *arguments: Any) -> V
 def stack_where_done(
     engine: Engine, device: str, dtype: str, batch_size: int, libraries: tuple[str, ...] = (), *, compiled: bool = False
 ) -> dict[str, Any]:
-    """Return what bytes depend on besides a recipe and its inputs, where this engine works. See `stack_of`."""
+    """Return the stack (`stack_of`) of a device that this engine works on."""
     measure = partial(stack_of, dtype=dtype, batch_size=batch_size, libraries=libraries, compiled=compiled)
     return _only_result(engine, Call(measure, device), "the stack")
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function of the worker's device, as work with one item, the call's name (an `engines.Work`)."""
+    """An `engines.Work` that calls a function with the worker's device. Its only item is the name of the call."""
 
     function: Callable[[str], Any]
     device: str
@@ -197,7 +205,7 @@ class Call:
         yield self._called
 
     def _called(self, item: str) -> Doing[int, Any]:
-        yield from ()  # nothing to count
+        yield from ()  # a call counts no progress
         return self.function(self.device)
 
 

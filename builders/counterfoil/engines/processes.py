@@ -1,11 +1,12 @@
-"""The worker processes of this machine: how they start, what they do, and how the parent talks with them.
+"""Start the worker processes of this machine, run work in them, and exchange messages with them.
 
-Importing torch and diffusers takes seconds. So one process, the server of `multiprocessing`, imports them once and
-computes nothing; workers are forked from it. They are spawned wherever a fork could differ from a new process: on GPUs,
-on other platforms than Linux, and if the environment or the import path has changed.
+Importing torch and diffusers takes seconds. So one process, the fork server of `multiprocessing`, imports these
+libraries once, and workers are forked from the server. The server computes nothing. Workers are spawned instead if a
+fork could differ from a new process: on GPUs, on platforms other than Linux, and if the environment or the import path
+has changed.
 
-Each worker has a pipe of its own, so that one killed amid a message takes nothing of the others along, and a thread in
-the parent that sends to it: a worker reads nothing while it loads its models.
+Each worker has its own pipe, so a worker that is killed while sending does not damage the messages of other workers. A
+thread in the parent sends messages to each worker, because a worker reads no messages while it loads its models.
 """
 
 from __future__ import annotations
@@ -37,17 +38,18 @@ from counterfoil.models.devices import holds_context, prepare_worker
 from counterfoil.models.loading_errors import device_error, error_line, memory_error
 from counterfoil.progress import disable_progress_bars
 
-# How often a waiting process wakes: a Ctrl-C that another thread has caught would not wake it.
+# A waiting process wakes after so many seconds. A Ctrl-C that another thread has caught would not wake the process.
 _WAKES = 0.5  # seconds
-# How often to ask a server that has just been killed for a process, and how long to wait in between.
+# If the server has just been killed, ask for a process so many times, with a pause between two tries.
 _TRIES, _PAUSE = 20, 0.05  # seconds
-# Libraries set these when they are imported, and pytest for each test; they are no change by a person.
+# Libraries set environment variables with these prefixes when they are imported, and pytest sets some for each test.
+# So a change of such a variable does not mean that a user changed the environment.
 _SET_BY_LIBRARIES = ("KMP_", "TOKENIZERS_", "TORCHINDUCTOR_", "RAY_", "PYTHONBREAKPOINT", "PYTEST_")
 
 
 @dataclass(slots=True)
 class _Server:
-    """The server that this process began, and the circumstances (`_here`) in which it began."""
+    """The fork server that this process started. `begun_in`: the result of `_here` at the start of the server."""
 
     begun_in: object
     works: bool = False
@@ -58,7 +60,7 @@ class _Server:
         self.asking.start()
 
     def _ask(self) -> None:
-        """Start an empty worker: it ends once everything is imported, or fails."""
+        """Start a worker without work. The worker ends when the server has imported everything, or fails."""
         first = multiprocessing.get_context("forkserver").Process(daemon=True)
         with contextlib.suppress(OSError, EOFError):
             with deaf_to_interrupts():
@@ -67,9 +69,9 @@ class _Server:
             self.works = first.exitcode == 0
 
     def leave(self) -> None:
-        """Kill a server that is still importing when its process ends; it would run on and print an error."""
+        """Kill the server at the end of this process if it is still importing: it would run on and print an error."""
         number = getattr(forkserver._forkserver, "_forkserver_pid", None)
-        if number is not None and self.asking.is_alive():  # a fork of this process does not have the thread
+        if number is not None and self.asking.is_alive():  # in a fork of this process, the thread is not alive
             with contextlib.suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
 
@@ -84,11 +86,11 @@ _servers: list[_Server] = []  # one at most
 
 
 def begin_server(imports: Sequence[str], device: str) -> None:
-    """Start the server, once a process, and return: it imports these modules while other work goes on."""
+    """Start the server, at most once in this process, and return while the server imports these modules."""
     if _servers or holds_context(device) or sys.platform != "linux":
         return
     if getattr(forkserver._forkserver, "_forkserver_pid", None) is not None:
-        return  # begun by other code, in an unknown environment
+        return  # other code started a server, in an unknown environment
     begun_in = _here()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(imports))
@@ -99,13 +101,13 @@ def begin_server(imports: Sequence[str], device: str) -> None:
 
 
 def worker_context(device: str) -> BaseContext:
-    """Choose how the next worker on a device starts. Wait for a server that was begun."""
+    """Choose how the next worker on a device starts: by fork server or spawned. Wait for a server that is importing."""
     usable = bool(_servers) and not holds_context(device) and _servers[0].begun_in == _here()
     return multiprocessing.get_context("forkserver" if usable and _servers[0].is_there() else "spawn")
 
 
 def start(process: BaseProcess) -> None:
-    """Start a process; try again if its server was just killed. OSError or EOFError if none can be started."""
+    """Start a process, and try again if its server was just killed. OSError or EOFError if the process cannot start."""
     for _ in range(_TRIES):
         try:
             process.start()
@@ -116,20 +118,27 @@ def start(process: BaseProcess) -> None:
 
 
 def _here() -> object:
-    """Return what decides how libraries are imported, and the process: only the one that began a server may ask it."""
+    """Return the process id, and everything that decides how libraries are imported.
+
+    The process id is included because only the process that started a server may ask it for workers.
+    """
     environment = {name: value for name, value in os.environ.items() if not name.startswith(_SET_BY_LIBRARIES)}
-    return os.getpid(), environment, frozenset(sys.path)  # without the order, which a worker takes over
+    return (
+        os.getpid(),
+        environment,
+        frozenset(sys.path),
+    )  # without the order, because each worker gets the order of this process
 
 
 @contextlib.contextmanager
 def environment_of_workers(context: BaseContext) -> Iterator[dict[str, str]]:
-    """Let processes started inside run one thread, and yield the environment that workers are to see."""
+    """Let processes that start inside the block run one thread. Yield the environment that workers must have."""
     changes = {"OMP_NUM_THREADS": "1"}
     given = {**os.environ, **changes}
     if context.get_start_method() == "forkserver":
         changes["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
-        changes["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # else libraries that look for a GPU would set CUDA up
-        changes["JE_ARROW_MALLOC_CONF"] = "background_thread:false"  # else importing pyarrow starts a thread
+        changes["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # otherwise libraries that look for a GPU would initialise CUDA
+        changes["JE_ARROW_MALLOC_CONF"] = "background_thread:false"  # otherwise importing pyarrow starts a thread
     with changed_environment(changes):
         yield given
 
@@ -150,7 +159,7 @@ def changed_environment(changes: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def deaf_to_interrupts() -> Iterator[None]:
-    """Block Ctrl-C while processes start: it would end their imports with a traceback. Raise it after the block."""
+    """Delay Ctrl-C until after the block, in which processes start: it would end their imports with a traceback."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -158,7 +167,7 @@ def deaf_to_interrupts() -> Iterator[None]:
     main = threading.current_thread() is threading.main_thread()
     handler = signal.signal(signal.SIGINT, lambda number, frame: caught.append(number)) if main else None
     try:
-        # The resource tracker starts with the first worker and would then unblock Ctrl-C.
+        # Start the resource tracker now. Otherwise it starts with the first worker, and its start unblocks Ctrl-C.
         resource_tracker.ensure_running()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
@@ -172,19 +181,19 @@ def deaf_to_interrupts() -> Iterator[None]:
             signal.raise_signal(signal.SIGINT)
 
 
-# How long a dismissed worker may take to end; then it is killed.
+# A dismissed worker that has not ended after this time is killed.
 _PATIENCE = 30.0  # seconds
 
 
-# The first message of a process, before it takes its work.
+# A worker process sends this message first, before it reads its work.
 _BEGAN = "began"
 
 
 class WorkerProcess:
-    """A worker as its parent sees it: it is given work for its device once, then items."""
+    """A worker process, seen from its parent. The parent sends the work once, and then items."""
 
     def __init__(self, work: Work[Any, Any], device: str, context: Any) -> None:
-        """Start the process; call it inside `deaf_to_interrupts`. RunFailure if the machine starts no more."""
+        """Start the process. Call this inside `deaf_to_interrupts`. RunFailure if the process cannot start."""
         self.device = device
         self._pipe, child_end = context.Pipe()
         self._began = False
@@ -205,20 +214,20 @@ class WorkerProcess:
         self._sender.start()
         try:
             self._send(work)
-        except BaseException:  # for example, it does not pickle
+        except BaseException:  # for example, if the work does not pickle
             self.terminate()
             self.ended()
             raise
 
     def give(self, item: Any) -> None:
-        """Send the next item to an idle worker; return at once, even if it is still loading."""
+        """Send the next item to an idle worker, and return at once, even if the worker is still loading."""
         self._send((item,))
 
     def _send(self, message: object) -> None:
-        self._outgoing.put(ForkingPickler.dumps(message))  # pickled here, so that the sender gets the error
+        self._outgoing.put(ForkingPickler.dumps(message))  # pickled here, so that the caller gets an error of pickling
 
     def messages(self) -> Iterator[Heard]:
-        """Yield the next message, if one has come, or else that the worker has ended, if it has."""
+        """Yield the next message of the worker, if there is one. Yield `Ended` if the worker has ended without a message."""
         try:
             while self._pipe.poll():
                 message = self._pipe.recv()
@@ -226,11 +235,11 @@ class WorkerProcess:
                     self._began = True
                 else:
                     yield message
-                    return  # one at a time, so that no worker is served alone
+                    return  # one message at a time, so that every worker gets its turn
             if self._process.is_alive():
                 return
         except (EOFError, OSError):
-            pass  # the worker's end is closed: it is dead or about to be
+            pass  # the worker has closed its end of the pipe: it has ended or is ending
         code = self.ended()
         yield Ended(ending_of(code), code, self._began)
 
@@ -241,41 +250,44 @@ class WorkerProcess:
         self._process.terminate()
 
     def ended(self) -> int | None:
-        """Wait until a dismissed, terminated or failing worker has ended; return its exit code if it ended itself."""
+        """Wait until a dismissed, terminated or failing worker has ended, and kill it if the wait is too long.
+
+        Return the exit code, or None if the worker was killed here.
+        """
         self._process.join(_PATIENCE)
         code = self._process.exitcode
         if code is None:
             self._process.kill()
             self._process.join()
         self._outgoing.put(None)
-        self._sender.join(_PATIENCE)  # the pipe has no reader any more, so sending fails
+        self._sender.join(_PATIENCE)  # sending fails now, because nothing reads the pipe, so the thread ends
         self._pipe.close()
         return code
 
     @staticmethod
     def wait_for(workers: Sequence[WorkerProcess]) -> None:
-        """Wait until one of them has a message or has ended, or a short time is over."""
+        """Wait until a worker has a message or has ended, but only for a short time."""
         sources = [source for worker in workers for source in (worker._pipe, worker._process.sentinel)]
         wait(sources, timeout=_WAKES)
 
 
 def _send_all(pipe: Connection, outgoing: queue.SimpleQueue[Any]) -> None:
-    with contextlib.suppress(OSError):  # the worker is dead, which `messages` reports
+    with contextlib.suppress(OSError):  # the worker has ended, and `messages` reports it
         while (message := outgoing.get()) is not None:
             pipe.send_bytes(message)
 
 
 def _serve(pipe: Connection, environment: Mapping[str, str]) -> None:
-    """Run the process: take its work, then items, until it is dismissed or its device fails."""
-    if os.environ != environment:  # a fork of the server has the server's environment
+    """Run a worker process: read the work, then items, until the parent dismisses the worker or its device fails."""
+    if os.environ != environment:  # a forked worker begins with the environment of the server
         os.environ.clear()
         os.environ.update(environment)
-    # Ctrl-C reaches the whole terminal group; the parent decides what happens.
+    # Ctrl-C reaches all processes of the terminal. The parent alone reacts to it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    disable_progress_bars()  # the terminal is the parent's, which reports progress
+    disable_progress_bars()  # only the parent writes progress to the terminal
     _tell(pipe, _BEGAN)
     with contextlib.ExitStack() as kept:
         try:
@@ -313,7 +325,7 @@ def _tell(pipe: Connection, message: object) -> None:
 
 
 def _tell_failure(pipe: Connection, error: Exception, *, was_ready: bool) -> None:
-    """Report an error by its kind: memory first, since CUDA reports that as a device error too."""
+    """Report an error to the parent by its kind. Check memory first: for CUDA, this is a device error too."""
     if (reason := memory_error(error)) is not None:
         _tell(pipe, NoMemory(reason))
     elif (reason := device_error(error)) is not None:
@@ -322,7 +334,7 @@ def _tell_failure(pipe: Connection, error: Exception, *, was_ready: bool) -> Non
     else:
         error.add_note("In a worker process:\n" + "".join(traceback.format_exception(error)))
         try:
-            copy.copy(error)  # as unpickling does: errors of some libraries cannot be rebuilt
+            copy.copy(error)  # unpickling rebuilds an error as a copy does, which fails for errors of some libraries
             _tell(pipe, Failed(error))
         except Exception:
             _tell(pipe, Failed(RunFailure(error_line(error))))

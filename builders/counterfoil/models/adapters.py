@@ -93,7 +93,7 @@ class Adapter:
 
 
 def load_adapter(pipeline: Any, name: str, revision: str | None = None) -> Adapter:
-    """Load an adapter for a loaded pipeline. UserError for an unfit file; RunFailure for an adapter of another model."""
+    """Load an adapter for a loaded pipeline. UserError for an unfit file, RunFailure for another model's adapter."""
     import torch
 
     tensors: dict[str, torch.Tensor] = while_loading(name, lambda: read_safetensors(named_file(name, revision)))
@@ -160,8 +160,8 @@ def _in_repository(name: str) -> tuple[str, str | None]:
 def named_file(name: str, revision: str | None, what: str = "adapter", usual: str = ADAPTER_FILE) -> Path:
     """Return the safetensors file that a name means, in a folder or fetched from the Hub.
 
-    usual: the name of the file to take if `name` does not say which. UserError for another file format, and for a folder
-    with several files but without `usual`.
+    usual: the name of the file to take if `name` does not say which. UserError for another file format, and for a
+    folder without `usual` unless the folder has exactly one safetensors file.
     """
     folder = local_folder(name)
     if folder is not None:

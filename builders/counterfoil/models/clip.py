@@ -107,13 +107,13 @@ def pin_clip(name: str, weights: str | None) -> Pin:
     revision = None
     if repository:
         with contextlib.suppress(RunFailure):
-            # If the Hub cannot be reached, the pin has no commit.
+            # If the Hub cannot be reached, architecture and weights tag identify the model without a commit.
             revision = pin_model(repository).revision
     return Pin(f"{name}/{weights}", revision, config.get("sha256") or None, None)
 
 
 def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, revision: str | None = None) -> ClipModel:
-    """Load a model for inference in float32. `revision` is the commit of its weights and configuration, if given.
+    """Load a model for inference in float32. `revision` is the commit of weights and configuration.
 
     UserError for an unknown name; RunFailure if the model cannot be read.
     """
@@ -132,7 +132,7 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, rev
             _check_architecture(name, weights)
     never_ask_for_code()
     with _loading(name):
-        # By default, open_clip reads pickles with weights_only, and prefers safetensors if a model has both.
+        # By default, open_clip reads pickles with weights_only=True, and prefers safetensors if a model has both.
         chosen: dict[str, Any] = {"pretrained": weights}
         tokens_of = resolved
         if folder is None and (revision is not None or name.startswith(HUB)):
@@ -218,7 +218,8 @@ LONGEST_CONTEXT = 8192  # open_clip allocates an attention mask of LONGEST_CONTE
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pth")  # open_clip searches for weights by these patterns
 LARGEST_IMAGE = 1024  # pixels of a side; published CLIP models take 224 to 512
 # The largest ratio of a model's estimated float32 size to the size of its files. Weights in half precision double in
-# size when they are loaded as float32. Another factor of two allows for errors of the estimate (`_parameters`).
+# size when they are loaded as float32. Another factor of two, and
+# _SLACK bytes, allow for errors of the estimate (`_parameters`).
 _UNFOLDS = 4
 _SLACK = 64 << 20
 

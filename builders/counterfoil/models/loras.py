@@ -3,8 +3,8 @@
 The product of the two matrices, times the recipe's scale and the file's alpha ÷ rank, is added to the layer's weights.
 At scale 0 the LoRA is switched off, so images are byte-identical to images without the LoRA.
 
-A LoRA file is not trusted. It must be a safetensors file, and its header is checked before anything else loads. The file
-is refused unless diffusers uses every tensor of it.
+A LoRA file is not trusted. It must be a safetensors file, and its header is checked before anything else loads. The
+file is refused unless diffusers uses every tensor of it.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Loras:
         if wanted != self._now:
             self._now = None
             if wanted:
-                # Pass one number for each LoRA. With a scale for each block, diffusers 0.42 would leave layers outside of
+                # One number for each LoRA: with a scale for each block, diffusers 0.42 would leave layers outside of
                 # attention at scale 1.
                 self.model.set_adapters(list(wanted), list(wanted.values()))
                 self.model.enable_lora()
@@ -201,7 +201,7 @@ def _sha256(file: Path) -> str:
 
 
 def _settings_of(name: str, file: Path) -> dict[str, Any]:
-    """Check the header of a LoRA file. Return the settings of the training that the header has. Read no tensor."""
+    """Check the header of a LoRA file. Return the training settings in the header. Read no tensor."""
     from safetensors import safe_open
 
     with open_regular(file) as stream:

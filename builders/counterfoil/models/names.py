@@ -1,4 +1,4 @@
-"""Resolve model names (`lab:NAME`, `local-dir:PATH`, a folder, or a Hub name), and pin them."""
+"""Resolve and pin model names: `lab:NAME`, `local-dir:PATH`, a folder or a Hub name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAB_TOKENS = f"{LAB}tokens"
 
 _LAB_TOKENS = LAB_WEIGHTS.with_name("tokens")
 
-# Has a folder a classifier, one for each planted world (`lab/planted.py`).
+# This folder contains a subfolder with a classifier for each planted world (`lab/planted.py`).
 _PLANTED = "planted"
 _NOT_WEIGHTS = frozenset({"metrics.json", "training.json", "README.md"})
 _LAB_LICENSE = "apache-2.0"
@@ -28,7 +28,7 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """What a model's name means: a commit (Hub) or a SHA-256 over its files (folder)."""
+    """The exact version of a named model: the commit of a Hub model, or a SHA-256 over the files of a folder."""
 
     name: str
     revision: str | None
@@ -40,7 +40,7 @@ class Pin:
 
 
 def lab_models() -> tuple[str, ...]:
-    """Return the names under `lab:`, sorted: folders with weights, and `planted/KIND-SEED` for planted worlds."""
+    """Return the sorted names of the lab's models, without `lab:`. Planted worlds have names `planted/KIND-SEED`."""
     if not LAB_WEIGHTS.is_dir():
         return ()
     folders = [f for f in LAB_WEIGHTS.iterdir() if f.name != _PLANTED] + [*(LAB_WEIGHTS / _PLANTED).glob("*")]
@@ -49,13 +49,13 @@ def lab_models() -> tuple[str, ...]:
 
 
 def resolve_name(name: str) -> str:
-    """Return `lab:NAME` as `local-dir:FOLDER`, other names unchanged. UserError for an unknown lab model."""
+    """Turn `lab:NAME` into `local-dir:FOLDER`, and return other names unchanged. UserError for an unknown lab model."""
     if not name.startswith(LAB):
         return name
     short = name.removeprefix(LAB)
     known = lab_models()
     if short not in known:
-        # The package has the classifiers of a few worlds only.
+        # The package contains the classifiers of only a few planted worlds.
         hint = f"The lab's models are {', '.join(LAB + k for k in known)}." if known else None
         if known and short.split("/")[0] == _PLANTED:
             hint = f"{hint} scripts/train_planted.py trains others; name their folder with local-dir:."
@@ -64,7 +64,10 @@ def resolve_name(name: str) -> str:
 
 
 def local_folder(name: str) -> Path | None:
-    """Return the folder that a name means, or None for a Hub name. UserError if it is missing or elsewhere."""
+    """Return the folder that a name means, or None for a Hub name.
+
+    UserError if the folder is missing, or is on the machine that built the dataset (`refuse_elsewhere`).
+    """
     refuse_elsewhere(name, "model")
     resolved = resolve_name(name)
     if not is_local(resolved):
@@ -84,7 +87,7 @@ def lab_tokens(name: str) -> Path:
 
 
 def refuse_elsewhere(name: str, what: str) -> None:
-    """Raise UserError for a folder named by a dataset's own recipe: it is on the machine that built the dataset."""
+    """Raise UserError if a dataset's own recipe names a folder, which is on the machine that built the dataset."""
     if name.startswith(ELSEWHERE):
         raise UserError(
             f"{what} '{name.removeprefix(ELSEWHERE)}' is a folder on the machine that built the dataset",
@@ -94,7 +97,7 @@ def refuse_elsewhere(name: str, what: str) -> None:
 
 def refuse_shadowed(name: str, what: str) -> None:
     """Raise UserError for a name of the Hub that is also a local path, which libraries would read instead."""
-    if os.path.exists(name):  # noqa: PTH110 (false, where a Path raises for a name of 5,000 characters)
+    if os.path.exists(name):  # noqa: PTH110 (false for a name of 5,000 characters, for which a Path raises)
         raise UserError(
             f"{what} '{name}': a local folder has this name, but the name refers to the Hub",
             f"Write ./{name} for the folder, or run the command in another directory.",
@@ -102,13 +105,16 @@ def refuse_shadowed(name: str, what: str) -> None:
 
 
 def pin_model(name: str, revision: str | None = None) -> Pin:
-    """Pin a model to a commit or a hash. RunFailure if the Hub cannot be reached and no commit is in the cache."""
+    """Pin a model to a commit or to a hash of its files.
+
+    UserError for an unknown name; RunFailure if the Hub cannot be reached and the cache has no commit of the model.
+    """
     folder = local_folder(name)
     if folder is not None:
         sha256 = folder_sha256(folder)
         if name.startswith(LAB):
             return Pin(name, None, sha256, _LAB_LICENSE)
-        # Only the last part of the path: the same files in another place are the same model.
+        # The pin has only the last part of the path, because the same files in another folder are the same model.
         return Pin(f"{LOCAL}{Path(name.removeprefix(LOCAL)).name}", None, sha256, None)
     import httpx2
     from huggingface_hub import HfApi, scan_cache_dir
@@ -146,7 +152,7 @@ def pin_model(name: str, revision: str | None = None) -> Pin:
 
 
 def folder_sha256(folder: Path) -> str:
-    """Hash the relative paths and contents of a model's files, without notes and measurements."""
+    """Hash the relative paths and contents of a model's files, except notes and measurements (`_NOT_WEIGHTS`)."""
     digest = hashlib.sha256()
     for file in sorted(p for p in folder.rglob("*") if p.is_file() and p.name not in _NOT_WEIGHTS):
         digest.update(f"{file.relative_to(folder).as_posix()}\0".encode())

@@ -1,8 +1,9 @@
-"""Render one chat template, in a process of its own with bounds of memory and time.
+"""Render one chat template in a separate process with limits on memory and time.
 
-`text_models.py` runs it as a script. Arguments: bytes of memory and letters of output. stdin: a JSON of template and
-variables. stdout: a JSON of `text` or `problem`. Templates have what transformers 5 gives them. Nothing of this package
-is imported, for that takes longer than rendering.
+`text_models.py` runs this file as a script. The two arguments are the largest number of bytes of memory and the largest
+number of characters of the rendered text. The script reads a JSON object with `template` and `variables` from stdin. It
+writes a JSON object with `text` or `problem` to stdout. A template can use the same functions as in transformers 5. The
+script imports nothing of Counterfoil, because the import takes longer than rendering.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 
 class _Generation(Extension):
-    """Parse `{% generation %}`, which marks the text to learn in training, as its body alone."""
+    """Parse a `{% generation %}` block as its body. The block marks the text that a model learns in training."""
 
     tags = {"generation"}  # noqa: RUF012 (jinja's own form)
 
@@ -59,7 +60,7 @@ def _raise_exception(message: str) -> None:
 
 
 def environment() -> ImmutableSandboxedEnvironment:
-    """Return a sandbox with the functions that transformers gives its templates."""
+    """Return a sandbox with the functions that transformers provides to its templates."""
     sandbox = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
     )
@@ -76,7 +77,7 @@ def environment() -> ImmutableSandboxedEnvironment:
 def main() -> None:
     memory, characters = map(int, sys.argv[1:])
     request = json.load(sys.stdin)
-    # Not every system has this bound.
+    # Some systems cannot limit the memory of a process.
     with suppress(ImportError, OSError, ValueError):
         import resource
 

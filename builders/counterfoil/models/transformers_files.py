@@ -1,4 +1,4 @@
-"""Load models of transformers safely, from a folder or one commit of the Hub; no author's code runs."""
+"""Load models of transformers from a folder or from one commit of the Hub, without running the code of an author."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 _WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
-# Layers. Weights with more of them than the configuration has belong to another model.
+# Matches the keys of layers. If weights have more layers than the configuration, they belong to another model.
 _LAYER = re.compile(r"\.(layers?|blocks?|stages?)\.\d+\.")
 
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """The files of a model: a folder of the user's, or that of one commit of `repository` in the cache."""
+    """The files of a model: in a folder of the user, or in the cached folder of one commit of a Hub `repository`."""
 
     folder: Path
     repository: str | None = None
 
     def file(self, name: str) -> Path | None:
-        """Fetch a file, and return its path, or None if the model has no such file."""
+        """Return the path of a file, fetched if it is on the Hub. Return None if the model has no such file."""
         from huggingface_hub import errors as hub
         from huggingface_hub import hf_hub_download
 
@@ -52,7 +52,10 @@ class ModelFiles:
 
 
 def found_files(name: str, rest: str, wanted: Sequence[str]) -> ModelFiles:
-    """Find the model `name`, and fetch its `wanted` files; `rest` is the name without its kind's prefix."""
+    """Find the model `name`, and fetch its `wanted` files.
+
+    rest: the model's name without the prefix for the kind of model. UserError for a folder without a config.json.
+    """
     from huggingface_hub import hf_hub_download
 
     folder = local_folder(rest)
@@ -64,7 +67,7 @@ def found_files(name: str, rest: str, wanted: Sequence[str]) -> ModelFiles:
     refuse_shadowed(repository, "model")
 
     def fetched() -> ModelFiles:
-        # By commit, for a branch may move between two requests.
+        # All files are fetched by commit, because a branch may change between two requests.
         commit = pin_model(repository, revision or None).revision
         files = ModelFiles(Path(hf_hub_download(repository, CONFIG, revision=commit)).parent, repository)
         for file in wanted:
@@ -82,9 +85,10 @@ def trained_module(
     *,
     hint: str,
 ) -> nn.Module:
-    """Build a module of the class `built` and the configuration `described`, with its weights, in float32, on the CPU.
+    """Build a module and load its weights, in float32, on the CPU.
 
-    UserError if configuration and weights are not of one model; RunFailure if weights are missing or damaged.
+    built: the class of the module. described: the configuration of the module. UserError if configuration and weights
+    belong to different models; RunFailure if weights are missing or damaged.
     """
     import torch
 
@@ -98,7 +102,7 @@ def trained_module(
         state: dict[str, torch.Tensor] = {}
         for file in files:
             state |= read_safetensors(file)
-        # Without a folder, transformers reads no other files, such as adapters.
+        # Because no folder is given, transformers cannot read other files, such as adapters.
         module, keys = built.from_pretrained(
             None, config=described, state_dict=state, dtype=torch.float32, output_loading_info=True
         )
@@ -116,7 +120,7 @@ def trained_module(
 
 
 def as_configuration(name: str, model_type: str, document: Mapping[str, Any]) -> Any:
-    """Make transformers' configuration of a checked document. UserError if that fails."""
+    """Build a configuration object of transformers from a checked document. UserError if transformers refuses it."""
     from transformers import CONFIG_MAPPING
 
     try:
@@ -129,7 +133,7 @@ def as_configuration(name: str, model_type: str, document: Mapping[str, Any]) ->
 
 
 def _weights(name: str, model_files: ModelFiles) -> list[Path]:
-    """Return the weights files, safetensors only: one, or those of an index."""
+    """Return the safetensors files with the weights: a single file, or the files that an index lists."""
     single = model_files.file(_WEIGHTS)
     if single is not None:
         return [single]
@@ -159,7 +163,10 @@ def prepared_by(name: str, processor: Any) -> Callable[[Any], torch.Tensor]:
 
 
 def inputs_prepared_by(name: str, processor: Any) -> Callable[[Any], dict[str, torch.Tensor]]:
-    """Return a function from a PIL image to all that the processor prepares of it, such as a mask of its pixels."""
+    """Return a function that prepares a PIL image.
+
+    The function returns the image's `pixel_values` and, if the processor makes one, a `pixel_mask`.
+    """
     settings = processor.to_dict()
     size, crop = settings.get("size") or {}, settings.get("crop_pct") or 1.0
     edge = size.get("shortest_edge")
@@ -186,7 +193,7 @@ def inputs_prepared_by(name: str, processor: Any) -> Callable[[Any], dict[str, t
 
 
 def image_processor_of(name: str, settings: Mapping[str, Any], of_model: Any) -> Any:
-    """Make the processor of these settings, from a folder that holds them and nothing else."""
+    """Build an image processor from its settings, by a temporary folder that contains nothing else."""
     from transformers import AutoImageProcessor
 
     with tempfile.TemporaryDirectory() as folder, quiet():
@@ -200,13 +207,16 @@ def image_processor_of(name: str, settings: Mapping[str, Any], of_model: Any) ->
 
 
 def input_key_of(processor: Any, **more: Any) -> str:
-    """Return a key of a processor's settings and transformers' version: equal keys mean equal tensors."""
+    """Return a key of the processor's settings and the version of transformers. Equal keys mean equal input tensors."""
     form = {"processor": type(processor).__name__, **more, **processor.to_dict()}
     return f"transformers {version('transformers')} {json.dumps(form, sort_keys=True, default=str)}"
 
 
 def never_ask_for_code() -> None:
-    """Stop transformers from asking at the terminal whether an author's code may run: with no time it refuses."""
+    """Stop transformers from asking at the terminal whether an author's code may run.
+
+    If the time for an answer is 0, transformers refuses without asking.
+    """
     from transformers import dynamic_module_utils
 
     dynamic_module_utils.TIME_OUT_REMOTE_CODE = 0  # pyrefly: ignore[bad-assignment]
@@ -214,7 +224,7 @@ def never_ask_for_code() -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence the progress bars, reports, warnings and questions of transformers for a time."""
+    """Silence the progress bars, reports, warnings and questions of transformers inside the block."""
     from transformers.utils import logging
 
     never_ask_for_code()

@@ -1,6 +1,7 @@
-"""Try a model without memory before it is loaded: its size, its largest tensor, and the ids that it is given.
+"""Check a model's size and its largest tensor before the model takes memory, and the token ids that it gets.
 
-A configuration of 200 bytes may ask for a layer of 10**15 numbers, so the model is first built on the meta device.
+A configuration of 200 bytes may ask for a layer of 10**15 numbers. So the model is first built on torch's meta device,
+which stores no numbers.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from counterfoil.models.loading_errors import error_line
 if TYPE_CHECKING:
     from torch import nn
 
-# Numbers in buffers and tables that no file holds: 256 MB of float32.
+# A model may have so many numbers in buffers and tables that no weights file contains: 256 MB as float32.
 _SPARE = 1 << 26
-# The largest model of timm 1.0.31 has some 4,000 modules. An endless one is stopped within seconds.
+# The largest model of timm 1.0.31 has some 4,000 modules. With this limit, a model that adds modules without end is
+# stopped within seconds.
 _MOST_MODULES = 50_000
-# Layers may be built and replaced, such as a head of 1000 classes by one of ten.
+# A model may build layers and then replace them, such as a head of 1000 classes by a head of ten. So the number of
+# parameters that are built may exceed the bytes of the weights files by this factor.
 _REBUILT = 4
 
 
@@ -36,7 +39,7 @@ class _Overgrown(Exception):
 
 
 def refuse_overgrown(model: str, files: Sequence[Path], build: Callable[[], nn.Module]) -> None:
-    """Raise UserError if `build()` makes more parameters than the weights files of a model have bytes, or fails."""
+    """Raise UserError if `build()` fails, or makes more parameters than the model's weights files have bytes."""
     try:
         held = sum(file.stat().st_size for file in files)
     except OSError as error:
@@ -47,8 +50,8 @@ def refuse_overgrown(model: str, files: Sequence[Path], build: Callable[[], nn.M
             with torch.device("meta"), _watched(held):
                 built = build()
         except NotImplementedError:
-            # timm before 1.0.30 computes the widths of some models with tensors, which meta tensors cannot. `_watched`
-            # checks sizes before they are allocated, so memory stays bounded.
+            # timm before 1.0.30 computes the widths of some models with tensors, which fails on the meta device. `_watched`
+            # checks a tensor's size before memory is allocated, so a build on the CPU cannot fill the memory.
             with _watched(held):
                 built = build()
         numbers = sum(parameter.numel() for parameter in built.parameters())
@@ -74,7 +77,7 @@ def refuse_overgrown(model: str, files: Sequence[Path], build: Callable[[], nn.M
 
 @contextlib.contextmanager
 def _watched(held: int) -> Iterator[None]:
-    """Raise `_Overgrown` when a tensor, a parameter or a module is made that is too much."""
+    """Raise `_Overgrown` inside the block when a tensor is too large, or when parameters or modules are too many."""
     numbers = count = 0
     most = _REBUILT * held + _SPARE
 
@@ -107,7 +110,10 @@ def _watched(held: int) -> Iterator[None]:
 
 
 class _Tensors(TorchDispatchMode):
-    """Call `check` with the size and the bytes a number of each tensor, before it is made where its size is known."""
+    """Call `check` with the size of each new tensor and its bytes for each number.
+
+    If an operator gets the size as an argument, `check` is also called before the tensor is made, with 0 bytes.
+    """
 
     def __init__(self, check: Callable[[int, int], None]) -> None:
         super().__init__()
@@ -125,8 +131,9 @@ class _Tensors(TorchDispatchMode):
 
 
 def largest_tensor_bytes(run: Callable[[torch.Tensor], Any], shape: tuple[int, ...]) -> int:
-    """Return the bytes of the largest tensor that `run` makes of a float32 input [n, C, H, W], or 0 if unknown."""
-    # Errors: an operator without a fake form, or a model that cannot take this input, for which the real pass raises.
+    """Return the bytes of the largest tensor that `run` makes from a float32 input [n, C, H, W], or 0 if unknown."""
+    # Errors are ignored: an operator may have no fake form. If a model cannot take this input, the real pass raises the
+    # error again.
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     most = 0
 
@@ -140,7 +147,7 @@ def largest_tensor_bytes(run: Callable[[torch.Tensor], Any], shape: tuple[int, .
 
 
 def refuse_unknown_ids(model: str, ids: torch.Tensor, rows: int) -> None:
-    """Raise RunFailure if an id of `ids` (any shape, whole numbers) is not a row of the embedding table."""
+    """Raise RunFailure if an id is not a row of the embedding table. `ids` are whole numbers in any shape."""
     if not ids.numel():
         return
     low, high = (int(bound) for bound in torch.aminmax(ids))
@@ -154,7 +161,7 @@ def refuse_unknown_ids(model: str, ids: torch.Tensor, rows: int) -> None:
 
 @contextlib.contextmanager
 def ids_in_bounds(model: str, *modules: Any) -> Iterator[None]:
-    """Have every embedding table in the modules refuse unknown ids for a time, as `refuse_unknown_ids`."""
+    """Let every embedding table in the modules refuse unknown ids inside the block, by `refuse_unknown_ids`."""
 
     def check(table: torch.nn.Embedding, arguments: tuple[Any, ...]) -> None:
         if arguments and isinstance(arguments[0], torch.Tensor):

@@ -1,4 +1,4 @@
-"""Choose and read the weights of a model without running anyone's pickle: safetensors, or `weights_only=True`."""
+"""Choose and read the weights of a model: safetensors, or pickles with `weights_only=True`, which run no code."""
 
 from __future__ import annotations
 
@@ -19,19 +19,23 @@ if TYPE_CHECKING:
     from torch import nn
 
 SAFE = ".safetensors"
-# The name of a file beside its index, without a path.
+# Matches the name of a weights file in the folder of its index, without a path.
 _SHARD = re.compile(r"[\w-][\w.-]*\.(safetensors|bin)")
 _MOST_SHARDS = 1_000
-# timm's order.
+# The suffixes of pickled weights, in timm's order.
 _PICKLED = (".pth", ".pth.tar", ".bin")
-# The keys of the weights in a training checkpoint, in timm's order: averaged ones first.
+# A training checkpoint has its weights under one of these keys. As in timm, averaged weights come first.
 _INSIDE = ("state_dict_ema", "model_ema", "state_dict", "model")
-# Prefixes of names from distributed and compiled training, and from transformers' wrapper of timm's models.
+# Distributed training, compiled training and transformers' wrapper of timm's models add these prefixes to the names of
+# weights.
 _WRAPPERS = ("_orig_mod.", "module.", "_orig_mod.", "timm_model.")
 
 
 def choose_weights(folder: Path, preferred: Sequence[str]) -> Path | None:
-    """Return a folder's regular weights file: safetensors before pickles, `preferred` names first; else None."""
+    """Return the weights file of a folder, or None if the folder has no weights file.
+
+    Safetensors files come before pickles, and files with `preferred` names come before others of the same format.
+    """
     for suffixes in ((SAFE,), _PICKLED):
         named = [folder / name for name in preferred if name.endswith(suffixes)]
         others = [file for suffix in suffixes for file in sorted(folder.glob(f"*{suffix}"))]
@@ -42,7 +46,7 @@ def choose_weights(folder: Path, preferred: Sequence[str]) -> Path | None:
 
 
 def shard_problems(index: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line if an index lists weights (`weight_map`) that are not files beside it."""
+    """Yield a line if an index lists a weights file outside of its own folder, no file, or too many files."""
     listed = index.get("weight_map")
     if listed is None:
         return
@@ -70,7 +74,7 @@ def read_pickled(file: Path, model: str) -> dict[str, torch.Tensor]:
 
     refuse_packed(file, model)
     try:
-        # timm's training checkpoints hold their arguments as a Namespace, which is harmless.
+        # timm's training checkpoints contain the training arguments as a Namespace, which is harmless.
         with warnings.catch_warnings(), torch.serialization.safe_globals([argparse.Namespace]):
             warnings.simplefilter("ignore")
             checkpoint = torch.load(file, map_location="cpu", weights_only=True)
@@ -89,20 +93,20 @@ def read_pickled(file: Path, model: str) -> dict[str, torch.Tensor]:
     return {unwrapped(key): tensor for key, tensor in weights.items()}
 
 
-# torch's own alignment. On a CPU, matrix products of unaligned matrices have other last bits, and tensors mapped from a
-# file begin wherever its header ends.
+# torch aligns its own tensors to 64 bytes. Tensors that are mapped from a file begin wherever the header of the file
+# ends. On a CPU, matrix products of unaligned matrices differ in the last bits.
 _ALIGNMENT = 64
 
 
 def read_safetensors(file: Path) -> dict[str, torch.Tensor]:
-    """Read the tensors of a safetensors file by name, on the CPU, with an alignment that does not depend on it."""
+    """Read the tensors of a safetensors file by name, on the CPU, aligned to `_ALIGNMENT` bytes."""
     from safetensors.torch import load_file
 
     return {name: _aligned(tensor) for name, tensor in load_file(file).items()}
 
 
 def align_weights(module: nn.Module) -> None:
-    """Copy every parameter and buffer of a module that is not aligned."""
+    """Replace every unaligned parameter and buffer of a module by an aligned copy."""
     for tensor in (*module.parameters(), *module.buffers()):
         tensor.data = _aligned(tensor.data)
 
@@ -112,7 +116,7 @@ def _aligned(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def refuse_infinite(model: str, module: nn.Module) -> None:
-    """Raise UserError, naming weights with NaN or infinite numbers."""
+    """Raise UserError, with the names of the weights, if weights contain NaN or infinite numbers."""
     import torch
 
     infinite = [
@@ -128,7 +132,7 @@ def refuse_infinite(model: str, module: nn.Module) -> None:
 
 
 def weights_sha256(architecture: str, state: Mapping[str, Any]) -> str:
-    """Hash the architecture and every tensor by name: equal hashes mean equal results."""
+    """Hash the architecture and every tensor with its name. Equal hashes mean equal results."""
     import torch
 
     digest = hashlib.sha256(architecture.encode())
@@ -141,7 +145,7 @@ def weights_sha256(architecture: str, state: Mapping[str, Any]) -> str:
 
 
 def refuse_packed(file: Path, model: str) -> None:
-    """Raise UserError for a compressed archive, which may unpack to any size; torch does not compress its own."""
+    """Raise UserError for a compressed archive, which may unpack to any size. torch writes no compressed archives."""
     try:
         if not zipfile.is_zipfile(file):
             return
@@ -157,7 +161,7 @@ def refuse_packed(file: Path, model: str) -> None:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether a value is an ordinary tensor with all its numbers in memory, not expanded from a few."""
+    """Return whether a value is an ordinary tensor that stores all its numbers, and is not expanded from a few."""
     import torch
 
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.is_quantized or value.is_meta:
