@@ -58,8 +58,8 @@ class DeviceFailed:
 class Ended:
     """The worker has ended.
 
-    ending: how the worker ended, as words that follow its name. code: the exit code, or the negative number of a signal.
-    began: whether the process began before it ended.
+    ending: how the worker ended, as words that follow its name. code: the exit code, or the negative number of a
+    signal. began: whether the process began before it ended.
     """
 
     ending: str
@@ -95,7 +95,7 @@ class Crew(Protocol):
         ...
 
     def heard(self) -> Iterator[tuple[Any, Heard]]:
-        """Wait a short time, and yield each new event with its worker. The worker is None if the crew itself reports `Lost`."""
+        """Wait a short time, and yield each new event with its worker, or with None for a `Lost` of the crew itself."""
         ...
 
 
@@ -206,7 +206,7 @@ class Deaths:
     _of_items: Counter[int] = field(default_factory=Counter)
 
     def count(self, index: int, item: Any, device: str, ending: str, code: int | None, began: bool) -> str:
-        """Count the death of a worker. Return the message that the item starts again. RunFailure after too many deaths."""
+        """Count the death of a worker. Return the message that its item restarts. RunFailure after too many deaths."""
         self._of_items[index] += 1
         times, total = self._of_items[index], self._of_items.total()
         if times < MOST_DEATHS_OF_AN_ITEM and total < MOST_DEATHS_A_WORKER * self.at_once + self.finished:

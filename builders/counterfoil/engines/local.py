@@ -72,8 +72,8 @@ class LocalEngine:
             if imports := getattr(work, "imports", None):
                 begin_server(imports, devices[0])
             crew = _Processes(work, devices, at_once)
-            # If this generator is never closed, this process would wait for its workers at exit, and the workers would wait
-            # for this process.
+            # If this generator is never closed, this process would wait at exit for its workers, which wait for this
+            # process.
             atexit.register(crew.terminate)
             try:
                 failure = yield from hand_out(crew, items, deaths)
@@ -122,7 +122,7 @@ class _Processes:
             device = self._free[0]
             context = worker_context(device)
             try:
-                with deaf_to_interrupts():  # Ctrl-C waits until the new process is recorded, and so can be ended
+                with deaf_to_interrupts():  # Ctrl-C waits until the new process is recorded
                     worker = WorkerProcess(self._work.on(device), device, context)
                     self._workers[worker] = False
             except RunFailure as error:

@@ -227,7 +227,7 @@ class WorkerProcess:
         self._outgoing.put(ForkingPickler.dumps(message))  # pickled here, so that the caller gets an error of pickling
 
     def messages(self) -> Iterator[Heard]:
-        """Yield the next message of the worker, if there is one. Yield `Ended` if the worker has ended without a message."""
+        """Yield the next message of the worker, if there is one. Yield `Ended` if the worker has ended."""
         try:
             while self._pipe.poll():
                 message = self._pipe.recv()

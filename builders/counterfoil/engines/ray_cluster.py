@@ -1,4 +1,4 @@
-"""A Ray cluster for the time of a run: started on this machine or joined by its address, and left as it was."""
+"""Connect to a Ray cluster for a run: start one on this machine, or join a running cluster by its address."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from counterfoil.models.loading_errors import error_line
 
 _PLACE = re.compile(r"(?P<host>[^\s:/\[\]]+|\[[0-9a-fA-F:.%]+\]):(?P<port>\d{1,5})")
 _ANSWERS_WITHIN = 10.0  # seconds
-# The first bytes of an HTTP/2 client (RFC 9113, 3.4), with empty settings; a server answers with its own settings.
+# An HTTP/2 client sends these bytes first, here with empty settings (RFC 9113, 3.4). A server answers with its settings.
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 _SETTINGS = 4
 _START = "`ray start --head` starts a cluster and prints its address; run this command on a machine of the cluster."
@@ -31,7 +31,7 @@ _START = "`ray start --head` starts a cluster and prints its address; run this c
 
 @dataclass(frozen=True, slots=True)
 class RayCluster:
-    """A cluster that this process is connected to; `resource` is what an actor occupies, `CPU` or `GPU`."""
+    """A cluster that this process is connected to. `resource` is `CPU` or `GPU`: each actor occupies one unit of it."""
 
     resource: str
     address: str
@@ -41,20 +41,20 @@ class RayCluster:
         return "cuda:0" if self.resource == "GPU" else "cpu"
 
     def places(self) -> int:
-        """Count the actors that the living nodes can hold."""
+        """Return the number of actors for which the living nodes have room."""
         import ray
 
         return sum(int(node["Resources"].get(self.resource, 0)) for node in ray.nodes() if node["Alive"])
 
 
 def refuse_absent_ray() -> None:
-    """Raise UserError if Ray is not installed; do not import it yet."""
+    """Raise UserError if Ray is not installed. Do not import Ray yet."""
     if importlib.util.find_spec("ray") is None:
         raise UserError("engine ray: Ray is not installed here", "Install it: pip install 'counterfoil[ray]'.")
 
 
 def refuse_no_cluster(address: str) -> None:
-    """Raise UserError for a malformed address, or one where no cluster answers, before any wait."""
+    """Raise UserError if an address is malformed, or if no cluster answers at the address."""
     if address != "auto" and not _PLACE.fullmatch(address):
         raise UserError(f"address: found '{address[:80]}', expected auto or HOST:PORT", _START)
     if not _imported().is_initialized():
@@ -71,9 +71,10 @@ def _imported() -> Any:
 
 @contextlib.contextmanager
 def connected(address: str | None, devices: Sequence[str], workers: int) -> Iterator[RayCluster]:
-    """Connect to a cluster for the block: the one at `address`, or a new one of this machine with so many workers.
+    """Connect to the cluster at `address` for the block, or to a new cluster on this machine with `workers` CPUs.
 
-    A cluster started here ends with the block; any other stays. UserError if there is no such cluster or device.
+    A cluster that is started here ends with the block. Any other cluster keeps running. UserError if the cluster or the
+    device does not exist.
     """
     refuse_absent_ray()
     ray = _imported()
@@ -105,16 +106,16 @@ def connected(address: str | None, devices: Sequence[str], workers: int) -> Iter
 
 
 def _begin(devices: Sequence[str], workers: int, at_the_end: contextlib.ExitStack) -> None:
-    """Start a cluster of this machine alone, in a temporary folder, so that no `auto` finds it."""
+    """Start a cluster on this machine only. Its temporary folder keeps the address `auto` from finding it."""
     import ray
 
-    # In /tmp, since the path of a socket has room for 107 characters.
+    # The folder is in /tmp, because the path of a socket may have at most 107 characters.
     folder = tempfile.mkdtemp(prefix="cf-ray-", dir="/tmp" if Path("/tmp").is_dir() else None)
     at_the_end.callback(shutil.rmtree, folder, ignore_errors=True)
     on_gpus = devices[0].startswith("cuda")
     if on_gpus:
         numbers = [device.partition(":")[2] for device in devices]
-        if all(numbers):  # as this process sees them
+        if all(numbers):  # the numbers of GPUs count only the GPUs that are visible to this process
             visible = os.environ.get("CUDA_VISIBLE_DEVICES")
             seen = visible.split(",") if visible else None
             chosen = ",".join(seen[int(number)] if seen else number for number in numbers)
@@ -122,7 +123,7 @@ def _begin(devices: Sequence[str], workers: int, at_the_end: contextlib.ExitStac
     at_the_end.callback(ray.shutdown)
     try:
         ray.init(
-            address="local",  # whatever RAY_ADDRESS says
+            address="local",  # ignores the variable RAY_ADDRESS
             num_cpus=workers,
             num_gpus=len(devices) if on_gpus else 0,
             include_dashboard=False,
@@ -155,7 +156,7 @@ def _join(address: str, at_the_end: contextlib.ExitStack) -> None:
 
 
 def _refuse_silent(address: str) -> None:
-    """Raise UserError if no Ray server answers at the address. Ray itself would wait without end."""
+    """Raise UserError if no Ray server answers at the address. Ray itself would wait forever."""
     host_and_port = address
     if address == "auto":
         from ray._private import services
@@ -182,7 +183,7 @@ def _refuse_silent(address: str) -> None:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Keep Ray from printing about nodes and workers on stdout, where data goes."""
+    """Keep Ray from printing messages about nodes and workers to stdout, which is for data."""
     from ray._private import worker
 
     before: Any = getattr(worker, "print_to_stdstream", None)
@@ -197,7 +198,7 @@ def _silence() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _sigterm_kept() -> Iterator[None]:
-    """Restore the handler of SIGTERM after the block, since Ray replaces it."""
+    """Restore the handler of SIGTERM after the block, because Ray replaces the handler."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

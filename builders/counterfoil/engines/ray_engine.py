@@ -1,4 +1,4 @@
-"""Work on the actors of a Ray cluster; each gets ready once and gets its first item then."""
+"""Do work on the actors of a Ray cluster. Each actor loads its models once, before its first item."""
 
 from __future__ import annotations
 
@@ -32,17 +32,18 @@ from counterfoil.models.devices import prepare_worker
 from counterfoil.models.loading_errors import device_error, error_line, memory_error
 from counterfoil.progress import disable_progress_bars
 
-_LOOKS_EVERY = 5.0  # seconds between looks whether nodes have joined
-_TELLS_AFTER = 60.0  # seconds until a message that no actor is ready; large models may load as long, so no error
-_WAKES_EVERY = 1.0  # seconds, to notice a Ctrl-C that another thread has caught
+_LOOKS_EVERY = 5.0  # seconds between two checks for new nodes
+_TELLS_AFTER = 60.0  # seconds until a message that no actor is ready: no error, since models may load so long
+_WAKES_EVERY = 1.0  # seconds; waking notices a Ctrl-C that another thread has caught
 
 
 @dataclass(frozen=True, slots=True)
 class RayEngine:
-    """A Ray cluster: the one at `address`, or, without one, a new one of this machine for each run (an `Engine`).
+    """The `Engine` that works on a Ray cluster.
 
-    `devices` are this machine's without an address, else what each actor works on: auto, cpu or cuda. `workers` is the
-    number of actors in all; None for one a GPU, or a CPU core, of the cluster.
+    address: the address of the cluster, or None for a new cluster on this machine for each run. devices: devices of this
+    machine if `address` is None, else the kind of device that each actor works on (auto, cpu or cuda). workers: the
+    total number of actors, or None for one actor on each GPU or CPU core of the cluster.
     """
 
     devices: tuple[str, ...]
@@ -52,7 +53,7 @@ class RayEngine:
 
     @classmethod
     def of(cls, devices: Sequence[str], workers: int | None, choice: EngineChoice) -> RayEngine:
-        """Return the engine. UserError if Ray is absent, or a number, address or device does not fit."""
+        """Return the engine. UserError if Ray is absent, or if `workers`, the address or the device is invalid."""
         refuse_absent_ray()
         default_workers(workers, devices[0])
         if choice.address is not None:
@@ -82,7 +83,7 @@ class RayEngine:
         return self.address is not None
 
     def expect(self, imports: Sequence[str]) -> None:
-        """Do nothing: nodes start their own workers."""
+        """Do nothing, because the nodes of a cluster start their own workers."""
 
     def run(self, work: Work[Item, Result], items: Sequence[Item]) -> Generator[Event[Item, Result]]:
         if not len(items):
@@ -97,12 +98,12 @@ class RayEngine:
 
 
 class _Actor:
-    """An actor, the reference that it is waited for by, and whether it has an item (an `executor.Worker`)."""
+    """The `executor.Worker` for one actor. `has_item` says whether the actor has an item."""
 
     def __init__(self, handle: Any, ready: Any, device: str) -> None:
         self.handle = handle
         self.device = device
-        self.waiting = ready  # a reference while it gets ready, a stream of them for an item, None while idle
+        self.waiting = ready  # a reference while the actor gets ready, a stream of references for an item, else None
         self.has_item = False
 
     def give(self, item: Any) -> None:
@@ -110,7 +111,7 @@ class _Actor:
 
 
 class _Actors:
-    """The actors of one run (an `executor.Crew`): as many as the cluster holds, or as requested."""
+    """The `executor.Crew` of the actors of one run: the requested number, or one for each place in the cluster."""
 
     def __init__(self, cluster: RayCluster, work: Any, workers: int | None) -> None:
         import ray
@@ -128,7 +129,7 @@ class _Actors:
             self._end(actor)
 
     def idle(self, wanted: int) -> list[_Actor]:
-        """Return idle actors; check now and then for new nodes. Never start more actors than items are left."""
+        """Return idle actors, and regularly check for new nodes. Never start more actors than there are unfinished items."""
         if time.monotonic() >= self.looked + _LOOKS_EVERY:
             self.looked = time.monotonic()
             places = self.cluster.places()
@@ -150,7 +151,7 @@ class _Actors:
                 yield actor, event
         if self.any_ready or self.reported_waiting or time.monotonic() < self.began + _TELLS_AFTER:
             return
-        # Ray itself waits silently for resources that others hold.
+        # Ray itself waits silently for resources that other programs occupy.
         self.reported_waiting = True
         what = "GPU" if self.cluster.resource == "GPU" else "CPU core"
         message = (
@@ -169,27 +170,27 @@ class _Actors:
             max_restarts=0,
             max_task_retries=0,
             scheduling_strategy="SPREAD",
-            runtime_env={"env_vars": _ONE_THREAD},  # before the process begins
+            runtime_env={"env_vars": _ONE_THREAD},  # set before the process starts
         )
         handle: Any = kind.remote()
         ready = handle.get_ready.remote(self.cluster.device, str(Path.cwd()), [self.work_at], __version__)
         return _Actor(handle, ready, self.cluster.device)
 
     def _stirred(self) -> list[_Actor]:
-        """Wait a moment and return the actors that have an event."""
+        """Wait a short time, and return the actors that have an event."""
         import ray
 
         waiting = {actor.waiting: actor for actor in self.actors if actor.waiting is not None}
-        if not waiting:  # all are lost; nodes may join
+        if not waiting:  # all actors are lost, but new nodes may join
             time.sleep(_WAKES_EVERY)
             return []
         ready, _ = ray.wait(list(waiting), timeout=_WAKES_EVERY)
-        if ready and len(waiting) > 1:  # of many actors, all that have come together
+        if ready and len(waiting) > 1:  # return all actors that have an event, not only the first
             ready, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=0)
         return [waiting[reference] for reference in ready]
 
     def _next_event(self, actor: _Actor) -> Heard | None:
-        """Return the next event of an actor; None for one that got ready."""
+        """Return the next event of an actor, or None if the event is that the actor got ready."""
         import ray
         from ray import exceptions
 
@@ -204,11 +205,11 @@ class _Actors:
             self._end(actor)
             return Failed(error.cause or error)
         except exceptions.RayError as error:
-            # Of Ray's many lines, the one with the reason.
+            # Ray's error has many lines. Find the line with the reason.
             lines = [line.strip() for line in str(error).splitlines()]
             telling = [line for line in lines if line.startswith(_TELLING)]
             reason = (telling[-1] if telling else error_line(error))[:_LONGEST_REASON]
-            # Ray's memory monitor, or the system, killed the process: SIGKILL, which Windows does not name.
+            # Ray's memory monitor or the system has killed the process. -9 stands for SIGKILL, a name that Windows lacks.
             killed = "worker process has died" in str(error) or "memory" in type(error).__name__.lower()
             return self._lost(actor, reason, -9 if killed else None)
         if isinstance(event, Done):
@@ -220,7 +221,11 @@ class _Actors:
         return event
 
     def _lost(self, actor: _Actor, reason: str, code: int | None) -> Heard:
-        """Return the event of a lost actor: with its item, or before it was ready, perhaps once too often."""
+        """Return the event for a lost actor.
+
+        The event depends on whether the actor had an item. It is `Failed` if too many actors were lost before they were
+        ready.
+        """
         self._end(actor)
         self.looked = -_LOOKS_EVERY  # look for a replacement at once
         if actor.has_item:
@@ -239,7 +244,7 @@ class _Actors:
         import ray
 
         self.actors.remove(actor)
-        with contextlib.suppress(Exception):  # dead already, or the cluster is gone
+        with contextlib.suppress(Exception):  # the actor or the cluster has ended already
             ray.kill(actor.handle)
 
 
@@ -249,22 +254,25 @@ _LOST_NODE = re.compile(r"node has died. Node Id: ([0-9a-f]+)")
 _LONGEST_REASON = 200
 
 
-# Libraries read these when they are loaded.
+# Libraries read these variables when they are loaded.
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 class RayWorker:
-    """The class of an actor: it gets ready once, and its models stay loaded between items."""
+    """The class of an actor. An actor loads its models once and keeps them for all items."""
 
     device: str
     context: Any
     do_item: Callable[[Any], Doing[Any, Any]]
 
     def get_ready(self, device: str, folder: str, work_at: Sequence[Any], version: str) -> None:
-        """Load what the work needs, in the command's working directory, for relative paths to mean the same."""
+        """Load what the work needs. Enter the working directory of the command first, if it exists on this node.
+
+        Relative paths then have the same meaning as for the command.
+        """
         import ray
 
-        disable_progress_bars()  # the output goes to the caller, which reports progress
+        disable_progress_bars()  # the caller reports progress, and gets the output of this process
         self.device = device
         if Path(folder).is_dir():
             os.chdir(folder)
@@ -278,11 +286,11 @@ class RayWorker:
                 f"Install the same on every node: pip install 'counterfoil[ray]=={version}'.",
             ) from error
         prepare_worker(device)
-        self.context = work.on(device).ready()  # kept: it would end with its last reference
+        self.context = work.on(device).ready()  # this reference keeps the context open
         self.do_item = self.context.__enter__()
 
     def do(self, item: Any) -> Iterator[Heard]:
-        """Yield the events of an item, and last its result, or why this worker cannot have one."""
+        """Yield the events of an item, and then its result, or the failure of memory or of the device."""
         try:
             yield from events_of(self.do_item(item))
         except Exception as error:

@@ -136,7 +136,7 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, rev
         chosen: dict[str, Any] = {"pretrained": weights}
         tokens_of = resolved
         if folder is None and (revision is not None or name.startswith(HUB)):
-            # Without a pin, take the current commit of the branch, so that the files loaded later are the checked files.
+            # Without a pin, take the current commit of the branch: the loaded files are then the checked files.
             resolved, tokens_of, chosen = _at_commit(name, weights, revision)
         if resolved.startswith(LOCAL) and not name.startswith(LAB):
             files = weights_in(Path(resolved.removeprefix(LOCAL)))

@@ -1,1 +1,1 @@
-"""Classifiers' answers to labelled images, cached by content and resumed where a run stopped."""
+"""Compute classifiers' answers to labelled images, cache them by content, and resume a stopped run."""

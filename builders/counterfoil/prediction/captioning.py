@@ -1,4 +1,4 @@
-"""Captions of labelled images, and likelihoods of given captions, cached by content in one small file an image."""
+"""Caption labelled images, and compute likelihoods of given captions. Each image has its own small cache file."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ def caption_images(
     most_tokens: int = 40,
     examples: Sequence[CaptionExample] = (),
 ) -> dict[str, tuple[str, ...] | None]:
-    """Return `number` captions of each image, or of those named in `keys`, by key; None if it cannot be decoded.
+    """Return `number` captions of each image, by key. The captions are None if the image cannot be decoded.
 
-    `prefix` begins the captions, one for all or one for each label. Captions are cached in `folder`, and the captioner
-    is loaded only for missing ones. Raises as `Captioner.captions`, and KeyError for a label without a prefix.
+    keys: the images to caption; None for all. prefix: the text that begins each caption, either one text or one for
+    each label. Captions are cached in `folder`, and the captioner is loaded only for missing captions. Raises the same
+    errors as `Captioner.captions`, and KeyError for a label without a prefix.
     """
     wanted = images.keys if keys is None else tuple(keys)
     chosen = frozenset(wanted)
@@ -64,7 +65,7 @@ def caption_images(
 
 
 def _known_captions(path: Path, number: int) -> tuple[bool, tuple[str, ...] | None]:
-    """Return whether the cache knows the captions, and the captions; None for an image that cannot be decoded."""
+    """Return whether the cache has an entry, and its captions, which are None if the image cannot be decoded."""
     content: Any = _read_entry(path)
     if not isinstance(content, dict) or "captions" not in content:
         return False, None
@@ -78,7 +79,10 @@ def _known_captions(path: Path, number: int) -> tuple[bool, tuple[str, ...] | No
 
 @dataclass(frozen=True)
 class Likelihoods:
-    """Log-likelihoods (n, k) and token counts of k captions, ends included; NaN and 0 for an unreadable image."""
+    """Log-likelihoods and numbers of tokens of k captions, given each of n images: `sums` and `tokens`, (n, k).
+
+    Both include the end token of a caption. An unreadable image has the sum NaN and 0 tokens.
+    """
 
     keys: tuple[str, ...]
     captions: tuple[str, ...]
@@ -87,7 +91,7 @@ class Likelihoods:
 
     @property
     def per_token(self) -> NDArray[np.float64]:
-        """(n, k) sums divided by tokens, so that a longer caption is not less likely for its length."""
+        """The sums divided by the numbers of tokens (n, k), so that long captions are not at a disadvantage."""
         return self.sums / np.maximum(self.tokens, 1)
 
 
@@ -100,7 +104,10 @@ def likelihoods_of(
     keys: Sequence[str] | None = None,
     examples: Sequence[CaptionExample] = (),
 ) -> Likelihoods:
-    """Return the likelihoods of all captions given each image, or each of those in `keys`; cached in `folder`."""
+    """Return the likelihood of every caption given each image, and cache the likelihoods in `folder`.
+
+    keys: the images to use; None for all.
+    """
     captions = tuple(captions)
     chosen = frozenset(images.keys if keys is None else keys)
     captioner_key = _captioner_key(captioner, examples)
@@ -139,19 +146,19 @@ def _is_likelihood(value: Any) -> bool:
     return isinstance(logarithm, float) and logarithm <= 0 and type(tokens) is int and tokens > 0
 
 
-# A file of a thousand captions' likelihoods has 0.1 MB.
+# The largest cache file that is read. A file with the likelihoods of a thousand captions has 0.1 MB.
 _MOST_BYTES = 1 << 26
 
 
 def _entry_path(folder: Path, images: LabelledImages, encoded: bytes, depends: Sequence[Any]) -> Path:
     image = hashlib.sha256(encoded).hexdigest()
-    # Photographs may be of more formats, so the same bytes may be readable as one and not otherwise.
+    # Photographs may have more file formats. So the same bytes may be readable as a photograph only.
     key = sha256_json([image, images.photographs, *depends])
     return folder / key[:2] / f"{key[2:34]}.json"
 
 
 def _read_entry(path: Path) -> Any:
-    """Parse a cache file; None if it is missing or damaged."""
+    """Parse a cache file. Return None if the file is missing or damaged."""
     try:
         if path.stat().st_size > _MOST_BYTES:
             return None
@@ -161,7 +168,7 @@ def _read_entry(path: Path) -> Any:
 
 
 def _write_entry(path: Path, content: Any) -> None:
-    """Write a cache file atomically. UserError or RunFailure if the disk refuses."""
+    """Write a cache file atomically. UserError or RunFailure if the file cannot be written."""
     write_atomically(path, json.dumps(content, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
 

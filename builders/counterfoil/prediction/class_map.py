@@ -1,10 +1,11 @@
-"""The outputs of a classifier that are right for each class of a dataset.
+"""Find the classifier outputs that are right for each class of a dataset.
 
-A classifier that names its outputs is matched by names: exactly, else with case, `_`, `-` and spaces ignored, else by
-the classes' ids. Of an output "tabby, tabby cat" the whole name comes first, then each part. A model of ImageNet's
-1,000 outputs is matched by the recipe's `imagenet` indices, unless its names show another order. Outputs without names
-are the source labels, if their number fits and training programs would sort the class folders alike. A person may give
-the order (`Order`). Anything else is refused, since a wrong map silently scores near zero.
+If a classifier has names for its outputs, names decide: first exactly equal names, then names that are equal without
+case, `_`, `-` and spaces, and then the ids of classes. For an output "tabby, tabby cat", the whole name is compared
+first, and then each part. For a model with ImageNet's 1,000 outputs, the recipe's `imagenet` indices decide, unless the
+model's names show another order. Outputs without names are the source labels, if the number of outputs fits and all
+training programs would sort the class folders in the same way. A user may also give the order of the outputs (`Order`).
+In any other case there is an error, because a wrong map would silently give an accuracy near zero.
 """
 
 from __future__ import annotations
@@ -27,23 +28,24 @@ if TYPE_CHECKING:
     from counterfoil.recipe import RecipeClass
 
 IMAGENET_OUTPUTS = 1000
-# The order of a model's outputs as a person gives it: output i is source label i, or timm's order of the class folders,
-# or the name of each output.
+# The order of a model's outputs, as a user gives it. position: output i is source label i. timm: timm's order of the
+# class folders. A tuple: the name of each output.
 Order = Literal["position", "timm"] | tuple[str, ...]
-# Marks a map that follows such an order.
+# These words mark a class map that follows an order from the user.
 ASKED = "as --class-order says"
-# The outputs among which an answer is the best: all of a model's, or those of the dataset's classes.
+# An answer is the best of these outputs: all outputs of the model, or only the outputs of the dataset's classes.
 Outputs = Literal["all", "classes"]
 
 
 @dataclass(frozen=True)
 class ClassMap:
-    """For each label of the dataset, the model outputs that count as right; `outputs` says how they were matched.
+    """The model outputs that count as right for each label of a dataset.
 
-    `label_names` are the model's names of its outputs, if it has them. `most_ranked` is the number of answers that it
-    ranks, if fewer than its outputs. `class_outputs` are the outputs that are right for some class, if answers over
-    these alone count beside answers over all. `leads` is the way that answers and chances follow. `matched` describes
-    for people how outputs were matched; `order_given`: a person gave the order.
+    outputs: the method that matched outputs with classes. targets: the right outputs of each label. label_names: the
+    model's names for its outputs, or None. most_ranked: the number of answers that the model ranks, if the model ranks
+    fewer answers than it has outputs. class_outputs: all outputs that are right for a class, if answers are also chosen
+    among these outputs alone. leads: the outputs among which the main answers are chosen. matched: a description of the
+    method for users. order_given: whether a user gave the order of the outputs.
     """
 
     outputs: Literal["imagenet", "source labels", "names"]
@@ -65,16 +67,19 @@ class ClassMap:
 
     @property
     def chances(self) -> NDArray[np.float64]:
-        """How often a guess among these outputs is right (labels,); more than 1 in sum if several are right."""
+        """The probability that a random answer is right, for each label (labels,). The sum may exceed 1."""
         return np.array([len(set(outputs)) / self.answering for outputs in self.targets])
 
     @property
     def top_k(self) -> int:
-        """The k of "top-5": less than the number of outputs, so that an answer can be wrong."""
+        """The k of top-k accuracy: 5, but less than the number of outputs, so that the k answers can all be wrong."""
         return max(1, min(5, self.answering - 1, self.most_ranked or 5))
 
     def answered_both_ways(self, leads: Outputs) -> ClassMap:
-        """Return a map that also answers over `class_outputs` alone, if there are several of these, and others."""
+        """Return a map whose answers are also chosen among the outputs of the classes alone.
+
+        Return this map unchanged unless the classes have at least two outputs, and the model has other outputs.
+        """
         class_outputs = tuple(sorted({output for outputs in self.targets for output in outputs}))
         both = self.most_ranked is None and 2 <= len(class_outputs) < self.num_classes
         return replace(self, class_outputs=class_outputs, leads=leads) if both else self
@@ -83,9 +88,10 @@ class ClassMap:
 def map_classes(
     classes: Sequence[RecipeClass], facts: ClassifierFacts, order: Order | None = None, *, folders: bool = True
 ) -> ClassMap:
-    """Return the class map between a recipe's classes and a model's outputs. UserError if there is none.
+    """Return the class map from a recipe's classes to a model's outputs. UserError if no map can be found.
 
-    order: of the outputs, given by a person. folders: whether classes may be folders, which programs sort differently.
+    order: the order of the outputs, if a user gave one. folders: whether the classes may be folders, which training
+    programs sort in different ways.
     """
     given = order is not None
     counts = f"{len(classes):,} of {counted(len(classes), 'class', 'classes')}"
@@ -123,7 +129,7 @@ def map_classes(
 
 
 def _refuse_unknown_order(classes: Sequence[RecipeClass], facts: ClassifierFacts, folders: bool) -> str:
-    """Describe how outputs without names are matched. UserError if training programs sort folders differently."""
+    """Describe how outputs without names are matched. UserError if training programs sort the folders differently."""
     names = _folder_names(classes) if folders else None
     if names is None:
         return "by position, in the dataset's order of labels"
@@ -145,7 +151,7 @@ def _refuse_unknown_order(classes: Sequence[RecipeClass], facts: ClassifierFacts
 
 
 def _timm_targets(classes: Sequence[RecipeClass], facts: ClassifierFacts) -> tuple[tuple[int, ...], ...]:
-    """Return each class's output if timm sorted all folders. UserError if timm's order is not known."""
+    """Return the output of each class, with outputs in timm's order of folders. UserError if that order is unknown."""
     names = _folder_names(classes)
     timms = None if names is None else _timm_order(names)
     if names is None or timms is None or {cls.source_label for cls in classes} != set(range(facts.num_classes)):
@@ -159,7 +165,10 @@ def _timm_targets(classes: Sequence[RecipeClass], facts: ClassifierFacts) -> tup
 
 
 def _folder_names(classes: Sequence[RecipeClass]) -> list[str] | None:
-    """Return the class names by source label, with `_` or spaces, whichever torchvision sorts so; else None."""
+    """Return the class names by source label if torchvision sorts them in this order, else None.
+
+    If needed, the names have `_` in place of spaces.
+    """
     names = [cls.name for cls in sorted(classes, key=lambda cls: cls.source_label)]
     for spelt in (names, [name.replace(" ", "_") for name in names]):
         if spelt == sorted(spelt):
@@ -168,7 +177,7 @@ def _folder_names(classes: Sequence[RecipeClass]) -> list[str] | None:
 
 
 def folder_orders(classes: Sequence[RecipeClass]) -> dict[str, list[int]]:
-    """Return how training programs sort class folders of these names: program → the classes' labels in its order."""
+    """Return the order in which training programs sort class folders: program → labels in the program's order."""
     label = {cls.name: cls.label for cls in classes}
     if len(label) < len(classes):
         return {}
@@ -178,7 +187,10 @@ def folder_orders(classes: Sequence[RecipeClass]) -> dict[str, list[int]]:
 
 
 def _timm_order(names: Sequence[str]) -> list[str] | None:
-    """Sort names as timm's `natural_key` sorts class folders: by numbers, without case. None if two are equal."""
+    """Sort names as timm's `natural_key` does: ignore case, and compare digits as numbers.
+
+    Return None if two names are equal to timm.
+    """
     keys = []
     for name in names:
         parts = re.split(r"(\d+)", name.lower())  # digits at odd positions
@@ -189,7 +201,7 @@ def _timm_order(names: Sequence[str]) -> list[str] | None:
 
 
 def _stand_elsewhere(classes: Sequence[RecipeClass], named: NameMatch) -> bool:
-    """Return whether most of the matched names are at other outputs than the `imagenet` indices."""
+    """Return whether most matched names belong to other outputs than the `imagenet` indices."""
     matched = [(cls, output) for cls, output in zip(classes, named.outputs, strict=True) if output is not None]
     return 2 * sum(output not in cls.imagenet for cls, output in matched) > len(matched)
 
@@ -224,13 +236,13 @@ def _source_targets(classes: Sequence[RecipeClass], facts: ClassifierFacts) -> t
     return tuple((label,) for label in labels)
 
 
-# Default names of outputs ("LABEL_3"), and bare numbers.
+# Matches default names of outputs, such as "LABEL_3", and plain numbers.
 _NUMBER = re.compile(r"(?:label|class|output)? ?(\d+)")
 
 
 @dataclass(frozen=True)
 class NameMatch:
-    """The output of each class, None if no output has its name; `problems` are lines on ambiguous names."""
+    """The output that has the name of each class, or None. `problems` has a line for each ambiguous name."""
 
     outputs: tuple[int | None, ...]
     problems: tuple[str, ...]
@@ -239,7 +251,7 @@ class NameMatch:
 def match_output_names(
     classes: Sequence[RecipeClass], facts: ClassifierFacts, *, given: bool = False
 ) -> NameMatch | None:
-    """Return the outputs with the classes' names; None if the classifier has no names, or numbers its outputs."""
+    """Match outputs with classes by name. Return None if the outputs have no names, or only numbers as names."""
     names = facts.label_names
     if names is None or (not given and _are_numbered(names, classes)):
         return None
@@ -250,7 +262,7 @@ def match_output_names(
             f" {counted(len(names), 'name')}\n" + "\n".join(side_by_side(classes, names, ())),
             "Give a name for each output: correct label_names, or --class-order FILE.",
         )
-    # Case counts only if the names are not distinct without it.
+    # Compare case only if some names differ in nothing else.
     spelt = plain_name if len({plain_name(cls.name) for cls in classes}) == len(classes) else str
     by_name = _outputs_by_name((spelt(name), output) for output, name in enumerate(names))
     exact = [by_name.get(spelt(cls.name), ()) for cls in classes]
@@ -279,7 +291,7 @@ def match_output_names(
 
 
 def _are_numbered(names: Sequence[str], classes: Sequence[RecipeClass]) -> bool:
-    """Return whether each name is its output's own number, and none is a class's name."""
+    """Return whether the name of every output is its number, and no class has such a name."""
     class_names = {plain_name(cls.name) for cls in classes}
     plain = [plain_name(name) for name in names]
     numbers = [_NUMBER.fullmatch(name) for name in plain]
@@ -288,7 +300,7 @@ def _are_numbered(names: Sequence[str], classes: Sequence[RecipeClass]) -> bool:
 
 
 def refuse_unmatched(classes: Sequence[RecipeClass], facts: ClassifierFacts, named: NameMatch) -> None:
-    """Raise UserError with both lists side by side, if a class has no output of its name, or more than one."""
+    """Raise UserError if a class has no output of its name, or several. The message shows both lists side by side."""
     if named.problems:
         shown = [f"model {facts.name!r}: {problem}" for problem in named.problems[:MOST_LINES]]
         raise UserError(shown, "Names decide which output is right; each may stand for one class and one output only.")
@@ -307,7 +319,10 @@ def refuse_unmatched(classes: Sequence[RecipeClass], facts: ClassifierFacts, nam
 def _outputs_of(
     cls: RecipeClass, whole: Mapping[str, Sequence[int]], parts: Mapping[str, Sequence[int]]
 ) -> tuple[int, ...]:
-    """Return the outputs that may be a class, by its id alone if that suffices; whole names before parts."""
+    """Return the outputs whose name is the id or the name of a class. Whole names come before parts of names.
+
+    If only one output has the id, and the name does not contradict, return this output alone.
+    """
     for table in (whole, parts):
         by_id, by_name = table.get(plain_name(cls.id), ()), table.get(plain_name(cls.name), ())
         if len(by_id) == 1 and (not by_name or by_id[0] in by_name):
