@@ -115,7 +115,7 @@ class _Processes:
 
     def idle(self, wanted: int) -> list[WorkerProcess]:
         """Return idle processes. All new processes start before the first gets an item, so they load at the same time."""
-        if self._unstarted is not None:  # raised only now, after the other processes got items
+        if self._unstarted is not None:  # raised only after the others got items
             raise self._unstarted
         idle = [worker for worker, busy in self._workers.items() if not busy][:wanted]
         while self._free and len(idle) < wanted:

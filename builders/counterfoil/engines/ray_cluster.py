@@ -23,7 +23,7 @@ from counterfoil.models.loading_errors import error_line
 
 _PLACE = re.compile(r"(?P<host>[^\s:/\[\]]+|\[[0-9a-fA-F:.%]+\]):(?P<port>\d{1,5})")
 _ANSWERS_WITHIN = 10.0  # seconds
-# An HTTP/2 client sends these bytes first, here with empty settings (RFC 9113, 3.4). A server answers with its settings.
+# An HTTP/2 client sends these bytes first, with empty settings (RFC 9113, 3.4). A server answers with its settings.
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 _SETTINGS = 4
 _START = "`ray start --head` starts a cluster and prints its address; run this command on a machine of the cluster."

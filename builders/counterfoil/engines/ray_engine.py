@@ -41,8 +41,8 @@ _WAKES_EVERY = 1.0  # seconds; waking notices a Ctrl-C that another thread has c
 class RayEngine:
     """The `Engine` that works on a Ray cluster.
 
-    address: the address of the cluster, or None for a new cluster on this machine for each run. devices: devices of this
-    machine if `address` is None, else the kind of device that each actor works on (auto, cpu or cuda). workers: the
+    address: the address of the cluster, or None for a new cluster on this machine for each run. devices: devices of
+    this machine if `address` is None, else the kind of device that each actor works on (auto, cpu or cuda). workers: the
     total number of actors, or None for one actor on each GPU or CPU core of the cluster.
     """
 
@@ -103,7 +103,7 @@ class _Actor:
     def __init__(self, handle: Any, ready: Any, device: str) -> None:
         self.handle = handle
         self.device = device
-        self.waiting = ready  # a reference while the actor gets ready, a stream of references for an item, else None
+        self.waiting = ready  # a reference while getting ready, a stream of references for an item, or None
         self.has_item = False
 
     def give(self, item: Any) -> None:
@@ -209,7 +209,7 @@ class _Actors:
             lines = [line.strip() for line in str(error).splitlines()]
             telling = [line for line in lines if line.startswith(_TELLING)]
             reason = (telling[-1] if telling else error_line(error))[:_LONGEST_REASON]
-            # Ray's memory monitor or the system has killed the process. -9 stands for SIGKILL, a name that Windows lacks.
+            # Ray's memory monitor or the system has killed the process. -9 is SIGKILL, a name that Windows lacks.
             killed = "worker process has died" in str(error) or "memory" in type(error).__name__.lower()
             return self._lost(actor, reason, -9 if killed else None)
         if isinstance(event, Done):

@@ -50,8 +50,8 @@ def refuse_overgrown(model: str, files: Sequence[Path], build: Callable[[], nn.M
             with torch.device("meta"), _watched(held):
                 built = build()
         except NotImplementedError:
-            # timm before 1.0.30 computes the widths of some models with tensors, which fails on the meta device. `_watched`
-            # checks a tensor's size before memory is allocated, so a build on the CPU cannot fill the memory.
+            # timm before 1.0.30 computes the widths of some models with tensors, which fails on the meta device.
+            # `_watched` checks a tensor's size before memory is allocated, so a build on the CPU cannot fill the memory.
             with _watched(held):
                 built = build()
         numbers = sum(parameter.numel() for parameter in built.parameters())

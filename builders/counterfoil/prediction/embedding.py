@@ -1,4 +1,7 @@
-"""Features of labelled images, by CLIP or a classifier, cached in an array on disk; NaN for unreadable images."""
+"""Compute features of labelled images by CLIP or a classifier, and cache them in an array on disk.
+
+The features of an unreadable image are NaN.
+"""
 
 from __future__ import annotations
 
@@ -36,20 +39,21 @@ if TYPE_CHECKING:
 
 _VERSIONS = ("torch", "pillow", "torchvision")
 Precision = Literal["float16", "float32"]
-# Rows between two progress notes: at most these are computed again after a kill.
+# The number of rows between two progress notes. After a kill, at most so many rows are computed again.
 _PART_ROWS = 1024
-_HEAD_BYTES = 4096  # at least the header that numpy writes before the rows
+_HEAD_BYTES = 4096  # at least the size of the header that numpy writes before the rows
 _BYTES = 32  # of a sha256
 _REPORTED_EVERY = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Embedder:
-    """`features(images, batch_size)` returns float32 [n, width]; other images in a batch change no bit.
+    """A model that computes features of images.
 
-    `key` is a sha256 over all that the features depend on besides the images and the batch size. `on` makes the
-    embedder on a device of another process, and pickles; None if only this process has it. kept: whether a later run
-    may reuse the features.
+    features: a function of images and the batch size that returns float32 [n, width]; other images in a batch change no
+    bit. key: a sha256 over everything that the features depend on, except the images and the batch size. on: a function
+    that pickles and makes the embedder on a device in another process; None if only this process can have the embedder.
+    kept: whether a later run may reuse the features.
     """
 
     name: str
@@ -60,7 +64,7 @@ class Embedder:
 
 
 def clip_embedder(clip: ClipModel, pin: Pin, weights: str | None = None) -> Embedder:
-    """Return the embedder of the pinned CLIP model, loaded with `weights`; it gives vectors of unit length."""
+    """Return the embedder of a pinned CLIP model, loaded with `weights`. Its features have unit length."""
     key = _key("clip", pin.document(), clip.device, "open_clip_torch")
     return Embedder(pin.name, key, clip.embed_images, partial(_clip_on, clip.name, weights, pin))
 
@@ -72,7 +76,7 @@ def _clip_on(name: str, weights: str | None, pin: Pin, device: str) -> Embedder:
 
 
 def classifier_embedder(classifier: Classifier, device: str) -> Embedder:
-    """Return the embedder of a classifier's last layer. UserError if it gives no features, or has no content hash."""
+    """Return an embedder by a classifier's last layer. UserError if the classifier has no features or no hash."""
     if classifier.sha256 is None:
         raise UserError(f"model {classifier.name!r}: its content has no hash, so its features cannot be kept")
     transform = classifier.transform()
@@ -118,10 +122,10 @@ def embed(
     engine: Engine | None = None,
     device: str = "cpu",
 ) -> NDArray[np.floating]:
-    """Return features [n, width] of n images, mapped from a file in `folder`; NaN if an image cannot be decoded.
+    """Return the features [n, width] of n images, mapped from a file in `folder`. Undecodable images have NaN.
 
-    The file is named after the images' content, the embedder's key, the batch size and the precision. RunFailure if the
-    disk refuses, or if there are fewer images than keys.
+    The name of the file depends on the images' content, the embedder's key, the batch size and the precision. RunFailure
+    if the file cannot be written, or if there are fewer images than keys.
     """
     if not embedder.kept:
         rows = []
@@ -174,7 +178,7 @@ def _parts(
 
 
 def _opened(path: Path, rows: int, number_type: DTypeLike, width: int | None = None) -> NDArray[Any] | None:
-    """Map the array of a file read-only; None if there is none of that form."""
+    """Map the array of a file as read-only memory. Return None if the file is missing or has another shape or type."""
     try:
         array = np.load(path, mmap_mode="r")
     except (OSError, ValueError, EOFError):
@@ -184,7 +188,10 @@ def _opened(path: Path, rows: int, number_type: DTypeLike, width: int | None = N
 
 
 def _begun(part: Path, note: Path, rows: int, precision: Precision) -> tuple[np.memmap | None, int]:
-    """Open what a killed run left, and its number of finished rows; only whole batches are noted."""
+    """Open the array of a killed run. Return the array and its number of finished rows, or None and 0.
+
+    A killed run has noted only rows of whole batches.
+    """
     with contextlib.suppress(OSError, ValueError):
         done = int(note.read_text(encoding="ascii"))
         if _opened(part, rows, precision) is not None and 0 < done <= rows:
@@ -193,13 +200,16 @@ def _begun(part: Path, note: Path, rows: int, precision: Precision) -> tuple[np.
 
 
 def _reserve(part: Path) -> None:
-    """Allocate a mapped file. OSError if the disk is full: writing to a missing page would kill the process."""
+    """Allocate the disk space of a mapped file. OSError if the disk is full.
+
+    Without allocation, writing to a page would kill the process if the disk is full.
+    """
     with part.open("r+b") as file:
         size = os.fstat(file.fileno()).st_size
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, size)
             return
-        header = file.read(_HEAD_BYTES)  # what numpy wrote
+        header = file.read(_HEAD_BYTES)  # the header that numpy wrote
         file.seek(0)
         file.write(header)
         for start in range(len(header), size, 1 << 20):
@@ -213,10 +223,10 @@ def embedded_batches(
     device: str,
     decoded: Callable[[bytes | None], Image.Image | None],
 ) -> Iterator[NDArray[np.float32]]:
-    """Yield features [batch, width] of whole batches, computed on `device`; the last may be shorter."""
+    """Yield the features [batch, width] of each batch, computed on `device`. The last batch may be shorter."""
     for batch in decoded_batches(images, decoded, batch_size, device):
         readable = [row for row, image in enumerate(batch) if image is not None]
-        # A batch without any readable image takes the width from a blank one.
+        # If no image of the batch is readable, a blank image gives the width of the features.
         shown = [image for image in batch if image is not None] or [Image.new("RGB", (8, 8))]
         features = embedder.features(shown, batch_size)
         rows = np.full((len(batch), features.shape[1]), np.nan, np.float32)
@@ -226,7 +236,7 @@ def embedded_batches(
 
 @dataclass(frozen=True, slots=True)
 class _Embedding:
-    """The work of embedding stretches (an `engines.Work`): features, float32 (n, width)."""
+    """The `engines.Work` that embeds stretches of images. Its results are features, float32 (n, width)."""
 
     embedder: Callable[[str], Embedder]
     key: str
@@ -243,7 +253,7 @@ class _Embedding:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[Callable[[Chunk], Doing[int, NDArray[np.float32]]]]:
-        """Load the embedder. RunFailure if its key differs from that of the run's start."""
+        """Load the embedder. RunFailure if its key differs from the key at the start of the run."""
         embedder = self.embedder(self.device)
         if embedder.key != self.key:
             raise RunFailure(
@@ -270,7 +280,7 @@ class _Embedding:
 def embedded_on_engine(
     images: LabelledImages, embedder: Embedder, engine: Engine, device: str, batch_size: int, done: int
 ) -> Iterator[NDArray[np.float32] | Lost]:
-    """Yield the features of the rows from `done` on, in whole batches, in order, and lost workers in between."""
+    """Yield the features of the rows from row `done` on, in whole batches and in order. Also yield lost workers."""
     assert embedder.on is not None
     work = _Embedding(embedder.on, embedder.key, device, batch_size, images.photographs)
     chunks = Chunks(images, stretch_rows(len(images) - done, batch_size, engine.at_once), done)
@@ -292,7 +302,7 @@ def embedded_on_engine(
 
 
 def contents_of(images: LabelledImages, folder: Path) -> NDArray[np.uint8]:
-    """Return the sha256 of n encoded images, (n, 32) bytes, cached in `folder`; zeros for a row without an image."""
+    """Return the sha256 of n encoded images, as (n, 32) bytes, cached in `folder`. A row without an image has zeros."""
     path = folder / f"contents-{sha256_json([images.content, 'contents'])[:24]}.npy"
     known = _opened(path, len(images), np.uint8, _BYTES)
     if known is not None:
@@ -312,7 +322,7 @@ def contents_of(images: LabelledImages, folder: Path) -> NDArray[np.uint8]:
 
 
 def first_of_content(contents: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Return (n,) whether no earlier row of (n, 32) has the same content."""
+    """Return for each row whether no earlier row has the same content: (n, 32) -> (n,)."""
     first = np.zeros(len(contents), dtype=bool)
     whole = np.ascontiguousarray(contents).view(f"V{contents.shape[1]}").reshape(len(contents))
     first[np.unique(whole, return_index=True)[1]] = True

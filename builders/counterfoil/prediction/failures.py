@@ -1,7 +1,8 @@
 """Rules for when an answer is a failure: `top1`, `top3`, `parent`, `answered:CLASS_ID`, or thresholds of conditions.
 
-`parent` is Wiles 2022, open-ended. A classifier of conditions answers each by itself (sigmoid, not softmax), with yes
-from a threshold on, which Jain et al. 2023 (Appendix A.3) choose to maximise F1 on validation rows.
+The rule `parent` comes from the open-ended failure search of Wiles et al. 2022. A classifier of conditions gives a
+separate answer for each condition (sigmoid, not softmax). The answer is yes if the score reaches a threshold. As in Jain
+et al. 2023 (Appendix A.3), the threshold has the largest F1 on validation rows.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ def failures(
     class_map: ClassMap,
     setting: str = _MINED,
 ) -> NDArray[np.bool_]:
-    """Return which answers are failures (n,), False for an unread image; `labels` (n,) are positions in `classes`.
+    """Return which answers are failures (n,). The value is False for an unreadable image.
 
-    setting: the rule's key in a recipe, for messages. UserError for a rule that needs more answers than the model
-    ranks, parents that the classes lack, or an unknown class.
+    labels: (n,) positions in `classes`. setting: the rule's key in a recipe, for messages. UserError if the rule needs
+    more answers than the model ranks, needs parents that the classes lack, or names an unknown class.
     """
     if rule == "top1":
         return predictions.readable & ~predictions.correct
@@ -84,19 +85,22 @@ def failures(
 
 
 def refuse_unanswered(rule: str, classes: Sequence[RecipeClass], class_map: ClassMap, setting: str = _MINED) -> None:
-    """Raise UserError, before any image is answered, for a rule that `failures` would refuse."""
+    """Raise UserError for a rule that `failures` would refuse, before the model answers any image."""
     none = Predictions.empty(0, min(RANKED, class_map.num_classes, class_map.most_ranked or RANKED))
     failures(rule, none, np.zeros(0, dtype=np.int64), classes, class_map, setting)
 
 
 def ranks_enough(predictions: Predictions, class_map: ClassMap) -> bool:
-    """Return whether a model ranks enough answers, of enough outputs, that the first three can all be wrong."""
+    """Return whether a model ranks at least three answers and has more outputs, so that all three can be wrong."""
     return predictions.answers.shape[1] >= _FIRST and class_map.num_classes > _FIRST
 
 
 @dataclass(frozen=True, slots=True)
 class ConditionScores:
-    """A classifier's scores of n images for K conditions, high for yes: float64 [n, K], NaN for unreadable images."""
+    """A classifier's scores of n images for K conditions: float64 [n, K]. A high score means yes.
+
+    Unreadable images have the score NaN.
+    """
 
     classifier: Classifier
     values: NDArray[np.float64]
@@ -104,10 +108,11 @@ class ConditionScores:
 
 
 def map_conditions(names: Sequence[str], classes: Sequence[RecipeClass], facts: ClassifierFacts) -> ClassMap:
-    """Match a classifier's outputs with conditions: target k of the map is condition k.
+    """Match a classifier's outputs with conditions. Target k of the returned map is the output of condition k.
 
-    An output is matched by the condition's name, or the id of its class (label 2k); an unnamed one by position.
-    UserError if there is no such map, and for a file that gives one label an image.
+    A named output is matched by the name of the condition, or by the id of the condition's class (label 2k). An output
+    without a name is matched by position. UserError if no map can be found, and for a file of predictions with only one
+    label for each image.
     """
     if facts.most_ranked == 1:
         raise UserError(
@@ -127,23 +132,23 @@ def condition_scores(
     batch_size: int,
     load: Callable[[str], Classifier] = load_classifier,
 ) -> ConditionScores:
-    """Return a classifier's scores for conditions: sigmoids of its outputs, or the scores in its file of predictions.
+    """Return a classifier's scores for conditions: sigmoids of its outputs, or the scores in a file of predictions.
 
-    `conditions` is from `map_conditions`. Answers of a classifier are cached in `folder`. UserError for a file with
-    images missing or answered twice; RunFailure if the model cannot compute.
+    conditions: the result of `map_conditions`. The answers of a model are cached in `folder`. UserError if a file has
+    no answer or two answers for an image; RunFailure if the model cannot compute.
     """
     classifier = load(name)
     outputs = [target[0] for target in conditions.targets]
     refuse_by_row(classifier, images.preview)
     if isinstance(classifier, RecordedClassifier):
-        # Conditions' probabilities need not sum to one; a small file where they do is still no softmax.
+        # Probabilities of conditions need not sum to one. If they do in a small file, they are still no softmax.
         plain = replace(classifier, probabilities=False)
         values = np.full((len(images), len(outputs)), np.nan)
         answers = plain.recorded(images.keys, images.paths)
         for at, scores in each_once(images, name, answers, conditions.num_classes):
             values[at] = scores[:, outputs]
         return ConditionScores(classifier, values, np.asarray(~np.isnan(values).any(axis=1)))
-    # Labels decide no score; the map has K rows, but labels may number more sets of conditions.
+    # Scores do not depend on labels, so all labels are set to 0: the map has only K rows, and labels may be larger.
     unlabelled = replace(images, labels=np.zeros(len(images), dtype=np.int64))
     maps = {name: conditions}
     scored = score_models(unlabelled, [name], maps, folder, device, batch_size, lambda _: classifier, logits=True)
@@ -160,10 +165,11 @@ def condition_scores(
 def best_thresholds(
     scores: NDArray[np.floating], present: NDArray[np.bool_], names: Sequence[str]
 ) -> NDArray[np.float64]:
-    """Return each condition's threshold of greatest F1 on these rows: [n, K] scores and truth -> [K].
+    """Return the threshold with the largest F1 on these rows, for each condition: [n, K] scores and truth -> [K].
 
-    A score of at least the threshold is a yes; of several thresholds, the lowest is taken. Judge answers on other rows.
-    ValueError for NaN scores; UserError, collected, for conditions that no row has, or all have.
+    A score of at least the threshold means yes. If several thresholds have the largest F1, the lowest is taken. Answers
+    must be evaluated on other rows. ValueError for NaN scores; UserError, with all problems, for conditions that no row
+    or every row has.
     """
     _refuse_misfit(scores, present)
     problems = [
@@ -190,7 +196,7 @@ def _best_threshold(scores: NDArray[np.floating], has: NDArray[np.bool_]) -> flo
     order = np.argsort(-scores, kind="stable")
     ordered = scores[order]
     hits = np.cumsum(has[order])
-    # A threshold takes all rows of its score.
+    # All rows with the same score are on the same side of a threshold.
     last = np.append(np.flatnonzero(np.diff(ordered)), len(ordered) - 1)
     # 2 tp / (2 tp + fp + fn); a quotient of equal fractions is equal to the bit, so ties are ties.
     f1 = 2 * hits[last] / (last + 1 + has.sum())

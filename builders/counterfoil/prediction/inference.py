@@ -1,4 +1,4 @@
-"""Run classifiers over a dataset's images: each image is decoded once, and transformed once for each kind of input."""
+"""Run classifiers over a dataset's images. Each image is decoded once, and transformed once for each input key."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def prepared_batches(
     device: str,
     decode: Decode = readable_image,
 ) -> Generator[tuple[np.ndarray, Mapping[str, torch.Tensor | CounterfoilError]], None, None]:
-    """Yield, for each batch, which images are readable (b,), and by input key their tensor or why it failed."""
+    """Yield for each batch which images are readable (b,), and the input tensors by input key.
+
+    If preparing an image fails for an input key, the error takes the place of the tensor.
+    """
     transforms = {classifier.input_key: classifier.transform() for classifier in classifiers}
     names = {classifier.input_key: classifier.name for classifier in classifiers}
 
@@ -76,7 +79,7 @@ def _batch(tensors: list[torch.Tensor | CounterfoilError], name: str) -> torch.T
 
 
 def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch.Tensor:
-    """Return the model's outputs (b, num_classes), float32 on the CPU. UserError for another number of them."""
+    """Return the model's outputs (b, num_classes), float32 on the CPU. UserError for another shape of the outputs."""
     import torch
 
     try:
@@ -106,7 +109,7 @@ def torch_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def numpy_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the softmax of each row without importing torch; its last bit may differ."""
+    """Return the softmax of each row without importing torch. The last bit may differ from torch's softmax."""
     shares = np.exp((logits - logits.max(axis=1, keepdims=True)).astype(np.float64))
     shares /= shares.sum(axis=1, keepdims=True)
     return shares.astype(np.float32)
@@ -134,7 +137,7 @@ def answer_columns(
     rows = np.repeat(np.arange(len(labels)), [len(outputs) for outputs in targets])
     right[rows, list(chain.from_iterable(targets))] = True
     shares = softmax(logits)
-    # Sorted by logits, since softmax rounds near ties together; of equal logits the first output comes first.
+    # Sort by logits, because softmax rounds nearly equal values to the same value. Equal logits keep the order of outputs.
     best = np.argsort(-logits, axis=1, kind="stable")[:, :ranked]
     hits = np.take_along_axis(right, best, axis=1)
     return {
@@ -150,7 +153,7 @@ def answer_columns(
 
 @dataclass
 class ModelInPass:
-    """A model in a pass, with its answers to all images, of which the first `done` are known."""
+    """A model in a pass, with its answers to all images. The answers to the first `done` images are known."""
 
     classifier: Classifier
     class_map: ClassMap
@@ -168,11 +171,11 @@ def predict(
     batch_size: int,
     decode: Decode = readable_image,
 ) -> Generator[int]:
-    """Fill in every model's answers to all (n,) images in one pass, which decodes each image once.
+    """Fill in every model's answers to n images in one pass, which decodes each image once.
 
-    Images that every model knows are not decoded. Yield the number of finished images after each batch; between two
-    batches the caller may save what each model has answered. A model that cannot compute keeps its `failure`, and the
-    others go on; if none is left, the pass ends.
+    Images that every model has answered are not decoded. After each batch, the generator yields the number of finished
+    images, and the caller may save answers. If a model cannot compute, the generator stores the error in its `failure`
+    and continues with the other models. If no model is left, the pass ends.
     """
     n = len(labels)
     first = min(model.done for model in models)
@@ -200,7 +203,7 @@ def _answer(
     labels: np.ndarray,
     device: str,
 ) -> None:
-    """Fill in one model's answers to a batch, whose images are the rows `at`; those `shown` are readable."""
+    """Fill in one model's answers to a batch. `at` are the rows of its images, and `shown` says which are readable."""
     rows = at[shown]
     try:
         if rows.size:
@@ -208,7 +211,7 @@ def _answer(
             if isinstance(batch, CounterfoilError):
                 raise batch
             logits = logits_of(model.classifier, batch, device)
-            # Rows that were known before stay unchanged to the bit.
+            # Rows with known answers keep them, bit for bit.
             new = rows >= model.done
             wanted = model.answers.columns()
             for column, values in answer_columns(
@@ -227,7 +230,7 @@ _MOST_SHOWN = 5
 
 
 def take_over(images: LabelledImages, name: str, recorded: Recorded, class_map: ClassMap) -> Predictions:
-    """Return every image's answer from a classifier's recorded ones. Raises as `each_once`."""
+    """Make predictions from a classifier's recorded scores. Raises the same errors as `each_once`."""
     answers = no_answers(len(images), class_map, ranked_of(class_map))
     wanted = answers.columns()
     for at, scores in each_once(images, name, recorded, class_map.num_classes):
@@ -240,7 +243,7 @@ def take_over(images: LabelledImages, name: str, recorded: Recorded, class_map: 
 
 
 def each_once(images: LabelledImages, name: str, recorded: Recorded, outputs: int) -> Recorded:
-    """Yield the recorded scores as they come. UserError unless every readable image is answered exactly once."""
+    """Yield the recorded scores unchanged. UserError unless every readable image has exactly one answer."""
     answered = np.zeros(len(images), dtype=bool)
     for at, scores in recorded:
         if scores.shape[1] != outputs:
@@ -265,7 +268,7 @@ def each_once(images: LabelledImages, name: str, recorded: Recorded, outputs: in
 
 
 def _repeated(at: NDArray[np.int64], known: NDArray[np.bool_]) -> int | None:
-    """Return a row of `at` that is known already, or occurs twice."""
+    """Return a row of `at` that already has an answer or occurs twice, or None."""
     if known[at].any():
         return int(at[known[at]][0])
     rows, times = np.unique(at, return_counts=True)
