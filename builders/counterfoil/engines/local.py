@@ -122,7 +122,7 @@ class _Processes:
             device = self._free[0]
             context = worker_context(device)
             try:
-                with deaf_to_interrupts():  # Ctrl-C waits until the new process is recorded
+                with deaf_to_interrupts():  # Ctrl-C waits until the process is recorded
                     worker = WorkerProcess(self._work.on(device), device, context)
                     self._workers[worker] = False
             except RunFailure as error:

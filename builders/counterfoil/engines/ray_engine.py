@@ -42,8 +42,8 @@ class RayEngine:
     """The `Engine` that works on a Ray cluster.
 
     address: the address of the cluster, or None for a new cluster on this machine for each run. devices: devices of
-    this machine if `address` is None, else the kind of device that each actor works on (auto, cpu or cuda). workers: the
-    total number of actors, or None for one actor on each GPU or CPU core of the cluster.
+    this machine if `address` is None, else the kind of device that each actor works on (auto, cpu or cuda). workers:
+    the total number of actors, or None for one actor on each GPU or CPU core of the cluster.
     """
 
     devices: tuple[str, ...]
@@ -103,7 +103,7 @@ class _Actor:
     def __init__(self, handle: Any, ready: Any, device: str) -> None:
         self.handle = handle
         self.device = device
-        self.waiting = ready  # a reference while getting ready, a stream of references for an item, or None
+        self.waiting = ready  # a reference while getting ready, a stream for an item, or None
         self.has_item = False
 
     def give(self, item: Any) -> None:
@@ -129,7 +129,7 @@ class _Actors:
             self._end(actor)
 
     def idle(self, wanted: int) -> list[_Actor]:
-        """Return idle actors, and regularly check for new nodes. Never start more actors than there are unfinished items."""
+        """Return idle actors, and regularly check for new nodes. Never start more actors than unfinished items."""
         if time.monotonic() >= self.looked + _LOOKS_EVERY:
             self.looked = time.monotonic()
             places = self.cluster.places()

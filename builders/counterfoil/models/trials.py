@@ -51,7 +51,7 @@ def refuse_overgrown(model: str, files: Sequence[Path], build: Callable[[], nn.M
                 built = build()
         except NotImplementedError:
             # timm before 1.0.30 computes the widths of some models with tensors, which fails on the meta device.
-            # `_watched` checks a tensor's size before memory is allocated, so a build on the CPU cannot fill the memory.
+            # `_watched` checks a tensor's size before it is allocated, so a build on the CPU cannot fill the memory.
             with _watched(held):
                 built = build()
         numbers = sum(parameter.numel() for parameter in built.parameters())

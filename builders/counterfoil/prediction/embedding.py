@@ -124,8 +124,8 @@ def embed(
 ) -> NDArray[np.floating]:
     """Return the features [n, width] of n images, mapped from a file in `folder`. Undecodable images have NaN.
 
-    The name of the file depends on the images' content, the embedder's key, the batch size and the precision. RunFailure
-    if the file cannot be written, or if there are fewer images than keys.
+    The name of the file depends on the images' content, the embedder's key, the batch size and the precision.
+    RunFailure if the file cannot be written, or if there are fewer images than keys.
     """
     if not embedder.kept:
         rows = []

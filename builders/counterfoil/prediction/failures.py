@@ -1,8 +1,8 @@
 """Rules for when an answer is a failure: `top1`, `top3`, `parent`, `answered:CLASS_ID`, or thresholds of conditions.
 
 The rule `parent` comes from the open-ended failure search of Wiles et al. 2022. A classifier of conditions gives a
-separate answer for each condition (sigmoid, not softmax). The answer is yes if the score reaches a threshold. As in Jain
-et al. 2023 (Appendix A.3), the threshold has the largest F1 on validation rows.
+separate answer for each condition (sigmoid, not softmax). The answer is yes if the score reaches a threshold. As in
+Jain et al. 2023 (Appendix A.3), the threshold has the largest F1 on validation rows.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def answer_columns(
     rows = np.repeat(np.arange(len(labels)), [len(outputs) for outputs in targets])
     right[rows, list(chain.from_iterable(targets))] = True
     shares = softmax(logits)
-    # Sort by logits, because softmax rounds nearly equal values to the same value. Equal logits keep the order of outputs.
+    # Sort by logits, because softmax may round different values to the same. Equal logits keep the order of outputs.
     best = np.argsort(-logits, axis=1, kind="stable")[:, :ranked]
     hits = np.take_along_axis(right, best, axis=1)
     return {

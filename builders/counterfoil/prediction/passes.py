@@ -1,7 +1,7 @@
-"""Every model's answers to a dataset: cached by an earlier run, or computed in as few passes as fit in memory.
+"""Read every model's answers to a dataset from the cache, or compute them in as few passes as memory allows.
 
-A pass decodes each image once for all its models. Answers are saved in parts of whole batches, so a killed run resumes
-each model where it stopped. With an engine, workers load the models and take stretches.
+A pass decodes each image once for all its models. Answers are saved in parts of whole batches, so after a kill each
+model continues where it stopped. With an engine, workers load the models, and each worker takes stretches of images.
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ from counterfoil.progress import report
 from counterfoil.recipe.prompts import RecipeClass
 from counterfoil.store.decoding import readable_image
 
-# Share of the free memory for the weights and inputs of one pass; the rest is for activations and images.
+# The weights and inputs of one pass may take this share of the free memory. The rest is for activations and images.
 _SHARE = 0.4
-# The same in bytes on a worker's device, which is taken for a GPU of 16 GB.
+# On a worker's device, weights and inputs may take so many bytes. The device is assumed to be a GPU of 16 GB.
 _FREE_ELSEWHERE = 6e9
 _BYTES_A_PARAMETER = 4
 _BYTES_A_VALUE = 4
 # One batch is computed while the next one is decoded, or stacked from its images.
 _BATCHES_AT_ONCE = 2
-# No layer of timm's models enlarges its input by more than this; if so much memory is free, layers are not checked.
+# No layer of timm's models enlarges its input by more than this factor. If so much memory is free, layers are not
+# checked.
 _INSIDE_AT_MOST = 100
 
 
@@ -71,10 +72,10 @@ def score_models(
 ) -> dict[str, Scored]:
     """Return every model's answers: cached in `folder` if an earlier run finished them, else computed and saved there.
 
-    If a model fails, the others are scored and saved; then all failures are raised, or put into `failed` by model, if
-    given. A model without a content hash (`Classifier.kept`) is scored and not cached. `RANKED` answers are kept of
-    each image, and with `logits` the scores themselves. With `placement`, the workers of an engine answer,
-    except for models that only this process has. A stage of progress is a model, or several that share a pass.
+    If a model fails, the other models are still scored and saved. Then all failures are raised, or put into `failed`
+    by model if it is given. A model without a content hash (`Classifier.kept`) is scored but not cached. For each
+    image, `RANKED` answers are kept, and with `logits` also the scores of all outputs. With `placement`, the workers of
+    an engine compute the answers, except for models that only this process has. Each pass is one stage of progress.
     """
     failures: dict[str, CounterfoilError] = {} if failed is None else failed
     scored: dict[str, Scored] = {}
@@ -84,7 +85,7 @@ def score_models(
         try:
             run.answer(models, entries)
         finally:
-            # The list stays alive while the next pass is made; its weights must not.
+            # The list of models stays alive while the next pass is prepared. Their weights must be released.
             for model in models:
                 model.classifier = model.classifier.released()
             give_back_memory()
@@ -104,7 +105,7 @@ def score_models(
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What all passes of a run share; `scored` and `failures` grow, by model."""
+    """The data that all passes of a run share. Each pass adds its models to `scored` or `failures`."""
 
     images: LabelledImages
     maps: Mapping[str, ClassMap]
@@ -118,7 +119,10 @@ class _Run:
     failures: dict[str, CounterfoilError]
 
     def passes(self, names: Sequence[str]) -> Iterator[list[ModelInPass]]:
-        """Yield models that fit in memory together and have one placement; put cached answers into `scored`."""
+        """Yield lists of models that fit in memory together and have the same placement.
+
+        Put the models with cached answers into `scored`.
+        """
         waiting: list[ModelInPass] = []
         free = _free_for_a_pass(self.device if self.placement is None else None)
         # Models that workers can load come first.
@@ -149,7 +153,7 @@ class _Run:
             yield waiting
 
     def _model(self, name: str) -> ModelInPass | None:
-        """Load a model that has to answer; None if its answers are in a file or in the cache."""
+        """Load a model that must compute answers. Return None if its answers are in a file or in the cache."""
         images, class_map = self.images, self.maps[name]
         classifier = self.load(name)
         _refuse_unfit(classifier, class_map)
@@ -168,7 +172,7 @@ class _Run:
         return model
 
     def answer(self, models: Sequence[ModelInPass], entries: Mapping[str, tuple[Path, str]]) -> None:
-        """Let the models of a pass answer all images, and save answers a part at a time."""
+        """Let the models of a pass answer all images, and save the answers in parts."""
         images, placement = self.images, self._placement_of(models[0].classifier.name)
         stage = models[0].classifier.name
         stage = stage if len(models) == 1 else f"{len(models)} models, {stage} first"
@@ -208,25 +212,25 @@ class _Run:
         return cache_path(self.folder, model.classifier.name, key), key
 
     def _placement_of(self, name: str) -> Placement | None:
-        """Return the placement of a model; None for this process."""
+        """Return the placement of a model, or None if this process computes its answers."""
         if self.placement is None or name in self.placement.of_this_process:
             return None
         return self.placement
 
 
 def _free_for_a_pass(device: str | None) -> float:
-    """Return the bytes for weights and inputs of one pass on a device, or on a worker's (None), unmeasured."""
+    """Return the bytes for the weights and inputs of one pass. A worker's device (None) is not measured."""
     return min(_FREE_ELSEWHERE, free_bytes() * _SHARE) if device is None else free_bytes(device) * _SHARE
 
 
 def batch_bytes(classifier: Classifier, batch_size: int) -> int:
-    """Return the memory of the input batches that a pass holds at once, as float32 on the CPU; 0 if unknown."""
+    """Return the bytes of the input batches that are in memory together, as float32 on the CPU. 0 means unknown."""
     channels, height, width = classifier.input_size or (0, 0, 0)
     return _BATCHES_AT_ONCE * batch_size * channels * height * width * _BYTES_A_VALUE
 
 
 def _refuse_vast_batch(classifier: Classifier, batch_size: int, device: str) -> None:
-    """Raise RunFailure if one batch needs more memory than is free: the kernel would silently end the run."""
+    """Raise RunFailure if one batch needs more memory than is free, since the kernel would silently kill the run."""
     if classifier.input_size is None:
         return
     needed, free = batch_bytes(classifier, batch_size), free_bytes()
@@ -260,7 +264,7 @@ def _refuse_unfit(classifier: Classifier, class_map: ClassMap) -> None:
         )
 
 
-# For fewer images, one process is done before others have begun.
+# For fewer images, one process finishes before worker processes have started.
 _WORTH_WORKERS = 2000
 
 
@@ -270,10 +274,10 @@ WORKERS_IMPORT = (__name__, "timm")
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The engine that answers for models, and the models that only this process can load.
+    """The engine whose workers run models, and the models that only this process can load.
 
-    classes: the dataset's, for models whose answers depend on them. of_this_process: names that refer to something in
-    this process (a function, a module).
+    classes: the classes of the dataset, for models whose answers depend on classes. of_this_process: model names that
+    refer to an object in this process, such as a function or a module.
     """
 
     engine: Engine
@@ -282,7 +286,7 @@ class Placement:
     of_this_process: frozenset[str] = frozenset()
 
     def worth_for(self, images: int) -> Placement | None:
-        """Return the placement for so many images; None if this process alone, with one device, is as quick."""
+        """Return this placement, or None if this process alone answers so many images as fast on its only device."""
         alone = isinstance(self.engine, LocalEngine) and len(self.engine.devices) == 1
         return None if alone and (self.engine.at_once == 1 or images < _WORTH_WORKERS) else self
 
@@ -297,7 +301,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class _ModelSpec:
-    """A model as a worker loads it: name, class map, form of its answers, and the rows that are known already."""
+    """The description by which a worker loads a model. `done`: the number of rows whose answers are known already."""
 
     name: str
     class_map: ClassMap
@@ -325,7 +329,7 @@ class _Answering:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[Callable[[Chunk], Doing[int, list[Predictions | CounterfoilError]]]]:
-        """Load the models. RunFailure if one has other weights than at the run's start."""
+        """Load the models. RunFailure if a model's weights differ from its weights at the start of the run."""
         import torch
 
         if self.device == "cpu":
@@ -372,7 +376,7 @@ class _Answering:
 def predict_on_engine(
     images: LabelledImages, models: Sequence[ModelInPass], placement: Placement, batch_size: int
 ) -> Generator[int | Lost]:
-    """Do what `prediction.inference.predict` does by an engine's workers; yield lost workers too."""
+    """Do the work of `prediction.inference.predict` on the workers of an engine. Also yield lost workers."""
     first = min(model.done for model in models) // batch_size * batch_size
     chunks = Chunks(images, stretch_rows(len(images) - first, batch_size, placement.engine.at_once), first)
     specs = tuple(

@@ -1,8 +1,8 @@
-"""One model's answers to every image of a dataset, and the Parquet cache that keeps them, complete or in parts.
+"""Store one model's answers to every image of a dataset in a Parquet cache, complete or in parts.
 
-The cache is keyed by content: data files, weights, input transform, class map and versions. While a pass runs, each
-model has a folder beside its future entry, with a file for every stretch of images; a later run takes them up to the
-first that is missing or damaged.
+The key of a cache entry depends on the data files, weights, input transform, class map and versions. While a pass runs,
+each model has a folder next to its future entry, with a file for every finished stretch of images. A later run takes
+these files up to the first one that is missing or damaged.
 """
 
 from __future__ import annotations
@@ -29,22 +29,23 @@ if TYPE_CHECKING:
     from counterfoil.models.classifiers import Classifier
     from counterfoil.prediction.class_map import ClassMap
 
-# Raise it when the meaning of a column changes; older entries are then ignored.
+# Raise this number when the meaning of a column changes. Older entries are then ignored.
 _FORMAT = 2
 _KEY = b"counterfoil_key"
-# Answers kept of each image, best first; a model with fewer outputs has fewer.
+# The number of answers that are kept for each image, best first. A model with fewer outputs has fewer answers.
 RANKED = 10
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """A model's answers to n images, in their order.
+    """A model's answers to n images, in the order of the images.
 
-    readable: (n,) bool; if False the other columns mean nothing. answers: (n, k) int32, the k best outputs, best first.
-    shares: (n, k) float32, their softmax over the outputs that the model answers over (`ClassMap.answering`). correct,
-    correct_top_k: (n,) bool by the class map. true_confidence: (n,) softmax summed over the right outputs.
-    correct_otherwise: (n,) bool, by the way of answering that does not lead, if there are two. logits: (n, outputs)
-    float32, if requested; -inf at outputs that the model does not answer over.
+    readable: (n,) bool; if False, the other columns of the row mean nothing. answers: (n, k) int32, the k best outputs,
+    best first. shares: (n, k) float32, the softmax of these outputs, over the outputs that an answer is chosen from
+    (`ClassMap.answering`). correct, correct_top_k: (n,) bool, by the class map. true_confidence: (n,) softmax, summed
+    over the right outputs. correct_otherwise: (n,) bool, whether the answer is correct if it is chosen from the other
+    set of outputs (`ClassMap.leads`), if there are two sets. logits: (n, outputs) float32, if requested; -inf at
+    outputs that are never an answer.
     """
 
     readable: NDArray[np.bool_]
@@ -58,7 +59,7 @@ class Predictions:
 
     @classmethod
     def empty(cls, n: int, ranked: int = 1, outputs: int | None = None, both_ways: bool = False) -> Predictions:
-        """Return the answers to n images before any is given; with `outputs` they include logits."""
+        """Return empty answers to n images. If `outputs` is given, they include logits."""
         return cls(
             readable=np.zeros(n, dtype=bool),
             answers=np.full((n, ranked), -1, dtype=np.int32),
@@ -93,7 +94,7 @@ def join_predictions(parts: Sequence[Predictions]) -> Predictions:
 
 
 def ranked_of(class_map: ClassMap) -> int:
-    """Return how many answers are kept of an image: at most as many as the model ranks."""
+    """Return the number of answers that are kept for an image. It is at most the number that the model ranks."""
     return max(class_map.top_k, min(RANKED, class_map.most_ranked or class_map.answering))
 
 
@@ -115,7 +116,7 @@ def cache_key(
         "top_k": class_map.top_k,
         "ranked": ranked,
         "logits": logits,
-        # With one way of answering, the key is the same as before there were two.
+        # Without `class_outputs`, the key is the same as in versions that had no `class_outputs`.
         **({} if class_map.class_outputs is None else {"answers": class_map.leads}),
         # Floats differ in the last bits between kinds of device and versions of torch.
         "device": torch.device(device).type,
@@ -130,17 +131,17 @@ def _versions() -> dict[str, str]:
 
 
 def cache_path(folder: Path, name: str, key: str) -> Path:
-    """Return the entry of a model: a readable name, and the key that identifies it."""
+    """Return the path of a model's cache entry, made from a readable name and the key."""
     return folder / f"{readable_name(name)}-{key[:16]}.parquet"
 
 
 def readable_name(name: str) -> str:
-    """Return a model's name as a part of a file's name for people."""
+    """Return a model's name in a form that is readable in the name of a file."""
     return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)[-60:].strip("._-")
 
 
 def save_predictions(path: Path, key: str, keys: tuple[str, ...], predictions: Predictions) -> None:
-    """Write an entry atomically. UserError or RunFailure if the disk refuses."""
+    """Write a cache entry atomically. UserError or RunFailure if the file cannot be written."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -160,7 +161,7 @@ def save_predictions(path: Path, key: str, keys: tuple[str, ...], predictions: P
 
 
 def load_predictions(path: Path, key: str, keys: tuple[str, ...], form: Predictions) -> Predictions | None:
-    """Read an entry with the columns of `form`; None if it is missing or damaged, or answers something else."""
+    """Read a cache entry with the columns of `form`. Return None if it is missing, damaged or of another key."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -176,7 +177,7 @@ def load_predictions(path: Path, key: str, keys: tuple[str, ...], form: Predicti
             if name == "readable":
                 continue
             column = table[name].combine_chunks()
-            # Values below null rows are arbitrary, so they are overwritten.
+            # The stored values of null rows are arbitrary, so they are overwritten.
             flat = (column.values if like.ndim == 2 else column).fill_null(False if like.dtype == bool else 0)
             values = flat.to_numpy(zero_copy_only=False).astype(like.dtype).reshape(len(keys), *like.shape[1:])
             values[~readable] = -1 if name == "answers" else 0
@@ -186,7 +187,7 @@ def load_predictions(path: Path, key: str, keys: tuple[str, ...], form: Predicti
         return None
 
 
-# Images in a part: at most these are scored again after a kill.
+# The number of images in a part. After a kill, at most so many images are scored again.
 PART_ROWS = 1024
 _NAME = re.compile(r"(\d{10})-(\d{10})\.parquet")
 
@@ -201,7 +202,7 @@ def save_part(entry: Path, key: str, keys: tuple[str, ...], answers: Predictions
 
 
 def load_parts(entry: Path, key: str, keys: tuple[str, ...], answers: Predictions) -> tuple[Predictions, int]:
-    """Fill the saved answers, up to the first gap, into the empty `answers`; return them and the rows done."""
+    """Copy the saved answers, up to the first gap, into `answers`. Return them and the number of rows filled."""
     done = 0
     names = [_NAME.fullmatch(path.name) for path in parts_folder(entry).glob("*.parquet")]
     stretches = sorted((int(name[1]), -int(name[2])) for name in names if name is not None)
@@ -224,5 +225,5 @@ def finish_parts(entry: Path, key: str, keys: tuple[str, ...], answers: Predicti
 
 
 def part_rows(batch_size: int) -> int:
-    """Return the rows of a part: whole batches, so that a resumed run forms the same batches."""
+    """Return the number of rows in a part. A part has whole batches, so a resumed run forms the same batches."""
     return int(np.ceil(PART_ROWS / batch_size)) * batch_size
