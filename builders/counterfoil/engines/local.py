@@ -114,7 +114,7 @@ class _Processes:
         self._workers: dict[WorkerProcess, bool] = {}  # worker → whether it has an item
 
     def idle(self, wanted: int) -> list[WorkerProcess]:
-        """Return idle processes. All new processes start before the first gets an item, so they load at the same time."""
+        """Return idle processes. New processes all start before one gets an item, so they load at the same time."""
         if self._unstarted is not None:  # raised only after the others got items
             raise self._unstarted
         idle = [worker for worker, busy in self._workers.items() if not busy][:wanted]
