@@ -50,9 +50,10 @@ MOST_LINES = 500
 MOST_NEEDED = 100_000
 
 Answer = Literal["pass", "fail", "undecided"]
-# What a classifier's line can be about; a detector has others.
+# The shares that a line of a gate for classifiers can name. Gates for detectors name other measures.
 ACCURACY = ("accuracy",)
-# Measures that compare two shares → the number of names that they take. They take <=; a share itself takes >=.
+# Each measure that compares two shares, with the number of names in its parentheses. A line with such a measure is
+# written with <=. A line with a single share is written with >=.
 COMPARISONS = {"drop": 1, "relative_drop": 1, "worse_than": 2}
 DROPS = ("drop", "relative_drop")
 LINE_HINT = (
@@ -370,8 +371,8 @@ def judge_gate(
 ) -> GateResult:
     """Judge every line for each of these models.
 
-    checks: of a built dataset's labels; None if labels are given. stored: the answers of earlier evaluations that lines
-    compare with, by file and model.
+    checks: the label checks of a built dataset; None if the images came with labels. stored: (file, model) → the
+    answers of an earlier evaluation that a line compares with.
     """
     stored, subject = stored or {}, answered.subject
     comparisons = [
@@ -382,7 +383,7 @@ def judge_gate(
     ]
     right = {name: answered.answers.correct[:, index] for index, name in enumerate(answered.models)}
     right |= {answers.name: answers.right for answers in stored.values()}
-    # Each accuracy is drawn once, and all of them together.
+    # Several lines may need the same accuracy: draw it once. Draw all accuracies together, so that they share draws.
     sides = {}
     for group, model, labels in dict.fromkeys(accuracy for _, accuracies in comparisons for accuracy in accuracies):
         rows = answered.rows(group)

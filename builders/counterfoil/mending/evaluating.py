@@ -174,12 +174,13 @@ def judge_gains(
 ) -> tuple[document.Helped, str]:
     """Return the verdict on mending: an outcome, and one or more sentences.
 
-    against: control, in words → the difference of gains on held-out failures. controls: for each control with as
-    many images, its names in `against`, one per λ. Other names in `against` are heads retrained alone. All held-out
-    failures are wrong before, so a head can only gain there, and a larger change of the head gains more. So "helps
-    in part" requires a larger gain than the retrained heads and than one control at each of its λ. test: the change
-    of the accuracy that `test_is` names. everywhere: the difference from the head retrained alone, on all rows.
-    rows_are: names of the failures and of all rows.
+    against: control, in words → the difference of gains on held-out failures. controls: one item for each
+    control with the same number of images as the variant. The item holds the names of that control in `against`, one
+    per λ. The other names in `against` are of heads that are retrained alone. The original model is wrong on all
+    held-out failures, so a head can only gain there, and a larger change of the head gains more. So "helps in part"
+    requires a larger gain than the retrained heads and than one control at each of its λ. test: the change of the
+    accuracy that `test_is` names. everywhere: the difference from the head retrained alone, on all rows. rows_are:
+    the words for the failures and for all rows.
     """
     failures, every = rows_are
     equal = {name for names in controls for name in names}
@@ -465,8 +466,8 @@ def judge_variant(
 ) -> tuple[document.Helped, str]:
     """Return the verdict on a variant, from held-out failures against controls, all confirm rows, and test.
 
-    If the confirm half chose the variant's images, the test split is judged instead. A control with λ = 0 is
-    the head retrained alone and counts once. missing: from `missing_controls`.
+    If the images of the variant were chosen with the confirm half, the verdict rests on the test split instead. A
+    control with λ = 0 is the head retrained alone and counts once. missing: the result of `missing_controls`.
     """
     by_test = variant.judged_by == document.TEST
     failures, every = (document.TEST_FAILED, document.TEST) if by_test else (document.HELDOUT, document.CONFIRM)

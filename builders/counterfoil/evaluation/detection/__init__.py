@@ -1,1 +1,1 @@
-"""Detectors: their answers to images with objects, what each shift costs them, and the files that say so."""
+"""Detectors: their detections on images, what each shift costs them, and the files with the results."""

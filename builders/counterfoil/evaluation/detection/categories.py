@@ -1,6 +1,6 @@
-"""Which category of a dataset a detector means: by name, or by a number whose meaning is known.
+"""Match the categories of a detector with those of a dataset, by name or by number.
 
-A number alone says nothing: detectors of COCO number its 80 categories from 0 to 79, or by COCO's own ids from 1 to 90.
+A number alone is ambiguous: detectors of COCO number its 80 categories from 0 to 79, or by COCO's own ids from 1 to 90.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COCO_NAMES = (
     "tv", "laptop", "mouse", "remote", "keyboard", "cell phone", "microwave", "oven", "toaster", "sink", "refrigerator",
     "book", "clock", "vase", "scissors", "teddy bear", "hair drier", "toothbrush",
 )  # fmt: skip
-# COCO's ids leave these out of 1 to 90.
+# The numbers from 1 to 90 that are no id of COCO.
 _GAPS = frozenset((12, 26, 29, 30, 45, 66, 68, 69, 71, 83))
 COCO_IDS = tuple(number for number in range(1, 91) if number not in _GAPS)
 POSITION, COCO_80, COCO_91 = "position", "coco80", "coco91"
@@ -43,9 +43,10 @@ def category_ids(categories: Sequence[str]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class CategoryMap:
-    """What a detector calls a category → its place in the dataset's list; others are no category of the dataset.
+    """Where each category of a detector is in the dataset's list of categories.
 
-    matched: how they were matched, in words, where it is worth a sentence.
+    place: the detector's name or number of a category → its index in the list. A name or number that is missing here is
+    no category of the dataset. matched: a sentence on how the categories were matched, or empty if it is obvious.
     """
 
     place: Mapping[Any, int]
@@ -53,9 +54,9 @@ class CategoryMap:
 
 
 def map_names(names: Sequence[str], categories: Sequence[str], model: str) -> CategoryMap:
-    """Match the names of a detector's labels, by number, with the dataset's categories.
+    """Match the detector's labels with the dataset's categories by name. The label with number i has the name names[i].
 
-    UserError if it lacks one of them. Further names are left out of all measures.
+    Raise UserError if the detector lacks a category of the dataset. Measures leave out the detector's other categories.
     """
     known = {plain_name(name): number for number, name in enumerate(names)}
     lacking = [name for name in categories if plain_name(name) not in known]
@@ -73,10 +74,10 @@ def map_names(names: Sequence[str], categories: Sequence[str], model: str) -> Ca
 def map_found(
     found: Iterable[str | int], categories: Sequence[str], model: str, order: str | Sequence[str] | None
 ) -> CategoryMap:
-    """Match what a file calls the categories of its detections: names, or numbers whose meaning `order` says.
+    """Match the categories that a file of detections uses, names or numbers. `order` says what the numbers mean.
 
-    Numbers of a dataset with COCO's names are its ids, or count from 0, as they tell themselves. UserError for numbers
-    that may mean anything, for names of which the dataset has none, and for a name that looks misspelled.
+    If the dataset has COCO's names, the numbers themselves show whether they are COCO's ids or count from 0. Raise
+    UserError for numbers whose meaning is unknown, if the dataset has none of the names, or if a name looks misspelled.
     """
     values = list(found)
     numbers = [value for value in values if isinstance(value, int)]
@@ -111,7 +112,7 @@ def map_found(
 
 
 def _by_own_number(numbers: Sequence[int], count: int, model: str) -> CategoryMap:
-    """Match numbers that count the dataset's categories from 0 or from 1, where they show which it is."""
+    """Match numbers that count the dataset's categories from 0 or from 1. Raise UserError if they do not show which."""
     first = 0 if 0 in numbers else 1 if count in numbers else None
     if first is None or any(not first <= number < first + count for number in numbers):
         raise UserError(

@@ -2,8 +2,8 @@
 
 A file is a JSON list of COCO results (`image_id`, `category_id`, `bbox`, `score`), or a Parquet or CSV table with a row
 a detection: `key`, `category`, `score`, and `bbox`, or `x`, `y`, `width`, `height`, or two corners. An image is named
-by its key, by a file name that ends in its key, or by its `id` in the file that `--write-keys` wrote. An entry with an
-image alone says that nothing was found there.
+by its key, by a file name that ends in its key, or by its `id` in the file that `--write-keys` wrote. An entry that
+names only an image says that the model found nothing in that image.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from counterfoil.recipe.names import quoted
 from counterfoil.regular_files import named_path, read_regular
 
 PREFIX = "predictions:"
-# 4,952 images in 20 groups with 100 detections each are 10 million rows: 1 GB of JSON.
+# The largest file that is read. 4,952 images in 20 groups with 100 detections each are 10 million rows: 1 GB of JSON.
 _MOST_BYTES = 1 << 31
 _MOST_DETECTIONS = 20_000_000
 _KEYS = ("key", "image_id", "file_name", "image", "path")
@@ -46,10 +46,10 @@ _FORM = (
 
 @dataclass(frozen=True)
 class ModelDetections:
-    """A model's detections, (d,) each; row is an image's place in the dataset's order.
+    """The d detections of a model, in arrays of length d.
 
-    box: (d, 4), x, y, width and height in pixels. matched: how categories were matched, in words. sha256: of the file
-    or of the weights, if known.
+    row: the image's place in the dataset's order. box: (d, 4), x, y, width and height in pixels. matched: a sentence on
+    how categories were matched. sha256: the hash of the file or of the model's weights, if known.
     """
 
     name: str
@@ -71,7 +71,7 @@ class ModelDetections:
 
 
 def read_detections(name: str, subject: DetectionSubject, order: str | Sequence[str] | None) -> ModelDetections:
-    """Read `predictions:FILE`. UserError, collected, for a file of another form or of other images."""
+    """Read `predictions:FILE`. Raise UserError with all problems if the file has another form or names other images."""
     path = named_path(name.removeprefix(PREFIX))
     try:
         content = read_regular(path, _MOST_BYTES)
@@ -120,7 +120,7 @@ def read_detections(name: str, subject: DetectionSubject, order: str | Sequence[
 
 
 def _refuse_other_images(name: str, subject: DetectionSubject, answered: set[int]) -> None:
-    """Raise UserError if a whole group has no detection: its images were not looked at."""
+    """Raise UserError if a group has no detection at all: the model was probably not run on its images."""
     dataset = subject.dataset
     answered_groups = set(dataset.shifts[sorted(answered)].tolist())
     silent = [group.name for index, group in enumerate(dataset.groups) if index not in answered_groups]
@@ -133,7 +133,7 @@ def _refuse_other_images(name: str, subject: DetectionSubject, answered: set[int
 
 
 def _row_of(name: Any, row_of: Mapping[str, int], images: int) -> int | None:
-    """Return the row of an image by its key, a file name with its key, or its number from 1; None if there is none."""
+    """Find an image by its key, by a file name that ends in its key, or by its number from 1; None if none matches."""
     if type(name) is int:
         return name - 1 if 1 <= name <= images else None
     if not isinstance(name, str):
@@ -153,12 +153,12 @@ def _box(entry: Mapping[str, Any]) -> list[float] | None:
         corners: Any = [entry.get(name) for name in _CORNERS]
         if is_box(corners):
             box = [corners[0], corners[1], corners[2] - corners[0], corners[3] - corners[1]]
-    # A box without width finds nothing, and a negative one is another form.
+    # A box with zero width is valid but matches nothing. A negative width means that the box has another form.
     return [*map(float, box)] if is_box(box) and box[2] >= 0 and box[3] >= 0 else None
 
 
 def _entries(path: Path, content: bytes, name: str) -> Iterator[Mapping[str, Any]]:
-    """Yield each detection of a file as a mapping. UserError for a file of another form."""
+    """Yield each detection of a file as a mapping. Raise UserError if the file has another form."""
     ending = path.suffix.lower()
     try:
         if ending == ".json":

@@ -55,7 +55,7 @@ _NAMED = (
 
 @dataclass(frozen=True)
 class DetectionSettings:
-    """How detectors are scored; as the arguments of `evaluate`."""
+    """How detectors are scored. Each field means what the argument of `evaluate` with its name means."""
 
     out: Path | None
     device: str
@@ -73,7 +73,7 @@ def evaluate_detectors(
     models: str | Path | Sequence[str | Path] | Mapping[str, Callable[[Any], Any] | str] | None,
     settings: DetectionSettings,
 ) -> Evaluation:
-    """Score detectors and write every file. Raises as `evaluate`; all models' problems together."""
+    """Score detectors and write every file. Raise the errors of `evaluate`; one error lists the problems of all models."""
     lines = () if settings.gate is None else read_gate(settings.gate, NAMES, LINE_FORMS)
     subject = open_objects(dataset, settings.limit)
     if not subject.images:
@@ -118,9 +118,10 @@ def evaluate_detectors(
 
 
 def _asked(models: Any, dataset: OpenDataset, against: Sequence[str]) -> dict[str, Any]:
-    """Return each model's name → itself, or its name again; `against` are those that a gate compares with.
+    """Return the models to score by name: name → the callable, or the name again for a model to load.
 
-    Raise UserError for none, for lists that cannot be read, and for a gate's model that is not among a mapping.
+    against: names of the models that a gate compares with. Raise UserError if there is no model, if a list cannot be
+    read, or if `models` is a mapping without a model of the gate.
     """
     if isinstance(models, Mapping):
         named_detectors = dict(models)
@@ -156,7 +157,7 @@ def _detections(name: str, detector: Any, subject: DetectionSubject, settings: D
 
 
 def _order(order: Any, name: str) -> str | Sequence[str] | None:
-    """Return what a person says of a model's labels: one of the known orders, or the names in a file or a list."""
+    """Return the order of a model's labels that the user gives: a known order, or the names in a file or a list."""
     if isinstance(order, Mapping):
         order = order.get(name)
     if order is None or not isinstance(order, str) or order in (POSITION, COCO_80, COCO_91):
@@ -172,7 +173,7 @@ def _order(order: Any, name: str) -> str | Sequence[str] | None:
 
 
 def _results(answered: DetectionAnswers, seed: int, preview: int | None) -> Results:
-    """Return the document: facts, and the rows of every measure."""
+    """Return the results: facts about dataset and models, and the rows of every measure."""
     subject, dataset = answered.subject, answered.subject.dataset
     models = answered.models
     severities, severity_rows = measure_levels(subject, models)
@@ -201,7 +202,7 @@ def _results(answered: DetectionAnswers, seed: int, preview: int | None) -> Resu
 def group_facts(
     dataset: OpenDataset, images: int, classes: int, preview: int | None, left_out: tuple[LeftOut, ...] = ()
 ) -> tuple[GroupFacts, ...]:
-    """Return the facts of groups that have the same images, so many, and as many measured classes."""
+    """Return the facts of every group, if all groups have the same number of images and of measured classes."""
     return tuple(
         GroupFacts(
             name=group.name,
@@ -241,7 +242,7 @@ def _model_facts(model: MeasuredModel, categories: int) -> ModelFacts:
 
 
 def refuse_of_classifiers(given: Mapping[str, Any], what: str = "objects, and detectors") -> None:
-    """Raise UserError for arguments of one-label classifiers alone; `given` are those that are not at their default."""
+    """Raise UserError for each argument that only single-label classifiers take. given: the arguments without a default."""
     named = [name for name, value in given.items() if value not in (None, False, (), {})]
     if named:
         raise UserError(

@@ -1,4 +1,4 @@
-"""The files of an evaluation of detectors: tables, report, failures, and what became of every image."""
+"""The files of an evaluation of detectors: tables, report, failures, and the score of every image."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ def detection_tables(results: Results) -> dict[str, tuple[str, str]]:
 
 
 def detection_csv(results: Results) -> str:
-    """Write a line a model and group: every measure and drop with its interval, in percent and points.
+    """Write one line for each model and group: measures in percent, drops in points, both with intervals.
 
-    level: of a shift with levels; 0 for the base.
+    The column `level` is the level of a graded shift, and 0 for the base.
     """
     level_of = {level.group: at(level.level) for shift in results.severity for level in shift.levels}
     rows = []

@@ -31,7 +31,7 @@ LINE_FORMS = (
 
 
 def check_detection_gate(lines: Sequence[GateLine], dataset: OpenDataset, categories: Sequence[str]) -> None:
-    """Raise UserError with every line that names what is missing, or that detections cannot answer."""
+    """Raise UserError with every line that names a missing group or category, or that detections cannot answer."""
     problems = []
     for line in lines:
         if line.class_name and line.share != "AP":
@@ -44,10 +44,10 @@ def check_detection_gate(lines: Sequence[GateLine], dataset: OpenDataset, catego
 
 
 class DrawnModel(Protocol):
-    """A model's numbers in the same resamples of images: `share` is a measure in a group, of all labels or of one.
+    """The numbers of a model. All models use the same resamples of images.
 
-    guesses: what makes its drops say nothing, of all labels or of one; empty if nothing does. of_drop: as drops are
-    measured.
+    guesses: why the model's drops mean nothing, for all labels or for one; empty if they do mean something. share: a
+    measure in a group, for all labels or for one. of_drop: whether to measure it as drops do.
     """
 
     @property
@@ -68,7 +68,7 @@ def judge_drawn_gate(
 ) -> GateResult:
     """Judge every line for each of these models, with intervals that hold for all comparisons at once.
 
-    classes: those that a line can name, by the numbers of labels.
+    classes: the classes that a line can name, in the order of label numbers.
     """
     models = {model.name: model for model in measured_models}
     comparisons = [
@@ -88,7 +88,7 @@ def judge_drawn_gate(
 def _comparisons(
     dataset: OpenDataset, classes: Sequence[ClassFacts], line: GateLine, model: DrawnModel, other: DrawnModel | None
 ) -> Iterator[tuple[Judged, Drawn | None]]:
-    """Yield a line for each of its groups, still undecided, with the number that it judges; None if there is none."""
+    """Yield the line once for each of its groups, still undecided, with the number to judge or None if there is none."""
     drop = line.measure in DROPS
     indices = range(int(drop), len(dataset.groups)) if line.every else [indices_of_groups(dataset)[line.group]]
     if not indices:

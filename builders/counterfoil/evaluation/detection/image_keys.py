@@ -16,10 +16,10 @@ COLUMNS = ("key", "file_name", "shift")
 
 
 def write_image_keys(dataset: OpenDataset, place: Path) -> int:
-    """Write the images of a dataset with objects, and return how many they are.
+    """Write the list of a dataset's images, and return their number.
 
-    A name that ends in .json gets a COCO file (images, annotations, categories), by whose ids a file of results may
-    name images and categories; any other a CSV of keys.
+    If the name of the file ends in .json, the file is a COCO file (images, annotations, categories). A file of results
+    may then name images and categories by the ids of the COCO file. Any other file is a CSV of keys.
     """
     if place.suffix.lower() == ".json":
         write_atomically(place, document_text(coco_document(open_objects(dataset))).encode())
@@ -34,7 +34,7 @@ def write_image_keys(dataset: OpenDataset, place: Path) -> int:
 
 
 def coco_document(subject: DetectionSubject) -> dict[str, Any]:
-    """Return the dataset as a COCO file, by whose ids a file of results may name images and categories."""
+    """Return the dataset as a COCO document. A file of results may name images and categories by the ids in it."""
     dataset, suffix = subject.dataset, subject.dataset.recipe.output.image.format
     ids = category_ids(subject.categories)
     images, annotations = [], []

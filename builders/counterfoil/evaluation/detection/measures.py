@@ -1,6 +1,7 @@
-"""What a shift costs a detector: average precision and F1 of every group, drops with intervals, by size and category.
+"""What a shift costs a detector: average precision and F1 of every group, and their drops, by size and category.
 
-Images are resampled, base and shift together, with the same weights. Values are fractions, as in every document.
+Intervals come from resamples of the images. In each resample, an image has the same weight under the base and every
+shift. Values are fractions, as in every document.
 """
 
 from __future__ import annotations
@@ -40,16 +41,17 @@ F1 = "F1"
 NAMES = (*MEASURES, F1)
 MPC, RPC, DROP, BY_CATEGORY = "mPC", "rPC", "drop", "category_AP"
 DIFFERENCE, CURVE = "drop_difference", "severity_AP"
-# Detectors that are compared pair by pair, the best on the base.
+# Only so many detectors are compared pair by pair: those that are best on the base.
 _MOST_COMPARED = 12
 _TEN_POINTS = 0.1
 
 
 @dataclass(frozen=True)
 class MeasuredModel:
-    """A model's numbers. groups: their names, the base first; answers, matches, scores of each; f1: (groups, images).
+    """The numbers of one model.
 
-    score: from which detections count for F1, chosen on the base.
+    groups: names of the groups, the base first. answers, matches, scores: one item for each group. f1: (groups,
+    images). score: the score from which on a detection counts for F1, chosen on the base.
     """
 
     detections: ModelDetections
@@ -66,15 +68,15 @@ class MeasuredModel:
 
     @property
     def near_chance(self) -> bool:
-        """Whether it finds next to nothing on the base, so that it has nothing to lose."""
+        """Whether the model finds next to nothing on the base, so that no shift can cost it anything."""
         return self.scores[0].near_chance
 
     def guesses(self, label: int | None) -> str:
-        """Return why its drops say nothing; empty if they do."""
+        """Return why the model's drops mean nothing; empty if they mean something."""
         return "finds next to nothing on the base" if self.near_chance else ""
 
     def share(self, group: int, measure: str, label: int | None, of_drop: bool) -> Drawn:
-        """Return a measure of one group, or the AP of one category; the same for drops."""
+        """Return a measure of one group, or the AP of one category if `label` is given. `of_drop` changes nothing here."""
         scores = self.scores[group]
         return scores.measures[measure] if label is None else scores.categories[label]
 
@@ -93,7 +95,7 @@ class MeasuredModel:
 
 
 def measure_model(subject: DetectionSubject, detections: ModelDetections, seed: int) -> MeasuredModel:
-    """Match a model's detections in every group, and resample the images, those of all groups together."""
+    """Match a model's detections with the objects in every group, and resample the images of all groups together."""
     groups, categories = tuple(group.name for group in subject.dataset.groups), len(subject.categories)
     answers = tuple(detections.of_group(subject, index) for index in range(len(groups)))
     matches = tuple(match(subject.truth, answer, subject.images, categories) for answer in answers)
@@ -133,9 +135,9 @@ def detector_rows(subject: DetectionSubject, models: Sequence[MeasuredModel]) ->
 
 
 def mean_corruption_rows(subject: DetectionSubject, model: MeasuredModel) -> Iterator[ResultRow]:
-    """Yield mPC, the mean over shifts (of their levels' mean), and rPC, its share of the base (Michaelis 2019).
+    """Yield mPC and rPC (Michaelis 2019). mPC is the mean over shifts, of a graded shift the mean over its levels.
 
-    There is no rPC of a detector that finds next to nothing on the base.
+    rPC is mPC divided by the value on the base. A detector that finds next to nothing on the base has no rPC.
     """
     by_shift: dict[str, list[int]] = {}
     for index, group in enumerate(subject.dataset.groups[1:], start=1):
@@ -172,7 +174,7 @@ def difference_rows(models: Sequence[MeasuredModel]) -> Iterator[ResultRow]:
 def measure_levels(
     subject: DetectionSubject, models: Sequence[MeasuredModel]
 ) -> tuple[tuple[severity.Severity, ...], list[ResultRow]]:
-    """Return each shift with levels, and rows: AP and its drop by level, and the level that takes ten points."""
+    """Return the graded shifts and their rows: AP and its drop by level, and the level at which AP has lost ten points."""
     facts, rows, groups = [], [], subject.dataset.groups
     for shift, indices in shifts_with_levels(subject.dataset).items():
         levels = [groups[index].level or 0.0 for index in indices]
@@ -204,7 +206,7 @@ def measure_levels(
 
 
 def category_facts(categories: Sequence[str]) -> tuple[ClassFacts, ...]:
-    """Return categories as the classes of results; a category's name is its id."""
+    """Return the categories in the form of classes. The id of a category is its name."""
     return tuple(ClassFacts(name, name) for name in categories)
 
 
@@ -230,7 +232,7 @@ FACTS: tuple[MeasureFacts, ...] = (
 
 @dataclass(frozen=True)
 class DetectionAnswers:
-    """What an evaluation of detectors knows: the dataset, and the numbers of every model."""
+    """The input of an evaluation's results: the dataset, and the numbers of every detector."""
 
     subject: DetectionSubject
     models: tuple[MeasuredModel, ...]

@@ -1,4 +1,4 @@
-"""The report of an evaluation of detectors: sentences and tables, for terminal and card too, and the page."""
+"""The report of an evaluation of detectors: its page, and sentences and tables that terminal and card show too."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _FEW_IMAGES = 50
 
 @dataclass(frozen=True)
 class Bar:
-    """A shift's drop as a bar: shares of the chart's width from its left end."""
+    """The bar of a shift's drop. Its positions are fractions of the chart's width, from the left end of the chart."""
 
     name: str
     drop: Estimate
@@ -59,7 +59,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class PageSection:
-    """A part of the page: a heading, tables with the model that each is of, figures, and a sentence below."""
+    """A part of the page: a heading, tables (each with the model that it describes), figures, and a closing sentence."""
 
     title: str
     tables: Sequence[tuple[str, Table]]
@@ -153,7 +153,7 @@ def _drop_bars(drops: Sequence[tuple[GroupFacts, Estimate]]) -> list[Bar]:
 def group_table(
     results: Results, model: ModelFacts, measures: Sequence[str], drops: Sequence[str] = ("AP", "AP50")
 ) -> Table:
-    """Return a row a group: measures in percent, and drops of some in points."""
+    """Return one row for each group: the measures in percent, and the drops of the measures in `drops` in points."""
     titles = {measure.name: measure.title for measure in results.measures}
     rows = []
     for group in results.groups:
@@ -167,7 +167,7 @@ def group_table(
 
 
 def _mean_table(results: Results) -> Table:
-    """Return a row a detector: AP on the base, mPC and rPC."""
+    """Return one row for each detector: AP on the base, mPC and rPC."""
     rows = []
     for model in results.models:
         means = [points_cell(results.rows.estimate(name, model=model.name, at="AP")) for name in (MPC, RPC)]
@@ -177,7 +177,7 @@ def _mean_table(results: Results) -> Table:
 
 
 def _category_table(results: Results, model: ModelFacts) -> Table:
-    """Return the categories by their largest drop of AP under some shift."""
+    """Return the table of categories. The category with the largest drop of AP under any shift is first."""
     rows = []
     for cls in results.classes:
         key = {"model": model.name, "class_id": cls.id}
@@ -204,7 +204,7 @@ def _category_table(results: Results, model: ModelFacts) -> Table:
 
 
 def difference_table(results: Results) -> Table:
-    """Return a row a pair of detectors and shift: the drop of AP of each, and the difference."""
+    """Return one row for each pair of detectors and each shift: both drops of AP, and their difference."""
     short = {model.name: model.short_name for model in results.models}
     rows = []
     for difference in results.rows.where(DIFFERENCE):
@@ -265,7 +265,7 @@ def _sections(results: Results) -> Iterator[PageSection]:
 
 
 def detection_notes(results: Results) -> Iterator[str]:
-    """Yield what must be known of the numbers."""
+    """Yield the notes that a reader needs to understand the numbers."""
     for model in results.models:
         if model.matched:
             yield f"{model.short_name}: {model.matched}."
@@ -304,7 +304,7 @@ def shift_report(
     notes: Sequence[str],
     sections: Iterable[PageSection],
 ) -> str:
-    """Return a page of what each shift costs in points of a measure. words: what the page says of its task."""
+    """Return the page on what each shift costs, in points of a measure. words: the page's words for its task."""
     filters = {"points": points, "between": between, "in_words": in_words, "counted": counted}
     environment = template_environment(TEMPLATE, filters)
     return environment.get_template(TEMPLATE).render(

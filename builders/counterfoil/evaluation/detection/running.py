@@ -1,7 +1,7 @@
 """Ask a detector that runs here about every image.
 
-The answers of a model whose weights are known are kept in parts, by content: data, weights, preparation of images and
-versions of libraries. A run that was stopped goes on at the first image without an answer.
+The answers of a model whose weights are known are kept in parts. The key of a part covers the data, the weights, the
+preparation of images and the versions of libraries. A stopped run continues at the first part without answers.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from counterfoil.progress import report
 from counterfoil.store.atomic import write_atomically
 from counterfoil.store.decoding import readable_image
 
-# Images of a part: so many, at most, are asked about again after a kill.
+# The number of images in a part. After a kill, at most one part is asked again.
 PART_ROWS = 256
 _FORMAT = 1  # raise it when the meaning of a column changes
 _KEY = b"counterfoil_key"
 _LIBRARIES = ("torch", "transformers", "timm", "pillow", "onnxruntime")
 
-# Columns of equal length, a row a detection: row (of the image), left, top, right, bottom, score, label.
+# Columns of equal length, with one row for each detection: row (of the image), left, top, right, bottom, score, label.
 DetectionColumns = dict[str, NDArray[Any]]
 _SIDES = ("left", "top", "right", "bottom")
 
 
 @dataclass(frozen=True)
 class DetectionCache:
-    """The kept answers of one detector to one dataset: a file a part, in a folder of its own."""
+    """The kept answers of one detector to one dataset: one file for each part, in a folder of their own."""
 
     folder: Path
     key: str

@@ -24,10 +24,11 @@ from counterfoil.store.rows import TableForm
 
 @dataclass(frozen=True)
 class DetectionSubject:
-    """The images of a dataset whose row of the source is in every group, so that groups differ by their shift alone.
+    """The images to score: those made from a source row that every group has. Groups then differ only by their shift.
 
-    rows: (n,) places of these images in the dataset's order. image: (n,) the number of the source's row that each is
-    made from, 0 to `images` - 1, the same in every group. left_out: images whose row some group lacks.
+    rows: (n,) places of these images in the dataset's order. image: (n,) the number of the source row that each image
+    is made from, 0 to `images` - 1; a row has the same number in every group. left_out: the number of images whose
+    source row is missing in a group.
     """
 
     dataset: OpenDataset
@@ -42,12 +43,12 @@ class DetectionSubject:
         return self.dataset.recipe.source.categories
 
     def of_group(self, place: int) -> NDArray[np.int64]:
-        """Return which of the chosen images are of a group, (m,)."""
+        """Return the places of a group's images among the chosen images, (m,)."""
         return np.flatnonzero(self.dataset.shifts[self.rows] == place)
 
     @cached_property
     def truth(self) -> Objects:
-        """The objects of every group, by the numbers of images: a shift leaves each where it is."""
+        """The objects of each image, by its number. They are the same in every group, because a shift moves no object."""
         chosen = self.of_group(0)
         base_objects = [self.objects[self.rows[row]] for row in chosen]
         counts = [len(objects["bbox"]) for objects in base_objects]
@@ -57,25 +58,25 @@ class DetectionSubject:
         )
 
     def keys_of(self, place: int) -> list[str]:
-        """Return the key of each of the `images` in a group, by the numbers of images."""
+        """Return the keys of a group's images, in the order of image numbers."""
         chosen = self.of_group(place)
         order = chosen[np.argsort(self.image[chosen])]
         return [self.dataset.keys[row] for row in self.rows[order].tolist()]
 
     def sides(self) -> NDArray[np.int64]:
-        """Return width and height of each image, (images, 2), in pixels; images of a row have one size."""
+        """Return width and height in pixels, (images, 2). All images made from one source row have one size."""
         keys = self.keys_of(0)
         sizes = {key: open_size(encoded) for key, encoded in self.dataset.images(frozenset(keys))}
         return np.array([sizes[key] for key in keys], np.int64)
 
     @cached_property
     def row_of(self) -> Mapping[str, int]:
-        """Key → the image's place in the dataset's order."""
+        """The place of each image in the dataset's order, by its key."""
         return {key: row for row, key in enumerate(self.dataset.keys)}
 
 
 def open_size(encoded: bytes | None) -> tuple[int, int]:
-    """Return an encoded image's width and height; (1, 1) for one that does not open."""
+    """Return the width and height of an encoded image; (1, 1) if it cannot be opened."""
     try:
         with open_image(encoded) as picture:
             return picture.size
@@ -84,9 +85,9 @@ def open_size(encoded: bytes | None) -> tuple[int, int]:
 
 
 def open_objects(dataset: OpenDataset, limit: int | None = None) -> DetectionSubject:
-    """Read the objects of a dataset, of at most `limit` rows of its source.
+    """Read the objects of a dataset, from at most `limit` rows of its source.
 
-    RunFailure for a table that no build wrote.
+    Raise RunFailure if no build can have written the table.
     """
     form = TableForm.of(dataset.recipe)
     objects: list[Mapping[str, list[Any]]] = []
@@ -115,7 +116,7 @@ def open_objects(dataset: OpenDataset, limit: int | None = None) -> DetectionSub
 
 
 def _is_whole(cell: Any, categories: int) -> bool:
-    """Check one row's objects as a stranger's table may have them."""
+    """Return whether the objects of one row are sound. The table may come from a stranger."""
     if not isinstance(cell, Mapping) or any(cell.get(name) is None for name in objects_feature(())):
         return False
     if len({len(values) for values in cell.values()}) > 1 or any(None in values for values in cell.values()):

@@ -1,8 +1,8 @@
-"""Two models on the same images, the mended one against the original, paired by image.
+"""Compare a mended model with its original, image by image.
 
-Intervals are percentile bootstraps over units: images that share their noise (one class and candidate index under base
-and shifts), or a unit of the source, are drawn together. Tests are exact and two-sided (McNemar), with Holm's
-adjustment over all groups.
+Intervals are percentile bootstraps over units: all images of a unit are drawn together. A unit is given by the source,
+or it is all images that share their noise, which have the same class and candidate index under the base and the shifts.
+Tests are McNemar's exact two-sided tests, with Holm's adjustment over all groups.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from counterfoil.stats import Estimate, holm, mover, percentile_interval, seeded
 
 @dataclass(frozen=True)
 class ComparedModels(Request):
-    """Two of the scored models, by their names."""
+    """The names of the two scored models to compare."""
 
     mended: str
     original: str
 
 
 def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[ResultRow]]:
-    """Return the comparison of the two requested models, and its rows; None without a request.
+    """Return the comparison of the two requested models and its rows. Without a request, the comparison is None.
 
     Gains and tests use every class with enough images; accuracies and drops leave out models and classes near chance.
     """
@@ -42,14 +42,14 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
     subject, near = answered.subject, answered.near_chance.classes
     places = [answered.models.index(name) for name in pair]
     correct = answered.answers.correct[:, places]
-    # By group, the rows of classes with enough images.
+    # `measured` maps each group to its rows. Rows of classes with too few images are left out.
     measured: dict[int, NDArray[np.int64]] = {}
     for group in answered.places:
         labels = subject.labels[answered.rows(group)]
         enough = np.bincount(labels, minlength=1)[labels] >= answered.min_images
         measured[group] = answered.rows(group)[enough]
     gain = correct[:, 0].astype(np.float64) - correct[:, 1]
-    # A column per group, in the order of `measured`.
+    # `replicates` has one column for each group, in the order of `measured`.
     replicates = drawn_averages(subject, [(rows_of_group, gain) for rows_of_group in measured.values()], answered.seed)
     origin = answered.asking.models.mended.get(compared.mended)
     original, note = answered.scored[places[1]].classifier.sha256, None
@@ -76,7 +76,7 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
     rows = [result if result.p is None else replace(result, q=next(adjusted)) for result in rows]
     values = [result.value for result in rows if result.measure == GAIN and result.value is not None]
     if values:
-        # Each replicate is averaged over the groups that its draw holds.
+        # A draw may hold no image of a group. Average each replicate over the groups that have a value.
         held = np.isfinite(replicates)
         sums = np.where(held, replicates, 0.0).sum(axis=1)
         drawn = np.divide(sums, held.sum(axis=1), out=np.full(len(replicates), np.nan), where=held.any(axis=1))
@@ -93,7 +93,7 @@ def _compared(
     replicates: NDArray[np.float64],
     comparison: ModelComparison,
 ) -> list[ResultRow]:
-    """Return a group's rows; its gain has no value if no class has enough images."""
+    """Return the rows of one group. The gain has no value if no class has enough images."""
     subject = answered.subject
     sides = (correct[rows, 0], correct[rows, 1])  # mended, original
     labels = subject.labels[rows]
@@ -114,10 +114,11 @@ def _compared(
 
 
 def _drop_gain(answered: AllAnswers, places: list[int], group: int) -> Estimate | None:
-    """Return the original's drop less the mended model's, in the same bootstrap draws; not over classes near chance.
+    """Return the drop of the original minus the drop of the mended model, both from the same bootstrap draws.
 
-    A class on whose images the two models differ alike adds nothing to the draws: it widens the interval by Wilson's of
-    its number of images, as a class whose images all agree widens that of a drop.
+    Classes near chance are left out. If the gain is the same on all images of a class, the draws of this class do not
+    vary. The interval is then widened by Wilson's interval for the number of images, as the interval of a drop is
+    widened if all images of a class agree.
     """
     kept = answered.kept(group)
     if not kept:
@@ -141,7 +142,10 @@ def _drop_gain(answered: AllAnswers, places: list[int], group: int) -> Estimate 
 
 
 def _agreed(correct: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the distances of the ends from a gain that is the same on all images, (n, 2); 0 for another gain."""
+    """Return how far the interval of the gain reaches below and above; zeros if the gain differs between images.
+
+    correct: (n, 2), for n images.
+    """
     gains = correct[:, 0] - correct[:, 1]
     if (gains != gains[0]).any():
         return 0.0, 0.0
@@ -150,11 +154,12 @@ def _agreed(correct: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def drawn_averages(subject: Subject, sides: Sequence[Side], seed: int) -> NDArray[np.float64]:
-    """Return each side's class average in every replicate, (replicates, sides); NaN if a draw has none.
+    """Return the class average of each side in every replicate, (replicates, sides); NaN if a draw has no image.
 
-    Units are drawn within a class: of all groups together if units reach over them, else of each by itself.
+    Units are drawn within a class. If groups share units, the units of these groups are drawn together. Otherwise the
+    units of each group are drawn separately.
     """
-    # Units are drawn within a stratum: a class, and the first of the groups that share units.
+    # Units are drawn within a stratum. A stratum is a class in all groups that share units; the first group names it.
     first_group, units = subject.shifts.copy(), np.arange(len(subject.keys), dtype=np.int64)
     start = 0
     for part in subject.parts:
