@@ -21,11 +21,11 @@ from counterfoil.models.mended import LARGEST_LAMBDA
 from counterfoil.report.words import between, counted, listed, opening, points
 from counterfoil.stats import Estimate, mean_over_units, seeded, sign_test
 
-# Chegini 2023 reports 0.5; its Figure 5 shows values around it.
+# The default values of λ. Chegini 2023 reports results for 0.5, and its Figure 5 shows values around 0.5.
 GRID = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
-# Half a point of accuracy.
+# The accepted loss of accuracy: half a point.
 MOST_LOSS = 0.005
-# With fewer rows, one row decides the accuracy.
+# The fewest rows of a context that count: with fewer rows, a single row decides the accuracy.
 FEWEST_ROWS = 5
 _ROUNDING = 1e-9
 # The sets on which variants are compared with controls. The verdict uses held-out failures and test.
@@ -35,9 +35,10 @@ BY_TEST = "The confirm half confirmed the failures in these images, so it cannot
 
 @dataclass(frozen=True, eq=False)
 class ChosenLambda:
-    """The chosen λ, by its index in the grid; worst: (g,) accuracies; allowed: (g,) bool, within the bound.
+    """The chosen λ, given by its index in a grid of g values.
 
-    If no λ is within the bound, `index` is that of the smallest loss.
+    worst: (g,) accuracies in the worst context. allowed: (g,) bool, whether the loss is within the bound. If no λ is
+    within the bound, `index` is the index of the λ with the smallest loss.
     """
 
     index: int
@@ -46,7 +47,7 @@ class ChosenLambda:
 
 
 def lambda_grid(values: Iterable[float]) -> tuple[float, ...]:
-    """Return the distinct values in order, with 0, the control. Raise UserError for no value or one out of range."""
+    """Return the distinct values of λ in order, with 0 for the control. Raise UserError for no or an unusable value."""
     given = list(values)
     wrong = [f"{value:g}" for value in given if not 0 <= value <= LARGEST_LAMBDA]
     if wrong or not given:
@@ -69,11 +70,11 @@ def choose_lambda(
 ) -> ChosenLambda:
     """Choose the λ with the best worst-context accuracy, among those that lose at most `most_loss` overall.
 
-    Arrays are of the discover half, for g values of λ and c contexts. context_accuracy: (g, c). overall: (g,).
+    All arrays describe the discover half, for g values of λ and c contexts. context_accuracy: (g, c). overall: (g,).
     context_rows: (c,) row counts. before: accuracy of the original model. The loss is measured against `before` and
-    against λ = 0. untouched: `overall` and `before` on the base of a built dataset; the same bound holds there.
-    Ties go to the largest mean over the contexts that `worst_accuracy` uses, because the worst context can be one
-    that no λ improves; then to the smallest λ.
+    against λ = 0. untouched: the same as `overall` and `before`, on the base of a built dataset; the bound holds there
+    too. It may be that no λ improves the worst context. So ties go to the λ with the largest mean over the contexts
+    that `worst_accuracy` uses, and then to the smallest λ.
     """
     values = np.asarray(grid)
     if 0.0 not in grid or context_accuracy.shape != (len(grid), len(context_rows)) or overall.shape != values.shape:
@@ -98,10 +99,10 @@ def worst_accuracy(
     context_rows: NDArray[np.int64],
     fewest: int = FEWEST_ROWS,
 ) -> NDArray[np.float64]:
-    """Return (g,) each head's accuracy in its worst context. Arrays are as in `choose_lambda`.
+    """Return the accuracy of each head in its worst context, (g,). The arrays are those of `choose_lambda`.
 
-    Contexts with fewer than `fewest` rows are left out. If all have fewer, their rows are pooled; without any row, the
-    result is the overall accuracy.
+    Contexts with fewer than `fewest` rows are left out. If every context has fewer rows, the rows of all contexts are
+    pooled. If there is no row at all, the result is the overall accuracy.
     """
     enough_rows = context_rows >= fewest
     if enough_rows.any():
@@ -115,7 +116,10 @@ def worst_accuracy(
 def measure_set(
     name: str, before: NDArray[np.bool_], after: NDArray[np.bool_], units: NDArray[np.int64], *, seed: int
 ) -> document.SetMeasured:
-    """Measure a head on n rows. before, after: (n,) bool, right answers. units: (n,). `name` enters the seed."""
+    """Measure a head on n rows. `name` is part of the seed.
+
+    before, after: (n,) bool, whether the old and the new head are right. units: (n,).
+    """
     if not len(before):
         return document.SetMeasured(name, 0, 0, None, None, None, None, None, 0, 0, None)
     gained, lost = int((after & ~before).sum()), int((before & ~after).sum())
@@ -278,8 +282,8 @@ class EvaluationRows:
 class HeadEvaluation:
     """The rows on which the heads of one model are evaluated: n audited rows and m test rows, if there is a test.
 
-    context: (n,) the context of each audited row among those of all variants, -1 for none. among: assigns rows to the
-    given contexts only, for the choice of a variant's λ.
+    context: (n,) the context of each audited row, among the contexts of all variants; -1 for no context. among: a
+    function that assigns the rows to the given contexts only; it serves to choose the λ of a variant.
     """
 
     audited: EvaluationRows
@@ -303,7 +307,7 @@ class HeadEvaluation:
         return self.test.units if on_test and self.test is not None else self.audited.units
 
     def sets(self, judged_by: str = document.CONFIRM) -> Iterator[tuple[str, bool, NDArray[np.int64]]]:
-        """Yield (name, on_test, rows) of each set in table order, without the confirm half if test judges."""
+        """Yield (name, on_test, rows) of each set in table order; no confirm half if the test split judges."""
         confirm, failed = self.confirm, self.failed
         yield document.TEST, self.test is not None, confirm if self.test is None else np.arange(len(self.test.labels))
         if self.test is not None and self.before.test is not None:
@@ -337,7 +341,7 @@ class RightAnswers:
 def right_answers_of(
     head: LinearHead, audited: EvaluationRows, test: EvaluationRows | None, allowed: NDArray[np.bool_]
 ) -> RightAnswers:
-    """Return the rows that a head answers rightly. allowed: (classes, outputs) bool, right outputs of a class."""
+    """Return the rows that a head answers rightly. allowed: (classes, outputs) bool, right outputs of each class."""
 
     def right(rows: EvaluationRows) -> NDArray[np.bool_]:
         return allowed[rows.labels, head.logits(rows.features).argmax(axis=1)]
@@ -348,10 +352,10 @@ def right_answers_of(
 def chosen_on_discover(
     grid: tuple[float, ...], answers: Sequence[RightAnswers], evaluation: HeadEvaluation, context_indices: Sequence[int]
 ) -> ChosenLambda:
-    """Choose the λ of a variant by some contexts. answers: one per λ.
+    """Choose the λ of a variant by the contexts `context_indices`. answers: one item for each λ.
 
-    If no λ is within the bound, retraining itself loses too much. Then λ is chosen against λ = 0 alone, and no λ counts
-    as within the bound.
+    If no λ is within the bound, retraining itself loses too much. Then the loss is measured against λ = 0 alone to
+    choose λ, and no λ counts as within the bound.
     """
     rows = evaluation.discover
     accuracy, overall, counts = _by_context(answers, evaluation, context_indices)
@@ -392,8 +396,8 @@ def best_variant(
 ) -> str | None:
     """Return the variant with the best worst context on the discover half; variants within the bound come first.
 
-    candidates: (name, λ is within the bound, answers, context indices). All are compared on the contexts of all, so
-    that a variant with few easy contexts has no advantage.
+    candidates: (name, whether λ is within the bound, answers, context indices). All variants are compared on the
+    contexts of all variants, so that a variant with few easy contexts has no advantage.
     """
     if not candidates:
         return None
@@ -417,7 +421,7 @@ def lambda_curve(
     evaluation: HeadEvaluation,
     judged_by: str = document.CONFIRM,
 ) -> tuple[document.LambdaPoint, ...]:
-    """Return each λ with its accuracies on the discover half, which chooses λ, and on the other sets."""
+    """Return each λ with its accuracies on the discover half and on the other sets. Only the former choose λ."""
     names = (document.HELDOUT, document.IN_CONTEXTS, document.CONFIRM, document.TEST)
     sets = [row_set for row_set in evaluation.sets(judged_by) if row_set[0] in names]
     points = []
@@ -464,7 +468,7 @@ def judge_variant(
     has_test: bool,
     missing: str = "",
 ) -> tuple[document.Helped, str]:
-    """Return the verdict on a variant, from held-out failures against controls, all confirm rows, and test.
+    """Return the verdict on a variant: from held-out failures, compared with controls, all confirm rows, and test.
 
     If the images of the variant were chosen with the confirm half, the verdict rests on the test split instead. A
     control with λ = 0 is the head retrained alone and counts once. missing: the result of `missing_controls`.
@@ -511,7 +515,10 @@ def judge_variant(
 
 
 def missing_controls(variant: Variant, kinds: Collection[str]) -> str:
-    """Return a sentence about missing controls with as many images, or "". kinds: the existing controls."""
+    """Return a sentence about missing controls, or "". Such a control has the same number of images as the variant.
+
+    kinds: the kinds of the controls that exist.
+    """
     alone = "The only control is the head retrained alone. Whether"
     if variant.weights is not None:
         return f"{alone} weighing as many other training rows would do the same is not known."

@@ -1,4 +1,4 @@
-"""Fit a head again: mean cross-entropy on training rows, plus λ times that on debug rows, plus weight decay.
+"""Fit a head again. The objective has a term for training rows, one for debug rows, and weight decay:
 
     L(W, b) = CE(train) + λ · CE(debug) + decay/2 · (|W|² + |b|²)          (Chegini 2023, equation 1 and Table 4)
 
@@ -30,7 +30,7 @@ RATE = 0.2
 MOMENTUM = 0.9
 EPOCHS = 1000
 # With decay the objective is strongly convex, so at most |gradient|² / (2 · decay) is left to gain. L-BFGS ends when
-# that is this share of the objective; a head is settled up to the second, larger share.
+# this bound is the first share of the objective. A head is settled if the bound is at most the second, larger share.
 _LITTLE = 1e-8
 _SETTLED = 1e-4
 # Without decay there is no such bound: L-BFGS ends when no derivative is larger. It always ends when a step gains no
@@ -41,7 +41,7 @@ _MOST_STEPS = 2000
 # Descent fails if it ends at more than this multiple of its beginning.
 _HIGHER = 1.01
 _ROWS_AT_ONCE = 2048
-# A group with fewer rows does not limit the other groups.
+# The fewest rows of a cell (class and group) that limit the number of rows of all cells.
 FEWEST_IN_A_CELL = 5
 FORMAT = 1
 HEADS = ".mend"
@@ -49,9 +49,10 @@ HEADS = ".mend"
 
 @dataclass(frozen=True, eq=False)
 class Lesson:
-    """Rows that a head learns from. features: (n, d). targets: (n,) int, the output that is right.
+    """The n rows that a head learns from.
 
-    weights: (n,), not negative, of a weighted mean; None if each row counts once.
+    features: (n, d). targets: (n,) int, the right output for each row. weights: (n,), the weight of each row in the
+    mean, not negative; None if each row counts once.
     """
 
     features: NDArray[np.floating] = field(repr=False)
@@ -63,16 +64,16 @@ class Lesson:
 
     @property
     def shares(self) -> NDArray[np.float64]:
-        """(n,) summing to 1: each row's weight in the mean."""
+        """The weight of each row in the mean, (n,). The weights sum to 1."""
         weights = np.ones(len(self)) if self.weights is None else self.weights.astype(np.float64)
         return weights / weights.sum()
 
 
 @dataclass(frozen=True, eq=False)
 class FittedHead:
-    """A head, the objective where it ended, its steps, and the length of the gradient there.
+    """A fitted head, with the objective and the length of the gradient at its end, and the number of steps.
 
-    settled: whether that length is small enough for a minimum.
+    settled: whether the gradient is short enough for a minimum.
     """
 
     head: LinearHead
@@ -92,9 +93,9 @@ def fit_head(
     weight_decay: float = WEIGHT_DECAY,
     epochs: int = EPOCHS,
 ) -> FittedHead:
-    """Return the head that minimises the objective, begun at `start`. `epochs` are those of "sgd".
+    """Return the head that minimises the objective; the fit begins at `start`.
 
-    "sgd" is full batch with torch's rule of momentum. Raise UserError for rows, weights or a λ that cannot be used, and
+    "sgd" is full batch with torch's rule of momentum, and only "sgd" uses `epochs`. Raise UserError for rows, weights or a λ that cannot be used, and
     RunFailure if descent diverges, as it does on long features at a large rate.
     """
     if not (np.isfinite(lam) and lam >= 0):
@@ -118,7 +119,7 @@ def fit_head(
 
 
 class _Objective:
-    """The value and the gradient at one long vector, W row by row and then b, both float64."""
+    """The objective and its gradient at a vector that holds W, row by row, and then b. Both are float64."""
 
     def __init__(
         self, lessons: Sequence[tuple[Lesson, NDArray[np.float64]]], shape: tuple[int, ...], decay: float
@@ -224,8 +225,9 @@ def balanced_lesson(
 ) -> Lesson:
     """Return equal numbers of discover rows by class and group: Deep Feature Reweighting (Kirichenko 2023).
 
-    Groups by truth are an oracle, groups by CLIP a baseline that draws no image. features (n, d); targets, classes and
-    groups (n,). The number is that of the smallest cell with at least `fewest` rows; smaller cells give all their rows.
+    True groups are an oracle. Groups by CLIP are a baseline that needs no drawn image. features: (n, d). targets,
+    classes, groups: (n,). A cell is a class and a group. Each cell gives as many rows as the smallest cell with at
+    least `fewest` rows has. Smaller cells give all their rows.
     Raise UserError if no cell is large enough.
     """
     _, cells, sizes = np.unique(np.stack([classes, groups]), axis=1, return_inverse=True, return_counts=True)
@@ -242,7 +244,7 @@ def balanced_lesson(
 
 
 class KeptHeads:
-    """Fits heads, and reuses those in `folder` that an earlier run fitted from the same numbers."""
+    """Fits heads, and reuses the heads in `folder` that an earlier run fitted from the same numbers."""
 
     def __init__(self, folder: Path, start: LinearHead, how: Any) -> None:
         self.folder, self.start, self.how = folder / HEADS, start, how
@@ -273,7 +275,7 @@ class KeptHeads:
                 "format": FORMAT,
                 "start": self.begun,
                 "train": _lesson(train),
-                # At λ = 0 nothing is learned from it.
+                # At λ = 0 the head learns nothing from the debug rows.
                 "debug": None if debug is None or lam == 0 else _lesson(debug),
                 "lambda": lam,
                 "how": self.how,
@@ -297,7 +299,7 @@ def _digest(*arrays: np.ndarray) -> str:
 
 
 def _read(path: Path) -> FittedHead | None:
-    """Return a stored head; None if it is missing or damaged, and then it is fitted again."""
+    """Return a stored head. Return None if it is missing or damaged; the caller then fits it again."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 

@@ -1,4 +1,4 @@
-"""The values of `--with`, and the tables of keys that some of them name, read in bounded memory.
+"""Parse the values of `--with`, and read the tables of keys that some values name, in bounded memory.
 
 built                built:hard           user/name@v1:contexts
 mined/weights.parquet                     dfr:clip     dfr:weather     dfr:./groups.csv
@@ -32,7 +32,7 @@ IMAGES, WEIGHTS, BALANCED = "images", "weights", "balanced"
 BY_CLIP = "clip"
 _BALANCED = "dfr:"
 _TABLES = (".csv", ".parquet")
-# ImageNet has 1.3 million training rows; a key takes some twenty bytes.
+# The largest table. ImageNet has 1.3 million training rows, and a key takes some twenty bytes.
 MOST_BYTES = 64_000_000
 MOST_ROWS = 5_000_000
 LONGEST_TEXT = 1_000
@@ -43,7 +43,10 @@ _NEXT = "Write them with: counterfoil mine RECIPE --weights --out mined"
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One value. `name` as it was written; `source` the dataset, file or column; `group` of a dataset alone."""
+    """One value of `--with`.
+
+    name: the value as it was written. source: the dataset, file or column. group: only a dataset has one.
+    """
 
     kind: Literal["images", "weights", "balanced"]
     name: str
@@ -52,7 +55,7 @@ class Given:
 
 
 def given_variants(written: list[str]) -> tuple[Given, ...]:
-    """Parse each text once. Raise UserError if there is none, or for one that cannot be parsed."""
+    """Parse each distinct text once. Raise UserError if there is no text, or if one cannot be parsed."""
     if not written:
         raise UserError("nothing to mend with: --with is missing", "Name a built dataset: --with built:contexts")
     return tuple(dict.fromkeys(map(_given, written)))
@@ -85,7 +88,7 @@ def _given(text: str) -> Given:
 
 
 def shown_names(names: Iterable[str]) -> dict[str, str]:
-    """Return name as it was given → name in documents, without folders; equal ones get a number."""
+    """Return name as it was given → name in documents, which has no folders. Equal names get a number."""
     shown: dict[str, str] = {}
     for name in dict.fromkeys(names):
         source = balanced_by(name)
@@ -102,7 +105,7 @@ def read_key_table(
 ) -> tuple[dict[str, list[Any]], Mapping[bytes, bytes]]:
     """Read columns of `str` or `float` from a Parquet file; return values by column, and the file's metadata.
 
-    Raise UserError, begun by `where`, for any other file, or texts longer than `LONGEST_TEXT`.
+    Raise UserError for any other file, or for texts longer than `LONGEST_TEXT`. The message begins with `where`.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -145,7 +148,7 @@ def read_key_table(
 
 
 def numbered_groups(by_key: Mapping[str, str], keys: Sequence[str], name: str) -> NDArray[np.int64]:
-    """Return (n,) a number for the group of each of n rows. Raise UserError for a row without one."""
+    """Return the number of each row's group, (n,). Raise UserError for a row without a group."""
     missing = [key for key in keys if key not in by_key]
     if missing:
         raise UserError(
@@ -157,7 +160,7 @@ def numbered_groups(by_key: Mapping[str, str], keys: Sequence[str], name: str) -
 
 
 def read_groups(given: Given, opened: OpenSource, audited: Sequence[LabelledImages]) -> dict[str, str]:
-    """Return audited key → group; empty by CLIP, which needs a model's contexts.
+    """Return audited key → group. The result is empty for groups by CLIP, because they need a model's contexts.
 
     Raise UserError for a missing column or file, or a malformed table.
     """

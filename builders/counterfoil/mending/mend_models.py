@@ -92,7 +92,10 @@ def collective_of(prepared: Prepared, mended_models: Sequence[MendedModel]) -> d
 
 
 def failure_overlap(failed: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return (m, m) intersection over union of failures, NaN without any. failed: (m, n), for m models and n rows."""
+    """Return the intersection over union of failures for each pair of models, (m, m); NaN without failures.
+
+    failed: (m, n), for m models and n rows.
+    """
     counted = failed.astype(np.float64)
     both = counted @ counted.T
     failures = counted.sum(axis=1)
@@ -101,7 +104,7 @@ def failure_overlap(failed: NDArray[np.bool_]) -> NDArray[np.float64]:
 
 
 def kept_gain(gain_own: float | None, other: float | None) -> float | None:
-    """Return the gain with another model's images as a share of the gain with its own, None if that is not above 0."""
+    """Return the gain with another model's images as a share of `gain_own`; None if `gain_own` is not above 0."""
     return None if gain_own is None or other is None or gain_own <= 0 else other / gain_own
 
 
@@ -184,7 +187,7 @@ def test_name(source: MendSource) -> str:
 
 
 def asked_names(given: Sequence[Given], given_by_model: Mapping[str, Given], mine: Mine) -> document.AskedFor:
-    """Return what a person named to mend with and to audit, with the names of documents."""
+    """Return the datasets and splits that the user named, to mend with and to audit, by their names in documents."""
     models = shown_names(given_by_model)
     datasets = shown_names(dataset.name for dataset in given_by_model.values())
     return document.AskedFor(
@@ -197,7 +200,7 @@ def asked_names(given: Sequence[Given], given_by_model: Mapping[str, Given], min
 def _called(
     models: Sequence[document.ModelMended], collective: document.Collective | None
 ) -> tuple[tuple[document.ModelMended, ...], document.Collective | None]:
-    """Return the same with the names of documents, of models and of variants."""
+    """Return the same models and comparison, with the names of models and variants that documents use."""
     names = shown_names(model.name for model in models)
     every = [variant for model in models for variant in model.arms]
     variants: dict[str | None, str | None] = {None: None}
@@ -275,7 +278,7 @@ def _notes(
 class MendResult:
     """The result of a run: its files (`report`, `document`, `table`), and the saved models by their given names.
 
-    heads: the new heads of torch modules that you passed in, by the same names; these have no folder.
+    heads: the new heads of the torch modules that you passed in, by the same names. Such modules have no folder.
     """
 
     directory: Path

@@ -73,7 +73,10 @@ def evaluate_detectors(
     models: str | Path | Sequence[str | Path] | Mapping[str, Callable[[Any], Any] | str] | None,
     settings: DetectionSettings,
 ) -> Evaluation:
-    """Score detectors and write every file. Raise the errors of `evaluate`; one error lists the problems of all models."""
+    """Score detectors and write every file.
+
+    Raise the errors of `evaluate`. One error lists the problems of all models.
+    """
     lines = () if settings.gate is None else read_gate(settings.gate, NAMES, LINE_FORMS)
     subject = open_objects(dataset, settings.limit)
     if not subject.images:
@@ -242,7 +245,7 @@ def _model_facts(model: MeasuredModel, categories: int) -> ModelFacts:
 
 
 def refuse_of_classifiers(given: Mapping[str, Any], what: str = "objects, and detectors") -> None:
-    """Raise UserError for each argument that only single-label classifiers take. given: the arguments without a default."""
+    """Raise UserError if `given` sets an argument that only single-label classifiers take."""
     named = [name for name, value in given.items() if value not in (None, False, (), {})]
     if named:
         raise UserError(

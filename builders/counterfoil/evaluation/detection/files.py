@@ -101,8 +101,10 @@ def detection_csv(results: Results) -> str:
 
 
 def images_parquet(answered: DetectionAnswers, preview: int | None = None) -> bytes:
-    """Write a row an image: key, shift, objects; then `f1.MODEL`, `found.MODEL`, `missed.MODEL` and `false.MODEL`, at
-    IoU .50 and the score that is best on the base."""
+    """Write one row for each image: key, shift, objects; `f1`, `found`, `missed` and `false` for each model.
+
+    Their columns are named `f1.MODEL` and so on. They count at IoU .50, from the score with the best F1 on the base.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 

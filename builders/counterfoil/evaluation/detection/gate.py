@@ -88,7 +88,7 @@ def judge_drawn_gate(
 def _comparisons(
     dataset: OpenDataset, classes: Sequence[ClassFacts], line: GateLine, model: DrawnModel, other: DrawnModel | None
 ) -> Iterator[tuple[Judged, Drawn | None]]:
-    """Yield the line once for each of its groups, still undecided, with the number to judge or None if there is none."""
+    """Yield the line once for each of its groups, still undecided, with the number to judge, or None without one."""
     drop = line.measure in DROPS
     indices = range(int(drop), len(dataset.groups)) if line.every else [indices_of_groups(dataset)[line.group]]
     if not indices:

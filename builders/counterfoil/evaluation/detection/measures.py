@@ -76,7 +76,7 @@ class MeasuredModel:
         return "finds next to nothing on the base" if self.near_chance else ""
 
     def share(self, group: int, measure: str, label: int | None, of_drop: bool) -> Drawn:
-        """Return a measure of one group, or the AP of one category if `label` is given. `of_drop` changes nothing here."""
+        """Return a measure of one group, or the AP of category `label`. Here `of_drop` changes nothing."""
         scores = self.scores[group]
         return scores.measures[measure] if label is None else scores.categories[label]
 
@@ -174,7 +174,7 @@ def difference_rows(models: Sequence[MeasuredModel]) -> Iterator[ResultRow]:
 def measure_levels(
     subject: DetectionSubject, models: Sequence[MeasuredModel]
 ) -> tuple[tuple[severity.Severity, ...], list[ResultRow]]:
-    """Return the graded shifts and their rows: AP and its drop by level, and the level at which AP has lost ten points."""
+    """Return the graded shifts and their rows: AP and its drop by level, and the level where the drop is ten points."""
     facts, rows, groups = [], [], subject.dataset.groups
     for shift, indices in shifts_with_levels(subject.dataset).items():
         levels = [groups[index].level or 0.0 for index in indices]

@@ -59,7 +59,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class PageSection:
-    """A part of the page: a heading, tables (each with the model that it describes), figures, and a closing sentence."""
+    """A part of the page: a heading, tables (each with the model that it is about), figures, and a closing sentence."""
 
     title: str
     tables: Sequence[tuple[str, Table]]

@@ -102,11 +102,11 @@ def run_detector(
     batch_size: int,
     cache: DetectionCache | None = None,
 ) -> ModelDetections:
-    """Ask a detector about every image: a function of a list of PIL images that returns `boxes` (corners in pixels),
-    `scores` and `labels` of each, as torchvision's detectors do.
+    """Ask a detector about every image.
 
-    names: what its labels are called, by number; None: its `label_names`. UserError without either, and for answers of
-    another form.
+    detector: takes a list of PIL images, and returns for each image its `boxes` (corners in pixels), `scores` and
+    `labels`, as torchvision's detectors do. names: the name of each label number; None: the detector's `label_names`.
+    Raise UserError if there are no names, or if an answer has another form.
     """
     names = getattr(detector, "label_names", None) if names is None else names
     if names is None:
@@ -192,7 +192,7 @@ def _columns(answer: Any, row: int, name: str) -> DetectionColumns:
 
 
 def _floats(values: Any) -> NDArray[Any]:
-    """Return numbers as floats: float32 stays what it is, and halves the kept files."""
+    """Return numbers as floats. float32 stays float32, because that halves the size of the kept files."""
     array = _array(values)
     return array if array.dtype == np.float32 else array.astype(np.float64)
 

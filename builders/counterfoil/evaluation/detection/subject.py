@@ -48,7 +48,7 @@ class DetectionSubject:
 
     @cached_property
     def truth(self) -> Objects:
-        """The objects of each image, by its number. They are the same in every group, because a shift moves no object."""
+        """The objects of each image, by image number. No shift moves an object, so they are the same in every group."""
         chosen = self.of_group(0)
         base_objects = [self.objects[self.rows[row]] for row in chosen]
         counts = [len(objects["bbox"]) for objects in base_objects]

@@ -1,6 +1,6 @@
-"""Every number that an evaluation gives of answers: a measure is a file here and a line in this table.
+"""All measures of a model's answers. Each measure is a file in this package and a line in the table below.
 
-Its key is its name everywhere: in rows, in measures.csv and results.json, as a column in pandas and robustness.csv.
+The key in the table is the measure's name everywhere: in rows, measures.csv, results.json, pandas and robustness.csv.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MEASURES: Mapping[str, Measure] = {
     **accuracy.MORE_MEASURES,
     **calibration.MEASURES,
 }
-# In the order of their rows.
+# The order here is the order of the rows.
 NESTED_MEASURES: Mapping[str, NestedMeasure] = {
     "findings": findings.MEASURE,
     "transfer": transfer.MEASURE,

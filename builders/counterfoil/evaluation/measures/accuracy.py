@@ -1,4 +1,4 @@
-"""Accuracy over all images, averaged over classes and by class; recall, precision, confusion, chance level."""
+"""Accuracy (over all images, averaged over classes, and by class), recall, precision, confusions, chance level."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ MOST_MISTAKEN = 50_000
 
 
 def _answered_labels(answered: AllAnswers, model: int) -> NDArray[np.int64]:
-    """Return the class of each answer, (images,): the image's own class if right, -1 for an output without one."""
+    """Return the class of each answer, (images,): the image's class if it is right, -1 if the output has no class."""
     means = np.full(answered.maps[model].num_classes, -1, dtype=np.int64)
     for label, outputs in reversed(list(enumerate(answered.maps[model].targets))):
         means[list(outputs)] = label
@@ -83,7 +83,7 @@ def _answered_labels(answered: AllAnswers, model: int) -> NDArray[np.int64]:
 
 
 def _class_shares(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
-    """Return the share of right answers by class: of its images (recall), or of answers that name it (precision)."""
+    """Return recall or precision by class: the share right of its images, or of the answers that name the class."""
 
     def rows_of(answered: AllAnswers) -> Iterator[ResultRow]:
         classes = answered.subject.classes
@@ -109,7 +109,7 @@ def _confusion(answered: AllAnswers) -> Iterator[ResultRow]:
         labels = answered.subject.labels[rows]
         images = np.bincount(labels, minlength=len(answered.subject.classes))
         outputs = answered.answers.prediction[rows, model]
-        # An answer outside the classes is named after its output.
+        # An output that belongs to no class is listed under the name of the output.
         keys, counts = np.unique(
             np.stack([labels, answered_labels, np.where(answered_labels < 0, outputs, -1)]), axis=1, return_counts=True
         )
@@ -126,7 +126,7 @@ def _confusion(answered: AllAnswers) -> Iterator[ResultRow]:
 
 
 def _each(answered: AllAnswers) -> Iterator[tuple[int, str, NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield, for every model and group: the model's index, the group, readable images, and the answered classes."""
+    """Yield for every model and group: index of the model, the group, its readable images, their answered classes."""
     for model in range(len(answered.models)):
         answered_labels = answered.once(("said", model), lambda model=model: _answered_labels(answered, model))
         for index in answered.places:
@@ -167,7 +167,7 @@ MEASURES: dict[str, Measure] = {
 
 
 def _either_way(measure: str, way: Outputs) -> Measure:
-    """Return accuracy in one of the two ways of answering, for the models that have both."""
+    """Return accuracy over all outputs or over the classes' outputs alone, for models where the two can differ."""
 
     def rows_of(answered: AllAnswers) -> Iterator[ResultRow]:
         label_of = {cls.id: label for label, cls in enumerate(answered.subject.classes)}
@@ -189,7 +189,7 @@ def _either_way(measure: str, way: Outputs) -> Measure:
     return Measure(rows_of, f"Accuracy over {over}", "percent", reading, shown=("report",))
 
 
-# Rows of these measures follow those of drops.
+# The rows of these measures come after the rows of drops.
 MORE_MEASURES: dict[str, Measure] = {
     OVER_ALL: _either_way(OVER_ALL, "all"),
     OVER_CLASSES: _either_way(OVER_CLASSES, "classes"),

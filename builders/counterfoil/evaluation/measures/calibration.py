@@ -1,4 +1,4 @@
-"""Calibration: whether a model is right as often as it is sure (Guo 2017)."""
+"""Calibration: whether a model's confidence equals its accuracy (Guo 2017)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from counterfoil.report.results import ResultRow, Results, row
 from counterfoil.stats import Estimate, seeded
 
 _MOST_LINES = 8
-_DIGITS = 5  # of a confidence: batches of other sizes change the last bits
+_DIGITS = 5  # confidences are rounded, because another batch size changes their last bits
 
 
 def _groups(answered: AllAnswers) -> Iterator[tuple[int, int, NDArray[np.floating], NDArray[np.bool_]]]:
-    """Yield model, group, confidence and correctness of readable images, of models that rank a second answer."""
+    """Yield model, group, confidence and correctness of its readable images. Models with one answer are left out."""
     for model in range(len(answered.models)):
         if answered.maps[model].most_ranked == 1:
             continue
@@ -32,7 +32,7 @@ def _error(answered: AllAnswers) -> Iterator[ResultRow]:
     errors_of: dict[tuple[int, int], Estimate] = {}
     for index in answered.places:
         members = [group for group in groups if group[1] == index]
-        if members:  # all models of a group are drawn alike
+        if members:  # all models of a group share their draws
             sure, right = (np.stack([member[side] for member in members], axis=1) for side in (2, 3))
             errors = calibration_errors(sure, right, seeded(answered.seed, "calibration", answered.group(index).name))
             errors_of |= {member[:2]: error for member, error in zip(members, errors, strict=True)}
@@ -42,7 +42,7 @@ def _error(answered: AllAnswers) -> Iterator[ResultRow]:
 
 
 def _bins(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
-    """Return a row a bin, named by its upper end: the accuracy of its answers, or their mean confidence."""
+    """Return one row for each bin, named by its upper end: accuracy or mean confidence of the answers in the bin."""
 
     def rows_of(answered: AllAnswers) -> Iterator[ResultRow]:
         for model, index, confidence, right in _groups(answered):
@@ -58,7 +58,10 @@ def _bins(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
 
 
 def reliability_figure(results: Results) -> str | None:
-    """Draw accuracy against confidence, a line a model, on the base or on the first group; None if no model has any."""
+    """Draw accuracy against confidence on the base, or else the first group, one line for each model.
+
+    Return None if no model has confidences.
+    """
     from counterfoil.evaluation.figures import INK, KIND_COLOURS, MUTED, RULE, as_svg, new_figure, short
 
     if not results.groups:

@@ -1,7 +1,7 @@
-"""The drop in accuracy under a shift: by model, over pairs, relative, averaged over shifts or models (impact); the
-slope.
+"""The drop in accuracy under a shift: by model, over pairs, relative, and averaged over shifts or models (impact).
 
-The ID/OOD slope is the slope of the line of shifted on base accuracy over models (Vendrow 2023, section 6).
+The ID/OOD slope is also here: the slope of a line that is fitted over models, shifted accuracy against base accuracy
+(Vendrow 2023, section 6).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from counterfoil.stats import Estimate, percentile_interval
 
 
 def _found(answered: AllAnswers) -> Iterator[tuple[int, str, Drops]]:
-    """Yield the shifts with a measured class: index, name and drops."""
+    """Yield index, name and drops of each shift with at least one measured class."""
     if answered.subject.base:
         for shift in answered.shifts:
             if (drops := answered.drops(shift)) is not None:
@@ -69,10 +69,10 @@ def _impact(answered: AllAnswers) -> Iterator[ResultRow]:
 
 
 def relative_drop(drops: Drops, model: int) -> Estimate | None:
-    """Return drop over base accuracy, with the percentile interval of the ratio; None for a base accuracy of 0.
+    """Return the drop divided by base accuracy, with the percentile interval of the ratio; None if base accuracy is 0.
 
-    There is no interval if a draw has a base accuracy of 0. Classes whose images all agree widen it as they widen the
-    drop's interval.
+    There is no interval if a draw has a base accuracy of 0. A class whose images all agree widens this interval as it
+    widens the interval of the drop.
     """
     base = float(drops.base_accuracy[model])
     if base == 0:

@@ -1,8 +1,8 @@
 """Findings: how often each model fails under the mined shifts, before a classifier's rule selects images.
 
-Rates are over every candidate that passed the screen: by the models' answers if its images are stored, else by the
-recorded answers of a judge. Classes with too few such candidates or base images, and those near chance, are left out on
-both sides.
+Rates are over every candidate that passed the screen. If the images of these candidates are stored, the models answer
+them; otherwise the recorded answers of a judge count. A class is left out on both sides if it has too few such
+candidates, has too few base images, or is near chance.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NONE = "cannot be measured: no candidate passed the screen"
 
 
 def measure_findings(answered: AllAnswers) -> tuple[tuple[MinedShiftResult, ...], list[ResultRow]]:
-    """Return the mined shifts in the recipe's order, and their rows. Raise as `score_models`.
+    """Return the mined shifts in the recipe's order, and their rows. Raise the errors of `score_models`.
 
     A file of predictions gives no answers about candidates: a number in it would name another image.
     """
@@ -48,7 +48,7 @@ def measure_findings(answered: AllAnswers) -> tuple[tuple[MinedShiftResult, ...]
 
 
 class _Measuring:
-    """The data shared by all findings of a dataset. stored: answers to candidates that were not accepted, by model."""
+    """The data shared by all findings. stored: model → its answers to candidates that were not accepted."""
 
     def __init__(self, answered: AllAnswers, stored: Mapping[str, Scored]) -> None:
         self.answered, self.subject, self.stored = answered, answered.subject, stored
@@ -138,7 +138,7 @@ class _Measuring:
         measured_on: Literal["images", "recorded"],
         note: str,
     ) -> list[FindingModel]:
-        """Return these models, a column of the units each, under the shift and on the base."""
+        """Return the results of these models under the shift and on the base. Each model is a column of `units`."""
         group, kept = self.subject.groups[shift.index], self._kept(units)
         drops = None
         if kept:
@@ -165,7 +165,7 @@ class _Measuring:
         note: str,
         base_rate: float | None = None,
     ) -> dict[str, str]:
-        """Add the rows of both rates; return their key."""
+        """Add one row for the rate under the shift and one for the base rate; return the key of the rows."""
         key = {"model": model, "group": self.subject.groups[shift.index].name}
         base_images, images = (sum(cls.counts[side] for cls in kept) for side in (0, 1))
         self.numbers += [row(RATE, rate, n=images, note=note, **key), row(BASE_RATE, base_rate, n=base_images, **key)]
@@ -180,14 +180,14 @@ class _Measuring:
         return [cls for cls in enough if cls.class_id not in self.answered.near_chance.classes]
 
     def _none_left(self, units: Sequence[ClassUnits]) -> str:
-        """Return why no class is measured."""
+        """Return the reason that no class is measured."""
         least = self.answered.min_images
         if accuracy_stats.surviving(units, least):
             return "cannot be measured: every class with enough images is near chance on the base"
         return f"cannot be measured: no class has {least} such candidates and as many base images"
 
     def _screened(self, unpicked: Unpicked) -> AnsweredImages:
-        """Return every candidate that passed the screen, accepted or stored beside them."""
+        """Return the images of all candidates that passed the screen: accepted ones, and others that are stored."""
         models = self.answered.models
         present = np.zeros(len(unpicked.keys), dtype=bool)
         correct = np.zeros((len(unpicked.keys), len(models)), dtype=bool)
@@ -207,7 +207,7 @@ class _Measuring:
         return AnsweredImages(unpicked.labels, unpicked.indices, present, correct)
 
     def _units(self, shift: MinedShift, side: AnsweredImages, places: Sequence[int]) -> list[ClassUnits]:
-        """Return the shift's planned classes, aligned by index with these models' answers to the base."""
+        """Return the planned classes of the shift. In each, answers to candidates and to base images align by index."""
         base = replace(self.base, correct=self.base.correct[:, list(places)])
         return aligned_units(self.subject, self.subject.groups[shift.index].class_labels, base, side)
 
@@ -231,7 +231,7 @@ def _is_target(shift: MinedShift, name: str, sha256: Any) -> bool:
 
 
 def judges_among(scored: Sequence[Scored], judges: Sequence[str], pins: Mapping[str, Any]) -> dict[int, str]:
-    """Return model → the judge that it is, by weights and right answers as the lock pins them, not by its name."""
+    """Return model index → the judge that this model is. Models are compared with the lock's pins, not by name."""
     digests: dict[int, str] = {}
     pins = without_validation(pins)
     for index, scores in enumerate(scored):

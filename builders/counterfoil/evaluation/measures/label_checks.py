@@ -15,7 +15,7 @@ from counterfoil.report.results import ResultRow, row
 def with_scored_judge(
     checks: LabelChecks | None, inputs: Mapping[str, Any], models: Sequence[tuple[str, str | None]]
 ) -> LabelChecks | None:
-    """Return the checks with those models (name, sha256) that are the judge itself: by weights, else by name."""
+    """Return the checks with the scored models that are the judge itself, found by sha256 or else by name."""
     if checks is None or checks.judge is None:
         return checks
     pins = inputs.get("judges")
@@ -30,7 +30,7 @@ def with_scored_judge(
 
 
 def label_rows(checks: LabelChecks) -> list[ResultRow]:
-    """Return the numbers as rows by group, the judge's by class too."""
+    """Return the numbers of each group as rows; for the judge there are also rows by class."""
     rows = []
     for shift in checks.shifts:
         by_class = {"": shift.judge, **shift.classes} if shift.judge is not None else {}

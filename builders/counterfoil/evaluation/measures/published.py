@@ -1,7 +1,7 @@
 """Accuracies that timm publishes on real test sets of ImageNet, for an evaluation of ImageNet classes.
 
-timm has the tables in its repository and in no release; a few columns come with this package
-(`scripts/write_published.py`).
+timm keeps the tables in its repository, but no release of timm has them. This package has a copy of a few columns,
+written by `scripts/write_published.py`.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _TABLE = "published/timm.parquet"
-# A test set and its base: for R and A, ImageNet's validation images of the same 200 classes.
+# Test set → its base. The bases of R and A are ImageNet's validation images of the same 200 classes.
 COUNTERPARTS = {"v2": "imagenet", "sketch": "imagenet", "r": "r_clean", "a": "a_clean"}
 _HUB = "hf-hub:timm/"
 
 
 def read_published(*columns: str) -> pa.Table:
-    """Return these columns of the published table (all without any); accuracies in percent, missing ones null."""
+    """Return these columns of the published table, all if none is named. Accuracies are in percent, or null."""
     import pyarrow.parquet as pq
 
     return pq.read_table(bundled_folder() / _TABLE, columns=list(columns) or None)
 
 
 def published_line(shifted: str) -> PublishedLine:
-    """Return the lines of a test set over all 1,556 (model, size) pairs that have both accuracies (A: 1,555).
+    """Return the lines fitted for a test set, over all (model, size) pairs with both accuracies.
 
-    No clip is needed: all accuracies are between .4 and 99 %.
+    There are 1,556 such pairs (1,555 for A). No accuracy is clipped, because all are between .4 and 99 %.
     """
     clean = COUNTERPARTS[shifted]
     columns = (read_published(clean, shifted)[name].to_numpy().astype(np.float64) / 100 for name in (clean, shifted))
@@ -54,7 +54,7 @@ def published_line(shifted: str) -> PublishedLine:
 
 
 def timm_name(name: str) -> str | None:
-    """Return the name by which timm publishes a model, with its weights' tag; None for other weights."""
+    """Return the name by which timm publishes a model, with the tag of its weights; None for weights of others."""
     if name.startswith(_HUB):
         return None if "@" in name else name.removeprefix(_HUB)
     if ":" in name or "/" in name:
@@ -68,9 +68,10 @@ def timm_name(name: str) -> str | None:
 
 
 def published_models(models: Mapping[str, tuple[str | None, int | None]]) -> dict[str, tuple[str, dict[str, float]]]:
-    """Return the published name and accuracies (fractions) of each model (timm's name, image size) in the table.
+    """Return the published name and accuracies (fractions) of each model that is in the table.
 
-    The row is that of the model's own size, or the nearest published one; of an unknown size, the largest.
+    models: name → (timm's name, image size). The accuracies are those at the published size nearest to the model's
+    size. If the model's size is unknown, they are those at the largest published size.
     """
     wanted = {timm for timm, _ in models.values() if timm is not None}
     if not wanted:
@@ -95,7 +96,7 @@ def published_models(models: Mapping[str, tuple[str | None, int | None]]) -> dic
 
 
 def measure_published(answered: AllAnswers) -> tuple[PublishedResults | None, list[ResultRow]]:
-    """Return the lines, and the models that timm knows; None if a class lists no ImageNet index."""
+    """Return the lines and the models in timm's table. Return None if a class has no ImageNet index."""
     indices = [cls.imagenet for cls in answered.subject.classes]
     if not all(indices):
         return None, []

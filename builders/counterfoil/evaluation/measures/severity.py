@@ -40,9 +40,10 @@ def shifts_with_levels(subject: Subject) -> dict[str, list[int]]:
 
 @dataclass(frozen=True)
 class Trajectories:
-    """n trajectories of a shift with K levels, by class and index. The base is the first of K + 1 places.
+    """n trajectories of a shift with K levels, in the order of class and index. Each has K + 1 places, the base first.
 
-    labels (n,); rows (n, K + 1), the image there, -1 for none; right (n, K + 1, models), false without an image.
+    labels: (n,). rows: (n, K + 1), the row of the image at each place, -1 if there is no image. right: (n, K + 1,
+    models), false if there is no image.
     """
 
     levels: NDArray[np.float64]
@@ -52,17 +53,17 @@ class Trajectories:
 
     @property
     def present(self) -> NDArray[np.bool_]:
-        """(n, K + 1), whether there is an image."""
+        """Whether each place has an image, (n, K + 1)."""
         return self.rows >= 0
 
     @property
     def complete(self) -> NDArray[np.bool_]:
-        """(n,), whether there is an image everywhere."""
+        """Whether a trajectory has an image at every place, (n,)."""
         return np.asarray(self.present.all(axis=1))
 
     @property
     def right_at_base(self) -> NDArray[np.bool_]:
-        """(n, models)."""
+        """Whether each model is right on the base image, (n, models)."""
         return self.right[:, 0]
 
     def only(self, which: NDArray[np.bool_]) -> Trajectories:
@@ -126,7 +127,7 @@ def measure_severity(answered: AllAnswers) -> tuple[tuple[names.Severity, ...], 
 
 
 def level_row(measure: str, level: trajectory_stats.Reached, **others: object) -> ResultRow:
-    """Return the row of a level, with a note where it or its upper end is not reached."""
+    """Return the row of a level. A note says if the level, or the upper end of its interval, is not reached."""
     value, low, high = (number if np.isfinite(number) else None for number in (level.value, level.low, level.high))
     note = names.NOT_REACHED if value is None else names.END_NOT_REACHED if high is None else ""
     return ResultRow(measure, value=value, low=low, high=high, note=note, **others)  # type: ignore[arg-type]
@@ -134,11 +135,11 @@ def level_row(measure: str, level: trajectory_stats.Reached, **others: object) -
 
 @dataclass(frozen=True)
 class _Curve:
-    """Accuracy at the base and at K levels, averaged over classes: values (K + 1, m), replicates (R, K + 1, m).
+    """Accuracy of m models at the base and at K levels, for k classes and averaged over them.
 
-    by_class (k, K + 1, m) of the classes `labels`; images (K + 1,). agreed, agreed_drops: (2, K + 1, m) each, how far
-    classes whose images all agree widen the intervals of accuracies and of drops. drops_of_class (k, 2, K + 1, m): the
-    ends of each class's interval.
+    by_class: (k, K + 1, m), accuracy of each class in `labels`. replicates: (R, K + 1, m), bootstrap draws of the
+    average. agreed, agreed_drops: (2, K + 1, m) each, how far the intervals of accuracies and of drops are widened
+    because all images of some classes agree. drops_of_class: (k, 2, K + 1, m), the ends of the intervals of drops.
     """
 
     answered: AllAnswers
@@ -157,7 +158,8 @@ class _Curve:
     def of(cls, answered: AllAnswers, shift: str, scenes: Trajectories, drops: Drops | None = None) -> _Curve:
         """Average over the classes with enough images at the base and at every level.
 
-        drops: the drop measure's, at the highest level. They are reused if they average over the same classes.
+        drops: the drops at the highest level that the drop measure computed. They are reused if they average over
+        the same classes.
         """
         sides, models = len(scenes.levels) + 1, len(answered.models)
         labels, by_class, counts, of_class = [], [], [], []
@@ -185,7 +187,7 @@ class _Curve:
                 squares[:, side] += np.square(stats.distances_of_share(*on_side))
                 differing = stats.distances_of_difference(base, on_side, pairs[:, 0], pairs[:, side])
                 squares_of_drops[:, side] += np.square(differing)
-                # If levels are lost and all pairs agree, the interval is at least as wide as that of the pairs alone.
+                # If images are missing at a level and all pairs agree, use at least the interval of the pairs.
                 first, last = ((pairs[:, column].sum(axis=0) / max(1, len(pairs)), len(pairs)) for column in (0, side))
                 alone = (
                     stats.distances_of_difference(first, last, pairs[:, 0], pairs[:, side]) if len(pairs) else differing
@@ -215,16 +217,16 @@ class _Curve:
 
     @property
     def accuracy(self) -> NDArray[np.float64]:
-        """(K + 1, m)."""
+        """Accuracy averaged over classes, (K + 1, m)."""
         return self.by_class.mean(axis=0)
 
     @property
     def images(self) -> NDArray[np.int64]:
-        """(K + 1,)."""
+        """The number of images, (K + 1,)."""
         return self.counts.sum(axis=0)
 
     def drop(self, side: int, model: int) -> stats.Estimate:
-        """Return base accuracy less accuracy."""
+        """Return the drop of a model at a place: base accuracy minus accuracy there."""
         if self.drops_of_top is not None and side == len(self.levels):
             return self.drops_of_top.interval(model)
         value = float(self.accuracy[0, model] - self.accuracy[side, model])
@@ -233,7 +235,7 @@ class _Curve:
         return stats.percentile_interval(value, drawn, (below, above))
 
     def rows(self, ending: str = "") -> Iterator[ResultRow]:
-        """Yield accuracies, drops and the level of ten points; with an ending, drops and that level alone."""
+        """Yield rows of accuracies, of drops and of the level that takes ten points; with an ending, no accuracies."""
         if not len(self.labels):
             return
         ats, images = ["0", *map(names.at, self.levels.tolist())], self.images.tolist()
@@ -270,7 +272,7 @@ class _Curve:
 
 
 def _failures(answered: AllAnswers, shift: str, scenes: Trajectories) -> Iterator[ResultRow]:
-    """Yield failure points of the trajectories that a model gets right at the base, by every definition."""
+    """Yield failure points by every definition, for the trajectories that a model gets right at the base."""
     levels, ats = scenes.levels, list(map(names.at, scenes.levels.tolist()))
     present, right = scenes.present[:, 1:], scenes.right[:, 1:]
     everywhere, known = np.ones_like(present), present[:, :, None]
@@ -300,7 +302,7 @@ def _failures(answered: AllAnswers, shift: str, scenes: Trajectories) -> Iterato
 
 
 def _compared(answered: AllAnswers, shift: str, scenes: Trajectories, curve: _Curve) -> Iterator[ResultRow]:
-    """Yield the best models on the base that are not near chance, pair by pair."""
+    """Yield comparisons between pairs of models: those best on the base, without models near chance."""
     sound = np.flatnonzero(answered.sound)
     if not len(curve.labels) or len(sound) < 2:
         return
@@ -347,7 +349,10 @@ def _draw(results: Results) -> list[Any]:
 
 @dataclass(frozen=True)
 class Frame:
-    """An image at the base ("0") or a level: which models are first wrong here, and whether the strip's model is."""
+    """An image of a film strip, at the base ("0") or at a level.
+
+    It has the models that are first wrong here, and whether the model of the strip is.
+    """
 
     at: str
     image: str
@@ -355,15 +360,15 @@ class Frame:
     marked: bool
 
 
-# A shift, the model of its strips, and each scene's class and frames.
+# The film strips of a shift: the shift, the model of the strips, and for each scene its class and frames.
 FilmStrips = tuple[names.Severity, ModelFacts, list[tuple[str, tuple[Frame, ...]]]]
 
 
 def pick_strips(answered: AllAnswers, results: Results) -> list[FilmStrips]:
     """Return film strips: one scene at its base and every level of a shift, and where models first fail.
 
-    The scenes are complete trajectories that the model with the middle median failure point gets right at the base, at
-    the quartiles of its failure points.
+    The model of the strips is the one with the middle median failure point. Its scenes are complete trajectories that
+    it gets right at the base. They lie at the quartiles of its failure points.
     """
     subject, groups = answered.subject, shifts_with_levels(answered.subject)
     chosen = []
@@ -375,7 +380,7 @@ def pick_strips(answered: AllAnswers, results: Results) -> list[FilmStrips]:
         scenes = trajectories_of(answered, groups[severity.shift])
         scenes = scenes.only(scenes.complete & scenes.right_at_base[:, of_model])
         _, cells = trajectory_stats.failure_runs(scenes.present[:, 1:], scenes.right[:, 1:])
-        # The side of the strip where each model fails first, 0 for the base.
+        # The place in the strip where each model fails first; 0 is the base.
         fails = np.where(scenes.right_at_base, cells + 1, 0)
         order = np.argsort(fails[:, of_model], kind="stable")
         for position in sorted({len(order) * quartile // 4 for quartile in (1, 2, 3)} if len(order) else ()):

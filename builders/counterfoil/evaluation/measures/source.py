@@ -55,7 +55,7 @@ class _Side:
 
 @dataclass(frozen=True)
 class PreparedDistances(Request):
-    """The names of models of features, and the opened source, or why it is not available."""
+    """The names of the feature models, and the opened source or the reason that it is not available."""
 
     names: tuple[str, ...] = ()
     opened: MeasuredAgainst | str = ""
@@ -64,10 +64,10 @@ class PreparedDistances(Request):
 def prepared_distances(
     subject: Subject, names: str | Sequence[str] | None, against: str | Path | None
 ) -> PreparedDistances:
-    """Look at the names and open the source, before any long step.
+    """Check the names of feature models and open the source, before any long step.
 
-    Raise UserError for names that can give no features, and for what is wrong with `against`, RunFailure if `against`
-    cannot be reached. A recipe's source that is not available is noted.
+    Raise UserError if a named model can give no features or `against` is wrong, and RunFailure if `against` cannot be
+    reached. If the recipe's source is not available, the result has the reason.
     """
     wanted = tuple(dict.fromkeys([names] if isinstance(names, str) else names or ()))
     problems: list[CounterfoilError] = []
@@ -119,7 +119,7 @@ def measure_distances(answered: AllAnswers) -> tuple[tuple[Distances, ...], list
 
 
 def skipped_because(error: CounterfoilError) -> str:
-    """Return all that an error says, as why something was skipped."""
+    """Return all problems of an error in one text: the reason that something was skipped."""
     return "; ".join([*error.problems, *([error.hint] if error.hint else [])]).rstrip(".")
 
 
@@ -153,7 +153,7 @@ def _distances(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureMode
         images = ImageSet(what, name, len(labels), len(side.features), len(against.features))
         compared.append(_compared(distances, images, side, against, statistics[labels]))
         report(f"distances in the features of {model.name}", done, len(groups) + 1)
-    # For scale, the source against itself: its two splits, or two halves of its only split.
+    # For scale, also measure the source against itself: its two splits, or two halves of its only split.
     if opened.other is not None:
         name = f"{opened.other.name} against {opened.source.name}"
         first, another = _side_of(opened.other.images, model, asking)[0], source
@@ -173,14 +173,14 @@ def _distances(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureMode
 
 
 def _side_of(images: LabelledImages, model: FeatureModel, asking: Asking) -> tuple[_Side, NDArray[np.bool_]]:
-    """Return the decodable images of a source, and which of its images these are."""
+    """Return the features of a source's decodable images, and which images can be decoded, bool [n]."""
     features = _features(images, model, user_cache() / _EMBEDDINGS, asking)
     decodable = np.isfinite(features).all(axis=1)
     return _Side(features[decodable], _units(images)[decodable]), np.asarray(decodable)
 
 
 def _features(images: LabelledImages, model: FeatureModel, folder: Path, asking: Asking) -> NDArray[np.floating]:
-    """Return features [n, d] of n images, lengthened to √d if they are unit vectors; NaN for undecodable images."""
+    """Return features [n, d] of n images, NaN if an image cannot be decoded. Unit vectors get length √d."""
     # KID of similar sets is a small difference of large means, so half precision is too coarse.
     engine, device = (asking.spread.engine, asking.spread.device) if asking.spread else (None, "cpu")
     with renamed(f"features, {model.name}: {images.name}"):
@@ -193,12 +193,15 @@ def _features(images: LabelledImages, model: FeatureModel, folder: Path, asking:
             engine=engine,
             device=device,
         )
-    # KID's kernel divides by the width, so for unit vectors its constant would dominate.
+    # KID's kernel is (x·y/d + 1)³. For unit vectors x·y/d is small, and the constant 1 would dominate.
     return features * np.float32(np.sqrt(features.shape[1])) if model.scaled else features
 
 
 def _groups(subject: Subject) -> list[tuple[SetOfImages, str, tuple[int, ...], NDArray[np.bool_]]]:
-    """Return the image sets to compare, their classes and rows, bool (n,); with several groups, the whole first."""
+    """Return the image sets to compare, each with its classes and its rows, bool (n,).
+
+    If there are several groups, the whole dataset is the first set.
+    """
     sets: list[tuple[SetOfImages, str, tuple[int, ...], NDArray[np.bool_]]] = []
     tops = np.array([group.top for group in subject.groups])
     of_dataset = (np.arange(len(subject.keys)) < len(subject.parts[0].images)) & tops[subject.shifts]
@@ -213,12 +216,12 @@ def _groups(subject: Subject) -> list[tuple[SetOfImages, str, tuple[int, ...], N
 
 
 def _units(images: LabelledImages) -> NDArray[np.int64]:
-    """Return the unit of each image as a number; without units, every image is one."""
+    """Return the unit of each image as a number. If the images have no units, each image is its own unit."""
     return np.unique(images.units if images.units is not None else images.keys, return_inverse=True)[1].reshape(-1)
 
 
 def _subject_units(subject: Subject) -> NDArray[np.int64]:
-    """Return the unit of each image: with paired noise, images of one class and index share one."""
+    """Return the unit of each image. With paired noise, images of one class and index share a unit."""
     numbered, start = [], 0
     for part in subject.parts:
         rows = slice(start, start + len(part.images))
@@ -264,7 +267,7 @@ CLIP = "clip"
 
 @dataclass(frozen=True)
 class FeatureModel:
-    """A model of features; `pin` identifies it. scaled: whether features are unit vectors."""
+    """A model that computes features. pin: what identifies it. scaled: whether its features are unit vectors."""
 
     name: str
     pin: str
@@ -292,7 +295,7 @@ def _refuse_unfit(name: str, subject: Subject) -> None:
 
 
 def load_features(name: str, subject: Subject, device: str) -> FeatureModel:
-    """Load a model of features on `device`; a CLIP model of the Hub at the commit that the dataset pins."""
+    """Load a feature model on `device`. A CLIP model of the Hub has the commit that the dataset pins."""
     if name != CLIP:
         classifier = load_classifier(name, device, subject.classes)
         embedder = classifier_embedder(classifier, device)
@@ -309,13 +312,13 @@ def load_features(name: str, subject: Subject, device: str) -> FeatureModel:
     return FeatureModel(pin.name, pin_text, clip_embedder(clip, pin, screen.weights), scaled=True)
 
 
-# A larger split is thinned to this many rows: FID of 2,048 features needs as many (Heusel 2017).
+# A larger split is thinned to this many rows. FID of 2,048 features needs 10,000 images (Heusel 2017).
 MOST_IMAGES = 10_000
 
 
 @dataclass(frozen=True)
 class SourceImages:
-    """Images of a source. sets: which conditions the images of a label have, if they may have several."""
+    """Images of a source. sets: the set of conditions behind each label, if an image may have several conditions."""
 
     images: LabelledImages
     name: str
@@ -323,7 +326,7 @@ class SourceImages:
     sets: ConditionLabels | None = None
 
     def of_classes(self, classes: Sequence[RecipeClass], labels: Sequence[int]) -> NDArray[np.bool_]:
-        """Return bool [n], the images of these labels; of several conditions, one that fits is enough."""
+        """Return bool [n], the images of these classes. An image with several conditions needs only one of them."""
         if self.sets is None:
             return np.isin(self.images.labels, labels)
         fitting = [self.sets.of_label(classes[label].source_label) for label in labels]
@@ -362,14 +365,14 @@ def open_against(subject: Subject, against: str | Path | None) -> MeasuredAgains
             images, sets = labelled_split(recipe.source, name, recipe.classes, pin), None
         else:
             images, conditions = labelled_conditions(recipe.source, name, pin)
-            # Sorted, as the labels of `sets` number them.
+            # Sort the sets: label i of the images is set i.
             sets = ConditionLabels(conditions.names, np.unique(conditions.present, axis=0))
         opened.append(SourceImages(thinned(images, MOST_IMAGES), _shown(images), len(images), sets))
     return MeasuredAgainst(opened[0], opened[1] if len(opened) > 1 else None)
 
 
 def with_source_placed(subject: Subject) -> Subject:
-    """Return the subject with its source's folder on this machine, if that is known by its content."""
+    """Return the subject with its source's folder on this machine, if a folder with that content is known."""
     recipe = subject.recipe
     if recipe is None:
         return subject
@@ -405,7 +408,7 @@ def _shown(images: LabelledImages) -> str:
 DISTANCES = NestedMeasure(measure_distances)
 
 
-# Wilson's interval of a class of this many is at most 27 points wide, and of ten classes 9.
+# With 50 images, Wilson's interval of a class is at most 27 points wide; with ten such classes, 9 points.
 IMAGES_A_CLASS = 50
 _SALT = "reference"  # of the bootstrap
 _ANSWERS = "predictions"
@@ -414,9 +417,9 @@ _INPUT = "the input dataset"
 
 @dataclass(frozen=True)
 class PreparedReference(Request):
-    """The images to score, DATASET:SPLIT, and the models that are not scored there, each with the reason.
+    """The images to score, their name DATASET:SPLIT, and the models that are not scored there, with the reasons.
 
-    images is None if nothing is scored; `skipped` then says why, or nothing if no reference is wanted.
+    If nothing is scored, `images` is None. `skipped` then gives the reason; it is empty if no reference is wanted.
     """
 
     images: LabelledImages | None = None
@@ -505,7 +508,7 @@ def _gaps(
     for cls in enough:
         rows = np.flatnonzero((images.labels == label_of[cls.class_id]) & readable)
         if rows.size:
-            # One class's answers (n, models): validation images on one side, base images on the other.
+            # The answers to one class, (n, models): first to validation images, then to base images.
             together = np.concatenate([correct[rows], cls.base_correct[cls.base_present][:, places]])
             first = np.arange(len(together)) < len(rows)
             both.append(ClassUnits(cls.class_id, first, together, ~first, together))

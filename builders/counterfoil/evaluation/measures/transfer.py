@@ -45,7 +45,7 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], 
     subject, readable = answered.subject, answered.answers.readable
     if not subject.judged.shifts:
         return (), []
-    # By model and rule, (n,) the failing images; a model with few ranked answers has fewer rules.
+    # For each model, rule → (n,) the images on which it fails. A model with few ranked answers has fewer rules.
     failed = [
         {
             rule: failures(rule, scores.predictions, subject.labels, subject.classes, scores.class_map)
@@ -57,7 +57,7 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], 
     transfers: list[names.Transfer] = []
     numbers: list[ResultRow] = []
     for name, wrong in subject.judged.wrong.items():
-        rows = np.flatnonzero(wrong)  # of the dataset's images, which come first
+        rows = np.flatnonzero(wrong)  # `wrong` covers the images of the dataset, which come first
         rows = rows[readable[rows]]
         left_out = tuple(subject.classes[label].name for label in np.unique(subject.labels[rows]) if near[label])
         rows = rows[~near[subject.labels[rows]]]
@@ -137,8 +137,8 @@ def relation_of(
 ) -> names.Relation:
     """Return how another model is related to the judge, as far as names and configurations show.
 
-    sizes: (parameters, outputs), None if unknown. Same architecture means the same name with other weights; models with
-    as many outputs but different numbers of parameters count as one family at most.
+    sizes: (parameters, outputs), None if unknown. The same architecture means the same name with other weights. Two
+    models with equal numbers of outputs but different numbers of parameters are at most of the same family.
     """
     if not (is_known(architecture) and is_known(judge_architecture)):
         return names.OTHER
@@ -154,7 +154,7 @@ def relation_of(
 
 
 def _captions(subject: Subject, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the captions of some rows, as shift times classes plus class, and (rows,) each row's caption index."""
+    """Return the captions of some rows as numbers, shift · classes + class, and each row's index among them, (rows,)."""
     return np.unique(subject.shifts[rows] * len(subject.classes) + subject.labels[rows], return_inverse=True)
 
 
@@ -165,7 +165,7 @@ def _rates(
     shift_index: int | None,
     rows: NDArray[np.int64],
 ) -> list[ResultRow]:
-    """Return every model's rates on images that the judge is wrong about: of one shift, or of all (shift None)."""
+    """Return every model's failure rates on images that the judge gets wrong, in one shift or, for None, in all."""
     if not len(rows):
         return []
     subject, readable = answered.subject, answered.answers.readable
@@ -179,7 +179,7 @@ def _rates(
         for part in subject.parts[1:]
         for at in range(part.first, part.first + len(part.images.group_names))
     }
-    # The rules by which the judge is wrong about every image by construction. Under every rule its first answer is
+    # By these rules the judge is wrong about every image by construction. Under every rule its first answer is
     # not the label; under top-3 rules none of its first three is.
     judged_shifts = [
         shift for shift in subject.judged.shifts if judge.name in shift.judges and shift_index in (None, shift.index)
@@ -209,7 +209,7 @@ def _rates(
         for column, at in enumerate(able):
             key = {"model": answered.models[at], "group": group, "against": judge.name, "at": rule}
             itself = rule in constructed and at in judge.places
-            # A rate by construction is not an estimate.
+            # The judge's own rate is fixed by construction: it is not an estimate.
             rate: Estimate | float = estimates[column].value if itself else estimates[column]
             note = names.BY_CONSTRUCTION if itself else ""
             result_rows.append(row(names.TRANSFER, rate, n=len(rows), units=len(captions), note=note, **key))
@@ -239,7 +239,7 @@ def _matched(
 
 # Prefixes of names for a trainer, a training method or a small test model.
 _BEFORE = re.compile(r"^(?:tf|legacy|gluon|ssl|swsl|ig|dm|test|wide)_")
-# As in `ViTForImageClassification`, a class name of transformers.
+# The end of a class name of the library transformers, such as `ViTForImageClassification`.
 _CLASS_OF_TRANSFORMERS = re.compile(r"for[a-z]*classification.*$")
 # The first word without a version: convnext for `convnextv2_atto`, deit for `deit3_small`.
 _FIRST_WORD = re.compile(r"[a-z]+?(?=v?\d|[^a-z]|$)")
@@ -258,9 +258,9 @@ _UNKNOWN = frozenset({"", "predictions", "open_clip", "sequential", "module", "f
 
 
 def architecture_family(architecture: str, name: str = "") -> str:
-    """Return the family of an architecture (`resnet50` → resnet); an unlisted one is named after its first word.
+    """Return the family of an architecture: `resnet50` → resnet. An unlisted family is the first word of the name.
 
-    `name`, the model's, is used if the architecture is unknown.
+    name: the name of the model. It stands for the architecture if that is unknown.
     """
     plain = plain_architecture(architecture)
     if plain in _UNKNOWN:
@@ -278,7 +278,7 @@ def architecture_family(architecture: str, name: str = "") -> str:
 
 
 def plain_architecture(architecture: str) -> str:
-    """Return the architecture in lower case: timm's name without the tag of its weights."""
+    """Return timm's name of the architecture in lower case, without the tag of the weights."""
     return architecture.strip().lower().partition(".")[0]
 
 
