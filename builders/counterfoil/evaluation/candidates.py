@@ -42,8 +42,8 @@ WRONG, IS_RIGHT, NO_ANSWER = 0, 1, -1
 class Unpicked:
     """All n candidates of a shift that a classifier's rule could choose from, in the plan's order.
 
-    accepted: (n,) bool, whether the candidate is an image of the dataset. recorded: by judge, (n,) int8: its answers
-    recorded in the build.
+    accepted: (n,) bool, whether the candidate is an image of the dataset. recorded: judge → (n,) int8, the answers that
+    the build recorded.
     """
 
     keys: tuple[str, ...]
@@ -57,8 +57,8 @@ class Unpicked:
 class MinedShift:
     """A shift of kind `mined`: its index among the groups, its source, and the number of screened candidates.
 
-    judges: the classifiers that its rules use, by names without folders. quota: the number of images let through that
-    ends the drawing of a cell, if there is one. unpicked: None without judges; then the accepted images are measured.
+    judges: names without folders of the classifiers that its rules use. quota: the number of kept images at which the
+    drawing of a cell ends, if there is one. unpicked: None without judges; then the accepted images are measured.
     """
 
     index: int
@@ -134,7 +134,7 @@ def read_mined(
 
 
 def refuse_other_data(directory: Path, recipe: Recipe, mined: MinedCandidates, keys: Sequence[str]) -> None:
-    """Raise RunFailure if the accepted candidates are not the images of `data`: `keys`, of all shifts."""
+    """Raise RunFailure if the accepted candidates are not the images of `data`. keys: the keys of all shifts."""
     names = [shift.name for shift in recipe.all_shifts()]
     data_keys = set(keys)
     for shift in mined.shifts:

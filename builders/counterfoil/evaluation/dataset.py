@@ -1,4 +1,4 @@
-"""What is scored: images with labels in groups, the base first; a built dataset with the answers of its judges."""
+"""The images to score, with labels and in groups, the base first. A built dataset also has its judges' answers."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ class JudgedShift:
 
 @dataclass(frozen=True)
 class JudgedImages:
-    """The shifts that keep judges' failures, and by judge (n,) bool: the images kept because it was wrong.
+    """The shifts that keep judges' failures, and for each judge the images kept because it was wrong, (n,) bool.
 
-    Judges have their names without folders; the n images are the dataset's, in its order.
+    A judge's name has no folders. The n images are those of the dataset, in its order.
     """
 
     shifts: tuple[JudgedShift, ...] = ()
@@ -71,7 +71,7 @@ class JudgedImages:
 def read_judged(
     directory: Path, recipe: Recipe, receipts: Sequence[Receipt], keys: Sequence[str], shifts: NDArray[np.int64]
 ) -> JudgedImages:
-    """Return the judges' recorded answers. keys, shifts (n,): of the dataset's images, from the same files."""
+    """Return the judges' recorded answers. keys, shifts: (n,), for the dataset's images, from the same files."""
     every = recipe.all_shifts()
     judged = tuple(
         JudgedShift(index, rule)
@@ -97,7 +97,7 @@ def read_judged(
         for batch in shard_batches(directory, receipt, ["key", *columns], "data", form):
             rows = np.array([row_of[key] for key in batch.column("key").to_pylist()], dtype=np.int64)
             for (judge, what), judged_shifts in shifts_of.items():
-                # A judge that was not asked about an image, or gave no answer, is not wrong.
+                # A judge is not wrong about an image if it was not asked or gave no answer.
                 answers = batch.column(judge_column(judge, what)).to_pylist()
                 fails = np.array([answer is (what == FAILED) for answer in answers], dtype=bool)
                 wrong[judge][rows] |= fails & np.isin(shifts[rows], judged_shifts)
@@ -121,8 +121,8 @@ _PUBLISHED = [
 class Group:
     """The base, a shift, or a part of other labelled images.
 
-    class_labels: the classes planned in it. candidates: rendered for it, None if nothing was. paired: an image shares
-    its noise with the base image of its class and index. Each level of a shift is a group, as in
+    class_labels: the classes planned in it. candidates: the number of rendered candidates; None if nothing was
+    rendered. paired: an image shares its noise with the base image of its class and index. Each level of a shift is a group, as in
     `recipe.prompts.Shift`: `of` names the shift, `top` marks the highest level.
     """
 
@@ -141,7 +141,7 @@ class Group:
 
 @dataclass(frozen=True)
 class SubjectPart:
-    """Labelled images of one origin. Their keys and names of groups begin with `prefix`, their groups at `first`."""
+    """Labelled images of one origin. `prefix` begins their keys and group names; `first` is their first group."""
 
     images: LabelledImages
     prefix: str
@@ -183,7 +183,7 @@ class Subject:
 
     @property
     def preview(self) -> int | None:
-        """The most images of a group, if these are a preview."""
+        """The largest number of images in a group if this is a preview."""
         return min((part.images.preview for part in self.parts if part.images.preview is not None), default=None)
 
     @property
@@ -565,7 +565,10 @@ def _labelled(
 
 
 def usual_side(sets: Iterable[LabelledImages]) -> int | None:
-    """Return the shorter side, in pixels, of the smallest set's images: the median of a few."""
+    """Return the usual shorter side of an image, in pixels, in the set where it is smallest.
+
+    The usual side of a set is the median over a few of its images.
+    """
     shorter_sides = []
     for images in sets:
         decoded = (images.decoded(encoded) for _, encoded in thinned(images, _LOOKED_AT).images())
@@ -575,7 +578,7 @@ def usual_side(sets: Iterable[LabelledImages]) -> int | None:
 
 
 def edits_of(directory: Path, recipe: Recipe, pins: Mapping[str, Any], keys: Sequence[str]) -> EditsOf | None:
-    """Return the rows that the images of these keys are edits of; None if they are no edits."""
+    """Return the rows whose edits the images of these keys are; None if the images are no edits."""
     if not recipe.kind.alters_rows:
         return None
     rows = sorted(set(rows_in_pool(directory, recipe, keys)))

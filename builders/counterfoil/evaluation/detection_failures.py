@@ -38,7 +38,7 @@ _SIZES = [name for name in AREAS if name != "all"]
 
 @dataclass(frozen=True)
 class ScoredDetector:
-    """One detector on every group, the base first. score: from it on detections count (`best_f1_score` of the base)."""
+    """One detector on every group, the base first. score: detections count from it on (`best_f1_score` of the base)."""
 
     name: str
     score: float
@@ -66,11 +66,11 @@ def detection_failures(
     keys: Sequence[Sequence[str]],
     most: int = MOST_ROWS,
 ) -> DetectionFailures:
-    """Choose the images with missed or false boxes under a shift, those first that lose most F1 from the base.
+    """Choose the images with missed or false boxes under a shift. Images that lose most F1 from the base come first.
 
-    objects: true boxes, the same for every group. groups: their names, the base first. sides: (images, 2) width and
-    height in pixels. keys: of each group, of each image. Where there are more than `most`, every detector and shift
-    gives as many as it has, up to one bound.
+    objects: true boxes, the same for every group. groups: names of the groups, the base first. sides: (images, 2) width
+    and height in pixels. keys: for each group, the key of each image. If there are more than `most` images, all
+    detectors and shifts have the same bound on the number of their images.
     """
     f1 = np.stack([[image_f1(matches, scored.score) for _, matches in scored.groups] for scored in detectors])
     lost = f1[:, :1] - f1[:, 1:]
@@ -128,9 +128,9 @@ def picture_file(number: int) -> str:
 
 
 def _marked(detections: Detections, matches: Matches, score: float, scene: int, objects: Objects) -> dict[str, Any]:
-    """Return what a detector says of one image: which of its objects it finds, and its boxes, true and false.
+    """Return which objects of one image a detector finds, and its boxes, true and false.
 
-    found: of each object of the image 1 or 0. boxes: x, y, width, height, category, size, score in percent, and the
+    found: 1 or 0 for each object of the image. boxes: x, y, width, height, category, size, score in percent, and the
     object's number in its image or -1.
     """
     first = int(np.searchsorted(objects.image, scene))
@@ -155,7 +155,7 @@ def _of_image(image: NDArray[np.int64], scene: int) -> range:
 
 
 def _sizes(area: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the number of each area's size; an area at a bound belongs to both ranges, and is shown as the smaller."""
+    """Return each area's size as a number. An area at a bound belongs to both sizes; it gets the smaller one."""
     return np.searchsorted([AREAS[name][1] for name in _SIZES[:-1]], area)
 
 

@@ -96,9 +96,10 @@ MOST_ANSWERS = 800_000
 
 @dataclass(frozen=True)
 class ChosenFailures:
-    """rows, partners: (f,) rows of the images in the dataset's order, and of their base images, -1 for none.
+    """The f failures to show. rows: (f,), their rows in the dataset's order.
 
-    count: the number of images that a model gets wrong, shown or not.
+    partners: (f,), the rows of their base images, -1 for no base image. count: the number of images that some model
+    gets wrong, shown or not.
     """
 
     rows: NDArray[np.int64]
@@ -118,7 +119,7 @@ def base_partners(
     readable: NDArray[np.bool_],
     shifts: Sequence[int],
 ) -> NDArray[np.int64]:
-    """Return (n,) the row of each readable shifted image's base image of the same class and index, or -1."""
+    """Return for each readable shifted image the row of its base image (same class and index), (n,); else -1."""
     partners = np.full(len(labels), -1, dtype=np.int64)
     cells = list(zip(labels.tolist(), indices.tolist(), strict=True))
     base = {cells[row]: row for row in np.flatnonzero((groups == 0) & readable).tolist()}
@@ -143,8 +144,8 @@ def choose_failures(
 ) -> ChosenFailures:
     """Return the readable images that at least one model gets wrong, in the dataset's order; correct: (n, models).
 
-    If there are more than `most`, each cell (group and class) gives equally many: images that most models flip (right
-    on the base image) come first, then images that most models get wrong.
+    If there are more than `most`, each cell (group and class) gives the same number of images. A model flips an image
+    if it is right on the base image. Images that most models flip come first, then images that most models get wrong.
     """
     most = min(MOST_FAILURES, max(1, MOST_ANSWERS // correct.shape[1])) if most is None else most
     wrong = ~correct & readable[:, None]
@@ -346,7 +347,7 @@ class FlippedPair:
     answered: int
 
 
-# A class with a large drop: its name, its drop averaged over models, and flipped pairs.
+# `ClassExamples` is a class with a large drop: its name, its drop averaged over models, and flipped pairs.
 ClassExamples = tuple[str, float, list[FlippedPair]]
 
 
@@ -410,7 +411,7 @@ _CSV = ("path", "model", "label", "class", "answered", "confidence", "shift", "k
 
 
 def check_new_folder(folder: str | Path) -> Path:
-    """Return the path of a new or empty folder. Raise UserError for another, or if none can be made."""
+    """Return the path of a new or empty folder. Raise UserError if it is not empty or cannot be made."""
     path = named_path(folder)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UserError(f"{path} is not an empty folder", "Name a new one: existing files are kept.")

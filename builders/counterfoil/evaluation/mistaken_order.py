@@ -17,7 +17,7 @@ from counterfoil.prediction.class_map import folder_orders
 from counterfoil.report.words import listed, percent
 from counterfoil.stats import Estimate, chance_line, wilson_estimate
 
-# A count of each pair of more classes takes too much memory for a warning.
+# With more classes, counting every pair of classes takes too much memory for a warning.
 MOST_CLASSES = 2_000
 # The intervals of the two orders must be at least this far apart (a fraction).
 LEAST_GAIN = 0.1
@@ -27,9 +27,9 @@ _NEARLY = 0.9
 
 @dataclass(frozen=True)
 class BetterOrder:
-    """Another order of k classes. means: (k,) the class that each class's output seems to mean. kind: in words.
+    """Another order of k classes. means: (k,) the class that each class's output seems to mean. kind: words for it.
 
-    given, better: the shares of right answers on the images that did not choose it.
+    given, better: the shares of right answers in the given and in this order, on images that did not choose this order.
     """
 
     means: NDArray[np.int64]
@@ -84,7 +84,7 @@ def better_order(
 
 
 def likely_order(answered: AllAnswers, model: int) -> str:
-    """Return, in words, the order in which the outputs of a model near chance seem to be; empty if in none."""
+    """Return words for the order that the outputs of a model near chance seem to have; empty if no order fits better."""
     class_map, classes = answered.maps[model], answered.subject.classes
     outputs = np.array([target[0] for target in class_map.targets])
     if len(np.unique(outputs)) < len(outputs) or any(len(target) > 1 for target in class_map.targets):

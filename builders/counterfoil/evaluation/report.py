@@ -55,8 +55,8 @@ def evaluation_html(
 ) -> str:
     """Return the page as text; equal results give equal bytes.
 
-    examples: of the shifts shown, the classes that drop most, with pairs that flipped. unreadable: keys of images that
-    could not be decoded. pictures: what nested measures draw from images, by their names.
+    examples: for each shown shift, the classes that drop most, with flipped pairs. unreadable: keys of images that
+    could not be decoded. pictures: name of a nested measure → what it draws from images.
     """
     models, shifts, base = results.best_first, results.by_impact, results.base_group
     sections: dict[str, ReportSection] = {}
@@ -198,7 +198,7 @@ def heat(estimate: Estimate | None) -> str:
 
 
 def tint(value: float) -> str:
-    """Return CSS for a drop (or a gain, below 0): full at `_HOTTEST` points."""
+    """Return the CSS tint of a drop, or of a gain if it is below 0. The colour is full at `_HOTTEST` points."""
     strength = min(1.0, abs(100 * value) / _HOTTEST)
     return f"--heat:{62 * strength:.0f}%;--tint:var(--{'drop' if value >= 0 else 'gain'})"
 
@@ -214,7 +214,7 @@ def upright_heading(name: str, kind: str | None = None) -> Markup:
 def _mistaken(results: Results, models: Sequence[ModelFacts]) -> list[tuple[ModelFacts, list[dict[str, Any]]]]:
     """Return, for the best models, the classes of the first group that they find least.
 
-    taken_for: the other classes that a class is taken for most: name, share and images.
+    taken_for: the other classes with which the models confuse a class most often: name, share and images.
     """
     rows, names = results.rows, {cls.id: cls.name for cls in results.classes}
     group = results.groups[0].name
@@ -275,11 +275,11 @@ class ClassCell:
 
 @dataclass(frozen=True)
 class ClassRow:
-    """A class: its name made unique, its drop averaged over shifts and models, and a cell a shown shift.
+    """A class: its unique name, its drop averaged over shifts and models, and one cell for each shown shift.
 
-    average: over the shifts that measure the class. cells: None if the shift does not ask for the class. drops:
-    averages over shifts by model. base: each model's accuracy on its base images, with their average. marks: a letter a
-    model, 1 if that accuracy is near its chance.
+    average: the drop over the shifts that measure the class. cells: a cell is None if the shift does not ask for the
+    class. drops: each model's average over shifts. base: each model's accuracy on the base images of the class, with
+    the average over models. marks: one character for each model, 1 if its accuracy is near its chance.
     """
 
     class_id: str

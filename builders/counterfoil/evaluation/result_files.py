@@ -127,7 +127,7 @@ def result_tables(results: Results) -> dict[str, tuple[str, str]]:
 
 
 def results_csv(results: Results) -> str:
-    """Write one line a model, best first, as timm writes it; then `accuracy.SHIFT` and `drop.SHIFT` for each shift.
+    """Write one line for each model, best first: timm's columns, then `accuracy.SHIFT` and `drop.SHIFT` of each shift.
 
     top1 and top5 are on the accepted base images, each image counting once, as timm counts; top5 counts the top
     `top_k`. `base` is averaged over the measured classes. `tied` counts images whose two best scores are equal.
@@ -169,7 +169,7 @@ def results_csv(results: Results) -> str:
 
 
 def robustness_csv(results: Results) -> str:
-    """Write one line a model and shift: accuracies, drops with their intervals, other measures."""
+    """Write one line for each model and shift: accuracies, drops with their intervals, other measures."""
     nested = {facts.name for shown in NESTED.values() for facts in shown.measures}
     shown = {facts.name for facts in results.measures} - nested - set(_OWN)
     others = list(
@@ -211,7 +211,7 @@ def robustness_csv(results: Results) -> str:
 
 
 def shifts_csv(results: Results) -> str:
-    """Write one line a shift, the base first: yield, classes measured and left out, impact, ID/OOD slope."""
+    """Write one line for each shift, the base first: yield, classes measured and left out, impact, ID/OOD slope."""
     rows, number = [], results.rows
     for shift in results.groups:
         line, probit = (number.one(name, group=shift.name) for name in ("slope", "probit_slope"))
@@ -245,9 +245,9 @@ def shifts_csv(results: Results) -> str:
 
 
 def classes_csv(results: Results) -> str:
-    """Write one line a shift and class: images, accuracies and drop averaged over models; then `drop.MODEL` for each.
+    """Write one line for each shift and class: images, accuracies and drop averaged over models, `drop.MODEL` for each.
 
-    A class with too few images has counts alone; one near chance on the base has no drop averaged over models.
+    A class with too few images has only counts. A class near chance on the base has no drop averaged over models.
     """
     rows = []
     for shift in results.shifts:
@@ -273,7 +273,7 @@ def classes_csv(results: Results) -> str:
 
 
 def predictions_parquet(answered: AllAnswers) -> bytes:
-    """Write one row an image, with the answer, confidence and correctness of each model, empty if undecodable."""
+    """Write one row for each image: answer, confidence and correctness of each model; empty if it cannot be decoded."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -322,7 +322,7 @@ _MOST_BYTES = 1 << 26
 
 
 def entry_files(results: Results, dataset_id: str, revision: str | None = None) -> dict[str, bytes]:
-    """Return a YAML file a model: file name → content. dataset_id: the dataset's `user/name`. revision: a commit."""
+    """Return one YAML file for each model: file name → content. dataset_id: the dataset's `user/name`. revision: a commit."""
     import yaml
     from huggingface_hub import eval_result_entries_to_yaml
 
@@ -442,7 +442,7 @@ def write_keys(
     base: str | None = None,
     groups: str | None = None,
 ) -> int:
-    """Write a CSV of all images of a dataset, as `evaluate` opens it, and return how many they are.
+    """Write a CSV of all images of a dataset, as `evaluate` opens it, and return the number of images.
 
     A row has an image's key, its path below a folder, and its class's id and name, as a file of predictions has them.
     Raise UserError if the file exists, or for a path inside the dataset.

@@ -26,7 +26,7 @@ from counterfoil.stats import Estimate
 if TYPE_CHECKING:
     from counterfoil.evaluation.scores import AllAnswers
 
-# These have no interval, so they have one column where others have three.
+# These measures have no interval, so each has one column; the others have three.
 _BARE = ("base_accuracy", "accuracy")
 _COLUMNS = {"top_k": "top_k_accuracy"}
 # Column of `severity()` → its measure, and whether it has a number for each level.
@@ -66,17 +66,17 @@ class Score:
 
     @property
     def classes(self) -> int:
-        """How many classes are measured."""
+        """The number of measured classes."""
         return self.group.classes
 
     @property
     def images(self) -> int:
-        """How many images these have in the group."""
+        """The number of images of the measured classes in the group."""
         return self.group.images
 
     @property
     def base_images(self) -> int:
-        """How many images these have on the base."""
+        """The number of images of the measured classes on the base."""
         return self.group.base_images
 
     @property
@@ -101,7 +101,7 @@ class Score:
 
     @property
     def pairs(self) -> int:
-        """How many pairs `pairs_drop` is over."""
+        """The number of pairs behind `pairs_drop`."""
         return (self.numbers["pairs_drop"].n or 0) if "pairs_drop" in self.numbers else 0
 
     @property
@@ -160,7 +160,7 @@ class Evaluation:
         return shown_table(f"{self.name}: {'; '.join(self._summary())}", columns, rows)
 
     def _summary(self) -> list[str]:
-        """Return the lead measure where it is measured first, and the largest drop of a model not near chance."""
+        """Return the lead measure in its first group, and the largest drop of a model that is not near chance."""
         first = self.groups[0].name if self.groups else ""
         measure, unit = ("accuracy" if self.base is not None else "top1"), "right"
         if self.results.lead != "accuracy":
@@ -356,7 +356,7 @@ class Evaluation:
         return write_failure_folder(self.answered, folder)
 
     def _refuse_other_answers(self) -> None:
-        """Raise UserError if models did not answer with one class an image."""
+        """Raise UserError if the models do not answer with one class for each image."""
         if self.results.detects or self.results.multilabel:
             raise UserError(
                 "failures are listed and exported where a model gives each image one class",

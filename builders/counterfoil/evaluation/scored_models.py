@@ -1,7 +1,7 @@
-"""Which models are scored, and what they are called: names, files that list names, Python's own models.
+"""Choose the models to score and their names: from names, files that list names, and models in Python.
 
-A list of models has a name on each line; what follows a `#` is ignored. A class order says which class each output is,
-and overrides what a model says of itself.
+A list of models has one name on each line; text after a `#` is ignored. A class order says which class each output is.
+It overrides the names of a model's own outputs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from counterfoil.report.results import NESTED, ResultRows, Results, results_from
 from counterfoil.report.words import listed
 from counterfoil.store.decoding import pixels_sha256
 
-# A list of every model there is takes about 50 kB; larger files are weights named by mistake.
+# The largest list. A list of all models takes about 50 kB; a larger file is probably weights, named by mistake.
 LARGEST_LIST = 1_000_000
 _SOURCE = re.compile(r"[a-z][a-z_-]+:")
 _COMMENT = re.compile(r"(^|\s)#.*")
@@ -48,7 +48,7 @@ class NamedModel:
 
 
 def named_models(words: Sequence[str | Path]) -> tuple[tuple[NamedModel, ...], tuple[str, ...]]:
-    """Return the models that the words name, each once, in order; and the problems of the lists."""
+    """Return the models that the words name, each once and in order, and the problems of the lists."""
     models: dict[str, NamedModel] = {}
     problems: list[str] = []
     for word in words:
@@ -386,7 +386,7 @@ def short_name(name: str) -> str:
 
 
 def with_public_names(results: Results) -> Results:
-    """Return the results that a card may show, folders of one name distinguished by the hash of their weights."""
+    """Return the results that a card may show. The hash of the weights distinguishes folders of the same name."""
     names = _public_names({model.name: model.sha256 for model in results.models})
 
     def called(name: str) -> str:
@@ -415,7 +415,7 @@ def with_public_names(results: Results) -> Results:
 
 
 def _public_names(sha256: Mapping[str, str]) -> dict[str, str]:
-    """Return name → public name, of models with these hashes."""
+    """Return name → public name. sha256: name → hash of the model's weights."""
     times = Counter(map(without_folders, sha256))
     names: dict[str, str] = {}
     taken: Counter[str] = Counter()
@@ -436,7 +436,7 @@ _TRAINED_ON_HINT = (
 
 
 def mended_notes(models: Mapping[str, str]) -> dict[str, MendedNote]:
-    """Return the notes of the mended among models, name → model. Raise UserError for unreadable notes."""
+    """Return the notes of those models that were mended. models: name → model. Raise UserError for unreadable notes."""
     notes: dict[str, MendedNote] = {}
     errors: list[CounterfoilError] = []
     for name, model in models.items():
@@ -491,7 +491,7 @@ def refuse_trained_on(subject: Subject, notes: Mapping[str, MendedNote]) -> None
 
 
 def _common_rows(subject: Subject, notes: Mapping[str, MendedNote]) -> list[str]:
-    """Return a line for each dataset of edits a model was mended with that shares rows with the scored edits."""
+    """Return a line for each dataset of edits that a model was mended with, if it shares rows with the scored edits."""
     edited = [(name, dataset) for name, note in notes.items() for dataset in note.datasets if dataset.edits is not None]
     if not edited or subject.recipe is None or subject.directory is None:
         return []
@@ -524,12 +524,12 @@ class StoredAnswers:
 
 
 def is_stored(name: str) -> bool:
-    """Return whether what a line compares with is an earlier evaluation rather than a model."""
+    """Return whether a line compares with an earlier evaluation, not with a model."""
     return name.endswith(".json") and not name.startswith(PREDICTIONS)
 
 
 def read_stored(files: Iterable[str], models: Sequence[str], subject: Subject) -> dict[tuple[str, str], StoredAnswers]:
-    """Read, for each file and judged model, the answers of the model of that name, or of the file's only model.
+    """Read the answers for each file and judged model: of the model with that name, or of the file's only model.
 
     A file is results.json, with predictions.parquet beside it. Raise UserError with every file that cannot be read, is
     of other images, or leaves open which model is meant.

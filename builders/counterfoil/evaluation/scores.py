@@ -33,7 +33,7 @@ Asked = TypeVar("Asked", bound=Request)
 
 @dataclass(frozen=True)
 class ModelAnswers:
-    """Every model's answers to all images, in the dataset's order: (images, models) each, and (images,) readable."""
+    """Every model's answers to all images, in the dataset's order. Arrays are (images, models); readable: (images,)."""
 
     readable: NDArray[np.bool_]
     prediction: NDArray[np.int32]
@@ -67,7 +67,7 @@ def near_chance_on_base(
 
 @dataclass(frozen=True)
 class AnsweredImages:
-    """n images of one group, (n,) each: labels, indices and which are present; correct: (n, models)."""
+    """n images of one group. labels, indices, present: (n,). correct: (n, models)."""
 
     labels: NDArray[np.int64]
     indices: NDArray[np.int64]
@@ -128,7 +128,7 @@ class Asking:
         folder: Path,
         failed: dict[str, CounterfoilError] | None = None,
     ) -> dict[str, Scored]:
-        """Return the answers of these models, stored in `folder`. Raise, or fill `failed`, as `score_models` does."""
+        """Return the answers of these models, kept in `folder`. Errors are raised, or put in `failed`, as in `score_models`."""
         local = frozenset(self.models.given)  # no other process can load these
         spread = None if self.spread is None else replace(self.spread, of_this_process=local)
         return score_models(
@@ -210,7 +210,7 @@ class AllAnswers:
 
     @property
     def places(self) -> tuple[int, ...]:
-        """The indices of the groups that every measure but severity uses: of a shift with levels, the highest."""
+        """The groups, by index, that all measures except severity use. A graded shift has only its highest level here."""
         return tuple(index for index, group in enumerate(self.subject.groups) if group.top)
 
     @property
@@ -228,7 +228,7 @@ class AllAnswers:
         )
 
     def units(self, index: int) -> list[ClassUnits]:
-        """Return the planned classes of a group with their base images; without a base, with its own on both sides."""
+        """Return the planned classes of a group with their base images. Without a base, both sides are the group's images."""
         base = 0 if self.subject.base else index
         return self.once(("units", index), lambda: class_units(self.subject, self.answers, index, base))
 
@@ -278,7 +278,7 @@ class AllAnswers:
         return accuracy_stats.drops(kept, paired=group.paired, seed=self.seed, salt=group.name, averaged=self.sound)
 
     def facts(self, index: int) -> GroupFacts:
-        """Return a group's yield, and the classes and images that its averages are over."""
+        """Return the facts of a group: its yield, and the classes and images that its averages are over."""
         described, kept = self.group(index), self.kept(index)
         in_group = self.subject.shifts == index
         base, images = (sum(cls.counts[side] for cls in kept) for side in (0, 1))
@@ -330,7 +330,7 @@ EVERYWHERE: tuple[ShownIn, ...] = ("terminal", "report", "card")
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure; its name, and that of its rows, is its key in `MEASURES`.
+    """A measure. Its key in `MEASURES` is its name and the name of its rows.
 
     rows: one number each, named after the measure. unit and reading: as in `MeasureFacts`. shown: the pages that have
     its table (a row per group, a column per model); empty if another table shows its numbers. figure: SVG for the

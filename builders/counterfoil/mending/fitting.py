@@ -30,11 +30,11 @@ RATE = 0.2
 MOMENTUM = 0.9
 EPOCHS = 1000
 # With decay the objective is strongly convex, so at most |gradient|² / (2 · decay) is left to gain. L-BFGS ends when
-# this bound is the first share of the objective. A head is settled if the bound is at most the second, larger share.
+# this bound is at most the share `_LITTLE` of the objective. A head is settled if it is at most the share `_SETTLED`.
 _LITTLE = 1e-8
 _SETTLED = 1e-4
-# Without decay there is no such bound: L-BFGS ends when no derivative is larger. It always ends when a step gains no
-# more than rounding does.
+# Without decay there is no such bound. L-BFGS then ends when no derivative is larger than `_FLAT`. In both cases it
+# ends when the relative gain of a step is at most `_NO_GAIN`, which rounding can cause.
 _FLAT = 1e-7
 _NO_GAIN = 1e-14
 _MOST_STEPS = 2000
@@ -95,8 +95,8 @@ def fit_head(
 ) -> FittedHead:
     """Return the head that minimises the objective; the fit begins at `start`.
 
-    "sgd" is full batch with torch's rule of momentum, and only "sgd" uses `epochs`. Raise UserError for rows, weights or a λ that cannot be used, and
-    RunFailure if descent diverges, as it does on long features at a large rate.
+    "sgd" is full batch with torch's rule of momentum, and only "sgd" uses `epochs`. Raise UserError
+    for rows, weights or a λ that cannot be used, and RunFailure if descent diverges, as it does on long features at a large rate.
     """
     if not (np.isfinite(lam) and lam >= 0):
         raise UserError(f"λ: found {lam}, expected a number from 0")

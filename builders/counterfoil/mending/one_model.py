@@ -34,19 +34,19 @@ from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import without_folders
 from counterfoil.store.layout import user_cache
 
-# Relative difference of logits below which rounding explains that the model and its head answer differently.
+# If two logits differ by less (relatively), rounding can explain that the model and its head answer differently.
 _TIE = 1e-3
 LEARNED_NOTHING = (
     "λ = 0 was chosen: on the discover half, no larger weight helped the worst context without losing more"
     " elsewhere. So this is the head retrained alone."
 )
-# The numbers of images a context at which effects are measured.
+# Effects are measured with these numbers of images per context.
 _IMAGES = (1, 2, 5, 10, 20, 50, 100)
 
 
 @dataclass(frozen=True)
 class SeenModel:
-    """A model and its audit: `audited` are all rows of `audit`. clip: None if no image to learn from has a context."""
+    """A model and its audit. audited: all rows of `audit`. clip: None if no image to learn from has a context."""
 
     classifier: Classifier
     head: LinearHead
@@ -56,7 +56,7 @@ class SeenModel:
     audited: evaluating.EvaluationRows
 
     def allowed(self) -> NDArray[np.bool_]:
-        """Return (classes, outputs) bool, the right answers."""
+        """Return which outputs are right for each class, (classes, outputs) bool."""
         class_map = self.audit.target.class_map
         allowed_outputs = np.zeros((len(class_map.targets), class_map.num_classes), dtype=bool)
         for label, outputs in enumerate(class_map.targets):
@@ -64,7 +64,7 @@ class SeenModel:
         return allowed_outputs
 
     def lesson(self, features: NDArray[np.float32], labels: NDArray[np.int64]) -> Lesson:
-        """Return rows to learn from: of a class with several outputs, the target is the one that the model prefers."""
+        """Return rows to learn from. If a class has several outputs, the target is the one that the model prefers."""
         logits = np.where(self.allowed()[labels], self.head.logits(features), -np.inf)
         return Lesson(features, logits.argmax(axis=1))
 
@@ -98,7 +98,7 @@ def load_mendable(models: Sequence[str], source: MendSource) -> dict[str, Classi
 
 
 def see_model(classifier: Classifier, source: MendSource, device: str, *, with_clip: bool) -> SeenModel:
-    """Audit a model as mining does, and compute its features of the audited rows. Raise as `audit_target` does."""
+    """Audit a model as mining does, and compute features of the audited rows. Raise the errors of `audit_target`."""
     name, clip = classifier.name, None
     mine = source.mine.model_copy(update={"target": name})
     if with_clip:
@@ -146,9 +146,10 @@ def refuse_infinite_features(model: str, features: NDArray[np.floating], images:
 
 @dataclass(frozen=True, eq=False)
 class ContextRows:
-    """Rows to assign to contexts by CLIP. features: (n, width), labels: (n,). Unit vectors.
+    """Rows to assign to contexts by CLIP. features: (n, width), unit vectors. labels: (n,).
 
-    vectors: (m, width), of each context and then of each class alone; `alone` gives a label's row there.
+    vectors: (m, width), unit vectors: first of each context, then of each class without a context. alone: label → the
+    row of its class in `vectors`.
     """
 
     contexts: Sequence[Context]
@@ -158,10 +159,10 @@ class ContextRows:
     alone: Mapping[int, int]
 
     def among(self, indices: Sequence[int]) -> NDArray[np.int64]:
-        """Return (n,) the context of its class nearest to each row by CLIP, -1 if the class alone is nearer."""
+        """Return for each row the nearest context of its class by CLIP, (n,); -1 if the class alone is nearer."""
         nearest = np.full(len(self.labels), -1, dtype=np.int64)
         for label in sorted({self.contexts[index].label for index in indices}):
-            # The class alone comes first, so ties go to it.
+            # The vector of the class alone comes first, so that ties go to it.
             of_label = [index for index in indices if self.contexts[index].label == label]
             rows = np.flatnonzero(self.labels == label)
             best = np.argmax(self.features[rows] @ self.vectors[[self.alone[label], *of_label]].T, axis=1)
@@ -176,7 +177,7 @@ def context_rows(
     labels: NDArray[np.int64],
     embed_texts: Callable[[Sequence[str]], NDArray[np.floating]] | None,
 ) -> ContextRows:
-    """Return rows and contexts as CLIP sees them. embed_texts: CLIP's text encoder; None without contexts."""
+    """Return the CLIP vectors of rows and contexts. embed_texts: CLIP's text encoder; None if there is no context."""
     used = sorted({context.label for context in contexts})
     if not used:
         return ContextRows(contexts, features, labels, np.empty((0, features.shape[1]), dtype=np.float32), {})
@@ -191,7 +192,7 @@ def context_rows(
 
 @dataclass(frozen=True)
 class MendedModel:
-    """A model with its result, and the inputs of its folder. audit: without CLIP's features, to free memory."""
+    """A model with its result and what its folder needs. audit: its CLIP features are dropped to free memory."""
 
     summary: document.ModelMended
     classifier: Classifier
@@ -203,9 +204,9 @@ class MendedModel:
 
 @dataclass(frozen=True)
 class FittedVariant:
-    """A variant with its heads over the grid, and the index of the chosen one.
+    """A variant with one head for each λ of the grid, and the index of the chosen head.
 
-    lesson: rows learned beside the training rows. contexts: indices of the contexts used to choose its λ.
+    lesson: rows learned besides the training rows. contexts: indices of the contexts by which its λ was chosen.
     """
 
     variant: Variant
@@ -227,7 +228,7 @@ class FittedVariant:
 
 @dataclass(frozen=True)
 class HeadFitting:
-    """Data shared by the heads of one model. train_rows: indices in the source's training rows. grid: values of λ."""
+    """Data shared by all heads of one model. train_rows: indices into the source's training rows. grid: values of λ."""
 
     train: Lesson
     train_rows: NDArray[np.int64]
@@ -237,7 +238,7 @@ class HeadFitting:
 
     @classmethod
     def of(cls, seen: SeenModel, prepared: Prepared, folder: Path) -> HeadFitting:
-        """Return the data for a model; `folder` stores heads. Raise RunFailure for images without usable features."""
+        """Return the data for a model. Heads are kept in `folder`. Raise RunFailure for images without usable features."""
         audit, source, settings = seen.audit, prepared.source, prepared.settings
         train_rows, features = _rows(prepared, source.train, seen)
         train = seen.lesson(features, source.train.labels[train_rows])
@@ -270,16 +271,16 @@ class HeadFitting:
     def fit(
         self, variant: Variant, lesson: Lesson | None, context_indices: Sequence[int], judged_by: str = document.CONFIRM
     ) -> FittedVariant:
-        """Fit a variant's heads, one per λ if it has any, and choose λ by the contexts `context_indices`."""
+        """Fit the heads of a variant, one per λ if it uses λ, and choose λ by the contexts `context_indices`."""
         values, evaluation = self.grid if variant.swept else (0.0,), self.evaluation
         if variant.weights is not None:
-            # λ = 1 gives the weights of the file.
+            # At λ = 1 the rows have exactly the weights of the file.
             more = variant.weights[self.train_rows] - 1
             lessons = [replace(self.train, weights=np.maximum(0, 1 + value * more)) for value in values]
             heads = [self.kept.fitted(weighted, None, 0.0) for weighted in lessons]
         elif variant.groups is not None:
             assert lesson is not None
-            heads = [self.kept.fitted(lesson, None, 0.0)]  # Kirichenko 2023: of balanced rows alone
+            heads = [self.kept.fitted(lesson, None, 0.0)]  # Kirichenko 2023 fits on balanced rows alone
         else:
             heads = [self.kept.fitted(self.train, lesson, value) for value in values]
         answers = [evaluation.answers(head.head) for head in heads]
@@ -307,7 +308,10 @@ class HeadFitting:
 
 
 def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: str) -> MendedModel:
-    """Audit, fit and judge a model. Raise as `see_model`, and UserError for images mined on judging rows."""
+    """Audit, fit and judge a model.
+
+    Raise the errors of `see_model`, and UserError if images were mined on rows that judge.
+    """
     # CLIP assigns rows to contexts; without contexts it is not needed.
     name, seen = classifier.name, see_model(classifier, prepared.source, device, with_clip=bool(prepared.contexts))
     audit, settings, test = seen.audit, prepared.settings, prepared.source.test
@@ -460,7 +464,8 @@ def compared_controls(
 ) -> dict[str, tuple[float | None, evaluating.RightAnswers]]:
     """Return the heads to compare a variant with: each control at its chosen λ and at the variant's λ.
 
-    A control's chosen λ is often 0, the retrained head again; and a larger λ gains more failures whatever the images.
+    The chosen λ of a control is often 0, and the control is then the retrained head again. A larger λ gains more
+    failures whatever the images are. Therefore the variant's λ is compared too.
     """
     controls: dict[str, tuple[float | None, evaluating.RightAnswers]] = {
         what: (other.result.lam, other.chosen) for what, other in beside.items()
@@ -477,7 +482,7 @@ def compared_controls(
 def _with_effects(
     fitted_variant: FittedVariant, result: document.VariantResult, fitting: HeadFitting, seed: int
 ) -> document.VariantResult:
-    """Return the same variant at its λ with fewer contexts a class, and with fewer images a context."""
+    """Return the result with effects: the variant at its λ with fewer contexts per class or images per context."""
     debug, lesson, evaluation = fitted_variant.variant.debug, fitted_variant.lesson, fitting.evaluation
     assert debug is not None and lesson is not None and result.lam is not None
     ranks = np.asarray([(debug.contexts[index].rank or 0) if index >= 0 else 0 for index in debug.context.tolist()])
@@ -516,10 +521,11 @@ def _saved(wanted: str | None, best: str | None, results: Sequence[document.Vari
 
 
 def best_fitted(fitted: Sequence[FittedVariant], evaluation: evaluating.HeadEvaluation) -> str | None:
-    """Return the best of the variants that may be best, each at its λ, by the discover half."""
+    """Return the best variant by the discover half, each at its chosen λ. Only some roles may be best."""
     candidates = [
         (fit.variant.name, fit.result.within_bound, fit.chosen, fit.contexts)
         for fit in fitted
-        if fit.variant.role in ("mended", "upweighted")  # oracles, and heads fitted to that half, would win
+        if fit.variant.role
+        in ("mended", "upweighted")  # oracles and heads fitted to the discover half would always win
     ]
     return evaluating.best_variant(candidates, evaluation)

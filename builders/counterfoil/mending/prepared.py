@@ -1,7 +1,8 @@
-"""Everything of a run before its models: images are opened, decoded once, and refused if two sides share any.
+"""Prepare a run before any model is loaded: open all images, decode them once, and refuse shared images.
 
-Images to learn from and images to judge by share no pixels, unit or noise. Contexts may be named on the discover half
-alone. The confirm half chose confirmed findings, so the test judges images of these; without a test they are refused.
+Images to learn from and images to judge by must not share pixels, units or noise. Contexts may only be named on the
+discover half. Confirmed findings were chosen with the confirm half. So the test split judges images of such findings,
+and a run without a test split refuses them.
 """
 
 from __future__ import annotations
@@ -45,21 +46,21 @@ from counterfoil.store.atomic import make_folder, write_atomically
 from counterfoil.store.decoding import pixels_sha256
 from counterfoil.store.layout import user_cache
 
-# Usual names of a test split, the preferred first.
+# The usual names of a test split, in order of preference.
 _TESTS = ("test", "validation", "val")
 _TRAIN_IMAGES = 30_000  # Chegini 2023, section 5.1
 _NO_IMAGE = "0" * 64
 _BETWEEN_STAGES = 1000
 _MOST_PROBLEMS = 20
 _MOST_NAMES = 8
-# The origins that a recipe or file records: one mapping each.
+# The origins that a recipe or a file records. Each origin is one mapping.
 MinedRecords: TypeAlias = "Sequence[Mapping[str, Any]]"
 _LEAST_LEARNED = "Leave these out, or name other splits (--test, --on) or another dataset."
 
 
 @dataclass(frozen=True)
 class AuditedBuild:
-    """A built dataset that is audited. edited: keys of the source's rows. base: keys of its base."""
+    """A built dataset that is audited. edited: keys of the source rows that it edits. base: keys of its base images."""
 
     seeds: frozenset[int]
     edited: frozenset[str]
@@ -68,9 +69,9 @@ class AuditedBuild:
 
 @dataclass(frozen=True)
 class MendSource:
-    """A recipe's images for mending. train: at most `per_class` rows a class. audited: set for a built dataset.
+    """A recipe's images for mending. train: at most `per_class` rows per class. audited: set for a built dataset.
 
-    opened: the source, pinned once for the run. test: None if all rows of the confirm half replace it.
+    opened: the source, pinned once for the run. test: the test split; None if the whole confirm half replaces it.
     """
 
     recipe: Recipe
@@ -169,7 +170,7 @@ def _test_split(
 def pixels_of(images: LabelledImages) -> tuple[str | None, ...]:
     """Return each image's sha256 over its size and RGB pixels, from the user's cache if present; None if undecodable.
 
-    A set of rows re-encodes a pool's images, so file bytes cannot be compared.
+    The bytes of files cannot be compared, because a build of pool rows encodes the images again.
     """
     file = user_cache() / "pixels" / f"{images.content[:64]}.pixels"
     known = kept_digests(file, len(images))
@@ -187,10 +188,11 @@ def pixels_of(images: LabelledImages) -> tuple[str | None, ...]:
 
 @dataclass(frozen=True)
 class Known:
-    """Facts about n images by which two sets are compared. pixels: None for an image that cannot be decoded.
+    """Facts about n images, for a comparison of two sets of images.
 
-    units: comparable only within the dataset `of`. seeds: of the noise that images began with. edited: keys of the rows
-    of the dataset `edited_of` that they are edits of.
+    pixels: the hash of each image's pixels; None if it cannot be decoded. units: comparable only within the dataset
+    `of`. seeds: seeds of the noise that the images were rendered from. edited: keys of rows in the dataset
+    `edited_of`; the images are edits of these rows.
     """
 
     name: str
@@ -206,7 +208,8 @@ class Known:
 def refuse_shared(learned: Iterable[Known], judged: Sequence[Known], test: Sequence[Known] = ()) -> None:
     """Raise UserError with everything that images to learn from share with `judged` or `test`.
 
-    A half of `judged` chooses λ and teaches heads of balanced groups, so it may share nothing with `test` either.
+    One half of `judged` chooses λ and teaches the heads of balanced groups. So `judged` may not share anything with
+    `test` either.
     """
     pairs = [(ours, rows) for ours in learned for rows in (*judged, *test)]
     pairs += [(ours, rows) for ours in judged for rows in test]
@@ -256,7 +259,7 @@ def refuse_mined_on_judges(
     """Raise UserError for images mined on rows that are judged here; return notes on unknown origins.
 
     learned: names of images or weights, with their origins. audited, test: content → name of the images.
-    discover_sha256: of the keys of this run's discover half.
+    discover_sha256: the hash of the keys of this run's discover half.
     """
     problems: dict[str, None] = {}
     notes: dict[str, None] = {}
@@ -312,8 +315,8 @@ def refuse_near_chance(
 ) -> tuple[str, ...]:
     """Raise UserError if a model is near chance on a dataset's base; return a note of such classes.
 
-    right, labels: (n,) of base images; chances: (classes,), how often a guess is right. Classes of fewer images than
-    `fewest` are left out.
+    right, labels: (n,), for n base images. chances: (classes,), how often a guess is right. Classes with fewer images
+    than `fewest` are left out.
     """
     images = np.bincount(labels, minlength=len(classes))
     tested = np.flatnonzero(images >= fewest)
@@ -343,10 +346,10 @@ def refuse_near_chance(
 
 
 def confirm_chose(mined: MinedRecords, audited: Mapping[str, str]) -> bool:
-    """Check whether the confirm half of rows that are audited here chose what is learned from.
+    """Check whether the images to learn from were chosen with the confirm half of rows that are audited here.
 
-    It chose confirmed findings. It did not choose contexts, which record whether they were confirmed, nor findings
-    tested on rendered images alone.
+    This is so for confirmed findings. It is not so for contexts, which only record whether they were confirmed, and
+    for findings that were tested on rendered images alone.
     """
     return any(
         "finding" in record
@@ -358,7 +361,7 @@ def confirm_chose(mined: MinedRecords, audited: Mapping[str, str]) -> bool:
 
 
 def _mined_on(record: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return content and name of the images that a record was mined on, without malformed entries."""
+    """Return content and name of the images that a record was mined on. Malformed entries are left out."""
     on = record.get("on")
     entries = [entry for entry in on if isinstance(entry, Mapping)] if isinstance(on, list | tuple) else []
     return [(entry["content"], entry.get("name")) for entry in entries if isinstance(entry.get("content"), str)]
@@ -376,9 +379,9 @@ class MendSettings:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run before its models. own: model → the variants of its own dataset. contexts: of all images, each once.
+    """A run before its models. own: model → the variants of its own dataset. contexts: those of all images, each once.
 
-    groups: audited key → group, by what names the groups. pixels: by content of labelled images.
+    groups: the value that names the groups → (audited key → group). pixels: content of labelled images → their hashes.
     """
 
     source: MendSource
@@ -397,7 +400,7 @@ class Prepared:
         return (*self.variants, *(variant for variant in self.own.get(model, ()) if variant.name not in known))
 
     def drawn(self) -> list[tuple[Variant, DebugImages]]:
-        """Return all variants with their images, each once by its name and images."""
+        """Return all variants with their images. A variant with the same name and images appears once."""
         every: dict[tuple[str, str], tuple[Variant, DebugImages]] = {}
         for variant in itertools.chain(self.variants, *self.own.values()):
             if variant.debug is not None:
@@ -408,7 +411,7 @@ class Prepared:
 def prepare(
     source: MendSource, given: Sequence[Given], given_by_model: Mapping[str, Given], settings: MendSettings
 ) -> Prepared:
-    """Open everything that was named, report all problems together, and refuse images that both teach and judge."""
+    """Open all named inputs and refuse images that both teach and judge. One error has the problems of all inputs."""
     problems: list[CounterfoilError] = []
     opened: list[tuple[DebugImages, dict[str, DebugImages]]] = []
     weighted: list[Variant] = []

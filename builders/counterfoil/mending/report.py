@@ -1,4 +1,4 @@
-"""The page of mending and the card of a mended model, each one file with no outside resource."""
+"""The report page of mending and the card of a mended model. Each is one file and loads nothing else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from counterfoil.mending.evaluating import COMPARED, control_words
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import counted, in_words, named, number, percent, points
 
-# The sets that are drawn: field in a point of a curve, and colour of the page.
+# The sets of rows that are drawn, each with its field in a point of a curve and its colour on the page.
 _DRAWN = {
     document.HELDOUT: ("heldout", KIND_COLOURS["mined"]),
     document.IN_CONTEXTS: ("in_contexts", KIND_COLOURS["co-occurrence"]),
@@ -27,7 +27,7 @@ MOST_LISTED = 60
 
 
 def gains_figure(model: document.ModelMended, index: int) -> str:
-    """Draw a row a head, a dot with its whisker for the gain on each set of rows, in points."""
+    """Draw one line for each head. On each set of rows, a dot with its interval shows the gain, in points."""
     variants = model.arms
     figure, axes = new_figure(_WIDTH, 0.9 + 0.5 * len(variants))
     axes.axvline(0, color=RULE, linewidth=1)
@@ -55,9 +55,9 @@ def gains_figure(model: document.ModelMended, index: int) -> str:
 def draw_gain_curve(
     variant: document.VariantResult, points: Sequence[document.LambdaPoint | document.EffectPoint], over: str, name: str
 ) -> str:
-    """Draw the gain over the retrained head by λ, the chosen one dashed (Figure 5a of Chegini 2023).
+    """Draw the gain over the retrained head against λ, as Figure 5a of Chegini 2023; a dashed line marks the chosen λ.
 
-    Or by contexts a class, or images a context (5b).
+    With other points, draw it against contexts per class or images per context (Figure 5b).
     """
     figure, axes = new_figure(_WIDTH / 2, 2.6)
     axes.axhline(0, color=RULE, linewidth=1)
@@ -80,7 +80,7 @@ def draw_gain_curve(
 
 
 def overlap_figure(collective: document.Collective) -> str:
-    """Draw failures in common over failures of either, pair by pair, models of one family side by side (Figure 4)."""
+    """Draw intersection over union of failures for each pair of models (Figure 4). Families are side by side."""
     from matplotlib.patches import Rectangle
 
     order = sorted(range(len(collective.models)), key=lambda at: (collective.families[at], at))
@@ -116,9 +116,9 @@ def model_card(
 ) -> str:
     """Return the card of a model, whose mended.json is `about`; equal facts give equal cards.
 
-    role: of the variant. headline: the verdict in one sentence; only a head that `helps` is called mended. trained_on:
-    names of the sets that the head was fitted to; chosen_on: of those whose discover half only chose. Names have no
-    folders of this machine.
+    role: the role of the variant. headline: the verdict in one sentence. helps: only such a head is called mended.
+    trained_on: names of the sets that the head was fitted to. chosen_on: names of the sets whose discover half only
+    chose variant and λ. No name has a folder of this machine.
     """
     filters = {"code": code, "cell": code_cell, "inline": inline, "number": "{:,}".format}
     environment = template_environment(CARD, filters, markdown=True)

@@ -1,7 +1,7 @@
-"""The variants of a run: images to mend with, and controls that have as many images of each class.
+"""The variants of a run: images to mend with, and controls with the same number of images of each class.
 
-The head at λ = 0 is always a variant. A control's λ is chosen by the contexts of the variant that it controls, and the
-two are also compared at that variant's λ.
+The head at λ = 0 is always a variant. The λ of a control is chosen by the contexts of the variant that it controls. The
+two are also compared at the λ of that variant.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import BASE, prompt_for
 
-# Chegini 2023, section 5.1: training images a class of ImageNet.
+# The default number of training rows per class. Chegini 2023, section 5.1, uses it for ImageNet.
 FEWEST_PER_CLASS = 30
 CONTEXTS, HARD = "contexts", "hard"
 CLASS_NAME, RANDOM = "class_name", "random_contexts"
-# The control of class names: a dataset's images for it, those beside a mined finding, or its base.
+# The images of the control of class names: images made for it, those beside a mined finding, or the base.
 _CLASS_NAMES = (CLASS_NAME, "reference", BASE)
 VariantRole = Literal["retrained", "mended", "control", "upweighted", "rival", "bound"]
 RETRAINED = "lambda 0"
@@ -42,21 +42,24 @@ SAVED_ROLES = ("mended", "upweighted", "rival")
 def choose_train_rows(
     labels: NDArray[np.int64], most_per_class: int = FEWEST_PER_CLASS, seed: int = 0
 ) -> NDArray[np.int64]:
-    """Return rows of n labels, in order: at most so many of each class. A smaller number draws a subset."""
+    """Return at most `most_per_class` rows of each class, in order. A smaller number draws a subset of these rows."""
     return rows_of_cells(labels, dict.fromkeys(np.unique(labels).tolist(), most_per_class), seed)
 
 
 def equal_numbers(variants: Mapping[str, NDArray[np.int64]], seed: int = 0) -> dict[str, NDArray[np.int64]]:
-    """Return rows of each variant (its labels by name) that leave every variant as many images of each class."""
+    """Choose rows of each variant so that all variants have equally many images of each class.
+
+    variants: name → the labels of its images.
+    """
     classes = np.unique(np.concatenate(list(variants.values()))).tolist()
     fewest = {label: min(int((labels == label).sum()) for labels in variants.values()) for label in classes}
     return {name: rows_of_cells(labels, fewest, seed) for name, labels in variants.items()}
 
 
 def rows_of_cells(cells: NDArray[np.int64], most: Mapping[int, int], seed: int) -> NDArray[np.int64]:
-    """Return rows of n cell numbers, in order: at most `most[cell]` of each cell, drawn without replacement.
+    """Return at most `most[cell]` rows of each cell, in order, drawn without replacement. cells: (n,) each row's cell.
 
-    A cell's draw is the beginning of one shuffle, which depends on neither the number nor the other cells.
+    The draw of a cell is the beginning of a shuffle. The shuffle does not depend on the number or on the other cells.
     """
     chosen = [np.empty(0, dtype=np.int64)]
     for cell in np.unique(cells).tolist():
@@ -88,10 +91,11 @@ class Context:
 class DebugImages:
     """The n images of a group. labels: (n,) indices of classes of the source that is mended on.
 
-    context: (n,) each image's index in `contexts`, -1 for none. seeds: of each sample's noise. units: of rows of the
-    source's own pool. mined: what the shifts were mined from. content: of the whole dataset. base: its base images of
-    these classes; near chance is judged on classes with at least `fewest`. edits: the rows that the images are edits
-    of, of any pool. edited: the rows of the source itself among these.
+    context: (n,) each image's index in `contexts`, -1 for no context. seeds: the seed of each sample's noise. units:
+    those of images that are rows of the source's own pool. mined: what the shifts were mined from. content: the hash of
+    the whole dataset. base: its base images of these classes; whether a model is near chance is judged on classes with
+    at least `fewest` of them. edits: the rows of any pool that the images are edits of. edited: those among these rows
+    that are rows of the source itself.
     """
 
     name: str
@@ -167,7 +171,7 @@ def open_debug_images(given: Given, recipe: Recipe) -> tuple[DebugImages, dict[s
 
 
 def _groups(opened: OpenDataset) -> dict[str, tuple[int, ...]]:
-    """Return the shifts of each group, at their highest level only, and of each shift by its own name."""
+    """Return the shifts of each group, only at their highest level. Each shift is also a group by its own name."""
     groups: dict[str, list[int]] = {}
     for index, shift in enumerate(opened.recipe.all_shifts()):
         if shift.top:
@@ -221,7 +225,7 @@ def _images(opened: OpenDataset, source: str, group: str, shifts: Sequence[int],
 
 
 def seeds_of(opened: OpenDataset, rows: NDArray[np.int64]) -> list[int]:
-    """Return the seed of each image's noise; empty for rows of a pool and for edits of rows."""
+    """Return the seed of each image's noise. Return none for rows of a pool and for edits of rows."""
     recipe = opened.recipe
     if recipe.kind.takes_rows:
         return []
@@ -235,7 +239,7 @@ def seeds_of(opened: OpenDataset, rows: NDArray[np.int64]) -> list[int]:
 
 
 def _pool_units(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) -> tuple[str, ...] | None:
-    """Return the units of images that are rows, or edits of rows, of the recipe's own source; None for others."""
+    """Return the units of images that are rows of the recipe's source or edits of such rows; None for other images."""
     source = recipe.source
     if source.unit_column is None or not _of_source(opened, recipe):
         return None
@@ -254,7 +258,7 @@ def _pool_units(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) ->
 
 
 def _of_source(opened: OpenDataset, recipe: Recipe) -> bool:
-    """Check whether images are rows, or edits of rows, of the recipe's input dataset: by its name or its pin."""
+    """Check by name or pin whether images are rows of the recipe's input dataset, or edits of such rows."""
     if not opened.recipe.kind.takes_rows:
         return False
     pool, source, recorded = pool_of(opened.recipe), recipe.source, opened.pins.get("pool")
@@ -327,10 +331,11 @@ def rows_within(
     images: int | None = None,
     seed: int = 0,
 ) -> NDArray[np.int64]:
-    """Return rows of n images, in order: of each class's first k contexts, at most so many images a context.
+    """Return rows of n images, in order: from the first k contexts of each class, at most `images` per context.
 
-    ranks: (n,), 0 for the context of most failures of its class. shifts: (n,), the context; an image with -1 is always
-    included. Smaller numbers give subsets, so that neighbouring points of a curve share images.
+    ranks: (n,), the rank of the image's context in its class; the context with most failures has rank 0. shifts: (n,),
+    the context; an image with -1 is always included. Smaller numbers give subsets, so that neighbouring points of a
+    curve share images.
     """
     rows = np.arange(len(ranks)) if k is None else np.flatnonzero(ranks < k)
     if images is None:
@@ -342,11 +347,11 @@ def rows_within(
 
 @dataclass(frozen=True)
 class Variant:
-    """A head to fit. `of`: the variant that it controls, `what`: the kind of control; both None for other variants.
+    """A head to fit. For a control, `of` is the variant that it controls and `what` its kind; both are else None.
 
-    weights: (train rows,). groups: (audited rows,), -1 for a row without one. offered: images before all variants of a
-    comparison got equal numbers. lacking: by control, the labels that it has no image of, which nothing here learns
-    from. mined: what weights came from.
+    weights: (train rows,). groups: (audited rows,), -1 for a row without a group. offered: the number of images before
+    all variants of a comparison got equal numbers. lacking: control → the labels without an image in that control; no
+    variant of the comparison learns from these labels. mined: the origin of the weights.
     """
 
     name: str
@@ -366,7 +371,10 @@ class Variant:
 
 
 def image_variants(images: DebugImages, controls: Mapping[str, DebugImages], seed: int) -> list[Variant]:
-    """Return images and their controls, all with equal numbers a class. Raise UserError if that leaves none."""
+    """Return variants of the images and of their controls, with equal numbers of images per class.
+
+    Raise UserError if no image is left.
+    """
     every = {images.name: images} | dict(controls)
     rows = equal_numbers({name: control.labels for name, control in every.items()}, seed)
     if not len(rows[images.name]):

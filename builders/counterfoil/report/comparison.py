@@ -162,7 +162,7 @@ def comparison_sentences(comparison: ModelComparison, rows: ResultRows) -> list[
 
 
 def compare_csv(results: Results) -> str | None:
-    """Write one line a group, the base first; the last, without a group, is their average, each counting once."""
+    """Write one line for each group, the base first. The last line has no group: it is the average over groups."""
     comparison, rows = results.comparison, results.rows
     if comparison is None:
         return None
@@ -205,7 +205,7 @@ def _only(comparison: ModelComparison, group: str, rows: ResultRows, *, of_origi
 
 
 def _whether_worth(average: Estimate, gains: list[ResultRow]) -> str:
-    """Return whether it loses or gains more, by the interval of the average over groups."""
+    """Return whether the mended model gains or loses more, by the interval of the average over groups."""
     up = [gain.value for gain in gains if gain.value is not None and gain.value > 0]
     down = [gain.value for gain in gains if gain.value is not None and gain.value < 0]
     if not up and not down:

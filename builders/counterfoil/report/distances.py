@@ -126,7 +126,7 @@ def about_bias(distances: Distances) -> str:
 
 
 def distances_csv(results: Results) -> str | None:
-    """Write one line a model of features and set of images; `note` says why a line has no numbers."""
+    """Write one line for each feature model and set of images. `note` says why a line has no numbers."""
     lines = []
     for distances in results.distances:
         for image_set in distances.sets:

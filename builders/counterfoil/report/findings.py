@@ -109,7 +109,7 @@ def by_difference(results: Results, *, failing: bool = False) -> list[MinedShift
 
 
 def failure_rates_table(results: Results, most_models: int) -> Table:
-    """Return a row a finding, a column a model: its rate, the base's, and the difference with its interval."""
+    """Return one row for each finding and one column for each model: both rates, and their difference with interval."""
     shown = by_difference(results, failing=True)[:_MOST_IN_A_TABLE]
     columns = {
         model.name: TableColumn(model.short_name, note="near chance" if model.near_chance else "", named=True)
@@ -133,7 +133,7 @@ def failure_rates_table(results: Results, most_models: int) -> Table:
 
 
 def counted_words(finding: MinedShiftResult) -> str:
-    """Return the number of candidates, of screened ones and of those that a classifier's rule kept, in words."""
+    """Return words for the numbers of candidates: rendered, screened, and kept by a classifier's rule."""
     text = f"{_names(finding.class_names)}: {finding.screened:,} of {finding.candidates:,} candidates passed the screen"
     if finding.judges:
         judges = " and ".join(cut_text(judge, _LONGEST_NAME) for judge in finding.judges)
@@ -173,7 +173,7 @@ def finding_sentences(results: Results, finding: MinedShiftResult) -> list[str]:
 
 
 def failure_rates_csv(results: Results) -> str | None:
-    """Write one line a mined shift and model: failure rates averaged over classes, in percent; sums of images."""
+    """Write one line for each mined shift and model: failure rates averaged over classes, in percent; image counts."""
     near = {model.name for model in results.models if model.near_chance}
     lines: list[dict[str, Any]] = []
     pairs = [(finding, model) for finding in results.findings for model in finding.models]

@@ -171,7 +171,7 @@ def worst_classes(checks: ShiftChecks, most: int) -> list[tuple[str, JudgedLabel
 
 
 def labels_text(checks: LabelChecks) -> str:
-    """Return the answers of second judge and people, a line each: the base, and the shift in most doubt."""
+    """Return a line for the second judge and one for people: on the base, and on the shift with the most doubt."""
     if checks.own and not checks.raters and checks.judge is None:
         return "labels: from the input dataset; not checked on the changed images (counterfoil review)"
     lines = [line for line in (_judge_text(checks), _people_text(checks)) if line is not None]

@@ -54,7 +54,7 @@ class ReferenceResult(Strict):
 
 
 def gaps_table(results: Results) -> Table | None:
-    """Return validation → base, a row a model that has a gap; None if no model has one."""
+    """Return accuracy on validation and base images, one row for each model with a gap; None if no model has a gap."""
     reference, rows = results.reference, results.rows
     models = [model for model in results.models if rows.estimate(VALIDATION_GAP, model=model.name)]
     if reference is None or not models:
@@ -218,7 +218,7 @@ def order_warnings(results: Results, *, short: bool = True) -> tuple[str, ...]:
 
 
 def tie_sentences(results: Results) -> tuple[str, ...]:
-    """Return a sentence for each model that scored two outputs of some image equally, and best."""
+    """Return a sentence for each model whose two best scores are equal on some image."""
     return tuple(
         f"{model.short_name} gives two classes the same best score on {counted(model.tied, 'image')}; the first of the"
         " two classes counts as its answer."
@@ -253,7 +253,7 @@ def everyone(results: Results) -> str:
 
 
 def averaged(results: Results) -> str:
-    """Return words for averages over models, and over which; empty if there is one model."""
+    """Return words that say over which models an average is; empty if there is one model."""
     return f"averaged over {everyone(results).removeprefix('all ')}" if len(results.models) > 1 else ""
 
 

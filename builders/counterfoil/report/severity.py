@@ -117,7 +117,7 @@ def at(level: float) -> str:
     return f"{level:g}"
 
 
-_BEYOND = 2.0  # where a table sorts what is not reached
+_BEYOND = 2.0  # a table sorts a level that is not reached as this number
 _MOST_NAMED = 3
 # The best models on the base are compared pair by pair; others have only their curves.
 MOST_COMPARED = 12
@@ -143,7 +143,7 @@ def _level_cell(result: ResultRow | None, severity: Severity) -> TableCell:
 
 
 def ten_points_table(results: Results, models: Sequence[ModelFacts], *, short: bool = True) -> Table:
-    """Return a row per shift and a column per model: the level where the drop reaches ten points."""
+    """Return the level at which the drop reaches ten points: one row per shift, one column per model."""
     lead = "AP" if results.detects else "accuracy"
     return _levels_table(results, models, TEN_POINTS, f"The level where {lead} has dropped ten points", short)
 
@@ -207,7 +207,7 @@ def _whole_cell(result: ResultRow) -> TableCell:
 
 
 def _pairs_table(severity: Severity, results: Results) -> Table:
-    """Return how much later one model fails than another, smallest p first."""
+    """Return how much later one model fails than another, for each pair. The smallest p is first."""
     short = {model.name: model.short_name for model in results.models}
     differences = results.rows.where(FAILURE_DIFFERENCE, group=severity.shift)
     rows = []
@@ -245,7 +245,7 @@ def _classes_table(severity: Severity, results: Results) -> Table:
 
 
 def middle_model(severity: Severity, results: Results) -> ModelFacts | None:
-    """Return the model with the middle median failure point; one near chance only if there is no other."""
+    """Return the model with the middle median failure point. A model near chance counts only if there is no other."""
     models = results.sound_models or results.models
     medians = [results.rows.one(MEDIAN, model=model.name, group=severity.shift) for model in models]
     order = [

@@ -188,7 +188,7 @@ def found_words(transfer: Transfer, results: Results) -> str:
 
 
 def transfer_csv(results: Results) -> str | None:
-    """Write one line a judge, shift and model; an empty shift is all of them. Rates are in percent."""
+    """Write one line for each judge, shift and model. An empty shift means all shifts. Rates are in percent."""
     names = list(dict.fromkeys(name for transfer in results.transfer for name in _beside(transfer, results.rows)))
     lines: list[dict[str, Any]] = []
     for transfer in results.transfer:

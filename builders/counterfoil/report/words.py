@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from counterfoil.report.sections import MeasureFacts
     from counterfoil.stats import Estimate
 
-# Printed for a number that could not be measured.
+# `NOTHING` is printed instead of a number that could not be measured.
 NOTHING = "–"
 _MOST_NAMES = 6
 _MOST_SHOWN = 12
@@ -142,7 +142,7 @@ def named(text: str) -> str:
 
 
 def cut_text(text: str, longest: int) -> str:
-    """Return a text of at most `longest` characters; the last one of a cut text is an ellipsis."""
+    """Return the text, cut to at most `longest` characters. A cut text ends in an ellipsis."""
     return text if len(text) <= longest else f"{text[: longest - 1].rstrip()}…"
 
 

@@ -26,8 +26,9 @@ from counterfoil.stats import Estimate, clustered_rates, matched_rates
 
 @dataclass(frozen=True)
 class _Judge:
-    """A judge by its name without folders, with its pins from the lock. places: indices of the scored models that it
-    is.
+    """A judge by its name without folders, with its pins from the lock.
+
+    places: indices of the scored models that are this judge.
     """
 
     name: str
@@ -154,7 +155,7 @@ def relation_of(
 
 
 def _captions(subject: Subject, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the captions of some rows as numbers, shift · classes + class, and each row's index among them, (rows,)."""
+    """Return the captions of some rows, as shift · classes + class, and each row's index among them, (rows,)."""
     return np.unique(subject.shifts[rows] * len(subject.classes) + subject.labels[rows], return_inverse=True)
 
 

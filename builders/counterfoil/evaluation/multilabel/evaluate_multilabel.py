@@ -1,4 +1,4 @@
-"""Score classifiers of several labels on a built dataset: ask, measure, judge a gate, write tables and the report."""
+"""Score multi-label classifiers on a built dataset: ask, measure, judge a gate, write tables and the report."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ LINE_FORMS = (
 
 @dataclass(frozen=True)
 class MultilabelSettings(DetectionSettings):
-    """How classifiers are scored; as the arguments of `evaluate`."""
+    """How classifiers are scored. Each field means what the argument of `evaluate` with its name means."""
 
     transform: Any
     version: str | Mapping[str, str] | None
@@ -66,7 +66,10 @@ class MultilabelSettings(DetectionSettings):
 
 
 def evaluate_multilabel(dataset: OpenDataset, models: Any, settings: MultilabelSettings) -> Evaluation:
-    """Score classifiers and write every file. Raises as `evaluate`; all models' problems together."""
+    """Score classifiers and write every file.
+
+    Raise the errors of `evaluate`. One error lists the problems of all models.
+    """
     lines = () if settings.gate is None else read_gate(settings.gate, tuple(MEANS), LINE_FORMS)
     if settings.limit is not None:
         limited = limit_subject(dataset, settings.limit)
@@ -108,7 +111,7 @@ def evaluate_multilabel(dataset: OpenDataset, models: Any, settings: MultilabelS
 
 
 def _scored(dataset: OpenDataset, chosen: ChosenModels, settings: MultilabelSettings) -> dict[str, ConditionScores]:
-    """Return each model's scores of all images. All models' problems are raised together."""
+    """Return the scores of every model on all images. One error lists the problems of all models."""
     device, predictions = resolve_device(settings.device), dataset.workplace / "predictions"
     scored: dict[str, ConditionScores] = {}
     problems: list[CounterfoilError] = []
@@ -132,7 +135,7 @@ def _scored(dataset: OpenDataset, chosen: ChosenModels, settings: MultilabelSett
 def _results(
     subject: MultilabelSubject, measured: Sequence[MeasuredClassifier], settings: MultilabelSettings, unreadable: int
 ) -> Results:
-    """Return the document: facts, and the rows of every measure."""
+    """Return the results: facts about dataset and models, and the rows of every measure."""
     dataset = subject.dataset
     return Results(
         content=dataset.content,
@@ -208,7 +211,7 @@ def _written(
 
 
 def multilabel_csv(results: Results) -> str:
-    """Write a line a model and group: mAP, accuracy and their drops with intervals, in percent and points."""
+    """Write one line for each model and group: mAP, accuracy and their drops with intervals, in percent and points."""
     rows = []
     for model in results.models:
         for group in results.groups:
@@ -222,7 +225,7 @@ def multilabel_csv(results: Results) -> str:
 
 
 def labels_csv(results: Results) -> str:
-    """Write a line a model, group and label: every measure and drop with its interval, and the thresholds as scores."""
+    """Write one line for each model, group and label: measures and drops with intervals; thresholds as scores."""
     rows = []
     for model in results.models:
         for group in results.groups:

@@ -1,6 +1,6 @@
-"""The failures of classifiers of several labels, label by label: the browser's page, and a table of every image.
+"""The failures of multi-label classifiers, label by label: the page of the browser, and a table of all images.
 
-In the browser an image stands once for each of its labels that a model misses or wrongly gives.
+In the browser an image appears once for each label that a model misses or wrongly gives.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from counterfoil.store.decoding import readable_image
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-# What a model makes of one label, by whether the image has it and whether the model is right.
+# The outcome for one label. Its index is 2 · (the image has the label) + (the model is right).
 _OUTCOMES = ("wrongly given", "rightly not given", "missed", "found")
 
 
 def write_label_failures(
     subject: MultilabelSubject, models: Sequence[MeasuredClassifier], preview: str, folder: Path
 ) -> Path:
-    """Write the failure browser; return its page. preview: the sentence of a preview, else empty."""
+    """Write the failure browser and return its page. preview: the sentence that marks a preview, or empty."""
     dataset, labels = subject.dataset, len(subject.labels)
     # A question is one label of one image: question q is label q % labels of image rows[q // labels].
     order = np.argsort(subject.rows, axis=None)
@@ -73,8 +73,10 @@ def write_label_failures(
 
 
 def labels_parquet(subject: MultilabelSubject, models: Sequence[MeasuredClassifier]) -> bytes:
-    """Write a row an image: key, shift, the conditions that it has; then `missed.MODEL`, `wrongly_given.MODEL` and
-    `scores.MODEL`, of the measured labels."""
+    """Write one row for each image: its key, its shift and its conditions, then three columns for each model.
+
+    `missed.MODEL`, `wrongly_given.MODEL` and `scores.MODEL` are about the measured labels.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,6 +1,7 @@
-"""What a shift costs a classifier of several labels: mean average precision, accuracy, drops with intervals, by label.
+"""What a shift costs a multi-label classifier: mean average precision, accuracy and their drops, also by label.
 
-Images are resampled, base and shifts together, with the same weights. Values are fractions, as in every document.
+Intervals come from resamples of the images. In each resample, an image has the same weight under the base and every
+shift. Values are fractions, as in every document.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from counterfoil.progress import report
 from counterfoil.report.results import MeasureFacts, ResultRow, row
 from counterfoil.stats import Estimate, chance_line, wilson_estimate
 
-# The mean of each measure over labels, by its name in rows.
+# The names in rows of each measure's mean over labels.
 MEAN_PRECISION = "mAP"
 MEANS = {MEAN_PRECISION: PRECISION, ACCURACY: ACCURACY}
 DROP, MISSED, WRONGLY_GIVEN, THRESHOLD = "drop", "missed", "wrongly_given", "threshold"
@@ -37,9 +38,10 @@ DROP, MISSED, WRONGLY_GIVEN, THRESHOLD = "drop", "missed", "wrongly_given", "thr
 
 @dataclass(frozen=True)
 class MeasuredClassifier:
-    """A classifier's numbers. scores: of each group; answers: (groups, n, k) which labels it gives each image.
+    """The numbers of a classifier. A label's number is its index among the measured labels of `subject`.
 
-    answered: its scores of all images. Labels go by their numbers among the measured ones of `subject`.
+    scores: one item for each group. answers: (groups, n, k), which labels the model gives each image. answered: the
+    model's scores on all images.
     """
 
     name: str
@@ -52,7 +54,7 @@ class MeasuredClassifier:
 
     @cached_property
     def sound(self) -> tuple[int, ...]:
-        """Return the labels whose base average precision lies, with its interval, above chance."""
+        """Return the labels for which the whole interval of average precision on the base is above chance."""
         sound = []
         for label, share in enumerate(self.subject.present.mean(axis=0).tolist()):
             estimate = self.scores[0].mean(PRECISION, [label]).interval()
@@ -61,32 +63,32 @@ class MeasuredClassifier:
         return tuple(sound)
 
     def number(self, group: int, measure: str, label: int | None = None) -> Drawn:
-        """Return one of `MEANS` in a group, or its measure of one label."""
+        """Return a mean of `MEANS` in a group, or the measure of one label that this mean averages."""
         labels = range(len(self.subject.labels)) if label is None else [label]
         return self.scores[group].mean(MEANS[measure], labels)
 
     def drop(self, group: int, measure: str, label: int | None = None) -> Drawn:
-        """Return the drop under a shift, base less shift: of the mean over sound labels, or of one label."""
+        """Return the drop under a shift (base minus shift) of the mean over sound labels, or of one label."""
         labels = self.sound if label is None else [label]
         base, shift = (self.scores[side].mean(MEANS[measure], labels) for side in (0, group))
         return combined([(1.0, base), (-1.0, shift)])
 
     def share(self, group: int, measure: str, label: int | None, of_drop: bool) -> Drawn:
-        """Return a gate's number: a mean (of drops, over sound labels), or that of one of the dataset's conditions."""
+        """Return a gate's number: the mean over labels, for drops over sound labels, or the number of one condition."""
         chosen = self.sound if of_drop else range(len(self.subject.labels))
         if label is not None:
             chosen = [number for number, cls in enumerate(self.subject.labels) if cls.label == label]
         return self.scores[group].mean(MEANS[measure], chosen)
 
     def guesses(self, label: int | None) -> str:
-        """Return why drops of all labels, or of one of the dataset's conditions, say nothing; empty if they do."""
+        """Return why drops mean nothing, for all labels or for one condition; empty if they mean something."""
         if label is None:
             return "" if self.sound else "is near chance on the base for every label"
         sound = [self.subject.labels[number].label for number in self.sound]
         return "" if label in sound else "is near chance on the base for this label"
 
     def wrong_share(self, group: int, label: int, having: bool) -> Estimate:
-        """Return the share of wrong answers among the images that have a label (missed), or lack it (given)."""
+        """Return the share of wrong answers: missed if the images have the label, wrongly given if they lack it."""
         images = self.subject.present[:, label] == having
         return wilson_estimate(int((self.answers[group, images, label] != having).sum()), int(images.sum()))
 
@@ -110,7 +112,7 @@ def measure_classifier(
 
 
 def multilabel_rows(subject: MultilabelSubject, models: Sequence[MeasuredClassifier]) -> Iterator[ResultRow]:
-    """Yield every number; intervals of mean drops hold for all shifts at once, of labels' for all labels and shifts."""
+    """Yield every number. Intervals of mean drops hold for all shifts at once; those of labels also for all labels."""
     for model in models:
         for measure in MEANS:
             yield from _mean_rows(subject, model, measure)

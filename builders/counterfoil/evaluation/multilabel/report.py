@@ -1,4 +1,4 @@
-"""The report of an evaluation of classifiers with several labels: what it shows, and the page."""
+"""The report of an evaluation of multi-label classifiers: its sentences and tables, and the page."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def first_label_sentences(results: Results) -> list[str]:
 
 
 def multilabel_notes(results: Results) -> Iterator[str]:
-    """Yield what must be known of the numbers."""
+    """Yield the notes that a reader needs to understand the numbers."""
     base = results.groups[0]
     for model in results.models:
         if model.matched:
@@ -72,7 +72,7 @@ def _sound_labels(results: Results, model: ModelFacts) -> set[str]:
 
 
 def label_table(results: Results, model: ModelFacts) -> Table:
-    """Return a row a label: its numbers on the base, and under the shift where its AP drops most."""
+    """Return one row for each label: its numbers on the base, and under the shift where its AP drops most."""
     rows = []
     for label in results.classes:
         key = {"model": model.name, "class_id": label.id}

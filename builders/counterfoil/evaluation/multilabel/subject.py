@@ -1,4 +1,4 @@
-"""A built dataset whose images have several labels, opened for scoring: a class for each label, and who has it."""
+"""A built dataset whose images have several labels, opened for scoring. Each label becomes a class."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from counterfoil.store.rows import TableForm
 
 
 def open_conditions(dataset: OpenDataset) -> tuple[OpenDataset, NDArray[np.bool_]]:
-    """Return the dataset with its conditions as classes, and which image has which, (images, conditions).
+    """Return the dataset with its conditions as classes, and whether each image has each, (images, conditions).
 
-    RunFailure for a table that no build wrote.
+    Raise RunFailure if no build can have written the table.
     """
     form = TableForm.of(dataset.recipe)
     present = np.zeros((len(dataset.keys), len(form.conditions)), dtype=bool)
@@ -30,7 +30,7 @@ def open_conditions(dataset: OpenDataset) -> tuple[OpenDataset, NDArray[np.bool_
             for key, numbers in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 if numbers is None or not set(numbers) <= set(range(len(form.conditions))):
                     raise RunFailure(f"{dataset.directory}: {key[:80]} has conditions that no build writes", VERIFY)
-                if key in row_of:  # a preview has some alone
+                if key in row_of:  # a preview has only some images
                     present[row_of[key], numbers] = True
     classes = tuple(RecipeClass(name, name, label, label, ()) for label, name in enumerate(form.conditions))
     return replace(dataset, classes=classes), present
@@ -38,10 +38,11 @@ def open_conditions(dataset: OpenDataset) -> tuple[OpenDataset, NDArray[np.bool_
 
 @dataclass(frozen=True)
 class MultilabelSubject:
-    """The images that are compared: made from a row of the source that every group has, and read in every group.
+    """The images to compare. Each source row that they are made from has a readable image in every group.
 
-    rows: (groups, n) the places of these images in the dataset's order; image i of each group is made from one row.
-    present: (n, k) which of the `labels` each has. few: labels that too few images have or lack to be measured.
+    rows: (groups, n), the places of these images in the dataset's order. Image i of every group is made from the same
+    source row. present: (n, k), which `labels` each image has. few: labels that cannot be measured, because too few
+    images have them or too few lack them.
     """
 
     dataset: OpenDataset
@@ -81,5 +82,5 @@ class MultilabelSubject:
 
     @property
     def images(self) -> int:
-        """How many images each group has."""
+        """The number of images in each group."""
         return self.rows.shape[1]
