@@ -122,8 +122,8 @@ class Group:
     """The base, a shift, or a part of other labelled images.
 
     class_labels: the classes planned in it. candidates: the number of rendered candidates; None if nothing was
-    rendered. paired: an image shares its noise with the base image of its class and index. Each level of a shift is a group, as in
-    `recipe.prompts.Shift`: `of` names the shift, `top` marks the highest level.
+    rendered. paired: an image shares its noise with the base image of its class and index. Each level of a shift is a
+    group, as in `recipe.prompts.Shift`: `of` names the shift, `top` marks the highest level.
     """
 
     name: str
@@ -578,7 +578,7 @@ def usual_side(sets: Iterable[LabelledImages]) -> int | None:
 
 
 def edits_of(directory: Path, recipe: Recipe, pins: Mapping[str, Any], keys: Sequence[str]) -> EditsOf | None:
-    """Return the rows whose edits the images of these keys are; None if the images are no edits."""
+    """Return the rows that the images with these keys were edited from; None if the images are no edits."""
     if not recipe.kind.alters_rows:
         return None
     rows = sorted(set(rows_in_pool(directory, recipe, keys)))

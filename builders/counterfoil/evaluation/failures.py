@@ -144,8 +144,9 @@ def choose_failures(
 ) -> ChosenFailures:
     """Return the readable images that at least one model gets wrong, in the dataset's order; correct: (n, models).
 
-    If there are more than `most`, each cell (group and class) gives the same number of images. A model flips an image
-    if it is right on the base image. Images that most models flip come first, then images that most models get wrong.
+    If there are more than `most`, each cell (group and class) gives the same number of images. A flipped image
+    is one that a model gets wrong although it is right on the base image. Images that most models flip come first, then
+    images that most models get wrong.
     """
     most = min(MOST_FAILURES, max(1, MOST_ANSWERS // correct.shape[1])) if most is None else most
     wrong = ~correct & readable[:, None]

@@ -84,7 +84,7 @@ def better_order(
 
 
 def likely_order(answered: AllAnswers, model: int) -> str:
-    """Return words for the order that the outputs of a model near chance seem to have; empty if no order fits better."""
+    """Return words for the order that the outputs of a model near chance seem to have; empty if none fits better."""
     class_map, classes = answered.maps[model], answered.subject.classes
     outputs = np.array([target[0] for target in class_map.targets])
     if len(np.unique(outputs)) < len(outputs) or any(len(target) > 1 for target in class_map.targets):

@@ -322,7 +322,10 @@ _MOST_BYTES = 1 << 26
 
 
 def entry_files(results: Results, dataset_id: str, revision: str | None = None) -> dict[str, bytes]:
-    """Return one YAML file for each model: file name → content. dataset_id: the dataset's `user/name`. revision: a commit."""
+    """Return one YAML file for each model: file name → content.
+
+    dataset_id: the dataset's `user/name`. revision: a commit.
+    """
     import yaml
     from huggingface_hub import eval_result_entries_to_yaml
 

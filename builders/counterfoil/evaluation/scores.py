@@ -128,7 +128,7 @@ class Asking:
         folder: Path,
         failed: dict[str, CounterfoilError] | None = None,
     ) -> dict[str, Scored]:
-        """Return the answers of these models, kept in `folder`. Errors are raised, or put in `failed`, as in `score_models`."""
+        """Return the answers of these models, kept in `folder`. Raise, or fill `failed`, as `score_models` does."""
         local = frozenset(self.models.given)  # no other process can load these
         spread = None if self.spread is None else replace(self.spread, of_this_process=local)
         return score_models(
@@ -210,7 +210,7 @@ class AllAnswers:
 
     @property
     def places(self) -> tuple[int, ...]:
-        """The groups, by index, that all measures except severity use. A graded shift has only its highest level here."""
+        """The groups, by index, that all measures except severity use: of a graded shift only the highest level."""
         return tuple(index for index, group in enumerate(self.subject.groups) if group.top)
 
     @property
@@ -228,7 +228,7 @@ class AllAnswers:
         )
 
     def units(self, index: int) -> list[ClassUnits]:
-        """Return the planned classes of a group with their base images. Without a base, both sides are the group's images."""
+        """Return the planned classes of a group with their base images; without a base, with its images on both sides."""
         base = 0 if self.subject.base else index
         return self.once(("units", index), lambda: class_units(self.subject, self.answers, index, base))
 

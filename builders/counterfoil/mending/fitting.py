@@ -96,7 +96,8 @@ def fit_head(
     """Return the head that minimises the objective; the fit begins at `start`.
 
     "sgd" is full batch with torch's rule of momentum, and only "sgd" uses `epochs`. Raise UserError
-    for rows, weights or a λ that cannot be used, and RunFailure if descent diverges, as it does on long features at a large rate.
+    for rows, weights or a λ that cannot be used. Raise RunFailure if descent diverges, as it does on long features at a
+    large rate.
     """
     if not (np.isfinite(lam) and lam >= 0):
         raise UserError(f"λ: found {lam}, expected a number from 0")

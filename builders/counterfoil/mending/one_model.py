@@ -238,7 +238,7 @@ class HeadFitting:
 
     @classmethod
     def of(cls, seen: SeenModel, prepared: Prepared, folder: Path) -> HeadFitting:
-        """Return the data for a model. Heads are kept in `folder`. Raise RunFailure for images without usable features."""
+        """Return the data for a model; `folder` keeps heads. Raise RunFailure if images have no usable features."""
         audit, source, settings = seen.audit, prepared.source, prepared.settings
         train_rows, features = _rows(prepared, source.train, seen)
         train = seen.lesson(features, source.train.labels[train_rows])

@@ -57,8 +57,9 @@ class MultilabelSubject:
     ) -> MultilabelSubject:
         """Choose images and labels.
 
-        present: (images, conditions). readable: (images,). minimum: images that have a label, and that lack it.
-        UserError if there is no such image or label, RunFailure if a shift changes conditions.
+        present: (images, conditions). readable: (images,). minimum: so many images must have a
+        label, and so many must lack it. Raise UserError if no image or no label is left, and RunFailure if a shift
+        changes conditions.
         """
         rows = np.full((len(dataset.groups), int(dataset.indices.max()) + 1), -1)
         known = np.flatnonzero(readable)
