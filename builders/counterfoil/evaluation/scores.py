@@ -228,7 +228,7 @@ class AllAnswers:
         )
 
     def units(self, index: int) -> list[ClassUnits]:
-        """Return the planned classes of a group with their base images; without a base, with its images on both sides."""
+        """Return the planned classes of a group with their base images; without a base, with its own on both."""
         base = 0 if self.subject.base else index
         return self.once(("units", index), lambda: class_units(self.subject, self.answers, index, base))
 
