@@ -18,7 +18,8 @@ from test_house import modules, shown, tree_of
 
 NO_VERBS = {"A", "An", "How", "None", "The", "Those", "What", "Where", "Whether", "Which", "Who", "Whoever"}
 RIDDLES = re.compile(
-    r"\bnone where\b|(?<!there )\bis none\b|\bof no\b|\bof none\b|\b(?:stands|lies|lie)\b|\b(?:told|tells)\b"
+    r"\bnone where\b|(?<!there )\b(?-i:is none)\b|\bof no\b|\bof none\b|\bstands\b(?! for)|\b(?:told|tells)\b"
+    r"|\b(?:lies|lie)\b(?! (?:in|inside|on|at|nearer)\b)"
     r"|\b(?:nobody|somebody|whoever|whosoever)\b|\bwhether\b[^.;:]*\bor not\b",
     re.IGNORECASE,
 )
