@@ -79,7 +79,7 @@ def repeated_functions() -> list[str]:
 
 LIMITS = {
     without_verb: 0,
-    riddles: 6,
+    riddles: 3,
     vague_names: 44,
 }
 
