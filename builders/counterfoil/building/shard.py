@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from counterfoil.generate.pictures import DrawnAhead
     from counterfoil.plan import Cell, Plan, Sample, Shard
 
-_UNDECIDED = ""  # stands for the reason of a candidate until its whole cell is screened
+_UNDECIDED = ""  # the reason of a candidate until its whole cell is screened
 _BEHIND = 1  # batches in screening while the next is rendered; more would only cost memory
 
 

@@ -160,7 +160,7 @@ def evaluate(
         raise UserError(f"min_images_per_class is {min_images_per_class}: expected 1 or more")
     if isinstance(subject, OpenDataset) and subject.recipe.source.whole_images:
         others = {"beside": beside, "outputs": outputs, "distances": distances, "against": against}
-        others |= {"compare": compare, "reference": reference}
+        others |= {"compare": compare, "reference": reference, "workers": workers}
         options = (out, device, batch_size, seed, class_order, gate, allow_undecided, limit, into_card)
         if subject.recipe.source.multilabel:
             refuse_of_classifiers(

@@ -65,7 +65,7 @@ class Renderer:
         if problems:
             raise UserError(problems)
         family = family_of(name)
-        assert family is not None  # `pipeline_problems` reports a pipeline of no family
+        assert family is not None  # `pipeline_problems` refuses pipelines without a family
         self.family = family
         if self.generator.lora and loras is None:
             raise ValueError("the recipe has LoRA weights, and none are loaded")
