@@ -151,21 +151,54 @@ def test_the_interval_of_a_drop_that_shrinks_lies_where_it_shrank() -> None:
 
 
 @pytest.mark.parametrize("right", [(True, True), (False, False), (True, False), (False, True)])
-def test_a_drop_of_models_that_differ_alike_on_all_images_has_an_interval(right: tuple[bool, bool]) -> None:
-    """Wilson's of no such image of each side, joined as independent ones are, and averaged over the classes."""
+def test_gains_that_are_equal_on_all_images_have_intervals(right: tuple[bool, bool]) -> None:
+    """Reaches of classes are joined as independent ones are. A gain of 1 or -1 can only be nearer to 0."""
     subject = subject_of([20, 30])
-    drop_gain = compared(subject, np.tile(right, (len(subject.keys), 1))).groups[1].drop_gain
-    assert drop_gain is not None and drop_gain.value == 0 and drop_gain.low is not None and drop_gain.high is not None
-    squares = []
-    for label in np.unique(subject.labels):
-        sizes = [int(((subject.labels == label) & (subject.shifts == group)).sum()) for group in (0, 1)]
-        ends = [proportion_confint(0, size, method="wilson")[1] for size in sizes]
-        # A gain of 1 or -1 can only be nearer to 0: then one side gives the lower end, the other the upper.
-        squares.append([ends[0] ** 2 + ends[1] ** 2] * 2 if right[0] == right[1] else [ends[1] ** 2, ends[0] ** 2])
-    below, above = np.sqrt(np.sum(squares, axis=0)) / len(squares)
-    if right == (False, True):
-        below, above = above, below
-    assert (drop_gain.low, drop_gain.high) == pytest.approx((-below, above))
+    comparison = compared(subject, np.tile(right, (len(subject.keys), 1)))
+    gain = int(right[0]) - int(right[1])
+
+    def interval(sizes: list[int], signs: list[int]) -> tuple[float, float]:
+        """Return the ends for classes of these sizes, whose gains are added or subtracted."""
+        squares = np.zeros(2)
+        for size, sign in zip(sizes, signs, strict=True):
+            if gain:
+                reach = proportion_confint(0, size, method="wilson")[1]
+                squares[0 if gain * sign > 0 else 1] += reach**2
+            else:
+                squares += 1.959964**2 / (sum(sizes) + 2) / size
+        below, above = np.sqrt(squares) / 2
+        return -below, above
+
+    sizes = {
+        (label, group): int(((subject.labels == label) & (subject.shifts == group)).sum())
+        for label in (0, 1)
+        for group in (0, 1)
+    }
+    drop_gain = comparison.groups[1].drop_gain
+    assert drop_gain is not None and drop_gain.value == 0
+    expected = interval(list(sizes.values()), [-1, 1, -1, 1])
+    assert (drop_gain.low, drop_gain.high) == pytest.approx(expected, rel=1e-5)
+    below, above = 0.0, 0.0
+    for index in (0, 1):
+        low, high = interval([sizes[0, index], sizes[1, index]], [1, 1])
+        measured = comparison.groups[index].gain
+        assert (measured.low, measured.high) == pytest.approx((max(gain + low, -1), min(gain + high, 1)), rel=1e-5)
+        below, above = below + low / 2, above + high / 2
+    # Both groups may have the same images, so the average of their reaches is that of the average gain.
+    average = comparison.average
+    assert average is not None and average.value == gain
+    assert (average.low, average.high) == pytest.approx((max(gain + below, -1), min(gain + above, 1)), rel=1e-5)
+
+
+def test_a_class_with_equal_gains_reaches_as_far_as_the_other_classes_suggest() -> None:
+    """Gains differ from 0 on eight of forty images of one class, and on none of the other's forty."""
+    subject = subject_of([40, 40])
+    right = np.ones((len(subject.keys), 2), dtype=bool)
+    varied = np.flatnonzero((subject.labels == 0) & (subject.shifts == 1))
+    right[varied[:4], 0] = right[varied[4:8], 1] = False
+    gain = compared(subject, right).groups[1].gain
+    assert gain.value == 0 and gain.high is not None
+    assert gain.high == pytest.approx(1.96 * np.sqrt(8 / 40 / 40 + 9 / 82 / 40) / 2, rel=0.1)
 
 
 def test_accuracies_leave_out_what_is_near_chance_and_gains_do_not() -> None:
