@@ -29,6 +29,7 @@ from counterfoil.accuracy_stats import NearChance
 from counterfoil.data import LabelledImages
 from counterfoil.evaluation.dataset import Group, labelled_subject
 from counterfoil.evaluation.gate import GateLine, GateResult, judge_gate
+from counterfoil.evaluation.measures.comparison import ComparedModels, compare_models
 from counterfoil.evaluation.scored_models import ChosenModels
 from counterfoil.evaluation.scores import AllAnswers, Asking, ModelAnswers
 from counterfoil.feature_stats import SUBSETS, kernel_distance, subset_estimate
@@ -316,18 +317,32 @@ def answered_of(right: NDArray[np.bool_], present: NDArray[np.bool_], seed: int 
     return AllAnswers(subject, scored, answers, near, 1, seed, Asking(ChosenModels(subject.classes), "cpu", 1))
 
 
-def gated(
-    rng: np.random.Generator, shares: NDArray[np.float64], images: Counts, lines: list[GateLine], kept: float = 0.9
-) -> GateResult:
-    """Judge drawn answers, of which `shares` (groups, classes, models) are right, by a gate; images: of a class."""
+def _scenes(
+    rng: np.random.Generator, shares: NDArray[np.float64], images: Counts, kept: float, shared: float = 0.0
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Draw right answers (groups, classes, images, models) and images that the screen keeps (groups, classes, images).
+
+    shares: the share of right answers (groups, classes, models). shared: how much of an image's own liability all
+    models share.
+    """
     groups, classes, models = shares.shape
     most = int(images.max())
     scene = rng.normal(size=(1, classes, most, 1))
     noise = rng.normal(size=(groups, classes, most, models))
+    if shared:
+        noise = np.sqrt(1 - shared) * noise + np.sqrt(shared) * rng.normal(size=(groups, classes, most, 1))
     liability = np.sqrt(SHARED) * scene + np.sqrt(1 - SHARED) * noise
     right = liability < stats.norm.ppf(shares)[:, :, None]
     present = (rng.random((groups, classes, most)) < kept) & (np.arange(most) < images[:, None])
     present[:, :, 0] = True
+    return right, present
+
+
+def gated(
+    rng: np.random.Generator, shares: NDArray[np.float64], images: Counts, lines: list[GateLine], kept: float = 0.9
+) -> GateResult:
+    """Judge drawn answers, of which `shares` (groups, classes, models) are right, by a gate; images: of a class."""
+    right, present = _scenes(rng, shares, images, kept)
     return judge_gate(answered_of(right, present, int(rng.integers(1 << 30))), lines, MODELS[:1], None)
 
 
@@ -381,6 +396,46 @@ def gates(seed: int, runs: int, kinds: tuple[str, ...] = ("accuracies", "drops",
     return lines
 
 
+def gains(seed: int, runs: int) -> list[str]:
+    runs = max(20, runs // 4)
+    lines = [
+        f"The gain of a model over its original under one shift, and how much smaller its drop is: {runs} data sets for"
+        " each of two true gains, 0 and 5 points. Ten classes of equal size; base, shift and both models share scenes,"
+        " and the screen keeps 90 % of the images. *shared*: how much of what is not the scene's is the same for both"
+        " models. *alike*: the share of classes in which both models agree on all images of the shift. *coverage* and"
+        " *width*: of 95 % intervals, the width in points; the lower of the two gains' coverages, and the mean width.",
+        "",
+        "| images per class | accuracy on the base | shared | alike | coverage of the gain | width"
+        " | coverage of the smaller drop | width |",
+        "| --: | --: | --: | --: | --: | --: | --: | --: |",
+    ]
+    for images, base, shared in product((10, 30, 100), (0.8, 0.95), (0.3, 0.9, 0.98)):
+        coverages, widths, alike = [], [], []
+        for gain in (0.0, 0.05):
+            rng = np.random.default_rng([seed, images, round(100 * base), round(100 * shared), round(100 * gain)])
+            on_base = 1 / (1 + np.exp(-np.log(base / (1 - base)) - 0.8 * np.linspace(-1, 1, 10)))
+            shares = np.stack([np.stack([on_base, on_base], 1), np.stack([on_base + gain, on_base], 1) - [[0.1]]])
+            shares = shares.clip(0.02, 0.995)
+            true_gain = float((shares[1, :, 0] - shares[1, :, 1]).mean())
+            held = []
+            for _ in range(runs):
+                right, present = _scenes(rng, shares, np.full(10, images), 0.9, shared)
+                differing = (right[1, :, :, 0] != right[1, :, :, 1]) & present[1]
+                alike.append(1 - differing.any(axis=1).mean())
+                answered = answered_of(right, present, int(rng.integers(1 << 30)))
+                _, rows = compare_models(replace(answered, requests=(ComparedModels(*MODELS),)))
+                under_shift = [row for row in rows if row.group == "shift_1" and row.measure in ("gain", "drop_gain")]
+                held.append([row.low <= true_gain <= row.high for row in under_shift])
+                widths.append([100 * (row.high - row.low) for row in under_shift])
+            coverages.append(100 * np.mean(held, axis=0))
+        cells = zip(np.min(coverages, axis=0), np.mean(widths, axis=0), strict=True)
+        lines.append(
+            f"| {images} | {100 * base:.0f} % | {100 * shared:.0f} % | {100 * np.mean(alike):.0f} %"
+            f" | {' | '.join(f'{coverage:.1f} % | {width:.1f}' for coverage, width in cells)} |"
+        )
+    return lines
+
+
 def _holds(estimate: Any, line: GateLine) -> bool:
     return bool(estimate.low <= line.limit <= estimate.high)
 
@@ -426,6 +481,7 @@ PARTS: dict[str, tuple[str, Callable[[int, int], list[str]]]] = {
         "Gates of relative drops and of single classes at their limits",
         partial(gates, kinds=("relative drops", "drops of a class")),
     ),
+    "gains": ("Gains of a model over its original", gains),
     "gate-sizes": ("How large a set a gate needs", gate_sizes),
 }
 
