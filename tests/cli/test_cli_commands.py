@@ -68,11 +68,11 @@ def test_check_prints_cells_samples_shards_size_time_and_a_line_a_shift() -> Non
 
 
 def test_check_as_json_holds_the_plan_and_the_estimate() -> None:
-    found = json.loads(run("check", "wardrobe-mini", "--set", "samples.candidates=40", "--json", "--rate", "2").stdout)
-    assert (found["cells"], found["samples"], found["shards"]) == (60, 2400, 30)
-    assert found["seconds"] == 1200
-    assert sum(shift["samples"] for shift in found["shifts"]) == found["samples"]
-    assert set(found["hashes"]) == {"plan", "screen"}
+    plan = json.loads(run("check", "wardrobe-mini", "--set", "samples.candidates=40", "--json", "--rate", "2").stdout)
+    assert (plan["cells"], plan["samples"], plan["shards"]) == (60, 2400, 30)
+    assert plan["seconds"] == 1200
+    assert sum(shift["samples"] for shift in plan["shifts"]) == plan["samples"]
+    assert set(plan["hashes"]) == {"plan", "screen"}
 
 
 def test_check_refuses_a_wrong_recipe_with_exit_2_and_no_traceback(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_names_reach_a_terminal_without_control_characters(capsys: pytest.Captur
     note(EVIL)
     out, err = capsys.readouterr()
     assert "owned" in out and "owned" in err
-    assert not [each for each in out + err if not each.isprintable() and each != "\n"]
+    assert not [letter for letter in out + err if not letter.isprintable() and letter != "\n"]
 
 
 def test_a_terminal_that_lacks_letters_ends_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +108,7 @@ def test_the_unexpected_asks_to_be_reported(
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (httpx2.ConnectError("[Errno 111] Connection refused"), "the Hub cannot be reached"),
         (OfflineModeIsEnabled("offline"), "the Hub cannot be reached"),
@@ -116,11 +116,11 @@ def test_the_unexpected_asks_to_be_reported(
     ],
 )
 def test_what_is_no_fault_of_the_program_is_not_to_be_reported(
-    capsys: pytest.CaptureFixture[str], error: Exception, said: str
+    capsys: pytest.CaptureFixture[str], error: Exception, message: str
 ) -> None:
     assert show_error(error) == 1
     shown = capsys.readouterr().err
-    assert said in shown and "internal error" not in shown and "report" not in shown
+    assert message in shown and "internal error" not in shown and "report" not in shown
 
 
 def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,20 +33,20 @@ QUICK = (
 )
 
 
-def said(*words: str) -> Result:
-    """A command as it is typed, which ends well."""
+def run(*words: str) -> Result:
+    """Run a command, which has to succeed."""
     done = CliRunner().invoke(app, list(words))
     assert done.exit_code == 0, (done.output, done.exception)
     return done
 
 
 def flat(text: str) -> str:
-    """Text without the breaks of a terminal's lines."""
+    """Join the lines of a terminal."""
     return " ".join(text.split())
 
 
 def own_model(folder: Path) -> str:
-    """A person's classifier of the three classes, in a folder as timm saves it; its own order of outputs."""
+    """Save a classifier of the three classes as timm does, with another order of outputs; return its name."""
     torch.manual_seed(0)
     model: Any = timm.create_model("lcnet_035", num_classes=len(SHAPES))
     model.pretrained_cfg.update(input_size=[3, SIDE, SIDE], mean=[0.5] * 3, std=[0.5] * 3, crop_pct=1.0)
@@ -69,19 +69,19 @@ def here(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def walked(home: Path) -> dict[str, Result]:
-    """Every step's words, in the order of what `init` says comes next."""
+    """Run every step in the order that `init` gives, and return the results."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
         changes = [word for change in QUICK for word in ("--set", change)]
         steps = {
-            "init": said("init", "photos", "--generator", "lab:sd", "--clip", "lab:clip"),
-            "check": said("check", "recipe.yaml", *changes),
-            "build": said("build", "recipe.yaml", *changes, "--workers", "1", "--out", "photos-star"),
-            "calibrate": said("calibrate", "photos-star"),
+            "init": run("init", "photos", "--generator", "lab:sd", "--clip", "lab:clip"),
+            "check": run("check", "recipe.yaml", *changes),
+            "build": run("build", "recipe.yaml", *changes, "--workers", "1", "--out", "photos-star"),
+            "calibrate": run("calibrate", "photos-star"),
         }
         (home / "cut.yaml").write_text(steps["calibrate"].stdout)
-        steps["cut"] = said("calibrate", "photos-star", "--apply", "cut.yaml", "--out", "photos-star-cut")
-        steps["evaluate"] = said(
+        steps["cut"] = run("calibrate", "photos-star", "--apply", "cut.yaml", "--out", "photos-star-cut")
+        steps["evaluate"] = run(
             "evaluate", "photos-star-cut", "--models", own_model(home / "own"), "--min-images", "1", "--out", "results"
         )
     return steps
@@ -91,8 +91,8 @@ def test_every_next_line_is_a_command_that_runs(walked: dict[str, Result]) -> No
     lines = [line for done in walked.values() for line in done.output.splitlines() if line.startswith("Next: ")]
     commands = [shlex.split(line.removeprefix("Next: ")) for line in lines]
     assert [command[:3] for command in commands] == [["counterfoil", "calibrate", "photos-star"]] * 2
-    for _, *words in commands:  # where their dataset lies the second one has run: it finds its own cut done
-        said(*words)
+    for _, *words in commands:  # the second one has run beside its dataset already, and reports that its cut exists
+        run(*words)
 
 
 def test_init_counts_the_images_and_says_what_comes_next(walked: dict[str, Result]) -> None:
@@ -110,7 +110,7 @@ def test_init_counts_the_images_and_says_what_comes_next(walked: dict[str, Resul
 def test_check_says_how_long_starting_takes_and_what_is_lacking(walked: dict[str, Result]) -> None:
     text = flat(walked["check"].stdout)
     assert "photos-star is valid" in text and "start-up about 25 seconds" in text
-    assert "needs:" not in text  # the lab's models and the folder are here
+    assert "needs:" not in text  # the lab's models and the folder exist
     assert "note: evaluate.models: no model is named" in text
     assert "note: screen.shift_threshold: no threshold yet for in_the_grass" in text
 
@@ -154,7 +154,7 @@ def test_evaluate_finds_the_folder_that_the_dataset_pins_and_scores_its_validati
 
 
 def test_the_quick_demo_ends_in_a_report(tmp_path: Path) -> None:
-    done = said("demo", "--quick", "--out", str(tmp_path))
+    done = run("demo", "--quick", "--out", str(tmp_path))
     folder = tmp_path / "wardrobe-corrupt-evaluation"
     results = json.loads((folder / "results.json").read_text())
     assert [model["name"] for model in results["models"]] == list(load_recipe("wardrobe-corrupt").evaluate.models)

@@ -54,7 +54,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = {path.relative_to(ROOT).as_posix(): path for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))}
 HOW_TO, EXPLANATION = "docs/how-to/", "docs/explanation/"
 
-# What a page's folder holds beforehand; `name=other` is a copy of what is called otherwise in `stock`.
+# What a page's folder holds beforehand; `name=other` is a copy of `other` in `stock`.
 BEFORE = {
     "README.md": "photos my-model my-vit",
     "docs/index.md": "photos my-model",
@@ -75,7 +75,7 @@ BEFORE = {
     f"{HOW_TO}real-images.md": "photos pool=photos retrieve.yaml",
     f"{HOW_TO}several-labels.md": "faces",
 }
-# Files that hold a block of the page: the one in which these words stand.
+# Files that hold a block of the page: the one with these words.
 BLOCKS = {
     f"{HOW_TO}continuous-integration.md": {"gate.yaml": "drop(fog) <= "},
     f"{HOW_TO}corruptions.md": {"recipe.yaml": "name: photos-corrupt", "match.yaml": "name: photos-matched"},
@@ -152,24 +152,24 @@ SMALLER: dict[str, dict[str, Any]] = {
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
-    """(language, text) of each fenced block."""
+    """Return the language and text of each fenced block."""
     text = PAGES[page].read_text(encoding="utf-8")
     return re.findall(r"^ *```([^\n]*)\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL)
 
 
 def lines(page: str) -> list[str]:
-    """What a reader types of a page's shell blocks; in one of a session, all else is output."""
-    found: list[str] = []
+    """Return what a reader types of a page's shell blocks, without the output that a session shows."""
+    commands: list[str] = []
     for language, block in blocks(page):
         typed = [line.strip() for line in re.sub(r"\\\n\s*", "", block).splitlines()]
         if language == "console":
-            found += [line.removeprefix("$ ") for line in typed if line.startswith("$ ")]
+            commands += [line.removeprefix("$ ") for line in typed if line.startswith("$ ")]
         elif language == "bash":
-            found += [line for line in typed if line and not line.startswith("#")]
+            commands += [line for line in typed if line and not line.startswith("#")]
         elif language == "yaml" and "\njobs:" in block:
             jobs = yaml.safe_load(block)["jobs"].values()
-            found += [step["run"] for job in jobs for step in job["steps"] if "run" in step]
-    return found
+            commands += [step["run"] for job in jobs for step in job["steps"] if "run" in step]
+    return commands
 
 
 def runs_here(line: str) -> bool:
@@ -193,7 +193,7 @@ def test_what_is_said_of_pages_and_lines_is_of_some() -> None:
 
 @pytest.mark.parametrize("line", sorted({line for page in PAGES for line in lines(page) if not runs_here(line)}))
 def test_a_line_that_cannot_run_here_is_a_command(line: str) -> None:
-    """Its name, options and values are parsed by the command line; a script that it names is there."""
+    """The command line parses its name, options and values; a script that it names exists."""
     assert all((ROOT / script).is_file() for script in re.findall(r"\bbash (scripts/\S+)", line))
     for written in re.findall(r"\bcounterfoil [^'>]*", line.replace("$((SLURM_ARRAY_TASK_ID + 1))", "1")):
         _, name, *arguments = shlex.split(written, comments=True)
@@ -209,7 +209,7 @@ def test_a_line_that_cannot_run_here_is_a_command(line: str) -> None:
 
 @pytest.fixture(scope="module")
 def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """What pages take for granted, by name (read only); as long, the bundled recipes are smaller."""
+    """Write what pages take for granted, by name (read only), and make the bundled recipes smaller meanwhile."""
     folder = tmp_path_factory.mktemp("printed")
     bundled = layering.bundled_folder()
     shutil.copytree(bundled, folder / "recipes")
@@ -237,62 +237,62 @@ def _models(folder: Path) -> None:
     weights = Path(counterfoil.__file__).parent / "lab/weights"
     shutil.copytree(weights / "resnet10t", folder / "my-model")
     shutil.copytree(weights / "resnet14t", folder / "other-model")
-    save_colour_transformer(folder / "my-vit", names=(*NAMES, *(one["name"] for one in CLASSES)))
+    save_colour_transformer(folder / "my-vit", names=(*NAMES, *(cls["name"] for cls in CLASSES)))
 
 
 def _photos(folder: Path) -> None:
-    """Photographs in a folder for each split and class, and the same in one table with a column of the weather."""
+    """Write photographs in a folder for each split and class, and in one table with a column of the weather."""
     table: dict[str, list[Any]] = {"image": [], "label": [], "weather": []}
     for split in ("train", "validation"):
         for number in range(16):
             label = number % 2
             image = encoded(render(wardrobe_scene(split, 10 * number + CLASSES[label]["source_label"])))
-            place = folder / "photos" / split / CLASSES[label]["name"] / f"{number:03d}.png"
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(image)
+            path = folder / "photos" / split / CLASSES[label]["name"] / f"{number:03d}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(image)
             for name, value in zip(table, ({"bytes": image}, label, ("clear", "fog")[number // 2 % 2]), strict=True):
                 table[name].append(value)
-    names = datasets.ClassLabel(names=[one["name"] for one in CLASSES])
+    names = datasets.ClassLabel(names=[cls["name"] for cls in CLASSES])
     features = datasets.Features(image=datasets.Image(), label=names, weather=datasets.Value("string"))
     (folder / "weather").mkdir()
     datasets.Dataset.from_dict(table, features).to_parquet(str(folder / "weather" / "all.parquet"))
 
 
 def _drawn(folder: Path) -> None:
-    """Images of a renderer, with a table that says what each is: one seed for a scene and its shifts."""
+    """Write images of a renderer with a table of them; a scene and its shifts have one seed."""
     lines = ["image,label,shift,prompt,seed\n"]
     for shift in ("base", "in_the_snow", "at_night"):
         for seed in range(8):
-            for one in CLASSES:
-                place = folder / shift / f"{one['name']}_{seed}.png"
-                place.parent.mkdir(parents=True, exist_ok=True)
-                scene = unbiased_scene(10 * seed + one["source_label"])
-                place.write_bytes(encoded(render(scene.shifted(shift))))
-                prompt = f"a {one['name']}, {shift}"
-                lines.append(f'{place.relative_to(folder)},{one["name"]},{shift},"{prompt}",{seed}\n')
+            for cls in CLASSES:
+                path = folder / shift / f"{cls['name']}_{seed}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                scene = unbiased_scene(10 * seed + cls["source_label"])
+                path.write_bytes(encoded(render(scene.shifted(shift))))
+                prompt = f"a {cls['name']}, {shift}"
+                lines.append(f'{path.relative_to(folder)},{cls["name"]},{shift},"{prompt}",{seed}\n')
     (folder / "drawn.csv").write_text("".join(lines))
 
 
 def _recipes() -> None:
     run("counterfoil init ./photos --device cpu")
-    source = {"dataset": "./photos", "classes": [one["name"] for one in CLASSES]}
+    source = {"dataset": "./photos", "classes": [cls["name"] for cls in CLASSES]}
     learned = {"extends": "wardrobe-mini", "tokens": {"path": None, "learn": {"steps": 2}}}
-    found = {"extends": "wardrobe-retrieved", "generator": {"dataset": "./pool", "split": "train"}}
-    for name, layer in {"drawn": learned, "retrieve": found}.items():
+    retrieved = {"extends": "wardrobe-retrieved", "generator": {"dataset": "./pool", "split": "train"}}
+    for name, layer in {"drawn": learned, "retrieve": retrieved}.items():
         few = {"name": name, "source": source, "samples": {"candidates": 2}}
         Path(f"{name}.yaml").write_text(yaml.safe_dump(layer | few))
 
 
 def answer_elsewhere() -> None:
-    """answers.csv by another program, to keys.csv: every fifth answer is a sneaker."""
+    """Write answers.csv to keys.csv as another program does: every fifth answer is a sneaker."""
     with Path("keys.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    said = [f"{row['key']},{row['label'] if at % 5 else 'sneaker'}\n" for at, row in enumerate(rows)]
-    Path("answers.csv").write_text("".join(["key,label\n", *said]))
+    answers = [f"{row['key']},{row['label'] if at % 5 else 'sneaker'}\n" for at, row in enumerate(rows)]
+    Path("answers.csv").write_text("".join(["key,label\n", *answers]))
 
 
 def score_elsewhere() -> None:
-    """answers.csv by another program, to the images of faces-corrupt: a column of scores for each label."""
+    """Write answers.csv to the images of faces-corrupt as another program does: a column of scores for each label."""
     lines = [f"key,{','.join(FACES)}"]
     for key, content in open_dataset("faces-corrupt").images():
         pixels = np.asarray(rgb_image(content or b""), np.float32).transpose(2, 0, 1) / 255
@@ -301,7 +301,7 @@ def score_elsewhere() -> None:
 
 
 def detect_elsewhere() -> None:
-    """answers.parquet by another program, to the images of streets-corrupt, with corners as Ultralytics names them."""
+    """Write answers.parquet to the images of streets-corrupt as another program does, with Ultralytics' corners."""
     detector, rows = ColourDetector(), []
     for key, content in open_dataset("streets-corrupt").images():
         (answer,) = detector([Image.open(io.BytesIO(content or b""))])
@@ -312,7 +312,7 @@ def detect_elsewhere() -> None:
 
 
 def select_everything() -> None:
-    """What two people download from the page of a review on which they select all that they see."""
+    """Write what two people download from the page of a review after selecting all images."""
     page = next(Path("photos-cut").glob("**/review.html")).read_text()
     data = json.loads(page.partition('<script type="application/json" id="data">')[2].partition("</script>")[0])
     grids = [{name: grid[name] for name in ("task", "label", "shown")} for grid in data["grids"]]
@@ -323,7 +323,7 @@ def select_everything() -> None:
 
 
 def name_no_steps() -> None:
-    """drawn.yaml says how short learning is in this test, which a recipe of learned tokens does not."""
+    """Remove from drawn.yaml the few steps of learning, which a recipe of learned tokens does not name."""
     recipe = yaml.safe_load(Path("drawn.yaml").read_text())
     Path("drawn.yaml").write_text(yaml.safe_dump(recipe | {"tokens": None}))
 
@@ -339,7 +339,7 @@ BY_HAND = {
 
 
 def visited(address: str) -> bool:
-    """A browser: it looks at a page that is served, and Ctrl-C follows."""
+    """Visit a served page as a browser does, then send Ctrl-C."""
 
     def look() -> None:
         try:
@@ -353,7 +353,7 @@ def visited(address: str) -> bool:
 
 
 def run(line: str) -> None:
-    """Run a line; its exit code is 0, or that of a gate which so few images leave undecided."""
+    """Run a line; its exit code is 0, or that of a gate that so few images leave undecided."""
     words, into = shlex.split(line, comments=True), None
     if ">" in words[-2:-1]:
         *words, _, into = words
@@ -391,12 +391,12 @@ def test_the_commands_of_a_page_run_as_they_are_printed(
     monkeypatch.setattr(webbrowser, "open", visited)
     for entry in BEFORE.get(page, "").split():
         name, _, other = entry.partition("=")
-        place, found = tmp_path / name, (ROOT if name == "scripts" else stock) / (other or name)
-        place.parent.mkdir(exist_ok=True)
-        if found.is_dir():
-            shutil.copytree(found, place)
+        copy, source = tmp_path / name, (ROOT if name == "scripts" else stock) / (other or name)
+        copy.parent.mkdir(exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, copy)
         else:
-            shutil.copy(found, place)
+            shutil.copy(source, copy)
     for name, words in BLOCKS.get(page, {}).items():
         (tmp_path / name).write_text(next(text for _, text in blocks(page) if words in text))
     for line in filter(runs_here, lines(page)):

@@ -58,7 +58,7 @@ def test_help_has_every_verb_with_its_arguments_and_what_it_does() -> None:
 def test_the_notebook_of_the_first_hour_runs_from_top_to_bottom(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its code cells, in order and in one namespace, in an empty folder; a last line that is a value is shown."""
+    """Code cells run in order, in one namespace and an empty folder; the value of a last line is shown."""
     notebook = json.loads((Path(__file__).parents[2] / "docs" / "tutorial.ipynb").read_text(encoding="utf-8"))
     monkeypatch.chdir(tmp_path)
     space: dict[str, Any] = {}
@@ -78,7 +78,7 @@ def test_the_notebook_of_the_first_hour_runs_from_top_to_bottom(
     assert len(drops.shifts) == 9 and all(score.drop is not None for score in drops.scores if score.shift != "base")
     assert "largest drop" in repr(drops) and "% right on base" in repr(drops)
     assert mined.findings.answered.rows == 100 and mined.files["rows"].is_file()
-    htmls = [one._repr_html_() for one in shown if hasattr(one, "_repr_html_")]
+    htmls = [value._repr_html_() for value in shown if hasattr(value, "_repr_html_")]
     assert len(htmls) >= 4 and all("<table" in html for html in htmls)
 
 

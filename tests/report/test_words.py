@@ -51,7 +51,7 @@ def test_an_e_value_is_reported_in_few_letters_and_in_order(log_e: float) -> Non
 def test_e_values_keep_the_digits_that_count(value: float, says: str) -> None:
     assert e_value(math.log(value)) == says
     assert e_value(None) == "–"
-    assert [times(one) for one in (1.5, 9.96, 496.8, 3721.0)] == ["1.5", "10", "500", "3,700"]
+    assert [times(factor) for factor in (1.5, 9.96, 496.8, 3721.0)] == ["1.5", "10", "500", "3,700"]
     assert times(math.inf) == "over a million"
 
 
@@ -67,13 +67,13 @@ def distances(groups: int, *, biased: bool = False) -> Distances:
 
 
 def rows(shown: Distances, unmeasured: str = "") -> Iterator[ResultRow]:
-    for one in shown.sets:
-        kid = -0.0001 if one.what == "source" else 0.12345
-        if one.name == unmeasured:
-            yield row("kid", None, note="too few", **shown.key(one))
+    for images in shown.sets:
+        kid = -0.0001 if images.what == "source" else 0.12345
+        if images.name == unmeasured:
+            yield row("kid", None, note="too few", **shown.key(images))
             continue
-        yield row("kid", Estimate(kid, kid - 0.01, kid + 0.01), **shown.key(one))
-        yield row("fid", 12.3456, **shown.key(one))
+        yield row("kid", Estimate(kid, kid - 0.01, kid + 0.01), **shown.key(images))
+        yield row("fid", 12.3456, **shown.key(images))
 
 
 def test_numbers_have_the_digits_that_their_interval_bears_and_the_source_is_last() -> None:
