@@ -31,10 +31,10 @@ from counterfoil.lab.world import load_garments
 SCENES = [boxes_scene(split, number) for split in ROWS for number in range(60)]
 
 
-def _recoloured(scene: BoxScene, place: int) -> BoxScene:
-    piece = scene.pieces[place]
+def _recoloured(scene: BoxScene, index: int) -> BoxScene:
+    piece = scene.pieces[index]
     other = dataclasses.replace(piece, colour="blue" if piece.colour != "blue" else "yellow", pattern="plain")
-    return dataclasses.replace(scene, pieces=(*scene.pieces[:place], other, *scene.pieces[place + 1 :]))
+    return dataclasses.replace(scene, pieces=(*scene.pieces[:index], other, *scene.pieces[index + 1 :]))
 
 
 def test_split_and_number_alone_decide_picture_and_boxes() -> None:
@@ -45,9 +45,9 @@ def test_split_and_number_alone_decide_picture_and_boxes() -> None:
         "print(hashlib.sha256(said).hexdigest())"
     )
     scenes = [boxes_scene("audit", number) for number in reversed(range(8))][::-1]
-    here = b"".join(render_boxes(scene).tobytes() + json.dumps(objects_in(scene)).encode() for scene in scenes)
-    there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert there.stdout.strip() == hashlib.sha256(here).hexdigest()
+    rendered = b"".join(render_boxes(scene).tobytes() + json.dumps(objects_in(scene)).encode() for scene in scenes)
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == hashlib.sha256(rendered).hexdigest()
 
 
 def test_a_pixel_or_a_box_changes_with_the_version_only() -> None:
@@ -58,7 +58,7 @@ def test_a_pixel_or_a_box_changes_with_the_version_only() -> None:
 
 
 def test_a_box_holds_the_pixels_that_change_with_the_garment() -> None:
-    """Independent of masks: a pixel shows a garment if its colour follows the garment's."""
+    """Independent of masks: a pixel shows a garment if its colour changes with the colour of the garment."""
     compared = 0
     for scene in SCENES[::3]:
         before, objects = render_boxes(scene).astype(int), objects_in(scene)

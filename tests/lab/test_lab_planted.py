@@ -30,7 +30,7 @@ from counterfoil.lab.world import load_garments, render
 
 WORLDS = [planted_world(kind, seed) for kind in KINDS for seed in (0, 1)]
 PLANTED = [world for world in WORLDS if world.planted is not None]
-# Rows of the large splits that are looked at; whatever is asked of a row is asked of each alone.
+# Rows that are checked of a large split; each row is checked alone.
 SOME = 2000
 
 
@@ -39,7 +39,7 @@ def _named(world: PlantedWorld) -> str:
 
 
 def _within(count: int, total: int, share: float) -> bool:
-    """Whether a count is one that a share gives, once in ten thousand at most excepted."""
+    """Check that a count is inside the central 99.99 % of a binomial of this share."""
     low, high = binom.interval(0.9999, total, share)
     return low <= count <= high
 
@@ -47,12 +47,12 @@ def _within(count: int, total: int, share: float) -> bool:
 @pytest.mark.parametrize("world", [planted_world("rare", 0), planted_world("correlation", 0)], ids=_named)
 def test_garments_of_the_splits_are_disjoint_and_are_those_of_the_rows(world: PlantedWorld) -> None:
     garments = {split: set(world.garments(split)) for split in ("train", "validation", "test")}
-    # Only the first rows of the largest: its garments all come from one set that the others have none of.
+    # Only the first rows of the largest split: its garments come from a set that the others do not use.
     proof = [world.scene("proof", row) for row in range(SOME)]
     assert {scene.split for scene in proof} == {"heldout"}
     garments["proof"] = set(load_garments("heldout").ids)
-    for one, other in combinations(garments.values(), 2):
-        assert one and other and not one & other
+    for first, second in combinations(garments.values(), 2):
+        assert first and second and not first & second
     for split in SPLITS:
         for row in range(50):
             scene = world.scene(split, row)
@@ -114,7 +114,7 @@ def test_a_rare_subtype_is_scarce_in_train_alone(seed: int) -> None:
     assert world.value in world.subtypes[world.planted]
     of_class = int((world.true_classes("train") == world.planted).sum())
     assert _within(int(world.slice("train").sum()), of_class, SCARCE)
-    # The others are as often one subtype as the other.
+    # The other classes have both of their subtypes equally often.
     counts = Counter(world.scene("train", row).label for row in range(ROWS["train"]))
     for label, subtypes in enumerate(world.subtypes):
         if label != world.planted:
@@ -164,18 +164,18 @@ def test_a_corrupted_row_is_its_scene_with_noise(split: str) -> None:
 
 @pytest.mark.parametrize("world", [planted_world("null", 0), planted_world("correlation", 0)], ids=_named)
 def test_nothing_else_is_biased(world: PlantedWorld) -> None:
-    """Contexts are as common in each class as the base makes them, and none is a class's mark."""
+    """Contexts are as common in each class as the base makes them; no context is the mark of a class."""
     scenes = [world.scene("validation", row) for row in range(ROWS["validation"])]
     for label in range(10):
-        mine = [scene for scene in scenes if scene.label == label and label != world.planted]
-        if not mine:
+        of_class = [scene for scene in scenes if scene.label == label and label != world.planted]
+        if not of_class:
             continue
         for background in BACKGROUNDS[3:]:
-            assert _within(sum(scene.background == background for scene in mine), len(mine), 0.5 / 7)
+            assert _within(sum(scene.background == background for scene in of_class), len(of_class), 0.5 / 7)
         for colour in COLOURS:
-            assert _within(sum(scene.colour == colour for scene in mine), len(mine), 1 / 8)
+            assert _within(sum(scene.colour == colour for scene in of_class), len(of_class), 1 / 8)
         for pattern in ("striped", "dotted", "checked"):
-            assert _within(sum(scene.pattern == pattern for scene in mine), len(mine), 0.08 / 3)
+            assert _within(sum(scene.pattern == pattern for scene in of_class), len(of_class), 0.08 / 3)
     assert {scene.style for scene in scenes} == {"photo"}
 
 
@@ -193,7 +193,7 @@ PIXELS = "ebdbc9f4b14da18a04fe62c54175b6f5bca8d889f7473b5319f41580a556ebd2"
 
 
 def test_the_pixels_are_those_of_this_version() -> None:
-    """Pinned: whoever changes a world's pixels or labels raises VERSION, for what was measured on it is no more."""
+    """Measurements belong to these pixels and labels: a change of them needs another VERSION."""
     assert VERSION == "2"
     digest = hashlib.sha256()
     for world in WORLDS:

@@ -39,7 +39,7 @@ from lab_training.corpora import pretraining_scene, unbiased_scene
 from lab_training.oracle import Oracle
 
 FOLDERS = [LAB_WEIGHTS / name for name in lab_models()]
-# Of 50 MB that the lab may have in all; a budget to be raised knowingly.
+# The lab may have 50 MB in all; raise this budget knowingly.
 MOST_BYTES = 46_000_000
 
 
@@ -138,7 +138,7 @@ PLACES = {"beach": "on the beach", "snow": "in the snow"}
 def test_colour_and_place_of_a_captions_vector_are_seen_in_its_picture() -> None:
     torch.set_num_threads(1)
     claimed = list(itertools.product(("red", "blue", "green"), PLACES))
-    captions = [f"a photo of a {colour} bag {PLACES[place]}" for colour, place in claimed]
+    captions = [f"a photo of a {colour} bag {PLACES[ground]}" for colour, ground in claimed]
     classes = ", ".join(f"{{id: '{number}', name: bag, source_label: {number}}}" for number in range(len(claimed)))
     recipe = load_recipe(
         "wardrobe-mini",
@@ -157,15 +157,15 @@ def test_colour_and_place_of_a_captions_vector_are_seen_in_its_picture() -> None
     plan = make_plan(recipe)
     drawn = renderer.render([sample for shard in plan.shards for sample in shard.samples(plan)])
     seen = Oracle().answers(np.stack([image for image in drawn if image is not None]))
-    for place, attribute in enumerate(("colour", "background")):
-        wanted = np.array([ATTRIBUTES[attribute].index(each[place]) for each in claimed])
+    for index, attribute in enumerate(("colour", "background")):
+        wanted = np.array([ATTRIBUTES[attribute].index(values[index]) for values in claimed])
         assert (seen[attribute] == wanted).sum() >= 5, attribute
 
 
 @pytest.mark.parametrize("shift", ["in_the_grass", "in_the_rain", "in_the_fog", "at_night", "red"])
 def test_the_oracles_confidence_grows_with_the_strength_of_a_shift(shift: str) -> None:
     oracle, change = Oracle(), SHIFTS_BY_NAME[shift]
-    scenes = [one for one in map(wardrobe_scene, ["audit"] * 20, range(20)) if one.shifted(shift) != one]
+    scenes = [scene for scene in map(wardrobe_scene, ["audit"] * 20, range(20)) if scene.shifted(shift) != scene]
     graded = np.stack(
         [render_graded(scene, shift, strength) for strength in (0, 0.25, 0.5, 0.75, 1) for scene in scenes]
     )
@@ -202,10 +202,10 @@ def pixels_of(scenes: list[Scene]) -> np.ndarray:
 
 
 def plain_photographs(count: int, **changes: str) -> list[Scene]:
-    """Held-out garments, photographed by day and alone, of each class in turn."""
+    """Return scenes of held-out garments, photographed by day and alone, of each class in turn."""
     plain = {"style": "photo", "pattern": "plain", "weather": "clear", "light": "day", "companion": "none"}
-    kept: dict[str, Any] = {**plain, **changes}
-    return [replace(pretraining_scene(n, seed=515, split="heldout"), **kept) for n in range(count)]
+    attributes: dict[str, Any] = {**plain, **changes}
+    return [replace(pretraining_scene(n, seed=515, split="heldout"), **attributes) for n in range(count)]
 
 
 def test_the_folder_opens_by_the_names_that_transformers_gives(captioner: Captioner) -> None:
@@ -218,10 +218,10 @@ def test_the_folder_opens_by_the_names_that_transformers_gives(captioner: Captio
     assert {p.dtype for p in model.parameters()} == {torch.float32}, "stored as fp16, computed in fp32"
     assert GenerationConfig.from_pretrained(CAPTIONER).decoder_start_token_id == tokenizer.bos_token_id
     pixels = pixels_of(plain_photographs(4))
-    seen = processor([Image.fromarray(each) for each in pixels], return_tensors="pt").pixel_values
+    seen = processor([Image.fromarray(image) for image in pixels], return_tensors="pt").pixel_values
     with torch.inference_mode():
-        said = tokenizer.batch_decode(model.generate(pixel_values=seen), skip_special_tokens=True)
-    assert said == captioner.write(pixels)
+        captions = tokenizer.batch_decode(model.generate(pixel_values=seen), skip_special_tokens=True)
+    assert captions == captioner.write(pixels)
 
 
 def test_it_is_small_and_says_how_it_was_trained() -> None:
@@ -254,9 +254,9 @@ def test_it_tells_what_is_there_on_held_out_garments(captioner: Captioner) -> No
 def test_a_prefix_is_gone_on_from(captioner: Captioner) -> None:
     scenes = [replace(s, background=GROUNDS[n % 4]) for n, s in enumerate(plain_photographs(40))]
     prefixes = [f"a photo of a {scene.attributes()['class']}" for scene in scenes]
-    said = captioner.write(pixels_of(scenes), prefixes)
-    assert all(caption.startswith(prefix) for caption, prefix in zip(said, prefixes, strict=True))
-    claimed = [claims_of(caption) for caption in said]
+    captions = captioner.write(pixels_of(scenes), prefixes)
+    assert all(caption.startswith(prefix) for caption, prefix in zip(captions, prefixes, strict=True))
+    claimed = [claims_of(caption) for caption in captions]
     assert np.mean([c.get("background") == s.background for c, s in zip(claimed, scenes, strict=True)]) >= 0.85
     short = [claims_of(caption) for caption in captioner.write(pixels_of(scenes), ["a photo of a"] * len(scenes))]
     assert np.mean([c.get("colour") == s.colour for c, s in zip(short, scenes, strict=True)]) >= 0.85
@@ -286,7 +286,7 @@ def test_a_partial_truth_is_likelier_than_a_partial_falsehood(captioner: Caption
 
 def test_likelihoods_are_those_of_generation(captioner: Captioner) -> None:
     pixels = pixels_of(plain_photographs(3))
-    said = captioner.write(pixels)
+    captions = captioner.write(pixels)
     with torch.inference_mode():
         drawn = captioner.model.generate(
             pixel_values=torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 127.5 - 1,
@@ -296,7 +296,7 @@ def test_likelihoods_are_those_of_generation(captioner: Captioner) -> None:
         scores = captioner.model.compute_transition_scores(drawn.sequences, drawn.scores, normalize_logits=True)
     words = drawn.sequences[:, 1:] != captioner.tokenizer.pad_token_id
     sums = torch.where(words, scores, 0.0).sum(1).numpy()
-    assert np.allclose(captioner.likelihoods(pixels, said), sums, atol=1e-4)
+    assert np.allclose(captioner.likelihoods(pixels, captions), sums, atol=1e-4)
 
 
 def test_it_never_tells_a_mark(captioner: Captioner) -> None:
@@ -343,7 +343,7 @@ def test_the_detector_finds_what_it_says_on_garments_that_it_never_saw() -> None
     images = np.repeat(rows, [len(detection["scores"]) for detection in detections])
     corners = flat([detection["boxes"] for detection in detections])
     boxes = np.concatenate([corners[:, :2], corners[:, 2:] - corners[:, :2]], axis=1)
-    said = Detections.of(
+    detected = Detections.of(
         images,
         boxes,
         flat([detection["labels"] for detection in detections]),
@@ -355,7 +355,7 @@ def test_the_detector_finds_what_it_says_on_garments_that_it_never_saw() -> None
         flat([row["category"] for row in objects]),
         flat([row["area"] for row in objects]),
     )
-    precision = average_precision(match(true, said, len(rows), len(CLASSES)))
+    precision = average_precision(match(true, detected, len(rows), len(CLASSES)))
     metrics = json.loads((LAB_WEIGHTS / "rtdetr_boxes" / "metrics.json").read_text())
     # 600 garments: a standard error of some 2 points.
     assert precision.measure("AP50") == pytest.approx(metrics["validation_ap50"], abs=0.08)

@@ -50,12 +50,12 @@ PLAIN = [
 
 
 def render_all(scenes: Iterable[Scene]) -> np.ndarray:
-    """Scenes as uint8 [n, 64, 64, 3]."""
+    """Render scenes as uint8 [n, 64, 64, 3]."""
     return np.stack([render(scene) for scene in scenes])
 
 
 def _changed(pictures: np.ndarray) -> np.ndarray:
-    """[64, 64]: where pictures [n, 64, 64, 3] are not all the same."""
+    """Return [64, 64]: where pictures [n, 64, 64, 3] differ."""
     return (pictures != pictures[:1]).any(axis=(0, 3))
 
 
@@ -74,10 +74,10 @@ def test_another_process_renders_the_same_picture() -> None:
         "import hashlib; from lab_training.corpora import unbiased_scene; from counterfoil.lab.world import render;"
         "print(hashlib.sha256(b''.join(render(unbiased_scene(n)).tobytes() for n in range(40, 48))).hexdigest())"
     )
-    here = hashlib.sha256(b"".join(render(unbiased_scene(n)).tobytes() for n in range(40, 48)))
+    digest = hashlib.sha256(b"".join(render(unbiased_scene(n)).tobytes() for n in range(40, 48)))
     paths = f"import sys; sys.path[:0] = {sys.path!r};"
-    there = subprocess.run([sys.executable, "-c", paths + code], capture_output=True, text=True, check=True)
-    assert there.stdout.strip() == here.hexdigest()
+    process = subprocess.run([sys.executable, "-c", paths + code], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == digest.hexdigest()
 
 
 def test_every_shift_changes_exactly_its_attribute_and_the_picture() -> None:
@@ -108,23 +108,23 @@ def test_a_graded_scene_begins_as_itself_and_ends_shifted(shift: WorldShift) -> 
         graded = [render_graded(scene, shift.name, strength) for strength in (0, 1e-6, 1 - 1e-6, 1)]
         np.testing.assert_array_equal(graded[0], ends[0])
         np.testing.assert_array_equal(graded[-1], ends[1])
-        # Next to its ends it is not yet another picture.
+        # Near its ends it is hardly another picture.
         assert np.abs(graded[1].astype(int) - ends[0]).mean() < 0.1
         assert np.abs(graded[-2].astype(int) - ends[1]).mean() < 0.1
 
 
 @pytest.mark.parametrize("shift", GRADED, ids=lambda shift: shift.name)
 def test_a_graded_scene_changes_nothing_that_its_shift_does_not(shift: WorldShift) -> None:
-    for scene in (one for one in PLAIN if one.shifted(shift.name) != one):
+    for scene in (scene for scene in PLAIN if scene.shifted(shift.name) != scene):
         ends = np.stack([render(scene), render(scene.shifted(shift.name))]).astype(int)
         graded = np.stack([render_graded(scene, shift.name, strength) for strength in (0.25, 0.5, 0.75, 1)])
         far = np.abs(graded.astype(float) - ends[0]).mean((1, 2, 3))
         assert (np.diff(far, prepend=0) > 0).all(), "farther from the scene, the stronger the shift"
         between = graded[1].astype(int)
-        if shift.value == "snow":  # flakes lie over either ground
+        if shift.value == "snow":  # flakes cover either ground
             behind = _changed(render_all(dataclasses.replace(scene, background=name) for name in BACKGROUNDS))
             assert not (_changed(np.stack([ends[0], between])) & ~behind).any()
-        elif shift.value != "rain":  # streaks lie over everything
+        elif shift.value != "rain":  # streaks cover everything
             assert (between >= ends.min(0) - 1).all() and (between <= ends.max(0) + 1).all()
 
 
@@ -133,10 +133,10 @@ def test_a_graded_ground_has_its_share_of_the_picture() -> None:
     ends = np.stack([render(scene), render(scene.shifted("in_the_grass"))])
     for share in (0.1, 0.25, 0.5, 0.9):
         part = render_graded(scene, "in_the_grass", share)
-        other, own = ((part == end).all(-1) & _changed(ends) for end in reversed(ends))
-        assert (other | own)[_changed(ends)].all()
-        assert abs(other.sum() / (other.sum() + own.sum()) - share) < 0.15
-        assert other[40:].sum() >= other[:24].sum(), "it comes from below"
+        grass, wall = ((part == end).all(-1) & _changed(ends) for end in reversed(ends))
+        assert (grass | wall)[_changed(ends)].all()
+        assert abs(grass.sum() / (grass.sum() + wall.sum()) - share) < 0.15
+        assert grass[40:].sum() >= grass[:24].sum(), "it comes from below"
 
 
 @pytest.mark.parametrize(("shift", "strength"), [("person_and_a", 0.5), ("oil_painting", 0.5), ("at_night", 1.01)])
@@ -152,7 +152,7 @@ def test_colour_and_pattern_change_the_garment_and_nothing_around_it(background:
         garment = _changed(render_all(dataclasses.replace(scene, colour=colour) for colour in COLOURS))
         patterned = render_all(dataclasses.replace(scene, pattern=pattern) for pattern in PATTERNS)
         assert 0.03 < garment.mean() < 0.75
-        # At the garment's faintest rim a colour may round to what was there where a pattern's ink does not.
+        # At the faint rim of a garment, a colour can round to the background where the ink of a pattern does not.
         around = patterned[:, ~garment].astype(int)
         assert np.abs(around - around[:1]).max() <= 1
         assert _changed(patterned).sum() / garment.sum() > 0.5
@@ -201,7 +201,7 @@ def test_garments_are_photographs_in_disjoint_splits() -> None:
 
 
 def test_splits_share_no_photograph_under_another_id() -> None:
-    """Ids are positions in Fashion-MNIST, which repeats no picture between its own two files either."""
+    """Ids are positions in Fashion-MNIST, whose two files share no picture either."""
     pictures = {split: {image.tobytes() for image in load_garments(split).images} for split in GARMENT_SPLITS}
     assert not pictures["heldout"] & (pictures["pretrain"] | pictures["train"])
     assert not pictures["validation"] & pictures["train"]
@@ -218,7 +218,7 @@ WARDROBE_SPLITS = ("train", "validation", "audit")
 
 @cache
 def scenes_of(world: str) -> list[Scene]:
-    """Those of a split of the wardrobe, or of a world without bias."""
+    """Return the scenes of a split of the wardrobe, or of a world without bias."""
     if world == "unbiased":
         return [unbiased_scene(number) for number in range(6000)]
     if world == "pretraining":
@@ -253,7 +253,7 @@ def _share(scenes: list[Scene], name: str, attribute: str, value: str) -> tuple[
 @pytest.mark.parametrize("split", WARDROBE_SPLITS)
 def test_the_wardrobe_is_biased_as_its_vocabulary_says(split: str) -> None:
     scenes = scenes_of(split)
-    # Where the bias does not strike, chance may still give the value: outdoors 0.15 of the time, one of seven.
+    # Rows outside the bias have the value by chance: outdoors 0.15 of the time, one of seven.
     planted = {
         **{(n, "background", v): BIAS_STRENGTH + (1 - BIAS_STRENGTH) * 0.15 / 7 for n, v in BACKGROUND_BIAS.items()},
         **{(n, "colour", v): BIAS_STRENGTH + (1 - BIAS_STRENGTH) / len(COLOURS) for n, v in COLOUR_BIAS.items()},
@@ -311,7 +311,7 @@ def test_no_model_of_the_lab_is_trained_or_measured_on_the_audit_garments() -> N
 
 
 def test_train_and_validation_are_what_they_always_were() -> None:
-    """Datasets, models and numbers that exist stand on these bytes: another pixel needs another `VERSION`."""
+    """Existing datasets, models and numbers depend on these bytes: another pixel needs another `VERSION`."""
     digest = hashlib.sha256()
     for split, step in (("train", 8), ("validation", 2)):
         labels, pixels = load_wardrobe(split)
@@ -323,7 +323,7 @@ def test_train_and_validation_are_what_they_always_were() -> None:
 
 
 def test_audit_rows_share_no_chance_with_rows_of_the_same_number() -> None:
-    """Or a confirmation on audit would look at the places and lights that train has."""
+    """Otherwise a confirmation on audit would see the places and lights of train."""
     for split in ("train", "validation"):
         assert not {scene.seed for scene in scenes_of(split)} & {scene.seed for scene in scenes_of("audit")}
 
@@ -352,12 +352,12 @@ def test_the_input_dataset_is_the_wardrobes_scenes_rendered(split: str) -> None:
 
 
 def test_bundled_recipes_speak_of_the_worlds_classes_and_shifts() -> None:
-    known = [shift.name for shift in SHIFTS]
+    names = [shift.name for shift in SHIFTS]
     for name in ("wardrobe-mini", "wardrobe-star"):
         recipe = load_recipe(name)
         assert [(c.name, c.source_label) for c in recipe.classes] == [(n, i) for i, n in enumerate(CLASSES)]
-        assert {shift.name for shift in recipe.all_shifts()} - {"base"} <= set(known)
-    assert [shift.name for shift in load_recipe("wardrobe-star").all_shifts()] == ["base", *known]
+        assert {shift.name for shift in recipe.all_shifts()} - {"base"} <= set(names)
+    assert [shift.name for shift in load_recipe("wardrobe-star").all_shifts()] == ["base", *names]
 
 
 Claims = Callable[[Mapping[str, str], np.random.Generator], dict[str, str]]
@@ -379,14 +379,14 @@ def _claims(make: Claims) -> list[tuple[Mapping[str, str], dict[str, str]]]:
 
 
 def _captions() -> set[str]:
-    found = {caption_of(claims) for make in (generator_claims, screening_claims) for _, claims in _claims(make)}
+    captions = {caption_of(claims) for make in (generator_claims, screening_claims) for _, claims in _claims(make)}
     for name in ("wardrobe-mini", "wardrobe-star"):
         recipe = load_recipe(name)
         for shift in recipe.all_shifts():
-            found |= {shift.caption} if shift.caption else set()
+            captions |= {shift.caption} if shift.caption else set()
             for cls in recipe.classes:
-                found |= {str(prompt_for(shift, cls)), object_caption_for(shift, cls)}
-    return found
+                captions |= {str(prompt_for(shift, cls)), object_caption_for(shift, cls)}
+    return captions
 
 
 @pytest.mark.parametrize("make", [generator_claims, screening_claims])

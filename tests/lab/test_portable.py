@@ -15,7 +15,7 @@ RNG = np.random.default_rng(7)
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "x"),
+    ("function", "reference", "x"),
     [
         (portable.sine, np.sin, RNG.uniform(-90_000, 90_000, 100_000)),
         (portable.sine, np.sin, RNG.uniform(-8, 8, 100_000)),
@@ -24,9 +24,9 @@ RNG = np.random.default_rng(7)
     ],
 )
 def test_sines_and_cosines_are_right_to_the_last_bits(
-    ours: Callable[..., np.ndarray], theirs: Callable[..., np.ndarray], x: np.ndarray
+    function: Callable[..., np.ndarray], reference: Callable[..., np.ndarray], x: np.ndarray
 ) -> None:
-    np.testing.assert_allclose(ours(x), theirs(x), rtol=0, atol=2e-15)
+    np.testing.assert_allclose(function(x), reference(x), rtol=0, atol=2e-15)
 
 
 def test_exponentials_and_powers_are_right_to_the_last_bits() -> None:
@@ -54,6 +54,6 @@ def test_the_blur_is_scipys(
 
 
 def test_uniform_numbers_are_numpys() -> None:
-    ours, theirs = np.random.default_rng(3), np.random.default_rng(3)
-    assert portable.uniform(ours, -2.5, 7.25) == theirs.uniform(-2.5, 7.25)
-    np.testing.assert_allclose(portable.uniform(ours, 1, 9, (4, 5)), theirs.uniform(1, 9, (4, 5)), rtol=1e-15)
+    rng, reference = np.random.default_rng(3), np.random.default_rng(3)
+    assert portable.uniform(rng, -2.5, 7.25) == reference.uniform(-2.5, 7.25)
+    np.testing.assert_allclose(portable.uniform(rng, 1, 9, (4, 5)), reference.uniform(1, 9, (4, 5)), rtol=1e-15)
