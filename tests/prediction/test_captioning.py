@@ -1,4 +1,4 @@
-"""Captions and likelihoods of labelled images: made once, found again by content, gone on with after a kill."""
+"""Captions and likelihoods of labelled images: made once, found by content, resumed after a kill."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Captioner:
 
 
 class Looks(list[int]):
-    """How often a captioner looked at an image, while it is watched."""
+    """Count how often a captioner looks at an image, while it is watched."""
 
     def __init__(self, captioner: Captioner) -> None:
         super().__init__()
@@ -51,9 +51,9 @@ class Looks(list[int]):
 
 @pytest.fixture
 def looks(plain: Captioner) -> Iterator[Looks]:
-    found = Looks(plain)
-    yield found
-    found.hook.remove()
+    count = Looks(plain)
+    yield count
+    count.hook.remove()
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +62,10 @@ def pictures() -> list[bytes | None]:
 
 
 def test_captions_are_the_captioners(plain: Captioner, pictures: list[bytes | None], tmp_path: Path) -> None:
-    asked: dict[str, Any] = {"number": 2, "seed": 3, "most_tokens": 6}
-    found = caption_images(labelled(pictures), plain, tmp_path, prefix=" a photo ", **asked)
-    expected = [tuple(plain.captions(noise(seed), prefix="a photo", **asked)) for seed in range(N)]
-    assert list(found.items()) == [(f"k{index}", texts) for index, texts in enumerate(expected)]
+    settings: dict[str, Any] = {"number": 2, "seed": 3, "most_tokens": 6}
+    captions = caption_images(labelled(pictures), plain, tmp_path, prefix=" a photo ", **settings)
+    expected = [tuple(plain.captions(noise(seed), prefix="a photo", **settings)) for seed in range(N)]
+    assert list(captions.items()) == [(f"k{index}", texts) for index, texts in enumerate(expected)]
 
 
 def test_they_are_made_once_for_what_they_depend_on(
@@ -97,9 +97,9 @@ def test_they_are_made_once_for_what_they_depend_on(
 def test_a_killed_run_goes_on(plain: Captioner, looks: Looks, pictures: list[bytes | None], tmp_path: Path) -> None:
     with given_up(lambda stage: stage.done == 3):
         caption_images(labelled(pictures), plain, tmp_path, most_tokens=4)
-    found = caption_images(labelled(pictures), plain, tmp_path, most_tokens=4)
+    captions = caption_images(labelled(pictures), plain, tmp_path, most_tokens=4)
     assert len(looks) == N
-    assert found == caption_images(labelled(pictures), plain, tmp_path / "whole", most_tokens=4)
+    assert captions == caption_images(labelled(pictures), plain, tmp_path / "whole", most_tokens=4)
     assert all(path.suffix == ".json" for path in tmp_path.rglob("*") if path.is_file())
 
 
@@ -108,10 +108,10 @@ def test_labels_choose_prefixes_and_keys_choose_images(
 ) -> None:
     images = labelled(pictures, [0, 1, 0, 1, 0])
     prefix = {0: "a photo of a bag", 1: "a photo of a coat"}
-    found = caption_images(images, plain, tmp_path, keys=["k3", "k0"], prefix=prefix, most_tokens=3)
-    assert list(found) == ["k0", "k3"] and len(looks) == 2
+    captions = caption_images(images, plain, tmp_path, keys=["k3", "k0"], prefix=prefix, most_tokens=3)
+    assert list(captions) == ["k0", "k3"] and len(looks) == 2
     for key, begun in (("k0", prefix[0]), ("k3", prefix[1])):
-        assert all(text.startswith(begun) for text in found[key] or ["none"])
+        assert all(text.startswith(begun) for text in captions[key] or ["none"])
     assert caption_images(images, plain, tmp_path, keys=[]) == {}
 
 
@@ -120,14 +120,14 @@ def test_what_cannot_be_decoded_has_no_captions_and_harms_no_other(
 ) -> None:
     damaged = [None, b"no image", pictures[0], (pictures[1] or b"")[:200]]
     for _ in range(2):
-        found = caption_images(labelled(damaged), plain, tmp_path, most_tokens=4)
-        assert [texts is None for texts in found.values()] == [True, True, False, True]
+        captions = caption_images(labelled(damaged), plain, tmp_path, most_tokens=4)
+        assert [texts is None for texts in captions.values()] == [True, True, False, True]
         likelihoods = likelihoods_of(labelled(damaged), CAPTIONS, plain, tmp_path)
         assert np.isnan(likelihoods.sums).all(axis=1).tolist() == [True, True, False, True]
         assert not likelihoods.tokens[[0, 1, 3]].any()
         assert np.isnan(likelihoods.per_token).all(axis=1).tolist() == [True, True, False, True]
     alone = caption_images(labelled(pictures[:1]), plain, tmp_path / "alone", most_tokens=4)
-    assert found["k2"] == alone["k0"]
+    assert captions["k2"] == alone["k0"]
 
 
 @pytest.mark.parametrize(
@@ -159,13 +159,13 @@ def test_damaged_entries_are_made_again(
 def test_likelihoods_are_the_captioners_by_image_and_caption(
     plain: Captioner, pictures: list[bytes | None], tmp_path: Path
 ) -> None:
-    found = likelihoods_of(labelled(pictures), CAPTIONS, plain, tmp_path)
-    assert found.keys == tuple(f"k{index}" for index in range(N)) and found.captions == tuple(CAPTIONS)
+    likelihoods = likelihoods_of(labelled(pictures), CAPTIONS, plain, tmp_path)
+    assert likelihoods.keys == tuple(f"k{index}" for index in range(N)) and likelihoods.captions == tuple(CAPTIONS)
     for seed in range(N):
         sums, tokens = plain.log_likelihoods(noise(seed), CAPTIONS)
-        assert found.sums[seed].tolist() == sums.tolist()
-        assert found.tokens[seed].tolist() == tokens.tolist() == [6, 7, 1, 6]
-    np.testing.assert_allclose(found.per_token, found.sums / found.tokens)
+        assert likelihoods.sums[seed].tolist() == sums.tolist()
+        assert likelihoods.tokens[seed].tolist() == tokens.tolist() == [6, 7, 1, 6]
+    np.testing.assert_allclose(likelihoods.per_token, likelihoods.sums / likelihoods.tokens)
 
 
 def test_only_captions_that_are_not_known_are_asked_about(

@@ -31,13 +31,13 @@ def classes(*imagenet: tuple[int, ...], source: tuple[int, ...] = (0, 1, 2)) -> 
 
 
 def test_imagenet_outputs_use_the_imagenet_indices() -> None:
-    found = map_classes(classes((281, 282), (207,)), facts(1000))
-    assert (found.outputs, found.targets, found.top_k) == ("imagenet", ((281, 282), (207,)), 5)
+    class_map = map_classes(classes((281, 282), (207,)), facts(1000))
+    assert (class_map.outputs, class_map.targets, class_map.top_k) == ("imagenet", ((281, 282), (207,)), 5)
 
 
 def test_source_labels_are_the_outputs_of_a_model_of_that_many() -> None:
-    found = map_classes(classes(source=(2, 0, 1)), facts(3))
-    assert (found.outputs, found.targets, found.top_k) == ("source labels", ((2,), (0,), (1,)), 2)
+    class_map = map_classes(classes(source=(2, 0, 1)), facts(3))
+    assert (class_map.outputs, class_map.targets, class_map.top_k) == ("source labels", ((2,), (0,), (1,)), 2)
 
 
 def test_a_model_of_the_source_dataset_is_scored_even_where_indices_are_listed() -> None:
@@ -54,9 +54,9 @@ def test_named_outputs_prove_the_map_for_a_recipe_over_fewer_classes() -> None:
 @pytest.mark.parametrize("order", list(permutations(range(5))))
 def test_named_outputs_are_found_in_any_order(order: tuple[int, ...]) -> None:
     names = ["CAT", "dog", "horse, bird", "frog", "ship"]
-    found = map_classes(classes(), facts(5, tuple(names[place] for place in order)))
-    assert found.targets == tuple((order.index(index),) for index in range(3))
-    assert found.outputs == ("source labels" if found.targets == ((0,), (1,), (2,)) else "names")
+    class_map = map_classes(classes(), facts(5, tuple(names[index] for index in order)))
+    assert class_map.targets == tuple((order.index(index),) for index in range(3))
+    assert class_map.outputs == ("source labels" if class_map.targets == ((0,), (1,), (2,)) else "names")
 
 
 def test_a_name_is_compared_without_case_and_separators_and_a_class_has_its_id_too() -> None:
@@ -115,8 +115,8 @@ def test_imagenet_outputs_in_another_order_are_found_by_name() -> None:
     given = classes((0,), (1,), (2,))
     usual = ("cat", "dog", "bird", *(f"thing {i}" for i in range(997)))
     assert map_classes(given, facts(1000, usual)).outputs == "imagenet"
-    found = map_classes(given, facts(1000, usual[::-1]))
-    assert (found.outputs, found.targets) == ("names", ((999,), (998,), (997,)))
+    class_map = map_classes(given, facts(1000, usual[::-1]))
+    assert (class_map.outputs, class_map.targets) == ("names", ((999,), (998,), (997,)))
 
 
 def test_a_category_of_imagenet_keeps_its_indices_whatever_single_names_say() -> None:
@@ -221,18 +221,18 @@ def test_judging_equals_loops_over_the_outputs(softmax: Callable[[np.ndarray], n
     logits = rng.normal(size=(50, 12)).astype(np.float32)
     labels = rng.integers(0, 3, 50)
     targets = ((0, 7), (1,), (2, 3, 11))
-    found = answer_columns(logits, labels, ClassMap("imagenet", 12, targets), 7, softmax)
+    columns = answer_columns(logits, labels, ClassMap("imagenet", 12, targets), 7, softmax)
     for row in range(50):
         values = logits[row].tolist()
         order = sorted(range(12), key=lambda i: -values[i])
         right = targets[labels[row]]
         shares = np.exp(np.array(values, dtype=np.float64))
         shares /= shares.sum()
-        assert found["answers"][row].tolist() == order[:7]
-        assert found["shares"][row] == pytest.approx(shares[order[:7]], rel=1e-5)
-        assert found["correct"][row] == (order[0] in right)
-        assert found["correct_top_k"][row] == any(one in right for one in order[:5])
-        assert found["true_confidence"][row] == pytest.approx(sum(shares[one] for one in right), rel=1e-5)
+        assert columns["answers"][row].tolist() == order[:7]
+        assert columns["shares"][row] == pytest.approx(shares[order[:7]], rel=1e-5)
+        assert columns["correct"][row] == (order[0] in right)
+        assert columns["correct_top_k"][row] == any(output in right for output in order[:5])
+        assert columns["true_confidence"][row] == pytest.approx(sum(shares[output] for output in right), rel=1e-5)
 
 
 def test_both_softmaxes_agree_and_leave_out_what_is_minus_infinity() -> None:
@@ -246,21 +246,21 @@ def test_both_ways_of_answering_equal_loops_over_their_outputs() -> None:
     rng = np.random.default_rng(1)
     logits = rng.normal(size=(60, 12)).astype(np.float32)
     labels, targets = rng.integers(0, 3, 60), ((0, 7), (1,), (2, 3, 11))
-    own = (0, 1, 2, 3, 7, 11)
+    class_outputs = (0, 1, 2, 3, 7, 11)
     by_way: dict[Outputs, dict[str, np.ndarray]] = {
         way: answer_columns(logits, labels, ClassMap("imagenet", 12, targets).answered_both_ways(way), 6)
         for way in ("all", "classes")
     }
     for row in range(60):
         values, right = logits[row].tolist(), targets[labels[row]]
-        order = sorted(own, key=lambda output: -values[output])
+        order = sorted(class_outputs, key=lambda output: -values[output])
         shares = np.exp(np.array([values[output] for output in order]))
         over_all = int(np.argmax(values)) in right
         assert by_way["all"]["correct"][row] == by_way["classes"]["correct_otherwise"][row] == over_all
         assert by_way["classes"]["correct"][row] == by_way["all"]["correct_otherwise"][row] == (order[0] in right)
         assert by_way["classes"]["answers"][row].tolist() == order
         assert by_way["classes"]["shares"][row] == pytest.approx(shares / shares.sum(), rel=1e-5)
-        assert by_way["classes"]["correct_top_k"][row] == any(one in right for one in order[:5])
+        assert by_way["classes"]["correct_top_k"][row] == any(output in right for output in order[:5])
     assert not np.array_equal(by_way["all"]["correct"], by_way["classes"]["correct"])
     one_way = answer_columns(logits, labels, ClassMap("imagenet", 12, targets), 6)
     assert {name: by_way["all"][name].tolist() for name in one_way} == {k: v.tolist() for k, v in one_way.items()}
@@ -270,37 +270,37 @@ def test_there_are_two_ways_where_a_model_has_other_outputs_and_ranks_them() -> 
     wide = ClassMap("names", 4, ((0,), (2,))).answered_both_ways("classes")
     assert (wide.class_outputs, wide.leads, wide.answering, wide.top_k) == ((0, 2), "classes", 2, 1)
     assert wide.chances.tolist() == [0.5, 0.5] and wide.answered_both_ways("all").chances.tolist() == [0.25, 0.25]
-    for one in (
+    for class_map in (
         ClassMap("names", 2, ((0,), (1,))),  # no other output
         ClassMap("names", 4, ((1,),)),  # one class: its answer would always be right
         ClassMap("names", 4, ((0,), (2,)), most_ranked=1),  # labels of a file
     ):
-        assert one.answered_both_ways("classes") == one
+        assert class_map.answered_both_ways("classes") == class_map
 
 
 def test_answers_that_were_kept_before_there_were_two_ways_are_still_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predictions, "_versions", lambda: {"torch": "2"})
     model = SimpleNamespace(sha256="a", input_key="b")
     one_way = ClassMap("names", 2, ((0,), (1,))).answered_both_ways("all")
-    # What the key was made of.
+    # The parts of the key at that time.
     before = {"format": 2, "data": "c", "weights": "a", "input": "b", "targets": [[0], [1]], "top_k": 1, "ranked": 2,
               "logits": False, "device": "cpu", "versions": {"torch": "2"}}  # fmt: skip
     key = hashlib.sha256(json.dumps(before, sort_keys=True).encode()).hexdigest()
     assert predictions.cache_key("c", model, one_way, "cpu", 2) == key  # type: ignore[arg-type]
     wide = ClassMap("names", 3, ((0,), (1,)))
     keys = {
-        predictions.cache_key("c", model, own, "cpu", 2)  # type: ignore[arg-type]
-        for own in (wide, wide.answered_both_ways("all"), wide.answered_both_ways("classes"))
+        predictions.cache_key("c", model, class_map, "cpu", 2)  # type: ignore[arg-type]
+        for class_map in (wide, wide.answered_both_ways("all"), wide.answered_both_ways("classes"))
     }
     assert len(keys) == 3
 
 
 def test_of_equal_scores_the_first_output_is_the_answer() -> None:
-    found = answer_columns(
+    columns = answer_columns(
         np.array([[0.5, 1.0, 1.0, 0.5]], np.float32), np.array([0]), ClassMap("names", 4, ((1,),)), 4
     )
-    assert found["answers"].tolist() == [[1, 2, 0, 3]]
-    assert found["correct"].tolist() == [True]
+    assert columns["answers"].tolist() == [[1, 2, 0, 3]]
+    assert columns["correct"].tolist() == [True]
 
 
 def test_top_k_always_leaves_an_output_to_get_wrong() -> None:

@@ -1,4 +1,4 @@
-"""Features of images: computed once, found again, gone on with after a kill; and contents by their bytes."""
+"""Features of images: computed once, found again, resumed after a kill; and contents by their bytes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def labelled(pictures: list[bytes | None], content: str = "one") -> LabelledImag
 
 
 class Counting:
-    """CLIP of the lab, and how many images it was asked about."""
+    """The lab's CLIP, which counts the images that it sees."""
 
     def __init__(self) -> None:
         self.seen = 0
@@ -68,13 +68,13 @@ def pictures() -> list[bytes | None]:
 
 
 def test_they_are_what_the_model_gives(counting: Counting, pictures: list[bytes | None], tmp_path: Path) -> None:
-    found = embed(labelled(pictures), counting.embedder, tmp_path, batch_size=5, precision="float32")
+    features = embed(labelled(pictures), counting.embedder, tmp_path, batch_size=5, precision="float32")
     clip = load_clip("lab:clip")
     images = [Image.open(io.BytesIO(picture or b"")).convert("RGB") for picture in pictures]
-    assert np.array_equal(found, clip.embed_images(images, 5))
+    assert np.array_equal(features, clip.embed_images(images, 5))
     half = embed(labelled(pictures), counting.embedder, tmp_path, batch_size=5)
     assert half.dtype == np.float16
-    assert np.allclose(half, found, atol=1e-3)
+    assert np.allclose(half, features, atol=1e-3)
 
 
 def test_they_are_computed_once(counting: Counting, pictures: list[bytes | None], tmp_path: Path) -> None:
@@ -95,9 +95,9 @@ def test_a_killed_run_goes_on(
     with given_up(lambda stage: stage.done == 12):
         embed(labelled(pictures), counting.embedder, tmp_path / "killed", batch_size=4)
     counting.seen = 0
-    found = embed(labelled(pictures), counting.embedder, tmp_path / "killed", batch_size=4)
+    resumed = embed(labelled(pictures), counting.embedder, tmp_path / "killed", batch_size=4)
     assert counting.seen == N - 8
-    assert np.array_equal(found, whole)
+    assert np.array_equal(resumed, whole)
     assert [path.suffix for path in (tmp_path / "killed").iterdir()] == [".npy"]
 
 
@@ -119,10 +119,10 @@ def test_what_cannot_be_decoded_is_no_number_and_harms_no_other(
     counting: Counting, pictures: list[bytes | None], batch_size: int, tmp_path: Path
 ) -> None:
     damaged = [None, b"no image", *pictures[:5], b""]
-    found = embed(labelled(damaged), counting.embedder, tmp_path / "damaged", batch_size=batch_size)
-    assert np.isnan(found).all(axis=1).tolist() == [True, True, *[False] * 5, True]
+    features = embed(labelled(damaged), counting.embedder, tmp_path / "damaged", batch_size=batch_size)
+    assert np.isnan(features).all(axis=1).tolist() == [True, True, *[False] * 5, True]
     alone = embed(labelled(pictures[:5], content="two"), counting.embedder, tmp_path, batch_size=batch_size)
-    assert np.array_equal(found[2:7], alone)
+    assert np.array_equal(features[2:7], alone)
 
 
 def test_a_damaged_file_is_made_again(counting: Counting, pictures: list[bytes | None], tmp_path: Path) -> None:
@@ -142,18 +142,18 @@ def test_fewer_images_than_keys_is_a_failure(counting: Counting, pictures: list[
 
 def test_a_classifiers_features_are_what_its_last_layer_sees(pictures: list[bytes | None], tmp_path: Path) -> None:
     model = load_classifier("lab:resnet10t")
-    found = embed(labelled(pictures), classifier_embedder(model, "cpu"), tmp_path, batch_size=4, precision="float32")
+    features = embed(labelled(pictures), classifier_embedder(model, "cpu"), tmp_path, batch_size=4, precision="float32")
     images = [Image.open(io.BytesIO(picture or b"")).convert("RGB") for picture in pictures]
     batch = torch.stack([model.transform()(image) for image in images])
     with torch.inference_mode():
-        from_features = model.module.get_classifier()(torch.from_numpy(np.array(found)))
+        from_features = model.module.get_classifier()(torch.from_numpy(np.array(features)))
     assert torch.allclose(from_features, model.logits(batch, "cpu"), atol=1e-4)
 
 
 def test_features_that_the_disk_has_no_room_for_are_reported(
     counting: Counting, pictures: list[bytes | None], small_disk: Path
 ) -> None:
-    """They are mapped: writing to a page that cannot be had would end the process by a signal."""
+    """They are mapped: a write to a page without room would end the process by a signal."""
     wide = replace(counting.embedder, features=lambda images, size: np.ones((len(images), 50_000), dtype=np.float32))
     with pytest.raises(RunFailure, match="No space left"):
         embed(labelled(pictures), wide, small_disk / "cache")
@@ -163,7 +163,7 @@ ENCODED = [b"one", b"two", None, b"one", b"", b"two", b"three"]
 
 
 def some_images(content: str, encoded: list[bytes | None], most: int | None = None) -> tuple[LabelledImages, list[int]]:
-    """Images, and a list that grows by each that is read."""
+    """Return images, and a list that gets the row of each image that is read."""
     read: list[int] = []
 
     def reading(keys: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
@@ -178,13 +178,13 @@ def some_images(content: str, encoded: list[bytes | None], most: int | None = No
 
 def test_they_are_hashes_of_the_bytes_and_read_once(tmp_path: Path) -> None:
     images, read = some_images("a", ENCODED)
-    found = contents_of(images, tmp_path)
-    for row, image in zip(found, ENCODED, strict=True):
+    contents = contents_of(images, tmp_path)
+    for row, image in zip(contents, ENCODED, strict=True):
         assert row.tobytes() == (bytes(32) if image is None else hashlib.sha256(image).digest())
-    assert first_of_content(found).tolist() == [True, True, True, False, True, False, True]
-    assert np.array_equal(contents_of(images, tmp_path), found) and len(read) == len(ENCODED)
+    assert first_of_content(contents).tolist() == [True, True, True, False, True, False, True]
+    assert np.array_equal(contents_of(images, tmp_path), contents) and len(read) == len(ENCODED)
     other, _ = some_images("b", list(reversed(ENCODED)))
-    assert np.array_equal(contents_of(other, tmp_path), found[::-1])
+    assert np.array_equal(contents_of(other, tmp_path), contents[::-1])
 
 
 def test_fewer_images_than_keys_end_it_and_leave_nothing(tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ from support.images import encoded
 
 CONDITIONS = ("Effusion", "Mass", "Pleural Thickening")
 CLASSES = tuple(
-    RecipeClass(one, one.replace("_", " "), label, label, ())
-    for label, one in enumerate(("effusion", "no_effusion", "lump", "no_lump", "thickening", "no_thickening"))
+    RecipeClass(name, name.replace("_", " "), label, label, ())
+    for label, name in enumerate(("effusion", "no_effusion", "lump", "no_lump", "thickening", "no_thickening"))
 )
 
 
@@ -38,11 +38,11 @@ def facts(outputs: int, names: tuple[str, ...] | None = None) -> ClassifierFacts
 
 
 def pictures(encoded: Sequence[bytes | None]) -> LabelledImages:
-    """Images whose labels number sets of conditions, more than there are conditions."""
+    """Return images whose labels number sets of conditions: more than there are conditions."""
     keys = tuple(f"test_{row:08d}" for row in range(len(encoded)))
 
     def read(wanted: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
-        yield from ((key, one) for key, one in zip(keys, encoded, strict=True) if wanted is None or key in wanted)
+        yield from ((key, image) for key, image in zip(keys, encoded, strict=True) if wanted is None or key in wanted)
 
     n = len(encoded)
     return LabelledImages("pictures", "content", keys, np.arange(n), np.zeros(n, np.int64), ("all",), read)
@@ -72,30 +72,30 @@ def test_a_classifiers_scores_are_sigmoids_each_for_itself(models: dict[str, str
         encoded(COLOURS[1]),
         None,
     ]
-    found = scores_of(pictures(files), models["sharp"], tmp_path)
-    assert found.readable.tolist() == [True, False, True, True, False]
-    assert np.isnan(found.values[[1, 4]]).all()
+    scores = scores_of(pictures(files), models["sharp"], tmp_path)
+    assert scores.readable.tolist() == [True, False, True, True, False]
+    assert np.isnan(scores.values[[1, 4]]).all()
     classifier = load_classifier(models["sharp"])
     transform = classifier.transform()
     batch = torch.stack([transform(Image.open(io.BytesIO(file))) for file in files if file and file != b"no image"])
     expected = torch.sigmoid(classifier.logits(batch, "cpu").double()).numpy()
-    assert np.allclose(found.values[[0, 2, 3]], expected, atol=1e-6)
-    # Its own colour is a yes for each; a softmax would have given them one to share.
-    assert (found.values[[0, 3, 2], [0, 1, 2]] > 0.7).all()
+    assert np.allclose(scores.values[[0, 2, 3]], expected, atol=1e-6)
+    # Each image has a high score for its colour; the scores of a softmax would sum to one.
+    assert (scores.values[[0, 3, 2], [0, 1, 2]] > 0.7).all()
     again = scores_of(pictures(files), models["sharp"], tmp_path)
-    assert np.array_equal(found.values, again.values, equal_nan=True)
+    assert np.array_equal(scores.values, again.values, equal_nan=True)
 
 
 @pytest.mark.parametrize("rows", [[[0.2, 0.3, 0.5], [0.6, 0.2, 0.2]], [[0.9, 0.9, 0.1], [-3.0, 7.0, 0.0]]])
 def test_a_files_scores_are_taken_as_they_are(rows: list[list[float]], tmp_path: Path) -> None:
-    """Also where they sum to one by chance, as if they were a softmax."""
+    """Scores that sum to one by chance, as those of a softmax do, are no exception."""
     lines = ["key,Mass,Effusion,thickening"]
     lines += [f"test_{row:08d},{','.join(map(str, values))}" for row, values in enumerate(rows)]
     (tmp_path / "answers.csv").write_text("\n".join(lines) + "\n")
     files = [encoded(COLOURS[0]), encoded(COLOURS[1]), b"no image"]
-    found = scores_of(pictures(files), f"predictions:{tmp_path / 'answers.csv'}", tmp_path)
-    assert np.allclose(found.values[:2], np.asarray(rows)[:, [1, 0, 2]])
-    assert found.readable.tolist() == [True, True, False]
+    scores = scores_of(pictures(files), f"predictions:{tmp_path / 'answers.csv'}", tmp_path)
+    assert np.allclose(scores.values[:2], np.asarray(rows)[:, [1, 0, 2]])
+    assert scores.readable.tolist() == [True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,8 @@ def test_a_file_of_one_label_an_image_is_refused(tmp_path: Path) -> None:
 
 
 def f1(scores: np.ndarray, has: np.ndarray, threshold: float) -> float:
-    said = scores >= threshold
-    hits, wrong, missed = (said & has).sum(), (said & ~has).sum(), (~said & has).sum()
+    positive = scores >= threshold
+    hits, wrong, missed = (positive & has).sum(), (positive & ~has).sum(), (~positive & has).sum()
     return 0.0 if hits == 0 else 2 / (1 / (hits / (hits + wrong)) + 1 / (hits / (hits + missed)))
 
 
@@ -134,11 +134,11 @@ def test_thresholds_have_the_best_f1_of_all_and_are_the_lowest_of_these() -> Non
         present = rng.random((40, 2)) < (0.2, 0.7)
         present[:2] = [[True, True], [False, False]]
         scores = (rng.normal(size=(40, 2)) + present).round(1)  # rounded, so that scores are equal
-        found = best_thresholds(scores, present, ("a", "b"))
+        thresholds = best_thresholds(scores, present, ("a", "b"))
         for k in range(2):
-            every = {one: f1(scores[:, k], present[:, k], one) for one in np.unique(scores[:, k]).tolist()}
+            every = {cut: f1(scores[:, k], present[:, k], cut) for cut in np.unique(scores[:, k]).tolist()}
             best = max(every.values())
-            assert found[k] == min(one for one, value in every.items() if value > best - 1e-12)
+            assert thresholds[k] == min(cut for cut, value in every.items() if value > best - 1e-12)
 
 
 def test_of_two_thresholds_that_are_equally_good_the_lowest_is_taken() -> None:
@@ -157,8 +157,8 @@ def test_without_rows_of_both_kinds_no_threshold_is_chosen() -> None:
 def test_an_answer_is_wrong_on_either_side_of_its_threshold() -> None:
     scores = np.array([[0.5, 0.1], [0.49, 0.9], [0.5, 0.9]])
     present = np.array([[True, True], [True, True], [False, False]])
-    found = binary_answers(scores, present, np.array([0.5, 0.6]))
-    assert found.tolist() == [[False, True], [True, False], [True, True]]
+    wrong = binary_answers(scores, present, np.array([0.5, 0.6]))
+    assert wrong.tolist() == [[False, True], [True, False], [True, True]]
 
 
 def test_rows_without_a_score_are_never_judged() -> None:

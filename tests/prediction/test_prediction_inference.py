@@ -38,7 +38,7 @@ def sharp(models: dict[str, str]) -> Classifier:
 
 
 def answers_of(classifiers: list[Classifier], images: list[bytes | None], batch_size: int) -> list[Predictions]:
-    """Every model's answers in one pass, which none of them fails."""
+    """Return the answers of every model in one pass, which no model fails."""
     members = [ModelInPass(classifier, MAP, Predictions.empty(len(images))) for classifier in classifiers]
     list(predict(images, np.zeros(len(images), dtype=np.int64), members, device="cpu", batch_size=batch_size))
     assert all(member.failure is None and member.done == len(images) for member in members)
@@ -58,9 +58,9 @@ def all_logits(classifier: Classifier, images: list[bytes], batch_size: int) -> 
 def test_results_do_not_depend_on_the_batch_size(sharp: Classifier, batch_size: int) -> None:
     images = [encoded(seed) for seed in range(14)]
     reference = all_logits(sharp, images, 14)
-    found = all_logits(sharp, images, batch_size)
-    torch.testing.assert_close(found, reference, rtol=1e-4, atol=1e-4)
-    assert torch.equal(found.argmax(1), reference.argmax(1))
+    logits = all_logits(sharp, images, batch_size)
+    torch.testing.assert_close(logits, reference, rtol=1e-4, atol=1e-4)
+    assert torch.equal(logits.argmax(1), reference.argmax(1))
 
 
 def test_logits_equal_timms_own_use_of_the_model(sharp: Classifier) -> None:
@@ -88,11 +88,11 @@ def test_models_of_other_inputs_share_a_pass_without_changing_each_other(sharp: 
 def test_unreadable_images_are_marked_and_harm_no_other(sharp: Classifier, batch_size: int) -> None:
     good = [encoded(seed) for seed in range(6)]
     images = [good[0], b"", good[1], good[2][: len(good[2]) // 2], good[3], None, b"no image at all", good[4]]
-    found = answers_of([sharp], images, batch_size)[0]
-    assert found.readable.tolist() == [True, False, True, False, True, False, False, True]
-    alone = answers_of([sharp], [good[place] for place in (0, 1, 3, 4)], batch_size)[0]
-    assert np.array_equal(found.prediction[found.readable], alone.prediction)
-    assert not found.correct[~found.readable].any()
+    answers = answers_of([sharp], images, batch_size)[0]
+    assert answers.readable.tolist() == [True, False, True, False, True, False, False, True]
+    alone = answers_of([sharp], [good[index] for index in (0, 1, 3, 4)], batch_size)[0]
+    assert np.array_equal(answers.prediction[answers.readable], alone.prediction)
+    assert not answers.correct[~answers.readable].any()
 
 
 @pytest.mark.parametrize(("mode", "format"), [("L", "PNG"), ("RGBA", "PNG"), ("P", "PNG"), ("CMYK", "JPEG")])
@@ -108,7 +108,7 @@ def test_a_model_that_gives_no_numbers_fails_by_name_and_the_others_go_on(
     broken = load_classifier(models["no_red"])
     torch.nn.init.constant_(broken.module.get_classifier().bias, float("nan"))
     images: list[bytes | None] = [encoded(seed) for seed in range(5)]
-    failing, whole = members = [ModelInPass(one, MAP, Predictions.empty(5)) for one in (broken, sharp)]
+    failing, whole = members = [ModelInPass(classifier, MAP, Predictions.empty(5)) for classifier in (broken, sharp)]
     assert list(predict(images, np.zeros(5, dtype=np.int64), members, device="cpu", batch_size=2)) == [2, 4, 5]
     assert isinstance(failing.failure, RunFailure)
     assert "no_red" in str(failing.failure) and "not finite" in str(failing.failure)
@@ -116,14 +116,14 @@ def test_a_model_that_gives_no_numbers_fails_by_name_and_the_others_go_on(
 
 
 def test_fewer_images_than_rows_is_a_failure(sharp: Classifier) -> None:
-    one = ModelInPass(sharp, MAP, Predictions.empty(2))
+    member = ModelInPass(sharp, MAP, Predictions.empty(2))
     with pytest.raises(RunFailure, match="2 images were expected and 1 were read"):
-        list(predict([encoded(0)], np.zeros(2, np.int64), [one], device="cpu", batch_size=4))
+        list(predict([encoded(0)], np.zeros(2, np.int64), [member], device="cpu", batch_size=4))
 
 
 @pytest.mark.parametrize(("device", "ahead"), [("cpu", 0), ("cuda", 2)])
 def test_a_pass_reads_no_further_than_it_is_asked(sharp: Classifier, device: str, ahead: int) -> None:
-    """A GPU computes one batch while the next is decoded; a CPU does one after the other."""
+    """With a GPU, the next batch is decoded while one is computed; with a CPU, one after the other."""
     read: list[int] = []
 
     def images() -> Iterator[bytes]:
@@ -142,7 +142,7 @@ def test_a_pass_reads_no_further_than_it_is_asked(sharp: Classifier, device: str
 
 
 def test_a_model_that_changed_since_its_class_map_was_made_is_refused(models: dict[str, str], tmp_path: Path) -> None:
-    """Its outputs would be matched to the classes of the old order, and score near zero silently."""
+    """Its outputs would be matched to classes of the old order, and score near zero silently."""
     image = encoded(0)
     images = LabelledImages(
         "one", "content", ("a",), np.zeros(1, np.int64), np.zeros(1, np.int64), ("all",),
@@ -161,7 +161,7 @@ def test_one_process_answers_where_others_would_begin_too_late() -> None:
 
     assert placement(2, "cpu").worth_for(1_999) is None and placement(2, "cpu").worth_for(2_000) is not None
     assert placement(1, "cpu").worth_for(10**6) is None and placement(1, "cuda:0").worth_for(10**6) is None
-    assert placement(1, "cuda:0", "cuda:1").worth_for(1) is not None  # several devices are there to be used
+    assert placement(1, "cuda:0", "cuda:1").worth_for(1) is not None  # several devices are always used
 
 
 @pytest.mark.parametrize(("workers", "stretches", "threads"), [(2, 1, 6), (2, 5, 3), (4, 3, 2), (8, 9, 1), (2, 0, 6)])
