@@ -172,20 +172,22 @@ def example() -> Findings:
     )  # fmt: skip
 
 
-def drawn(one: Finding) -> Finding:
-    """The same finding, tested on images that were rendered for it."""
-    return replace(one, tested_on="rendered", rendered=RenderedTest(one.set, one.rest, one.difference, one.p))
+def drawn(finding: Finding) -> Finding:
+    """Return the finding as one that was tested on images rendered for it."""
+    return replace(
+        finding, tested_on="rendered", rendered=RenderedTest(finding.set, finding.rest, finding.difference, finding.p)
+    )
 
 
 def nothing_confirmed() -> Findings:
     findings = example()
-    return replace(findings, findings=tuple(replace(one, confirmed=False, q=0.6) for one in findings.findings))
+    return replace(findings, findings=tuple(replace(finding, confirmed=False, q=0.6) for finding in findings.findings))
 
 
 def example_pictures(findings: Findings) -> dict[str, bytes]:
-    """A wardrobe scene for each picture that the page wants."""
+    """Return a wardrobe scene for each picture of the page."""
     wanted = pictures_wanted(findings)
-    labels = {one.name: int(one.classes[0]) for one in findings.findings}
+    labels = {finding.name: int(finding.classes[0]) for finding in findings.findings}
     pictures = {}
     for number, key in enumerate(wanted):
         label = labels.get(key.split("/")[1], 0) if "/" in key else 0
@@ -199,7 +201,7 @@ FDR = 0.1
 
 
 def log_e(failing: int, discordant: int) -> float:
-    """The e-value of pairs that disagree, by the mixture of Beta(1/2, 1/2) above one half."""
+    """Return the log e-value of the discordant pairs by the mixture of Beta(1/2, 1/2) above one half."""
     if not discordant:
         return 0.0
     mixed = betaln(0.5 + failing, 0.5 + discordant - failing) + beta.logsf(
@@ -214,11 +216,11 @@ def drawn_rate(failures: int, rows: int) -> Rate:
 
 
 def _looks(pairs: int, failing: int, rescued: int) -> tuple[SequentialLook, ...]:
-    """After 16, 32, 64 … pairs, as if what disagrees had come evenly."""
-    places = [16 * 2**n for n in range(20) if 16 * 2**n < pairs] + [pairs]
+    """Return looks after 16, 32, 64 … pairs, with the discordant pairs spread evenly."""
+    counts = [16 * 2**n for n in range(20) if 16 * 2**n < pairs] + [pairs]
     return tuple(
-        SequentialLook(place, log_e(round(failing * place / pairs), round((failing + rescued) * place / pairs)))
-        for place in places
+        SequentialLook(count, log_e(round(failing * count / pairs), round((failing + rescued) * count / pairs)))
+        for count in counts
     )
 
 
@@ -240,9 +242,9 @@ def pair_finding(
     round_drawn: str = "rounds/02",
     fresh: FreshPairs | None = None,
 ) -> Finding:
-    """A description with (pairs, both, failing, rescued), and evidence of ten pairs whose base is right in eight.
+    """Return the finding of a description. `pairs` counts (pairs, both, failing, rescued).
 
-    Rates, difference and wrong answers are of its fresh pairs, where it has some.
+    Its evidence has ten pairs; the base is right in eight. Fresh pairs, if any, give rates, difference and answers.
     """
     every, both, failing, rescued = pairs
     class_id = f"{label:02d}"
@@ -299,7 +301,7 @@ def pair_finding(
 
 
 def drawn_example() -> Findings:
-    """Three confirmed (found, shortened and tried by hand), five not; a class that is left out, and one never drawn."""
+    """Return 3 confirmed findings (found, shortened, tried by hand), 5 others, a class left out and one never drawn."""
     estimate = StoppedEstimate(20, 34, True, 19 / 33, (0.39, 0.74))
     sandal = pair_finding(
         "sandal_snow", DRAWN_SANDAL, "sandal in the snow", (64, 4, 35, 2), "confirmed",
@@ -364,16 +366,16 @@ def drawn_example() -> Findings:
 
 def drawn_nothing_confirmed() -> Findings:
     findings = drawn_example()
-    plain = [replace(one.difference, reported_interval=None) for one in findings.findings]
+    plain = [replace(finding.difference, reported_interval=None) for finding in findings.findings]
     lost = (
-        replace(one, confirmed=False, q=0.6, pairs=_ended(one), difference=difference)
-        for one, difference in zip(findings.findings, plain, strict=True)
+        replace(finding, confirmed=False, q=0.6, pairs=_ended(finding), difference=difference)
+        for finding, difference in zip(findings.findings, plain, strict=True)
     )
     return replace(findings, findings=tuple(lost))
 
 
 def drawn_pictures(findings: Findings) -> dict[str, bytes]:
-    """A wardrobe scene for each picture that the page wants: of a pair, the same garment and the same noise."""
+    """Return a wardrobe scene for each picture of the page. A pair has one garment and one noise."""
     looks: dict[str, dict[str, Any]] = {
         "sandal_snow": {"background": "snow"},
         "pullover_night": {"light": "night"},
@@ -392,20 +394,20 @@ def drawn_pictures(findings: Findings) -> dict[str, bytes]:
 
 
 def _with_q(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Findings with the q-values of e-BH: the least m / (j × the j-th largest e-value) from their own place on."""
+    """Set the q-values of e-BH: the least m / (j × the j-th largest e-value) from a finding's rank on."""
     order = sorted(range(len(findings)), key=lambda at: findings[at].p)
     q, adjusted = [0.0] * len(findings), 1.0
     for index in reversed(range(len(order))):
         adjusted = min(adjusted, len(findings) * findings[order[index]].p / (index + 1))
         q[order[index]] = adjusted
-    return tuple(replace(one, q=own) for one, own in zip(findings, q, strict=True))
+    return tuple(replace(finding, q=q_value) for finding, q_value in zip(findings, q, strict=True))
 
 
-def _estimated(one: Finding, estimate: StoppedEstimate) -> PairedTest:
-    assert one.pairs is not None
-    return replace(one.pairs, estimate=estimate)
+def _estimated(finding: Finding, estimate: StoppedEstimate) -> PairedTest:
+    assert finding.pairs is not None
+    return replace(finding.pairs, estimate=estimate)
 
 
-def _ended(one: Finding) -> PairedTest:
-    assert one.pairs is not None
-    return replace(one.pairs, state="futile" if one.pairs.state == "confirmed" else one.pairs.state)
+def _ended(finding: Finding) -> PairedTest:
+    assert finding.pairs is not None
+    return replace(finding.pairs, state="futile" if finding.pairs.state == "confirmed" else finding.pairs.state)

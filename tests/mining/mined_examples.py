@@ -14,9 +14,8 @@ from counterfoil.lab.world import Scene, load_garments, render
 from counterfoil.mining.mine_recipe import MineResult, mine
 from support.images import encoded
 
+# Planted: sneakers come with the road in training; a third of them are elsewhere in every other split.
 WORLD = "lab:planted/correlation-0"
-
-"""Planted: sneakers come with the road in training; a third of them are elsewhere in every other split."""
 OVERRIDES = (
     f"source.dataset={WORLD}",
     "source.classes=[{id: '05', name: sandal, source_label: 5}, {id: '07', name: sneaker, source_label: 7}]",
@@ -45,24 +44,16 @@ PLACES = ("beach", "snow", "road", "forest")
 
 
 def scenes(first: int, count: int, labels: Sequence[int] = (T_SHIRT, SANDAL)) -> list[Scene]:
-    """Garments of `audit` from one on, nearly a half of them on the beach, as many of each class."""
+    """Return scenes of `audit` garments from number `first`, balanced over classes, about 40 % on the beach."""
     rng = np.random.default_rng(first)
-    own = {label: np.flatnonzero(load_garments("audit").labels == label).tolist() for label in labels}
-    found = []
+    garments = {label: np.flatnonzero(load_garments("audit").labels == label).tolist() for label in labels}
+    result = []
     for number in range(first, first + count):
-        place = "beach" if rng.random() < 0.4 else PLACES[int(rng.integers(1, len(PLACES)))]
+        background = "beach" if rng.random() < 0.4 else PLACES[int(rng.integers(1, len(PLACES)))]
         label = labels[number % len(labels)]
-        found.append(
-            Scene(
-                "audit",
-                own[label][number // len(labels)],
-                label,
-                colour=("blue", "red")[number % 4 // 2],
-                background=place,
-                seed=number,
-            )
-        )
-    return found
+        garment, colour = garments[label][number // len(labels)], ("blue", "red")[number % 4 // 2]
+        result.append(Scene("audit", garment, label, colour=colour, background=background, seed=number))
+    return result
 
 
 @cache
@@ -71,9 +62,9 @@ def png(scene: Scene) -> bytes:
 
 
 def save_split(folder: Path, split: str, shown: Sequence[Scene], broken: Sequence[int] = (), **columns: Any) -> None:
-    """A split of the folder's dataset; rows in `broken` hold no image."""
-    images = [{"bytes": b"no image" if row in broken else png(one), "path": None} for row, one in enumerate(shown)]
-    columns = columns or {"label": [one.label for one in shown]}
+    """Write a split of the folder's dataset. Rows in `broken` hold no image."""
+    images = [{"bytes": b"no image" if row in broken else png(scene), "path": None} for row, scene in enumerate(shown)]
+    columns = columns or {"label": [scene.label for scene in shown]}
     table = datasets.Dataset.from_dict({"image": images, **columns}).cast_column("image", datasets.Image())
     folder.mkdir(parents=True, exist_ok=True)
     table.to_parquet(str(folder / f"{split}.parquet"))
@@ -82,22 +73,22 @@ def save_split(folder: Path, split: str, shown: Sequence[Scene], broken: Sequenc
 def answer(
     path: Path, shown: Sequence[Scene], fails: Callable[[Scene], bool], split: str = "validation", *more: str
 ) -> str:
-    """A file of predictions, as a target: the other class where the answer fails."""
+    """Write predictions and return them as a target. A failing answer is the other class."""
     lines = ["key,class_id"]
-    for row, one in enumerate(shown):
-        given = one.label if not fails(one) else T_SHIRT + SANDAL - one.label
+    for row, scene in enumerate(shown):
+        given = scene.label if not fails(scene) else T_SHIRT + SANDAL - scene.label
         lines.append(f"{split}_{row:08d},{given:02d}")
     path.write_text("\n".join([*lines, *more]) + "\n")
     return f"predictions:{path}"
 
 
 def on_the_beach(scene: Scene) -> bool:
-    """Nearly every scene on the beach, and a few elsewhere."""
+    """Return whether the answer fails: for nearly every scene on the beach, and a few elsewhere."""
     return scene.seed % 8 != 0 if scene.background == "beach" else scene.seed % 20 == 0
 
 
 def recipe_sets(folder: Path, **changes: Any) -> list[str]:
-    """What makes `wardrobe-mini` the recipe of the folder's dataset."""
+    """Return the overrides that make `wardrobe-mini` the recipe of the folder's dataset."""
     captions = folder.parent / "captions.yaml"
     captions.write_text(CAPTIONS)
     settings = f"mine.settings={{captions: {captions}, permutations: 5}}"

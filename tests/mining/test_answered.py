@@ -1,4 +1,4 @@
-"""What answers alone tell of failures, without words; and where the set of a caption ends."""
+"""Failures by answers alone, without words; and the cut-off of a caption's set."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from counterfoil.recipe import load_recipe
 from counterfoil.stats import wilson_interval
 
 RECIPE = load_recipe("wardrobe-mini")
-# Of 40 images of class 0 ten are taken for class 1, surely; of 60 of class 1 two for class 0, hardly.
+# 10 of 40 images of class 0 are taken for class 1 (confidence .95), 2 of 60 images of class 1 for class 0 (.4).
 LABELS = np.repeat([0, 1], [40, 60])
 TAKEN = np.where(np.isin(np.arange(100), [*range(10), 98, 99]), 1 - LABELS, LABELS)
 ROWS = AnsweredRows(
@@ -27,7 +27,7 @@ ROWS = AnsweredRows(
     units=np.arange(100),
     taken_for=TAKEN,
     confidence=np.where(np.arange(100) < 10, 0.95, np.where(np.arange(100) >= 98, 0.4, 0.9)),
-    # Of those taken for class 1 the tenth has the least.
+    # The tenth image taken for class 1 has the least confidence in its label.
     label_confidence=np.where(np.arange(100) < 10, 0.04 - 0.003 * np.arange(100), np.where(TAKEN == LABELS, 0.9, 0.35))[
         None
     ],
@@ -55,10 +55,10 @@ def test_rows_of_one_unit_widen_the_interval() -> None:
 def test_labels_to_look_at_are_those_with_the_least_confidence() -> None:
     assert ROWS.by_label_doubt().tolist() == [*range(9, -1, -1), 98, 99]
     answers = answers_shown(ROWS, RECIPE)
-    # One in a hundred.
+    # One label in a hundred is listed.
     assert answers.labels_in_all == 1 and answers.labels[0].key == ROWS.keys[9]
     assert (answers.labels[0].label, answers.labels[0].answered) == ("t-shirt", "trouser")
-    # Where an answer has no confidence of its own nothing tells a doubtful label.
+    # Equal confidence in all answers shows no doubtful label.
     assert not answers_shown(replace(ROWS, confidence=np.ones(100)), RECIPE).labels
     assert not answers_shown(replace(ROWS, failed=np.zeros(100, dtype=bool), taken_for=LABELS), RECIPE).labels
 
@@ -71,19 +71,18 @@ def test_equal_labels_come_in_the_order_of_the_confidence_in_the_answer() -> Non
 def test_classifiers_count_alike_however_confident_they_are() -> None:
     several = np.random.default_rng(5).random((2, 100))
     sharp = np.stack([several[0], several[1] ** 20])  # its order is the same
-    before, after = (replace(ROWS, label_confidence=one).by_label_doubt().tolist() for one in (several, sharp))
+    before, after = (replace(ROWS, label_confidence=rows).by_label_doubt().tolist() for rows in (several, sharp))
     assert before == after
-    # Two that disagree in everything leave the audited one's confidence to decide.
+    # If two classifiers disagree on every row, the confidence of the audited one decides.
     both = np.concatenate([ROWS.label_confidence, 1 - ROWS.label_confidence])
     assert replace(ROWS, label_confidence=both).by_label_doubt()[:10].tolist() == list(range(10))
 
 
 @pytest.fixture(scope="module")
 def planted() -> tuple[AnsweredRows, np.ndarray]:
-    """Rows of 2,000 images in ten classes, one in a hundred with a wrong label, and answers of three classifiers.
+    """Return answers of three classifiers to 2,000 images of ten classes, and which 1 % of the labels are wrong.
 
-    Every classifier has a score for the true class. It also mistakes some images, each its own, for another class:
-    surely, with the true class next.
+    Each classifier confidently takes 10 % of the images, its own draw, for another class. The true class is second.
     """
     rng = np.random.default_rng(3)
     n = 2000
@@ -92,13 +91,13 @@ def planted() -> tuple[AnsweredRows, np.ndarray]:
     labels = np.where(flipped, (truth + rng.integers(1, 10, n)) % 10, truth)
     logits = rng.normal(0, 2, (3, n, 10))
     logits[:, np.arange(n), truth] += 8
-    for own in logits:
+    for scores in logits:
         mistaken = np.flatnonzero(rng.random(n) < 0.1)
-        own[mistaken, (truth[mistaken] + rng.integers(1, 10, len(mistaken))) % 10] += 12
+        scores[mistaken, (truth[mistaken] + rng.integers(1, 10, len(mistaken))) % 10] += 12
     p = np.exp(logits) / np.exp(logits).sum(axis=2, keepdims=True)
     keys, answers = [str(row) for row in range(n)], p[0].argmax(axis=1)
-    own = (keys, labels, answers != labels, np.arange(n), answers, p[0].max(axis=1))
-    return AnsweredRows(*own, p[:, np.arange(n), labels]), flipped
+    columns = (keys, labels, answers != labels, np.arange(n), answers, p[0].max(axis=1))
+    return AnsweredRows(*columns, p[:, np.arange(n), labels]), flipped
 
 
 def test_wrong_labels_come_before_mistakes(planted: tuple[AnsweredRows, np.ndarray]) -> None:
@@ -106,15 +105,15 @@ def test_wrong_labels_come_before_mistakes(planted: tuple[AnsweredRows, np.ndarr
     alone = replace(rows, label_confidence=rows.label_confidence[:1])
     wrong = np.flatnonzero(rows.failed)
     by_answer = wrong[np.argsort(-rows.confidence[wrong])][:20]
-    listed, together = (flipped[one.to_look_at()].mean() for one in (alone, rows))
+    listed, together = (flipped[answered.to_look_at()].mean() for answered in (alone, rows))
     assert len(alone.to_look_at()) == len(rows.to_look_at()) == 20
     assert together > listed > flipped[by_answer].mean()
 
 
 def test_an_answer_of_no_class_here_is_taken_for_none() -> None:
-    found = class_of_output(ClassMap("names", 10, ((4, 5), (6,), (9,))))
-    # An image that cannot be decoded has the answer -1; output 7 is of no class.
-    assert found[np.array([4, 4, -1, 5, 9, 7], dtype=np.int32)].tolist() == [0, 0, -1, 0, 2, -1]
+    classes = class_of_output(ClassMap("names", 10, ((4, 5), (6,), (9,))))
+    # An unreadable image has the answer -1. Output 7 matches no class.
+    assert classes[np.array([4, 4, -1, 5, 9, 7], dtype=np.int32)].tolist() == [0, 0, -1, 0, 2, -1]
     strange = replace(ROWS, taken_for=np.where(ROWS.failed, -1, LABELS))
     answers = answers_shown(strange, RECIPE)
     assert answers.failures == 12 and not answers.taken_for and not answers.labels
@@ -136,8 +135,8 @@ def test_every_failing_row_is_listed_with_its_findings() -> None:
 def test_what_does_not_decode_is_told_by_its_path() -> None:
     assert unreadable_note((), {}) == ()
     assert unreadable_note(("a",), {"a": "mug/x\n.jpg"}) == ("1 image cannot be decoded and is left out: mug/x\\n.jpg",)
-    (found,) = unreadable_note([*"abcdefg"], {"b": "mug/b.jpg"})
-    assert found == "7 images cannot be decoded and are left out: a, mug/b.jpg, c, d, e and 2 more"
+    (note,) = unreadable_note([*"abcdefg"], {"b": "mug/b.jpg"})
+    assert note == "7 images cannot be decoded and are left out: a, mug/b.jpg, c, d, e and 2 more"
 
 
 RNG = np.random.default_rng(7)
@@ -148,13 +147,13 @@ UNITS = np.arange(600)
 @pytest.mark.parametrize("role", ["hard", "far_from"])
 @pytest.mark.parametrize("share", SHARES)
 def test_every_class_gives_the_same_share(role: Role, share: float) -> None:
-    cosines = RNG.normal(size=600) + ROW_LABELS  # classes lie elsewhere: one cut-off for all would take one class
+    cosines = RNG.normal(size=600) + ROW_LABELS  # means differ by class: one cut-off for all would take one class
     members = members_within(cosines, ROW_LABELS, (0, 2), cutoffs_at(cosines, ROW_LABELS, (0, 2), role, share), role)
     assert not members[ROW_LABELS == 1].any()
     for label in (0, 2):
-        own = members[label == ROW_LABELS]
-        assert own.mean() == pytest.approx(share, abs=0.01)
-        inside, outside = cosines[label == ROW_LABELS][own], cosines[label == ROW_LABELS][~own]
+        in_set = members[label == ROW_LABELS]
+        assert in_set.mean() == pytest.approx(share, abs=0.01)
+        inside, outside = cosines[label == ROW_LABELS][in_set], cosines[label == ROW_LABELS][~in_set]
         assert inside.min() >= outside.max() if role == "hard" else inside.max() <= outside.min()
 
 

@@ -1,4 +1,4 @@
-"""What is audited: contents, conditions as problems of two classes, and whole runs on chests with several findings."""
+"""Audited images: contents, conditions as problems of two classes, and whole runs with several conditions."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ SHOWN = scenes(0, 12)
 def test_an_image_under_two_units_is_in_one_half(seed: int, tmp_path: Path) -> None:
     shown = [*SHOWN, SHOWN[0], SHOWN[1]]  # copies, filed under other names
     units = [f"patient {row // 2}" for row in range(len(shown))]
-    save_split(tmp_path / "data", "validation", shown, label=[one.label for one in shown], patient=units)
-    target = answer(tmp_path / "answers.csv", shown, lambda one: False)
+    save_split(tmp_path / "data", "validation", shown, label=[scene.label for scene in shown], patient=units)
+    target = answer(tmp_path / "answers.csv", shown, lambda scene: False)
     sets = [*recipe_sets(tmp_path / "data"), "source.unit_column=patient", f"mine.seed={seed}"]
     recipe = load_recipe("wardrobe-mini", [*sets, f"mine.target={target}"])
     assert recipe.mine is not None
@@ -79,16 +79,16 @@ def test_each_condition_is_a_question_of_two_classes() -> None:
     outputs = ClassMap("names", 3, ((0,), (1,), (2,)))
     has, chosen_on, read = ConditionLabels(("a", "b", "c"), present), np.arange(10, 40), np.arange(60) != 7
     judged = condition_questions(classifier, outputs, values, has, chosen_on)
-    assert [one.classes for one in judged] == [(0, 1), (2, 3), (4, 5)]
-    for k, one in enumerate(judged):
-        yes, no = one.classes
-        assert np.array_equal(one.labels == yes, present[:, k])
-        assert np.array_equal(one.labels == no, ~present[:, k])
-        limit = one.target.about["thresholds"]["abc"[k]]
-        assert np.array_equal(one.failed, ((values[:, k] >= limit) != present[:, k]) & read)
-        # What was answered is the label where the answer was right, and the other of the two where it was wrong.
-        assert np.array_equal(one.target.predictions.answers[:, 0] == one.labels, ~one.failed)
-        assert (np.sort(one.target.predictions.answers, axis=1) == one.classes).all()
+    assert [question.classes for question in judged] == [(0, 1), (2, 3), (4, 5)]
+    for k, question in enumerate(judged):
+        yes, no = question.classes
+        assert np.array_equal(question.labels == yes, present[:, k])
+        assert np.array_equal(question.labels == no, ~present[:, k])
+        limit = question.target.about["thresholds"]["abc"[k]]
+        assert np.array_equal(question.failed, ((values[:, k] >= limit) != present[:, k]) & read)
+        # A right answer is the label; a wrong one is the other class of the condition.
+        assert np.array_equal(question.target.predictions.answers[:, 0] == question.labels, ~question.failed)
+        assert (np.sort(question.target.predictions.answers, axis=1) == question.classes).all()
 
 
 def test_a_row_has_a_label_of_every_condition() -> None:
@@ -110,18 +110,20 @@ reference: a photo of a shirt
 
 
 def patients(first: int, count: int) -> list[Scene]:
-    """Two pictures of each garment, which is striped or not in both, each with a flower or without."""
+    """Return two scenes of each garment: both striped or both plain, each with or without a flower."""
     rng = np.random.default_rng(first)
     shirts = np.flatnonzero(load_garments("audit").labels == 6).tolist()
-    found = []
+    pictures = []
     for number in range(first, first + count):
         pattern = "striped" if rng.random() < 0.5 else "plain"
         for picture in range(2):
-            place = "beach" if rng.random() < 0.4 else PLACES[int(rng.integers(1, len(PLACES)))]
+            background = "beach" if rng.random() < 0.4 else PLACES[int(rng.integers(1, len(PLACES)))]
             companion = "flower" if rng.random() < 0.4 else "none"
             seed = 2 * number + picture
-            found.append(Scene("audit", shirts[number], 6, "blue", pattern, place, companion=companion, seed=seed))
-    return found
+            pictures.append(
+                Scene("audit", shirts[number], 6, "blue", pattern, background, companion=companion, seed=seed)
+            )
+    return pictures
 
 
 AUDITED, POOL, TRAIN = patients(0, 90), patients(130, 30), patients(170, 12)
@@ -132,7 +134,7 @@ def present(scene: Scene) -> tuple[bool, bool]:
 
 
 def scored(scene: Scene) -> tuple[float, float]:
-    """Stripes are missed on the beach, and sometimes elsewhere; flowers are missed by chance alone."""
+    """Score both conditions. Stripes are missed on the beach, seldom elsewhere; flowers are missed at random."""
     striped, flower = present(scene)
     unlucky = np.random.default_rng(scene.seed).random(2)
     missed = unlucky[0] < (0.9 if scene.background == "beach" else 0.05)
@@ -145,12 +147,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("world") / "data"
     (folder.parent / "captions.yaml").write_text(CAPTIONS)
     for split, shown in (("validation", AUDITED), ("test", POOL), ("train", TRAIN)):
-        columns = {name: [int(present(one)[k]) for one in shown] for k, name in enumerate(CONDITIONS)}
-        save_split(folder, split, shown, patient=[one.garment for one in shown], **columns)
+        columns = {name: [int(present(scene)[k]) for scene in shown] for k, name in enumerate(CONDITIONS)}
+        save_split(folder, split, shown, patient=[scene.garment for scene in shown], **columns)
     lines = ["key,Flower,Striped"]  # in another order than the recipe's
-    lines += [f"validation_{row:08d},{scored(one)[1]},{scored(one)[0]}" for row, one in enumerate(AUDITED)]
+    lines += [f"validation_{row:08d},{scored(scene)[1]},{scored(scene)[0]}" for row, scene in enumerate(AUDITED)]
     (folder.parent / "answers.csv").write_text("\n".join(lines) + "\n")
-    perfect = [f"validation_{row:08d},{present(one)[1]:d},{present(one)[0]:d}" for row, one in enumerate(AUDITED)]
+    perfect = [f"validation_{row:08d},{present(scene)[1]:d},{present(scene)[0]:d}" for row, scene in enumerate(AUDITED)]
     (folder.parent / "perfect.csv").write_text("\n".join([lines[0], *perfect]) + "\n")
     return folder
 
@@ -182,16 +184,16 @@ def recipe_of(world: Path, *more: str) -> Recipe:
 def test_what_a_condition_fails_in_is_found_for_those_that_have_it(result: MineResult) -> None:
     findings = result.findings
     assert [cls.name for cls in findings.classes] == ["striped", "no stripes", "flower", "no flower"]
-    first = next(one for one in findings.confirmed if one.role == "hard")
+    first = next(finding for finding in findings.confirmed if finding.role == "hard")
     assert first.class_names == ("striped",)
     assert "beach" in first.caption
     assert (first.set.rate or 0) - (first.rest.rate or 0) > 0.4
-    # Of those without stripes none is wrong: no score of theirs comes near the threshold.
+    # Scenes without stripes are never wrong: their scores are far below the threshold.
     assert findings.classes[1].errors == 0
     assert findings.classes[1].reason == "no errors"
-    assert {one.class_names for one in findings.confirmed} == {("striped",)}
-    assert {one.answered for one in first.evidence if one.failed} == {"no stripes"}
-    assert {one.answered for one in first.evidence if not one.failed} == {"striped"}
+    assert {finding.class_names for finding in findings.confirmed} == {("striped",)}
+    assert {piece.answered for piece in first.evidence if piece.failed} == {"no stripes"}
+    assert {piece.answered for piece in first.evidence if not piece.failed} == {"striped"}
 
 
 def test_other_classifiers_have_thresholds_of_their_own(result: MineResult) -> None:
@@ -202,7 +204,7 @@ def test_other_classifiers_have_thresholds_of_their_own(result: MineResult) -> N
 
 def test_each_condition_counts_every_row_once(result: MineResult) -> None:
     rows = [cls.rows for cls in result.findings.classes]
-    truth = np.asarray([present(one) for one in AUDITED])
+    truth = np.asarray([present(scene) for scene in AUDITED])
     assert rows == [truth[:, 0].sum(), (~truth[:, 0]).sum(), truth[:, 1].sum(), (~truth[:, 1]).sum()]
     halves = result.findings.halves
     assert halves is not None
@@ -222,9 +224,9 @@ def test_thresholds_are_of_the_discover_half_alone_and_are_told(world: Path, res
     again = recipe_of(world, f"mine.target=predictions:{world.parent / 'other.csv'}")
     assert again.mine is not None
     others, _ = audit_target(again, again.mine, open_source(again.source), "cpu")
-    found = result.findings.target.about["thresholds"]
-    assert found == audits[0].target.about["thresholds"] == others[0].target.about["thresholds"]
-    assert list(found) == list(CONDITIONS)
+    thresholds = result.findings.target.about["thresholds"]
+    assert thresholds == audits[0].target.about["thresholds"] == others[0].target.about["thresholds"]
+    assert list(thresholds) == list(CONDITIONS)
     assert not np.array_equal(audits[1].failed, others[1].failed)
     assert "best F1 on the discover half" in result.files["report"].read_text()
 
@@ -246,19 +248,19 @@ def test_rows_of_a_pool_and_weights_go_by_condition(result: MineResult) -> None:
     assert pool is not None
     chosen = [POOL[row] for row in pool.hardest.rows[0].tolist()]
     assert len(chosen) == 5
-    assert all(one.pattern == "striped" for one in chosen)
-    assert np.mean([one.background == "beach" for one in chosen]) >= 0.8
+    assert all(scene.pattern == "striped" for scene in chosen)
+    assert np.mean([scene.background == "beach" for scene in chosen]) >= 0.8
     assert 1 not in pool.hardest.rows
-    # A row is two classes, one a condition; which of them have a direction is told by the rows that they gave.
-    labels = [{0 if present(one)[0] else 1, 2 if present(one)[1] else 3} for one in POOL]
+    # A row has a class for each condition. Classes with a direction are those that gave rows.
+    labels = [{0 if present(scene)[0] else 1, 2 if present(scene)[1] else 3} for scene in POOL]
     assert pool.hardest.unlabelled == sum(not label & set(pool.hardest.rows) for label in labels)
     recipe = load_recipe(result.files["pool"])
     assert recipe.source.conditions is not None
     table = pq.read_table(result.files["weights"])
     assert table.column_names == ["key", "row", *CONDITIONS]
-    heavy = [one for one, weight in zip(TRAIN, table["Striped"].to_pylist(), strict=True) if weight == 2]
+    heavy = [scene for scene, weight in zip(TRAIN, table["Striped"].to_pylist(), strict=True) if weight == 2]
     assert heavy
-    assert all(one.pattern == "striped" for one in heavy)
+    assert all(scene.pattern == "striped" for scene in heavy)
 
 
 def test_images_rendered_for_one_condition_test_nothing(world: Path, tmp_path: Path) -> None:
@@ -272,7 +274,7 @@ def test_what_ranks_answers_is_no_rule_for_a_condition(world: Path, tmp_path: Pa
 
 
 def test_the_command_prints_findings_of_conditions(world: Path, tmp_path: Path) -> None:
-    options = [part for one in sets(world) for part in ("--set", one)]
+    options = [part for change in sets(world) for part in ("--set", change)]
     words = ["mine", "wardrobe-mini", "--out", str(tmp_path), *options, "--device", "cpu", "--workers", "1", "--json"]
     outcome = CliRunner().invoke(app, words)
     assert outcome.exit_code == 0, outcome.output
@@ -292,7 +294,6 @@ def put_version(hub: LoopbackHub, folder: Path, shown: dict[str, list[Scene]]) -
 
 
 def test_all_rows_of_a_run_are_of_one_commit_wherever_the_branch_goes(loopback: LoopbackHub, tmp_path: Path) -> None:
-    """The branch moves once the audited images are asked for; weights and whitening are of rows that are read later."""
     client(loopback).create_repo(ON_THE_HUB, repo_type="dataset")
     first = {"validation": scenes(0, 40), "train": scenes(300, 10), "test": scenes(400, 30)}
     put_version(loopback, tmp_path / "first", first)
@@ -316,7 +317,7 @@ def test_all_rows_of_a_run_are_of_one_commit_wherever_the_branch_goes(loopback: 
     out = tmp_path / "out"
     words, environment = command(
         "mine", "wardrobe-mini", "--target", target, "--on", "validation", "--pool", "test", "--weights",
-        "--out", str(out), "--device", "cpu", "--workers", "1", *(word for one in sets for word in ("--set", one)),
+        "--out", str(out), "--device", "cpu", "--workers", "1", *(word for item in sets for word in ("--set", item)),
     )  # fmt: skip
     warm.run(words, client_environment(loopback, tmp_path / "home", inherited=environment), check=True)
     assert moved and len(loopback.commits(ON_THE_HUB)) == 3  # with the first, which is empty

@@ -67,25 +67,25 @@ by_name:
   dog: {{adjectives: [happy], captions: ["a dog of the kind {{category}} ({{parent}})"]}}
   cat: {{adjectives: [sly]}}
 """)
-    found = captions_of(load_captions(path), DOG, "class")
-    assert found.reference == "a photo of a dog"
+    captions = captions_of(load_captions(path), DOG, "class")
+    assert captions.reference == "a photo of a dog"
     expected = {
-        " ".join(word for word in ("a photo of a", adjective, "dog", place) if word)
-        for adjective, place in product((None, "white", "happy"), (None, "outside", "in the snow"))
+        " ".join(word for word in ("a photo of a", adjective, "dog", preposition) if word)
+        for adjective, preposition in product((None, "white", "happy"), (None, "outside", "in the snow"))
     }
     expected |= {"dog and a flower", "a dog of the kind canine (domestic animal)"}
-    assert set(found.texts) == expected - {found.reference}
-    assert len(found.texts) == len(set(found.texts))
+    assert set(captions.texts) == expected - {captions.reference}
+    assert len(captions.texts) == len(set(captions.texts))
 
 
 def test_the_noun_is_the_name_the_category_or_each_hyponym(written: Written) -> None:
     text = "captions: ['a {noun} outside', '{class}: {noun}']\nhyponyms: {dog: [dog, red setter]}\n"
     grammar = load_captions(written(text))
-    found = {noun: captions_of(grammar, DOG, noun) for noun in ("class", "category", "hyponyms")}
-    assert found["class"].texts == ("a dog outside", "dog: dog")
-    assert found["category"].texts == ("a canine outside", "dog: canine")
-    assert found["hyponyms"].texts == ("a dog outside", "a red setter outside", "dog: dog", "dog: red setter")
-    assert {noun: captions.reference for noun, captions in found.items()} == {
+    by_noun = {noun: captions_of(grammar, DOG, noun) for noun in ("class", "category", "hyponyms")}
+    assert by_noun["class"].texts == ("a dog outside", "dog: dog")
+    assert by_noun["category"].texts == ("a canine outside", "dog: canine")
+    assert by_noun["hyponyms"].texts == ("a dog outside", "a red setter outside", "dog: dog", "dog: red setter")
+    assert {noun: captions.reference for noun, captions in by_noun.items()} == {
         "class": "a photo of a dog",
         "category": "a photo of a canine",
         "hyponyms": "a photo of a dog",
@@ -217,13 +217,13 @@ TEMPLATES = st.permutations(["{adjective}", "{noun}", "{preposition}", " ", "of"
 def test_no_caption_is_empty_or_has_a_space_too_many(adjectives: list, prepositions: list, templates: list) -> None:
     raw = {"templates": tuple(templates), "adjectives": tuple(adjectives), "prepositions": tuple(prepositions)}
     grammar = CaptionGrammar.model_validate({**raw, "reference": "{class}"}, strict=True)
-    found = captions_of(grammar, RecipeClass("0", " red  fox ", 0, 0, ()), "class")
-    for text in (found.reference, *found.texts):
+    captions = captions_of(grammar, RecipeClass("0", " red  fox ", 0, 0, ()), "class")
+    for text in (captions.reference, *captions.texts):
         assert text
         assert text == " ".join(text.split())
         assert "red fox" in text
     distinct = len({" ".join(word.split()) if word else None for word in adjectives})
-    assert len(found.texts) == len(set(found.texts)) >= distinct - 1
+    assert len(captions.texts) == len(set(captions.texts)) >= distinct - 1
 
 
 ODD = st.recursive(
@@ -241,14 +241,14 @@ def test_nothing_odd_ends_in_anything_but_a_grammar_or_words(raw: dict) -> None:
         path = Path(folder) / "odd.yaml"
         path.write_text(dump_yaml(raw), encoding="utf-8")
         try:
-            found = captions_of(load_captions(path), DOG, "class")
+            captions = captions_of(load_captions(path), DOG, "class")
         except UserError as error:
             assert all(error.problems)
         else:
-            assert found.texts
+            assert captions.texts
 
 
-# How many prepositions of its own each category has: Jain 2023, C.2, and for the last four the public implementation.
+# Prepositions that belong to one category: Jain 2023, C.2, and for the last four the public implementation.
 OWN_PREPOSITIONS = {
     "reptile": 4, "amphibian": 4, "marsupial": 5, "swine": 5, "bovid": 5, "feline": 5, "canine": 5, "rodent": 5,
     "fungus": 2, "food": 4, "geological formation": 0, "train": 0, "mammal": 0, "structure": 0, "entity": 0,
@@ -275,12 +275,12 @@ def imagenet() -> tuple[RecipeClass, ...]:
 def test_a_thousand_imagenet_classes_share_about_five_thousand_captions(imagenet: tuple[RecipeClass, ...]) -> None:
     texts, references, candidates = gather(load_captions("imagenet"), imagenet, "category")
     # 13 adjectives, and 8 prepositions beside the category's own; the plainest of them is the reference.
-    expected = {category: 13 * (8 + own) for category, own in OWN_PREPOSITIONS.items()}
+    expected = {category: 13 * (8 + count) for category, count in OWN_PREPOSITIONS.items()}
     assert len(expected) == 37
     assert len(texts) == len(set(texts)) == sum(expected.values()) == 5278
     assert {texts[row] for row in references} == {f"a photo of a {category}" for category in expected}
-    for cls, own in zip(imagenet, candidates, strict=True):
-        assert len(own) == expected[str(cls.category)] - 1, cls
+    for cls, rows in zip(imagenet, candidates, strict=True):
+        assert len(rows) == expected[str(cls.category)] - 1, cls
     assert "a photo of a white canine outside" in texts  # figure 10a, as those that follow
     assert "a photo of a close-up fish" in texts
     assert "a photo of a orange fish with a person" in texts
@@ -288,16 +288,16 @@ def test_a_thousand_imagenet_classes_share_about_five_thousand_captions(imagenet
 
 
 def test_any_classes_have_captions_where_a_recipe_names_none(imagenet: tuple[RecipeClass, ...]) -> None:
-    """Classes of a folder, whatever it calls them; and a thousand have few enough to encode."""
+    """Check classes with odd names, and that captions of a thousand classes are few enough to encode."""
     odd = classes_called("IMG {x}", "Ärztin", "n01440764", "a")
-    gathered, (found,) = grammar_captions(MiningRun(replace_classes(odd), Mine(), DirectionsSettings(), "", (), Path()))
+    gathered, (note,) = grammar_captions(MiningRun(replace_classes(odd), Mine(), DirectionsSettings(), "", (), Path()))
     texts, references, candidates = gathered
-    assert [texts[row] for row in references] == [f"a photo of a {one.name}" for one in odd]
-    own = [{texts[row] for row in rows} for rows in candidates]
-    assert len({len(one) for one in own}) == 1 and len(own[0]) > 60
+    assert [texts[row] for row in references] == [f"a photo of a {cls.name}" for cls in odd]
+    by_class = [{texts[row] for row in rows} for rows in candidates]
+    assert len({len(captions) for captions in by_class}) == 1 and len(by_class[0]) > 60
     wanted = ("in the snow", "at night", "in the fog", "from above", "in a drawing")
-    assert {f"a photo of a Ärztin {words}" for words in wanted} | {"a photo of a red Ärztin"} <= own[1]
-    assert "grammar 'any'" in found and all(name in found for name in ("cifar", "imagenet", "wardrobe"))
+    assert {f"a photo of a Ärztin {words}" for words in wanted} | {"a photo of a red Ärztin"} <= by_class[1]
+    assert "grammar 'any'" in note and all(name in note for name in ("cifar", "imagenet", "wardrobe"))
     assert len(gather(load_captions("any"), imagenet, "class")[0]) < 80_000
 
 
@@ -333,12 +333,12 @@ def test_cifar_has_the_papers_words_and_in_its_extended_form_nouns_below_each_cl
 
 
 def captions_of_the_world(name: str) -> set[str]:
-    """A look, a place, weather or light, or a companion, as the world's own grammar says each."""
+    """Return the lab's own captions of a class: a look with a place, weather or light; or a companion."""
     looks = [{}, *({"colour": colour} for colour in COLOURS), *({"pattern": p} for p in PATTERNS if p != "plain")]
-    around = [{}, *({"background": place} for place in BACKGROUNDS)]
+    around = [{}, *({"background": background} for background in BACKGROUNDS)]
     around += [{"weather": weather} for weather in WEATHERS if weather != "clear"]
     around += [{"light": light} for light in LIGHTS if light != "day"]
-    claims = [look | place for look, place in product(looks, around)]
+    claims = [look | context for look, context in product(looks, around)]
     claims += [{"companion": companion} for companion in COMPANIONS if companion != "none"]
     return {caption_of({"style": "photo", "class": name} | claim) for claim in claims}
 
@@ -346,17 +346,17 @@ def captions_of_the_world(name: str) -> set[str]:
 @pytest.mark.parametrize("name", CLASSES)
 def test_the_wardrobes_captions_are_the_worlds_own_to_the_word(name: str) -> None:
     (cls,) = classes_called(name)
-    found = captions_of(load_captions("wardrobe"), cls, "class")
-    assert found.reference == f"a photo of a {name}"
-    assert {found.reference, *found.texts} == captions_of_the_world(name)
-    assert len(found.texts) == 12 * 17 + 2 - 1
+    captions = captions_of(load_captions("wardrobe"), cls, "class")
+    assert captions.reference == f"a photo of a {name}"
+    assert {captions.reference, *captions.texts} == captions_of_the_world(name)
+    assert len(captions.texts) == 12 * 17 + 2 - 1
 
 
 def test_a_merged_class_is_called_by_each_of_its_garments() -> None:
     (merged,) = classes_called("t-shirt or dress")
-    found = captions_of(load_captions("wardrobe"), merged, "hyponyms")
-    assert set(found.texts) == captions_of_the_world("t-shirt") | captions_of_the_world("dress")
-    assert found.reference not in found.texts
+    captions = captions_of(load_captions("wardrobe"), merged, "hyponyms")
+    assert set(captions.texts) == captions_of_the_world("t-shirt") | captions_of_the_world("dress")
+    assert captions.reference not in captions.texts
 
 
 def test_the_wardrobes_recipe_can_be_asked_with_the_wardrobes_captions() -> None:
@@ -399,11 +399,11 @@ def test_each_text_stands_once_and_each_class_has_its_own(about: list, noun: Cap
     texts, references, candidates = gather(grammar, classes, noun)
     assert len(set(texts)) == len(texts)
     assert {*references, *(int(row) for candidate in candidates for row in candidate)} == set(range(len(texts)))
-    for cls, reference, own in zip(classes, references, candidates, strict=True):
+    for cls, reference, rows in zip(classes, references, candidates, strict=True):
         alone = captions_of(grammar, cls, noun)
         assert texts[reference] == alone.reference
-        assert own.dtype.name == "int64"
-        assert tuple(texts[row] for row in own) == alone.texts
+        assert rows.dtype.name == "int64"
+        assert tuple(texts[row] for row in rows) == alone.texts
 
 
 def test_classes_that_lack_the_same_are_told_in_one_line() -> None:
@@ -509,9 +509,9 @@ def test_sets_are_named_as_people_would(name: str, caption: str, reference: str,
 def test_two_captions_of_a_class_never_have_the_same_words(
     grammar: str, name: str, category: str | None, noun: CaptionNoun
 ) -> None:
-    found = captions_of(load_captions(grammar), RecipeClass("0", name, 0, 0, (), category=category), noun)
+    captions = captions_of(load_captions(grammar), RecipeClass("0", name, 0, 0, (), category=category), noun)
     for role in ("hard", "far_from"):
-        words = [words_of(name, text, found.reference, role) for text in found.texts]
+        words = [words_of(name, text, captions.reference, role) for text in captions.texts]
         assert len(set(words)) == len(words)
         assert name not in words
         assert all(name in word and word == " ".join(word.split()) for word in words)

@@ -50,7 +50,7 @@ from counterfoil.recipe.schema_mine import mined_facts
 from counterfoil.report.findings import MinedShiftResult
 from support.pages import Page
 
-# What only a run that dealt images into halves may say.
+# Words for runs that dealt images into halves.
 OF_HALVES = ("confirm half", "halves", "discover", "rest of its class", "the rest", "The set", "In the set", "unit")
 
 
@@ -76,8 +76,8 @@ def between(text: str, first: str, last: str) -> str:
 def test_the_page_needs_nothing_but_itself(page: str) -> None:
     parsed = Page(page)
     assert not HOSTILE_TAGS & set(parsed.tags)
-    assert all(one.startswith("data:image/") for one in parsed.of("src"))
-    assert {one.removeprefix("#") for one in parsed.of("href")} <= set(parsed.of("id"))
+    assert all(source.startswith("data:image/") for source in parsed.of("src"))
+    assert {link.removeprefix("#") for link in parsed.of("href")} <= set(parsed.of("id"))
     assert not re.search(r"https?:|//[a-z]|url\(|@import", re.sub(r'src="data:[^"]*"', "", page))
     assert len(page) < 400_000
 
@@ -94,7 +94,7 @@ def test_it_opens_with_its_message_and_what_was_drawn(text: str) -> None:
 def test_nothing_is_said_of_halves_that_were_never_dealt(findings: Findings) -> None:
     text = Page(mining_html(findings, {})).text
     assert not [words for words in OF_HALVES if re.search(rf"\b{words}\b", text)]
-    found = text[text.index("How to read this") :]
+    explanation = text[text.index("How to read this") :]
     for words in (
         "from the same noise, without the words",
         "fixed before any of the images that tested it were drawn",
@@ -104,7 +104,7 @@ def test_nothing_is_said_of_halves_that_were_never_dealt(findings: Findings) -> 
         "False means no worse than the base",
         "Each finding’s rates and wrong answers come from fresh pairs",
     ):
-        assert words in found
+        assert words in explanation
 
 
 def test_a_finding_tells_its_rates_its_pairs_and_its_looks(page: str) -> None:
@@ -147,29 +147,29 @@ def test_failures_that_did_not_come_are_told_as_what_they_are() -> None:
 
 
 def test_a_pair_is_shown_where_only_the_description_fails(page: str, pictures: dict[str, bytes]) -> None:
-    one = drawn_example().findings[0]
+    finding = drawn_example().findings[0]
     section = section_of(page, "Sandal in the snow")
     shown = re.findall(r'<div class="pair">(.*?)</div>', section, re.DOTALL)
     assert len(shown) == MOST_PAIRS
-    failed = {piece.key: piece.failed for piece in one.evidence}
+    failed = {piece.key: piece.failed for piece in finding.evidence}
     for pair in shown:
         base, described = re.findall(r'<figure[^>]*title="([^"]*)"', pair)
-        assert base == base_key(described, one.classes) != described
+        assert base == base_key(described, finding.classes) != described
         assert failed[described] and not failed[base] and {base, described} <= set(pictures)
         assert pair.index("<img") < pair.index('class="wrong"')
-    lonely = replace(one, evidence=tuple(piece for piece in one.evidence if "/base_" not in piece.key))
+    lonely = replace(finding, evidence=tuple(piece for piece in finding.evidence if "/base_" not in piece.key))
     alone = mining_html(replace(drawn_example(), findings=(lonely,), tested=1), {})
     assert 'class="pair"' not in alone and "Images as described, answered wrong" in Page(alone).text
 
 
 def test_typical_images_are_of_the_description_and_not_shown_twice(page: str) -> None:
-    one = drawn_example().findings[0]
+    finding = drawn_example().findings[0]
     section = section_of(page, "Sandal in the snow")
     strips = re.findall(r'<div class="pictures">(.*?)</div>', section, re.DOTALL)
     wrong, right = (re.findall(r'title="(\S+) · ', strip) for strip in strips[:2])
     paired = re.findall(r'title="([^"]*)"', "".join(re.findall(r'<div class="pair">.*?</div>', section, re.DOTALL)))
     assert len(wrong) == len(right) == MOST_TYPICAL and not set(wrong + right) & set(paired)
-    failed = {piece.key: piece.failed for piece in one.evidence}
+    failed = {piece.key: piece.failed for piece in finding.evidence}
     assert all(failed[key] for key in wrong) and not any(failed[key] for key in right)
     assert not [key for key in wrong + right if "/base_" in key]
 
@@ -180,7 +180,7 @@ def test_wrong_answers_stand_before_and_after_on_one_scale(page: str) -> None:
     base, described = shown.split("As described 48 % wrong")
     assert re.search(r"Without the words 9 % wrong\s*sneaker\s*6 %\s*ankle boot\s*3 %", base)
     assert re.search(r"sneaker\s*26 %\s*ankle boot\s*16 %\s*bag\s*6 %", described)
-    widths = [float(one) for one in re.findall(r'<i class="bar \w+" style="width:([\d.]+)%"', section)]
+    widths = [float(width) for width in re.findall(r'<i class="bar \w+" style="width:([\d.]+)%"', section)]
     assert max(widths) == widths[2] == 100 and widths[0] == pytest.approx(100 * 18 / 78, abs=0.01)
     samples = re.findall(r'<div class="samples">(.*?)</div>', section, re.DOTALL)
     assert [sample.count("<img") for sample in samples] == [3, 3, 3, 3, 3]
@@ -190,18 +190,15 @@ def test_answers_and_their_samples_are_few(pictures: dict[str, bytes]) -> None:
     findings = drawn_example()
     keys = tuple(f"rounds/02/sandal_snow_05_{n:06d}" for n in range(100, 140))
     many = tuple(AnswerCount(f"class {n}", 40 - n, (40 - n) / 900, keys) for n in range(30))
-    one = replace(findings.findings[0], answers=WrongAnswers((), many))
-    changed = replace(findings, findings=(one,), tested=1)
+    finding = replace(findings.findings[0], answers=WrongAnswers((), many))
+    changed = replace(findings, findings=(finding,), tested=1)
     wanted = pictures_wanted(changed)
     assert set(keys[:MOST_EXAMPLES]) <= set(wanted) and not set(keys[MOST_EXAMPLES:]) & set(wanted)
     page = mining_html(changed, dict.fromkeys(keys[:1], next(iter(pictures.values()))))
     assert page.count('<div class="answer">') == 15 and "No wrong answer." in Page(page).text
     samples = re.findall(r'<div class="samples">(.*?)</div>', page, re.DOTALL)
-    assert [sample.count("<figure") for sample in samples] == [
-        1,
-        1,
-        1,
-    ]  # the others have no picture, and no room for a key
+    # The other samples have no picture, and no room for a key.
+    assert [sample.count("<figure") for sample in samples] == [1, 1, 1]
 
 
 def test_what_did_not_survive_is_told_with_its_numbers(text: str) -> None:
@@ -255,26 +252,27 @@ def test_nothing_confirmed_and_nothing_to_describe_are_told_apart() -> None:
 
 
 def hostile() -> Findings:
-    """The example with hostile text wherever a captioner, a recipe or a person may put some."""
+    """Return the example with hostile text in every field that a captioner, a recipe or a person fills."""
     findings = drawn_example()
 
-    def found(one: Finding) -> Finding:
-        assert one.answers is not None
-        after = tuple(replace(each, answer=HOSTILE, examples=(HOSTILE,)) for each in one.answers.after)
+    def with_hostile_text(finding: Finding) -> Finding:
+        assert finding.answers is not None
+        after = tuple(replace(count, answer=HOSTILE, examples=(HOSTILE,)) for count in finding.answers.after)
         pieces = tuple(
-            replace(each, key=f"{each.key[:-7]}{HOSTILE}_{n:06d}", label=HOSTILE, answered=HOSTILE)
-            for n, each in enumerate(one.evidence)
+            replace(piece, key=f"{piece.key[:-7]}{HOSTILE}_{n:06d}", label=HOSTILE, answered=HOSTILE)
+            for n, piece in enumerate(finding.evidence)
         )
         return replace(
-            one, name=f"{one.name}{HOSTILE}", class_names=(HOSTILE,), words=HOSTILE, caption=HOSTILE, prompt=HOSTILE,
-            about={"shortened_from": HOSTILE}, origin="shortened", answers=WrongAnswers(after, after), evidence=pieces,
+            finding, name=f"{finding.name}{HOSTILE}", class_names=(HOSTILE,), words=HOSTILE, caption=HOSTILE,
+            prompt=HOSTILE, about={"shortened_from": HOSTILE}, origin="shortened",
+            answers=WrongAnswers(after, after), evidence=pieces,
         )  # fmt: skip
 
     return replace(
         findings,
         classes=tuple(replace(cls, id=HOSTILE, name=HOSTILE, reason=HOSTILE) for cls in findings.classes),
         rounds=tuple(RoundDrawn(HOSTILE, "try", 1, 2, 1) for _ in findings.rounds),
-        findings=tuple(map(found, findings.findings)),
+        findings=tuple(map(with_hostile_text, findings.findings)),
     )
 
 
@@ -296,13 +294,13 @@ def test_a_page_of_very_many_findings_stays_small() -> None:
     long = "very " * 2000 + "long"
     many = tuple(
         replace(
-            one,
-            name=f"{one.name}_{n}",
+            finding,
+            name=f"{finding.name}_{n}",
             words=f"{n} {long}",
             caption=long,
-            evidence=tuple(replace(piece, key=f"rounds/{n}/{piece.key[10:]}") for piece in one.evidence),
+            evidence=tuple(replace(piece, key=f"rounds/{n}/{piece.key[10:]}") for piece in finding.evidence),
         )
-        for one in (first, last)
+        for finding in (first, last)
         for n in range(2 * MOST_LISTED)
     )
     rounds = findings.rounds * 100
@@ -344,22 +342,22 @@ def test_no_rate_of_a_test_stands_for_a_finding_without_fresh_pairs() -> None:
 
 def test_the_page_says_which_words_are_the_background_and_what_it_does_as_a_whole() -> None:
     findings = drawn_example()
-    one = findings.findings[0]
+    finding = findings.findings[0]
 
-    def page(found: dict[str, Any]) -> str:
-        changed = replace(one, about=dict(one.about) | {"background": found})
+    def page(facts: dict[str, Any]) -> str:
+        changed = replace(finding, about=dict(finding.about) | {"background": facts})
         text = mining_html(replace(findings, findings=(changed, *findings.findings[1:])), {})
         return re.sub(r"\s+", " ", markup.unescape(re.sub(r"</?bdi>", "", text)))
 
     count = {"pairs": 40, "base_rate": 0.1}
-    found = {"words": ["in the snow", "on a <b>road</b>"], "all": False}
-    assert "Words about the background: “in the snow”, “on a <b>road</b>”." in page(found)
+    background = {"words": ["in the snow", "on a <b>road</b>"], "all": False}
+    assert "Words about the background: “in the snow”, “on a <b>road</b>”." in page(background)
     counts = {"whole": count | {"rate": 0.6}, "alone": count | {"rate": 0.5}, "rest": count | {"rate": 0.2}}
-    whole = page(found | counts | {"explains": "background"})
+    whole = page(background | counts | {"explains": "background"})
     assert "(not estimates): the background as a whole is 50 % wrong (40 pairs, 10 % without words)" in whole
     assert "everything but the background 20 % (40 pairs), both together 60 % (40 pairs)." in whole
     assert "The background alone explains the failure." in whole
-    assert "the rate is that of the background" in page(found | {"all": True})
+    assert "the rate is that of the background" in page(background | {"all": True})
 
 
 def test_every_purpose_of_a_round_has_words() -> None:
@@ -380,10 +378,10 @@ def test_a_base_image_shares_round_class_and_index_with_its_partner(
 ) -> None:
     for class_id in classes:
         key = f"{folder}/{shift}_{class_id}_{index:06d}"
-        found = base_key(key, [class_id])
+        base = base_key(key, [class_id])
         if folder and "/" not in class_id:
-            assert found == f"{folder}/base_{class_id}_{index:06d}"
-            assert found is not None and base_key(found, [class_id]) == found
+            assert base == f"{folder}/base_{class_id}_{index:06d}"
+            assert base is not None and base_key(base, [class_id]) == base
 
 
 def test_keys_that_are_none_of_a_round_have_no_base() -> None:
@@ -392,7 +390,7 @@ def test_keys_that_are_none_of_a_round_have_no_base() -> None:
 
 
 def brute_force(e_values: list[float], alpha: float) -> int:
-    """How many e-BH rejects, by its definition."""
+    """Return how many hypotheses e-BH rejects, by its definition."""
     m, ordered = len(e_values), sorted(e_values, reverse=True)
     return max((k for k in range(1, m + 1) if ordered[k - 1] >= m / (alpha * k)), default=0)
 
@@ -402,17 +400,17 @@ def test_the_line_of_a_hypothesis_is_where_e_bh_confirms(log_es: list[float]) ->
     findings = drawn_example()
     template = findings.findings[0]
     assert template.pairs is not None
-    count = brute_force([math.exp(one) for one in log_es], findings.fdr)
+    count = brute_force([math.exp(log_e) for log_e in log_es], findings.fdr)
     ordered = sorted(log_es, reverse=True)
-    tests = [replace(template.pairs, looks=(SequentialLook(9, own),)) for own in ordered]
+    tests = [replace(template.pairs, looks=(SequentialLook(9, log_e),)) for log_e in ordered]
     hypotheses = tuple(
         replace(template, name=f"h{at}", confirmed=at < count, q=0.0, pairs=test) for at, test in enumerate(tests)
     )
     document = replace(findings, findings=hypotheses, tested=len(hypotheses))
-    for one, own in zip(hypotheses, ordered, strict=True):
-        line = counts_from(document, one)
+    for finding, log_e in zip(hypotheses, ordered, strict=True):
+        line = counts_from(document, finding)
         assert line is not None
-        assert own >= line - 1e-9 if one.confirmed else own < line + 1e-9
+        assert log_e >= line - 1e-9 if finding.confirmed else log_e < line + 1e-9
 
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -425,9 +423,9 @@ def test_looks_are_drawn_whatever_they_are(looks: list[tuple[int, float]], line:
     tested = replace(test, looks=tuple(SequentialLook(*look) for look in sorted(looks)))
     figure = str(looks_figure(replace(drawn_example().findings[0], pairs=tested), line))
     assert figure.count("<circle") == len(looks) and ('"counts"' in figure) == (line is not None)
-    heights = [float(one) for one in re.findall(r' (?:cy|y1)="([^"]+)"', figure)]
-    places = [float(one) for one in re.findall(r' cx="([^"]+)%"', figure)]
-    assert all(0 <= height <= 120 for height in heights) and all(0 <= one <= 100 for one in places)
+    heights = [float(height) for height in re.findall(r' (?:cy|y1)="([^"]+)"', figure)]
+    offsets = [float(offset) for offset in re.findall(r' cx="([^"]+)%"', figure)]
+    assert all(0 <= height <= 120 for height in heights) and all(0 <= offset <= 100 for offset in offsets)
     assert len(re.findall('class="(?:grid|one)"', figure)) < 20
 
 
@@ -478,8 +476,8 @@ def test_the_command_says_what_no_finding_means(capsys: pytest.CaptureFixture[st
 
 def test_a_shift_tells_the_pairs_that_it_came_from() -> None:
     findings = drawn_example()
-    one = findings.findings[1]
-    record = mined_from(findings, one)
+    finding = findings.findings[1]
+    record = mined_from(findings, finding)
     assert record["tested_on"] == "pairs" and record["origin"] == "shortened" and "rendered" not in record
     assert record["pairs"] | {"log_e": 0} == {"pairs": 128, "both": 9, "failing": 31, "rescued": 8, "log_e": 0}
     assert record["fresh"] == {"pairs": 400, "both": 28, "failing": 72, "rescued": 32}
@@ -487,7 +485,7 @@ def test_a_shift_tells_the_pairs_that_it_came_from() -> None:
     assert record["seed"] == 3 and "discover_sha256" not in record
     facts = mined_facts(record)
     assert (facts.tested_on, facts.words, facts.method) == ("pairs", "pullover at night", "bugs")
-    assert (facts.set_rate, facts.rest_rate, facts.q) == (one.set.rate, one.rest.rate, one.q)
+    assert (facts.set_rate, facts.rest_rate, facts.q) == (finding.set.rate, finding.rest.rate, finding.q)
     assert "tested_on" not in mined_from(example(), example().findings[0])
 
 

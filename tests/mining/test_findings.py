@@ -1,4 +1,4 @@
-"""The findings document goes out and comes in whole, keeps every digit, and refuses what is no such document."""
+"""The findings document round-trips with every digit; other documents are refused."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ KNOWN = {
 
 
 def misfits(value: Any, schema: dict[str, Any], whole: dict[str, Any], where: str = "document") -> list[str]:
-    """What of a value does not fit a JSON Schema: the keywords that ours uses, and an error for one that is new."""
+    """Return where a value does not fit a JSON Schema. A keyword that our schema did not use so far is an error."""
     assert set(schema) <= KNOWN, set(schema) - KNOWN
     if "$ref" in schema:
         return misfits(value, whole["$defs"][schema["$ref"].rpartition("/")[2]], whole, where)
     if "anyOf" in schema:
-        tried = [misfits(value, one, whole, where) for one in schema["anyOf"]]
+        tried = [misfits(value, option, whole, where) for option in schema["anyOf"]]
         return [] if [] in tried else tried[0]
     wrong = []
     if "type" in schema:
@@ -56,15 +56,15 @@ def misfits(value: Any, schema: dict[str, Any], whole: dict[str, Any], where: st
     if isinstance(value, list):
         if not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)):
             wrong.append(f"{where}: {len(value)} items")
-        each = schema.get("prefixItems") or [schema["items"]] * len(value)
-        for at, (one, of) in enumerate(zip(value, each, strict=False)):
-            wrong += misfits(one, of, whole, f"{where}[{at}]")
+        schemas = schema.get("prefixItems") or [schema["items"]] * len(value)
+        for index, (entry, entry_schema) in enumerate(zip(value, schemas, strict=False)):
+            wrong += misfits(entry, entry_schema, whole, f"{where}[{index}]")
     if isinstance(value, dict):
         wrong += [f"{where}: {key} is missing" for key in schema.get("required", ()) if key not in value]
         more = schema.get("additionalProperties", True)
-        for key, one in value.items():
+        for key, entry in value.items():
             if key in schema.get("properties", {}):
-                wrong += misfits(one, schema["properties"][key], whole, f"{where}.{key}")
+                wrong += misfits(entry, schema["properties"][key], whole, f"{where}.{key}")
             elif more is False:
                 wrong.append(f"{where}: {key} is not known")
     return wrong
@@ -79,13 +79,13 @@ def test_a_document_comes_back_as_it_was() -> None:
 
 def test_numbers_keep_every_digit_and_numpys_become_plain() -> None:
     third = np.float64(1) / 3
-    one = replace(
+    finding = replace(
         example().findings[0],
         p=third / 7,
         evidence=(Evidence("a/1", np.float32(0.1), np.bool_(True), "confirm"),),  # pyrefly: ignore[bad-argument-type]
         about={"z": np.int64(3), "a": (1, third)},
     )
-    findings = replace(example(), findings=(one,), tested=1)
+    findings = replace(example(), findings=(finding,), tested=1)
     (stored,) = json.loads(findings_json(findings))["findings"]
     assert stored["p"] == third / 7
     assert stored["evidence"][0]["score"] == float(np.float32(0.1)) and stored["evidence"][0]["failed"] is True
@@ -113,7 +113,6 @@ def test_a_document_fits_the_schema_that_is_shipped() -> None:
 
 
 def damaged() -> dict[str, Any]:
-    """Changes of a document after which it is none, as functions on its JSON."""
     return {
         "an unknown key": lambda document: document.update(surprise=1),
         "a missing key": lambda document: document.pop("target"),
@@ -164,18 +163,18 @@ def test_the_table_has_a_row_for_every_hypothesis_that_was_tested() -> None:
     assert [row["confirmed"] for row in rows] == ["true", "true", "true", "false", "false"]
     assert rows[0]["words"] == first.words
     assert (rows[0]["set_rate"], rows[0]["set_rate_low"], rows[0]["prompt"]) == ("", "", "")
-    for row, one in zip(rows, findings.findings, strict=True):
-        assert (float(row["p"]), float(row["q"])) == (one.p, one.q)
-        assert float(row["rest_rate"]) == one.rest.rate
-        assert (int(row["set_failures"]), int(row["set_units"])) == (one.set.failures, one.set.units)
+    for row, finding in zip(rows, findings.findings, strict=True):
+        assert (float(row["p"]), float(row["q"])) == (finding.p, finding.q)
+        assert float(row["rest_rate"]) == finding.rest.rate
+        assert (int(row["set_failures"]), int(row["set_units"])) == (finding.set.failures, finding.set.units)
         assert None not in row and None not in row.values()
 
 
 def test_every_key_of_the_schema_that_is_not_plain_is_described() -> None:
     schema = json.loads(findings_json_schema_text())
-    for name, one in schema["$defs"].items():
-        assert one["description"] and not re.match(rf"{name}\(", one["description"]), name
-        assert one["additionalProperties"] is False, name
+    for name, definition in schema["$defs"].items():
+        assert definition["description"] and not re.match(rf"{name}\(", definition["description"]), name
+        assert definition["additionalProperties"] is False, name
 
 
 @pytest.mark.parametrize("text", ['{"findings":[' + "1," * 3_000_000 + "1]}", '{"a":{"b":[' + "0," * 100_001 + "0]}}"])

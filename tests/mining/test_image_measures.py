@@ -1,4 +1,4 @@
-"""What is measured of images and files: against pictures of known light, colour and focus, and Pillow's own encoder."""
+"""Measures of images and files, against pictures of known light, colour and focus and Pillow's own encoder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from PIL import Image, ImageFilter
 
 from counterfoil.mining.image_measures import MEASURES, jpeg_quality, measure_image
 
-NAMES = [one.name for one in MEASURES]
+NAMES = [measure.name for measure in MEASURES]
 PLAIN = Image.new("RGB", (60, 30), (200, 100, 0))
 GRAIN = Image.fromarray(np.random.default_rng(1).integers(0, 256, (64, 64, 3), np.uint8))
 
@@ -26,11 +26,11 @@ def measured(image: Image.Image) -> dict[str, float]:
 
 
 def test_a_plain_picture_has_the_numbers_of_its_colour() -> None:
-    found = measured(PLAIN)
-    assert found["brightness"] == pytest.approx(0.299 * 200 + 0.587 * 100, abs=1)
-    assert found["contrast"] == found["variance of the Laplacian"] == 0
-    assert (found["saturation"], found["red minus blue"]) == (255, 200)
-    assert (found["size"], found["width divided by height"], found["JPEG quality"]) == (1800, 2, 100)
+    numbers = measured(PLAIN)
+    assert numbers["brightness"] == pytest.approx(0.299 * 200 + 0.587 * 100, abs=1)
+    assert numbers["contrast"] == numbers["variance of the Laplacian"] == 0
+    assert (numbers["saturation"], numbers["red minus blue"]) == (255, 200)
+    assert (numbers["size"], numbers["width divided by height"], numbers["JPEG quality"]) == (1800, 2, 100)
 
 
 def test_light_colour_and_focus_order_pictures() -> None:

@@ -1,4 +1,4 @@
-"""Whether rows look mislabelled, and the table to relabel."""
+"""Rows that look mislabelled, and the table to relabel."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CLASSES, EACH, WIDTH = 3, 80, 12
 
 
 def seen(seed: int = 0, each: int = EACH) -> SeenLabels:
-    """Clouds around the captions of three classes, every answer right, and each row its own unit."""
+    """Return clouds around the captions of three classes. Every answer is right, and each row is its own unit."""
     rng = np.random.default_rng(seed)
     captions = np.eye(CLASSES, WIDTH, dtype=np.float32)
     truth = np.repeat(np.arange(CLASSES), each)
@@ -43,7 +43,7 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 
 
 def flipped(images: SeenLabels, rows: np.ndarray, label: int) -> SeenLabels:
-    """Rows with another label, answered as they truly are: all of them fail."""
+    """Give rows another label but keep their true answers, so that they all fail."""
     labels, right = images.labels.copy(), images.right.copy()
     labels[rows], right[rows] = label, False
     return replace(images, labels=labels, right=right)
@@ -74,7 +74,7 @@ def test_what_classifier_and_clip_both_take_for_another_class_is_no_wrong_label(
 
 
 def test_neighbours_of_the_same_unit_say_nothing() -> None:
-    # Each wrong row has a twin, which has the same wrong label and is taken for right: it is of one garment with it.
+    # Each wrong row has a twin of the same garment with the same wrong label, whose answer counts as right.
     images, rows = seen(), np.arange(10)
     features, units = images.features.copy(), images.units.copy()
     features[10:20], units[10:20] = features[:10], units[:10]
@@ -134,7 +134,7 @@ def test_a_check_is_either_made_or_has_a_reason() -> None:
 RELABELLED = "[{{id: '05', name: sandal, source_label: {}}}, {{id: '07', name: sneaker, source_label: {}}}]"
 
 SANDAL, SNEAKER = 0, 1
-FLIPPED = 3  # every so many-th sandal is called a sneaker
+FLIPPED = 3  # every third sandal is labelled a sneaker
 PERSON = "Jane Doe"
 CUT = f"{PERSON}-cut.png"
 ROWS = {"train": 80, "validation": 240}
@@ -142,9 +142,9 @@ ROWS = {"train": 80, "validation": 240}
 
 @pytest.fixture(scope="module")
 def truth(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int]]:
-    """A folder of photographs of which some sandals are called sneakers, and the true class of its validation images.
+    """Write photographs in which some sandals are labelled sneakers. Return the folder and the true class by path.
 
-    Every file's name, which may name a person, begins with `PERSON`. One is no image.
+    Every file name begins with `PERSON`, as file names may name people. One file is no image.
     """
     world = load_recipe("wardrobe-star", [f"source.dataset={WORLD}", f"source.classes={RELABELLED.format(5, 7)}"])
     folder, truth = tmp_path_factory.mktemp("relabelled"), {}
@@ -153,15 +153,15 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int
         labels, units = np.asarray(split.labels), np.asarray(split.units)
         rows = np.concatenate([np.flatnonzero(labels == label)[:count] for label in (SANDAL, SNEAKER)])
         images = dict(split.images(frozenset(split.keys[row] for row in rows)))
-        found = labels[rows].copy()
+        stored_labels = labels[rows].copy()
         if name == "validation":
-            found[:count:FLIPPED] = SNEAKER
+            stored_labels[:count:FLIPPED] = SNEAKER
         (folder / name).mkdir()
         listed = []
         for index, row in enumerate(rows):
             file = f"{PERSON}-{index:03d}.png"
             (folder / name / file).write_bytes(images[split.keys[row]] or b"")
-            listed.append({"file_name": file, "label": int(found[index]), "garment": f"garment {units[row]}"})
+            listed.append({"file_name": file, "label": int(stored_labels[index]), "garment": f"garment {units[row]}"})
             truth |= {f"{name}/{file}": int(labels[row])}
         if name == "validation":
             (folder / name / CUT).write_bytes(b"no image")
@@ -192,13 +192,13 @@ def mined(truth: tuple[Path, dict[str, int]], tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture(scope="module")
 def suspected(mined: MineResult) -> list[Finding]:
-    return [one for one in mined.findings.standing if one.labels is not None and one.labels.suspected]
+    return [finding for finding in mined.findings.standing if finding.labels is not None and finding.labels.suspected]
 
 
 def test_a_finding_of_wrong_labels_is_marked(mined: MineResult, suspected: list[Finding]) -> None:
     assert suspected
-    for one in suspected:
-        assert one.class_names == ("sneaker",) and "perhaps wrong labels" in one.marks
+    for finding in suspected:
+        assert finding.class_names == ("sneaker",) and "perhaps wrong labels" in finding.marks
     assert Findings.from_json(mined.files["findings"].read_text()) == mined.findings
     assert (
         "Perhaps not." in mined.files["report"].read_text()
@@ -211,7 +211,7 @@ def test_a_recipe_carries_the_mark(mined: MineResult, suspected: list[Finding]) 
     marked = {
         name for name, shift in shifts.items() if "perhaps wrong labels" in (shift.mined_from or {}).get("marks", ())
     }
-    assert marked and marked <= {one.name for one in suspected}
+    assert marked and marked <= {finding.name for finding in suspected}
 
 
 def test_the_command_tells_it(mined: MineResult, suspected: list[Finding], capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,9 +230,9 @@ def test_files_are_named_where_rows_are_told_and_in_no_recipe(
     holding = {path.name for path in files if PERSON.encode() in path.read_bytes()}
     assert holding == {"findings.json", "relabel.csv", "report.html"}
     assert {"recipe.yaml", "pool.yaml", "weights.parquet"} <= {path.name for path in files}
-    for one in mined.findings.confirmed:
-        assert one.evidence and all(piece.path in truth[1] for piece in one.evidence)
-        assert one.caption_check is None or all(image.path in truth[1] for image in one.caption_check.nearest)
+    for finding in mined.findings.confirmed:
+        assert finding.evidence and all(piece.path in truth[1] for piece in finding.evidence)
+        assert finding.caption_check is None or all(image.path in truth[1] for image in finding.caption_check.nearest)
 
 
 def test_files_may_answer_by_path(truth: tuple[Path, dict[str, int]], mined: MineResult, tmp_path: Path) -> None:
@@ -255,6 +255,8 @@ def test_rows_to_relabel_are_those_with_a_wrong_label(
     assert len({row["key"] for row in listed}) == len(listed) >= 10
     assert {(row["label"], row["suggested"]) for row in listed} == {("sneaker", "sandal")}
     assert np.mean([truth[1][row["path"]] == SANDAL for row in listed]) >= 0.8
-    assert {name for row in listed for name in row["findings"].split()} <= {one.name for one in suspected}
-    for one in suspected:
-        assert sum(one.name in row["findings"].split() for row in listed) == (one.labels and one.labels.mislabelled)
+    assert {name for row in listed for name in row["findings"].split()} <= {finding.name for finding in suspected}
+    for finding in suspected:
+        assert sum(finding.name in row["findings"].split() for row in listed) == (
+            finding.labels and finding.labels.mislabelled
+        )

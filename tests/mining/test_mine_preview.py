@@ -21,13 +21,13 @@ DRAWING = ("mine.settings.permutations=null", "mine.settings.captioner=lab:capti
 
 
 def test_it_audits_so_many_rows_and_says_so(tmp_path: Path) -> None:
-    found = mine_sneakers(tmp_path, "mine.settings.permutations=null", method="slices", limit=60)
-    findings, said = found.findings, preview_sentence(60, "part")
+    result = mine_sneakers(tmp_path, "mine.settings.permutations=null", method="slices", limit=60)
+    findings, sentence = result.findings, preview_sentence(60, "part")
     assert [images.rows for images in findings.on] == [60] and findings.preview == 60
     assert findings.halves is not None and findings.halves.discover.rows + findings.halves.confirm.rows == 60
-    assert Findings.from_json(found.files["findings"].read_bytes()) == findings
-    assert said in found.files["report"].read_text() and said in (tmp_path / "index.html").read_text()
-    with found.files["table"].open(newline="") as file:
+    assert Findings.from_json(result.files["findings"].read_bytes()) == findings
+    assert sentence in result.files["report"].read_text() and sentence in (tmp_path / "index.html").read_text()
+    with result.files["table"].open(newline="") as file:
         table = csv.DictReader(file)
         assert table.fieldnames is not None and table.fieldnames[-1] == "preview"
         assert {line["preview"] for line in table} == ({"60"} if findings.findings else set())
@@ -52,5 +52,5 @@ def test_a_method_that_draws_takes_none(tmp_path: Path) -> None:
 
 
 def test_a_whole_document_has_no_such_key(tmp_path: Path) -> None:
-    found = mine_sneakers(tmp_path, "mine.settings.permutations=null", method="slices", limit=None)
-    assert "preview" not in json.loads(found.files["findings"].read_text())
+    result = mine_sneakers(tmp_path, "mine.settings.permutations=null", method="slices", limit=None)
+    assert "preview" not in json.loads(result.files["findings"].read_text())

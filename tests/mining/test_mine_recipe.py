@@ -1,4 +1,4 @@
-"""`mine` on a sneaker world: what it finds, leaves, repeats and resumes; by contexts; and layers over open classes."""
+"""`mine` on a sneaker world: findings, files, reruns and resuming; by contexts; and layers over open classes."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def layer(mined: Path) -> Recipe:
 
 
 def test_the_planted_failure_is_found_and_named(findings: Findings) -> None:
-    sneakers = [one for one in findings.confirmed if one.class_names == ("sneaker",)]
+    sneakers = [finding for finding in findings.confirmed if finding.class_names == ("sneaker",)]
     assert any(sneaker.role == "far_from" and "on the road" in sneaker.caption for sneaker in sneakers)
-    for one in sneakers:
-        assert one.difference.value is not None and one.difference.value > 0.3
-        assert one.q <= findings.fdr
-    # What is right nearly always has no direction, and the document says why.
+    for sneaker in sneakers:
+        assert sneaker.difference.value is not None and sneaker.difference.value > 0.3
+        assert sneaker.q <= findings.fdr
+    # Classes that are nearly always right have no direction, and the document says why.
     reasons = {audit.name: audit.reason for audit in findings.classes if audit.direction is None}
     assert all(reasons.values()) and "sneaker" not in reasons
 
@@ -64,15 +64,15 @@ def test_rates_of_what_is_far_from_a_caption_are_of_the_rows_that_were_tested(fi
     by_name = {finding.name: finding for finding in findings.findings}
     far = [finding for finding in findings.findings if finding.outside]
     assert far
-    for one in far:
-        (other,) = (by_name[name] for name in one.outside)
-        assert (one.role, other.role, other.classes) == ("far_from", "hard", one.classes)
-        # The hard set holds some of the class's confirm rows, and none of these is told of.
-        assert one.set.rows + one.rest.rows == other.rest.rows < other.set.rows + other.rest.rows
-        assert one.discover is not None and other.discover is not None
-        assert one.discover.set.rows + one.discover.rest.rows == other.discover.rest.rows
-        assert one.nearest_curve[-1].k <= other.rest.rows
-        shown = {piece.key for piece in one.evidence}
+    for finding in far:
+        (other,) = (by_name[name] for name in finding.outside)
+        assert (finding.role, other.role, other.classes) == ("far_from", "hard", finding.classes)
+        # The hard set holds some of the class's confirm rows. Rates of the far set leave these out.
+        assert finding.set.rows + finding.rest.rows == other.rest.rows < other.set.rows + other.rest.rows
+        assert finding.discover is not None and other.discover is not None
+        assert finding.discover.set.rows + finding.discover.rest.rows == other.discover.rest.rows
+        assert finding.nearest_curve[-1].k <= other.rest.rows
+        shown = {piece.key for piece in finding.evidence}
         assert shown.isdisjoint(piece.key for piece in other.evidence)
 
 
@@ -80,8 +80,8 @@ def test_the_set_is_mostly_the_planted_slice(findings: Findings) -> None:
     world = named_world(WORLD.removeprefix("lab:planted/"))
     assert world is not None
     sliced = world.slice("validation")
-    one = next(one for one in findings.confirmed if one.role == "far_from" and one.class_names == ("sneaker",))
-    rows = [int(evidence.key.rpartition("_")[2]) for evidence in one.evidence]
+    far = next(far for far in findings.confirmed if far.role == "far_from" and far.class_names == ("sneaker",))
+    rows = [int(piece.key.rpartition("_")[2]) for piece in far.evidence]
     assert np.mean(sliced[rows]) > 0.8  # a third of the class is
 
 
@@ -96,7 +96,7 @@ def test_halves_share_no_garment(findings: Findings) -> None:
 
 
 def test_the_same_inputs_give_the_same_bytes_and_a_killed_run_goes_on(mined: Path, tmp_path: Path) -> None:
-    with given_up(lambda found: True):  # at the first stage
+    with given_up(lambda stage: True):  # ends at the first stage
         mine("wardrobe-star", tmp_path, overrides=OVERRIDES, target=WORLD, on=["validation"], device="cpu", workers=1)
     assert not FILES & {path.name for path in tmp_path.iterdir()}
     mine_sneakers(tmp_path)
@@ -116,7 +116,7 @@ def test_the_layer_has_few_groups_and_counted_cells(layer: Recipe, findings: Fin
     shifts = layer.prompts.shifts
     assert set(plan.groups) <= {"base", "hard", "easy", "reference"}
     assert {spec.kind for spec in shifts.values()} == {"mined"}
-    classes = {class_id for one in findings.confirmed for class_id in one.classes}
+    classes = {class_id for finding in findings.confirmed for class_id in finding.classes}
     assert set(layer.prompts.base.classes or ()) == classes
     assert plan.n_cells == len(classes) + sum(len(spec.classes or ()) for spec in shifts.values())
     # Two shifts of one class that ask for the same picture would draw it twice: they begin with the same noise.
@@ -128,15 +128,15 @@ def test_the_layer_tells_where_it_comes_from_and_carries_what_was_set(layer: Rec
     assert layer.source.dataset == WORLD and layer.tokens is None
     assert layer.samples.seed != load_recipe("wardrobe-star").samples.seed
     hard = {name: spec for name, spec in layer.prompts.shifts.items() if spec.group == "hard" and spec.prompt}
-    assert set(hard) == {one.name for one in findings.confirmed if one.prompt is not None}
+    assert set(hard) == {finding.name for finding in findings.confirmed if finding.prompt is not None}
     for name, spec in hard.items():
-        one = next(one for one in findings.confirmed if one.name == name)
+        finding = next(finding for finding in findings.confirmed if finding.name == name)
         origin = spec.mined_from or {}
-        assert (origin["q"], origin["set"]["failures"]) == (one.q, one.set.failures)
+        assert (origin["q"], origin["set"]["failures"]) == (finding.q, finding.set.failures)
         assert origin["settings"] == {**findings.method.settings, "captions": "wardrobe"}
-        assert origin.get("drawn_by") == (one.prompt if one.role == "far_from" else None)
+        assert origin.get("drawn_by") == (finding.prompt if finding.role == "far_from" else None)
         assert origin["target"] == {"name": WORLD, "sha256": findings.target.sha256}
-        assert spec.classes == one.classes and "{class}" in (spec.prompt or "")
+        assert spec.classes == finding.classes and "{class}" in (spec.prompt or "")
 
 
 def test_vectors_hold_the_directions_and_the_captions(mined: Path, findings: Findings) -> None:
@@ -160,7 +160,7 @@ def test_a_direction_is_drawn_without_a_word_where_the_generator_takes_vectors(m
 
 
 def test_a_class_without_a_decoded_vector_has_no_decoded_shift(findings: Findings) -> None:
-    """As where a direction has no weight: nothing would be found under the key that the shift names."""
+    """Without a weight, a direction has no decoded vector under the key that the shift would name."""
     recipe = load_recipe("wardrobe-star", OVERRIDES)
     every, none = (mined_shifts(findings, recipe, decoded) for decoded in ({"05", "07"}, ()))
     assert {name for name in every if name not in none} == {name for name in every if name.endswith("_decoded")}
@@ -173,20 +173,22 @@ def test_the_document_tells_how_halves_were_dealt_and_what_whitened(findings: Fi
 
 
 def test_easiest_images_are_of_the_classes_and_seldom_wrong(findings: Findings) -> None:
-    for one in findings.confirmed:
-        assert {piece.label for piece in one.easiest} <= set(one.class_names)
-        assert [piece.score for piece in one.easiest] == sorted((piece.score for piece in one.easiest), reverse=True)
-        assert one.discover is not None and one.discover.set.rate is not None
-        assert np.mean([piece.failed for piece in one.easiest]) < one.discover.set.rate
+    for finding in findings.confirmed:
+        assert {piece.label for piece in finding.easiest} <= set(finding.class_names)
+        assert [piece.score for piece in finding.easiest] == sorted(
+            (piece.score for piece in finding.easiest), reverse=True
+        )
+        assert finding.discover is not None and finding.discover.set.rate is not None
+        assert np.mean([piece.failed for piece in finding.easiest]) < finding.discover.set.rate
 
 
 def test_the_curve_and_the_caption_check_are_about_the_confirm_half(mined: Path, findings: Findings) -> None:
     document = json.loads((mined / "findings.json").read_text())
     assert findings.halves is not None
-    for finding, found in zip(findings.findings, document["findings"], strict=True):
+    for finding, stored in zip(findings.findings, document["findings"], strict=True):
         assert finding.set.rows + finding.rest.rows <= findings.halves.confirm.rows
-        assert [point["k"] for point in found["nearest_curve"]] == sorted(
-            {point["k"] for point in found["nearest_curve"]}
+        assert [point["k"] for point in stored["nearest_curve"]] == sorted(
+            {point["k"] for point in stored["nearest_curve"]}
         )
         assert finding.others and {other.model for other in finding.others} == {"lab:resnet10t"}
 
@@ -201,11 +203,11 @@ def test_mining_what_was_mined_leaves_nothing_of_the_shifts_below(layer: Recipe)
 
 
 def test_a_folders_path_stays_on_this_machine(findings: Findings) -> None:
-    there = replace(findings, target=replace(findings.target, name="local-dir:/home/someone/model"))
-    one = there.confirmed[0]
-    assert mined_from(there, one)["target"]["name"] == "local-dir:./model"
+    at_home = replace(findings, target=replace(findings.target, name="local-dir:/home/someone/model"))
+    finding = at_home.confirmed[0]
+    assert mined_from(at_home, finding)["target"]["name"] == "local-dir:./model"
     elsewhere = replace(findings, target=replace(findings.target, name="local-dir:/opt/model"))
-    assert derived_seed(0, "layer", there) == derived_seed(0, "layer", elsewhere)
+    assert derived_seed(0, "layer", at_home) == derived_seed(0, "layer", elsewhere)
 
 
 def test_photographs_of_any_grain_fit_into_the_page() -> None:
@@ -216,32 +218,31 @@ def test_photographs_of_any_grain_fit_into_the_page() -> None:
 def test_without_a_clip_groups_are_tested_that_need_no_words(
     findings: Findings, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The CLIP of the recipe is one of the Hub, which is not here."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    found = mine_sneakers(tmp_path, "screen.model=ViT-B-32", "screen.weights=openai")
-    result, there = found.findings, findings.answered
-    assert result.method.name == "slices" and result.answered is not None and there is not None
+    outcome = mine_sneakers(tmp_path, "screen.model=ViT-B-32", "screen.weights=openai")
+    result, answered = outcome.findings, findings.answered
+    assert result.method.name == "slices" and result.answered is not None and answered is not None
     # Sneakers come with the road in training: elsewhere they fail, and on it sandals do.
-    assert {("sneaker",), ("sandal",)} <= {one.class_names for one in result.confirmed}
+    assert {("sneaker",), ("sandal",)} <= {finding.class_names for finding in result.confirmed}
     assert all(finding.prompt is None and finding.caption_check is None for finding in result.findings)
     assert any("look-alikes" in finding.words for finding in result.findings)
     assert {other.model for finding in result.findings for other in finding.others} == {"lab:resnet10t"}
-    assert replace(result.answered, without_words=None) == there  # CLIP has no part in it
+    assert replace(result.answered, without_words=None) == answered  # CLIP has no part in it
     assert result.halves == findings.halves
     assert [(cls.rows, cls.errors) for cls in result.classes] == [(cls.rows, cls.errors) for cls in findings.classes]
-    assert set(found.files) == {"findings", "table", "report", "rows"}
-    with found.files["rows"].open() as file:
+    assert set(outcome.files) == {"findings", "table", "report", "rows"}
+    with outcome.files["rows"].open() as file:
         listed = [line["findings"].split() for line in csv.DictReader(file)]
-    assert len(listed) == there.failures
-    assert {name for names in listed for name in names} <= {one.name for one in result.confirmed}
-    page = found.files["report"].read_text()
+    assert len(listed) == answered.failures
+    assert {name for names in listed for name in names} <= {finding.name for finding in result.confirmed}
+    page = outcome.files["report"].read_text()
     assert "groups confirmed</h1>" in page and "Without words" in page
     assert "<h2>Classes, pairs of classes, labels" in page
-    print_mined(found)
+    print_mined(outcome)
     shown = capsys.readouterr().out
     assert "sneaker, the whole class" in shown and "Without words, because no CLIP is available" in shown
-    asked = mine_sneakers(tmp_path / "asked", "mine.settings.permutations=null", method="slices")
-    assert replace(asked.findings, doubts=result.doubts, recipe=result.recipe) == result
+    by_method = mine_sneakers(tmp_path / "asked", "mine.settings.permutations=null", method="slices")
+    assert replace(by_method.findings, doubts=result.doubts, recipe=result.recipe) == result
     with pytest.raises(UserError, match="renders images of words"):
         mine_sneakers(tmp_path / "drawn", "mine.settings.permutations=null", method="slices", confirm="rendered")
     with pytest.raises(UserError, match="gives rows no score"):
@@ -254,23 +255,23 @@ def test_without_a_clip_groups_are_tested_that_need_no_words(
 
 
 def test_all_classifiers_rank_the_labels_to_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = mine_sneakers(tmp_path, "mine.settings.permutations=null", method="slices")
+    result = mine_sneakers(tmp_path, "mine.settings.permutations=null", method="slices")
     recipe = load_recipe("wardrobe-star", OVERRIDES)
     parts, models = opened_parts(recipe, ["validation"], open_source(recipe.source)), (WORLD, "lab:resnet10t")
     answers = collect_answers(parts, {name: class_map_of(recipe, name) for name in models}, recipe, "cpu")
-    ranks = {name: rankdata(one.predictions.true_confidence) for name, one in answers.items()}
-    place = {key: number for number, key in enumerate(parts[0].keys)}
-    with found.files["rows"].open() as file:
+    ranks = {name: rankdata(answer.predictions.true_confidence) for name, answer in answers.items()}
+    row_of = {key: number for number, key in enumerate(parts[0].keys)}
+    with result.files["rows"].open() as file:
         lines = [line for line in csv.DictReader(file) if line["label_rank"]]
-    order = [place[line["key"]] for line in sorted(lines, key=lambda line: int(line["label_rank"]))]
+    order = [row_of[line["key"]] for line in sorted(lines, key=lambda line: int(line["label_rank"]))]
     assert len(order) > 30 and (np.diff(np.sum([*ranks.values()], axis=0)[order]) >= 0).all()
     assert all((np.diff(rank[order]) < 0).any() for rank in ranks.values())  # none of them alone
-    listed = [place[line["key"]] for line in lines if line["look_at_label"] == "true"]
+    listed = [row_of[line["key"]] for line in lines if line["look_at_label"] == "true"]
     assert sorted(listed) == sorted(order[:12])  # of 1,200
-    assert found.findings.answered is not None and found.findings.answered.labels_in_all == 12
-    page = found.files["report"].read_text()
+    assert result.findings.answered is not None and result.findings.answered.labels_in_all == 12
+    page = result.files["report"].read_text()
     assert LABELS_WORTH in page and "12 failing images with the least confidence in the label" in page
-    print_mined(found)
+    print_mined(result)
     assert "12 labels to check" in " ".join(capsys.readouterr().out.split())
 
 
@@ -278,16 +279,16 @@ def test_over_rows_that_nothing_draws_there_are_findings_and_rows_and_no_recipe(
     findings: Findings, tmp_path: Path
 ) -> None:
     words = ("screen.model=lab:clip", "screen.object_threshold=-1", "mine.settings.captions=wardrobe")
-    changes = [one for one in OVERRIDES if not one.startswith(("tokens", "generator"))]
+    changes = [change for change in OVERRIDES if not change.startswith(("tokens", "generator"))]
     given = {"target": WORLD, "on": ["validation"], "device": "cpu", "workers": 1}
-    found = mine("wardrobe-corrupt", tmp_path, overrides=[*changes, *words], **given)
-    confirmed = {one.name for one in found.findings.confirmed}
-    assert confirmed == {one.name for one in findings.confirmed} and "recipe" not in found.files
-    (note,) = found.findings.notes
+    result = mine("wardrobe-corrupt", tmp_path, overrides=[*changes, *words], **given)
+    confirmed = {finding.name for finding in result.findings.confirmed}
+    assert confirmed == {finding.name for finding in findings.confirmed} and "recipe" not in result.files
+    (note,) = result.findings.notes
     assert note.startswith("the findings have no recipe, because generator.kind 'corrupt' uses rows of real images")
-    page = found.files["report"].read_text()
+    page = result.files["report"].read_text()
     assert "The findings have no recipe" in page and "counterfoil build ./recipe.yaml" not in page
-    with found.files["rows"].open() as file:
+    with result.files["rows"].open() as file:
         listed = [line["findings"].split() for line in csv.DictReader(file)]
     assert {name for names in listed for name in names} == confirmed and [] in listed
 
@@ -309,21 +310,23 @@ def test_a_function_and_a_recipe_value_are_mined_too(
         return np.asarray(image.resize((4, 4)), dtype=np.float32)
 
     given = {"on": ["validation"], "device": "cpu", "workers": 1}
-    found = mine(recipe, tmp_path / "function", target={"mine": always_sandal}, transform=small, **given)
-    result = found.findings
+    outcome = mine(recipe, tmp_path / "function", target={"mine": always_sandal}, transform=small, **given)
+    result = outcome.findings
     assert (result.target.name, result.target.sha256) == ("python:mine", None) and shapes == {(4, 4, 3)}
     assert result.answered is not None and [cls.rate for cls in result.answered.classes] == [1.0, 0.0]
-    assert [(one.name, one.other_name, one.share) for one in result.answered.taken_for] == [("sneaker", "sandal", 1.0)]
-    assert repr(found).endswith("0 of 0 hypotheses confirmed>>") and "sneaker" in found._repr_html_()
-    # Groups without words do without features, which a function has not, and say so.
+    assert [(pair.name, pair.other_name, pair.share) for pair in result.answered.taken_for] == [
+        ("sneaker", "sandal", 1.0)
+    ]
+    assert repr(outcome).endswith("0 of 0 hypotheses confirmed>>") and "sneaker" in outcome._repr_html_()
+    # A function has no features. Groups without words need none, and a note says so.
     named = mine(recipe, tmp_path / "named", target="python:sandals:answers", method="slices", **given).findings
-    assert named.target.name == "python:sandals:answers" and [one.words for one in named.confirmed] == [
+    assert named.target.name == "python:sandals:answers" and [finding.words for finding in named.confirmed] == [
         "sneaker, the whole class"
     ]
     assert any("not grouped by the classifier's own features" in note for note in named.notes)
-    # What a recipe's value gives is what its name and overrides give.
-    found = mine(recipe, tmp_path / "value", target=WORLD, **given)
-    assert load_recipe(found.files["recipe"]).recipe_hash == layer.recipe_hash
+    # A recipe value gives the same as its name and overrides.
+    outcome = mine(recipe, tmp_path / "value", target=WORLD, **given)
+    assert load_recipe(outcome.files["recipe"]).recipe_hash == layer.recipe_hash
     with pytest.raises(UserError, match="passed in by your code"):
         mine(recipe, tmp_path / "gone", target="python:mine", **given)
     with pytest.raises(UserError, match="runs only in this one"):
@@ -363,9 +366,9 @@ CHANGES = ("mine.settings.contexts=wardrobe", "mine.settings.at_most_images=4", 
 
 
 def mine_contexts(folder: Path) -> None:
-    overrides = [one for one in OVERRIDES if "permutations" not in one]
+    overrides = [override for override in OVERRIDES if "permutations" not in override]
     given = {"method": "contexts", "target": WORLD, "on": ["validation"], "device": "cpu"}
-    # The recipe's own settings are of another method: they are left out, and what is told here is not.
+    # The recipe's own settings are of another method and left out; the overrides are not.
     mine("wardrobe-star", folder, overrides=[*overrides, *CHANGES], **given)
 
 
@@ -378,13 +381,13 @@ def test_the_contexts_that_are_chosen_are_where_the_classifier_fails(contexts_mi
     findings = Findings.from_json((contexts_mined / "findings.json").read_bytes())
     (sneaker,) = [audit for audit in findings.classes if audit.name == "sneaker"]
     chosen = [context for context in sneaker.contexts if context.rank is not None]
-    assert chosen and all(one.words != "on the road" for one in chosen)
+    assert chosen and all(context.words != "on the road" for context in chosen)
     (road,) = [context for context in sneaker.contexts if context.words == "on the road"]
     assert road.lift is not None and road.lift < 0.5
     tested = {finding.caption: finding for finding in findings.findings}
-    assert all(one.caption in tested for one in chosen)
+    assert all(context.caption in tested for context in chosen)
     # Every row of the class is in one context: sets and rests add up to the class's confirm rows.
-    sizes = {tested[one.caption].set.rows + tested[one.caption].rest.rows for one in chosen}
+    sizes = {tested[context.caption].set.rows + tested[context.caption].rest.rows for context in chosen}
     assert len(sizes) == 1
 
 

@@ -41,8 +41,7 @@ def mined(world: Path, out: Path, target: str, *sets: str, **more: Any) -> MineR
 
 @pytest.fixture(scope="module")
 def result(world: Path, tmp_path_factory: pytest.TempPathFactory) -> MineResult:
-    """Every t-shirt is answered wrong, no sandal is."""
-    target = answer(world.parent / "all.csv", AUDITED, lambda one: one.label == T_SHIRT)
+    target = answer(world.parent / "all.csv", AUDITED, lambda scene: scene.label == T_SHIRT)
     return mined(world, tmp_path_factory.mktemp("mined"), target)
 
 
@@ -54,11 +53,11 @@ def test_classes_without_an_error_or_with_nothing_else_have_a_reason(result: Min
 
 
 def test_fewer_errors_than_a_direction_needs_is_a_reason(world: Path, tmp_path: Path) -> None:
-    """One error can stand in one fold alone, and none is left for the other."""
-    lonely = next(one.seed for one in AUDITED[20:] if one.label == SANDAL)
-    target = answer(tmp_path / "one.csv", AUDITED, lambda one: one.seed == lonely)
-    found = mined(world, tmp_path / "out", target, "mine.settings.fewest_errors=2")
-    reason = {cls.name: cls.reason for cls in found.findings.classes}["sandal"]
+    """One error is in one fold, which leaves the other fold without errors."""
+    lonely = next(scene.seed for scene in AUDITED[20:] if scene.label == SANDAL)
+    target = answer(tmp_path / "one.csv", AUDITED, lambda scene: scene.seed == lonely)
+    result = mined(world, tmp_path / "out", target, "mine.settings.fewest_errors=2")
+    reason = {cls.name: cls.reason for cls in result.findings.classes}["sandal"]
     assert reason in ("1 error, at least 2 are needed", "no errors")  # in this half or in the other
 
 
@@ -72,7 +71,7 @@ def test_images_that_nobody_can_decode_are_left_out_and_counted(result: MineResu
 
 
 def test_classes_that_clip_does_not_know_are_told_as_a_build_tells_them(tmp_path: Path) -> None:
-    """Shapes, of which the lab's CLIP has no word; `build` warns of the same folder."""
+    """Mine shapes, which the lab's CLIP has no words for. `build` warns of the same folder."""
     folder = draw_folder(tmp_path / "shapes", per_class=12, splits=("validation",))
     classes = "source.classes=[{id: a, name: ladder, source_label: 0}, {id: b, name: mug, source_label: 1}]"
     lines = [f"validation_{row:08d},{'ab'[row % 2]}" for row in range(24)]
@@ -89,7 +88,7 @@ def test_classes_that_clip_does_not_know_are_told_as_a_build_tells_them(tmp_path
     assert "of 24 audited images" in done.stderr and "screen.model" in done.stderr
     document = json.loads(done.stdout)
     assert document["doubts"][0].startswith("CLIP does not know these classes")
-    assert all(one["words_untrusted"] for one in document["findings"])
+    assert all(finding["words_untrusted"] for finding in document["findings"])
     page = (tmp_path / "mined" / "report.html").read_text()
     assert '<a class="warn" href="#doubts"><bdi>CLIP does not know these classes' in page
 
@@ -126,14 +125,14 @@ def test_a_file_of_predictions_that_is_not_of_these_images_is_refused(
 
 
 def test_answers_to_rows_of_other_classes_are_no_strangers(world: Path, tmp_path: Path) -> None:
-    """A file of the whole split serves a recipe of some of its classes."""
+    """Predictions for a whole split serve a recipe of some of its classes."""
     target = answer(tmp_path / "answers.csv", AUDITED, of_sandals(on_the_beach))
     text = (tmp_path / "answers.csv").read_text().replace("class_id", "t-shirt,sandal")
     for label in (T_SHIRT, SANDAL):
         text = text.replace(f",{label:02d}\n", f",{int(label == T_SHIRT)},{int(label == SANDAL)}\n")
     (tmp_path / "answers.csv").write_text(text)
-    found = mined(world, tmp_path / "out", target, "source.classes=[{id: '05', name: sandal, source_label: 5}]")
-    assert found.findings.classes[0].rows == sum(one.label == SANDAL for one in AUDITED) - sum(
+    result = mined(world, tmp_path / "out", target, "source.classes=[{id: '05', name: sandal, source_label: 5}]")
+    assert result.findings.classes[0].rows == sum(scene.label == SANDAL for scene in AUDITED) - sum(
         AUDITED[row].label == SANDAL for row in BROKEN
     )
 
@@ -201,10 +200,9 @@ def test_images_that_cannot_be_audited_are_refused(
 
 
 def test_a_folder_that_holds_findings_of_other_images_is_left_as_it_is(result: MineResult, tmp_path: Path) -> None:
-    """As where the source has changed since."""
     before = {path.name: path.read_bytes() for path in result.directory.iterdir() if path.is_file()}
     save_split(tmp_path / "data", "validation", AUDITED[:60])
-    target = answer(tmp_path / "all.csv", AUDITED[:60], lambda one: one.label == T_SHIRT)
+    target = answer(tmp_path / "all.csv", AUDITED[:60], lambda scene: scene.label == T_SHIRT)
     with pytest.raises(UserError, match="holds findings of another target and images"):
         mined(tmp_path / "data", result.directory, target)
     assert before == {path.name: path.read_bytes() for path in result.directory.iterdir() if path.is_file()}

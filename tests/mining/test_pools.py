@@ -46,7 +46,7 @@ from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.recipe.schema_mine import Mine
 
 NAN = np.nan
-# Classes 0 and 2 of the recipe have a direction; rows 3 and 8 cannot be decoded, and row 9 is of no such class.
+# Classes 0 and 2 of the recipe have a direction; rows 3 and 8 cannot be decoded, and row 9 has another class.
 LABELS = np.array([0, 0, 0, 0, 0, 2, 2, 2, 2, -1])
 DECISIONS = np.array([0.5, -2.0, -2.0, NAN, -3.0, 0.9, 0.1, 0.4, NAN, -9.0])
 CLASSES = (
@@ -60,27 +60,27 @@ def picture(row: int) -> np.ndarray:
 
 
 def pool(folder: Path, split: str = "train", **columns: list[Any]) -> Path:
-    """A folder of ten images, the fourth and ninth of which are none."""
+    """Write a folder of ten images. Rows 3 and 8 cannot be decoded."""
     names = columns.pop("names", None)
     images: list[dict[str, Any]] = []
     for row in range(10):
         stream = io.BytesIO()
         Image.fromarray(picture(row)).save(stream, "PNG")
         images.append({"bytes": b"no image" if row in (3, 8) else stream.getvalue(), "path": None})
-    made = datasets.Dataset.from_dict({"image": images, **columns})
+    table = datasets.Dataset.from_dict({"image": images, **columns})
     if names is not None:
-        made = made.cast_column("label", datasets.ClassLabel(names=names))
+        table = table.cast_column("label", datasets.ClassLabel(names=names))
     folder.mkdir(parents=True)
-    made.cast_column("image", datasets.Image()).to_parquet(str(folder / f"{split}.parquet"))
+    table.cast_column("image", datasets.Image()).to_parquet(str(folder / f"{split}.parquet"))
     return folder
 
 
 def layer(hardest: Hardest, origin: PoolOrigin, folder: Path, *sets: str, **changes: Any) -> Path:
-    """The layer over wardrobe-mini in `folder`; `sets` and `changes` say the same."""
+    """Write the layer over wardrobe-mini. `sets` and `changes` are the same settings in two forms."""
     below, recipe = load_recipe("wardrobe-mini"), load_recipe("wardrobe-mini", [CLASSES, *sets])
     classes = [{"id": cls.id, "name": cls.name, "source_label": cls.source_label} for cls in recipe.classes]
-    own = {"source": {"classes": classes}, **changes}
-    files = pool_files(hardest, origin, recipe, below, "wardrobe-mini", own, {"method": "directions"})
+    changed = {"source": {"classes": classes}, **changes}
+    files = pool_files(hardest, origin, recipe, below, "wardrobe-mini", changed, {"method": "directions"})
     return laid(files, folder)
 
 
@@ -92,22 +92,22 @@ def laid(files: Mapping[str, bytes], folder: Path) -> Path:
 
 
 def built(path: Path, out: Path) -> dict[tuple[str, int], np.ndarray]:
-    """(class id, row of the pool) → pixels of every image of the dataset that the layer builds to."""
+    """Build the layer. Return the pixels of each image by (class id, row of the pool)."""
     build(path, out, device="cpu", workers=1)
     assert verify(out).problems == ()
     tables = [pq.read_table(path) for path in sorted((out / "data").rglob("*.parquet"))]
-    found = [row for table in tables for row in table.to_pylist()]
-    assert {row["shift"] for row in found} == {"hard"}
+    rows = [row for table in tables for row in table.to_pylist()]
+    assert {row["shift"] for row in rows} == {"hard"}
     return {
-        (row["class_id"], row["source_row"]): np.asarray(Image.open(io.BytesIO(row["image"]["bytes"]))) for row in found
+        (row["class_id"], row["source_row"]): np.asarray(Image.open(io.BytesIO(row["image"]["bytes"]))) for row in rows
     }
 
 
 def test_the_hardest_are_the_least_whatever_their_sign_and_ties_go_to_the_first_row() -> None:
-    found = hardest_rows(DECISIONS, LABELS, 2)
-    assert {label: rows.tolist() for label, rows in found.rows.items()} == {0: [4, 1], 2: [6, 7]}
-    assert {label: values.tolist() for label, values in found.decisions.items()} == {0: [-3.0, -2.0], 2: [0.1, 0.4]}
-    assert (found.unreadable, found.unlabelled) == (2, 1)
+    hardest = hardest_rows(DECISIONS, LABELS, 2)
+    assert {label: rows.tolist() for label, rows in hardest.rows.items()} == {0: [4, 1], 2: [6, 7]}
+    assert {label: values.tolist() for label, values in hardest.decisions.items()} == {0: [-3.0, -2.0], 2: [0.1, 0.4]}
+    assert (hardest.unreadable, hardest.unlabelled) == (2, 1)
     every = hardest_rows(DECISIONS, LABELS, 100)
     assert {label: rows.tolist() for label, rows in every.rows.items()} == {0: [4, 1, 2, 0], 2: [6, 7, 5]}
 
@@ -116,22 +116,22 @@ def test_a_row_of_several_conditions_may_be_hard_in_one_and_easy_in_another() ->
     rows = np.array([0, 0, 1, 1, 2, 2])
     labels = np.array([0, 3, 0, 2, 1, 2])
     decisions = np.array([1.0, -1.0, 2.0, -2.0, NAN, NAN])
-    found = hardest_rows(decisions, labels, 1, rows)
-    assert {label: own.tolist() for label, own in found.rows.items()} == {0: [0], 2: [1], 3: [0]}
-    assert found.unreadable == 1
+    hardest = hardest_rows(decisions, labels, 1, rows)
+    assert {label: chosen.tolist() for label, chosen in hardest.rows.items()} == {0: [0], 2: [1], 3: [0]}
+    assert hardest.unreadable == 1
 
 
 def test_the_layer_builds_to_exactly_the_rows_that_were_chosen(tmp_path: Path) -> None:
-    """Their names are the pool's own, in its own order; nothing is rendered and no threshold drops one."""
+    """Class names and their order are the pool's. Nothing is rendered, and no threshold drops a row."""
     names = ["bag", "t-shirt", "umbrella"]
     named = [1, 1, 1, 1, 1, 0, 0, 0, 0, 2]
     folder = pool(tmp_path / "pool", label=named, names=names)
     origin = PoolOrigin(NamedDataset(str(folder), "train"), "label", "cc0-1.0")
     path = layer(hardest_rows(DECISIONS, LABELS, 2), origin, tmp_path / "mined")
-    assert sorted(one.name for one in path.parent.iterdir()) == ["pool.csv", "pool.yaml"]
-    found = built(path, tmp_path / "out")
-    assert set(found) == {("00", 4), ("00", 1), ("08", 6), ("08", 7)}
-    assert all(np.array_equal(pixels, picture(row)) for (_, row), pixels in found.items())
+    assert sorted(file.name for file in path.parent.iterdir()) == ["pool.csv", "pool.yaml"]
+    images = built(path, tmp_path / "out")
+    assert set(images) == {("00", 4), ("00", 1), ("08", 6), ("08", 7)}
+    assert all(np.array_equal(pixels, picture(row)) for (_, row), pixels in images.items())
     recipe = load_recipe(tmp_path / "out")
     assert recipe.license == "cc0-1.0"
     assert recipe.prompts.shifts["hard"].mined_from == {
@@ -192,8 +192,8 @@ def test_rows_of_an_input_dataset_of_conditions_are_compared_with_what_they_have
         ({0: [1], 1: [5, 9]}, None),
         ({0: [5], 1: [9]}, r"row 5 of .* has the label of another class"),
     ]:
-        chosen = {label: np.array(own) for label, own in rows.items()}
-        decisions = {label: np.zeros(len(own)) for label, own in rows.items()}
+        chosen = {label: np.array(indices) for label, indices in rows.items()}
+        decisions = {label: np.zeros(len(indices)) for label, indices in rows.items()}
         folder = tmp_path / f"mined{message is None}"
         path = laid(pool_files(Hardest(chosen, decisions), origin, recipe, recipe, "../chest.yaml"), folder)
         if message is None:
@@ -206,16 +206,16 @@ def test_rows_of_an_input_dataset_of_conditions_are_compared_with_what_they_have
 def test_labels_from_a_column_as_before_are_the_same_plan() -> None:
     rows = "generator={kind: rows, model: null, steps: null, guidance: null, rows: {base: {'00': [0]}}}"
     changes = ["tokens=null", "samples.noise=independent", rows]
-    plain, said, other = (
+    plain, explicit, other = (
         load_recipe("wardrobe-mini", [*changes, *more])
         for more in ([], ["generator.labels=column"], ["generator.labels=predicted"])
     )
     assert "labels" not in plain.plan_document["generator"]
-    assert plain.plan_hash == said.plan_hash != other.plan_hash
+    assert plain.plan_hash == explicit.plan_hash != other.plan_hash
 
 
 def test_what_lies_between_the_layer_and_its_recipe_goes_with_it(tmp_path: Path) -> None:
-    """A setting of the run stays, unless it is of rendering, which rows do not know."""
+    """Settings of the run stay, except those of rendering, which rows do not have."""
     names = ["bag", "t-shirt", "umbrella"]
     folder = pool(tmp_path / "pool", label=[1, 1, 1, 1, 1, 0, 0, 0, 0, 2], names=names)
     origin = PoolOrigin(NamedDataset(str(folder), "train"), "label")
@@ -297,12 +297,12 @@ BROKEN = 4
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The pool has an image that is none and, last, one that is audited as well. Sandals fail on the beach."""
+    """Write the splits. The pool has an unreadable image and, last, an audited one. Sandals fail on the beach."""
     folder = tmp_path_factory.mktemp("world") / "data"
     save_split(folder, "validation", AUDITED)
     save_split(folder, "test", [*POOL, AUDITED[0]], [BROKEN])
     save_split(folder, "train", TRAIN, [2])
-    answer(folder.parent / "answers.csv", AUDITED, lambda one: one.label == SANDAL and on_the_beach(one))
+    answer(folder.parent / "answers.csv", AUDITED, lambda scene: scene.label == SANDAL and on_the_beach(scene))
     return folder
 
 
@@ -321,37 +321,37 @@ def test_the_rows_of_the_pool_are_those_that_the_failure_is_of(result: MineResul
     assert pool is not None
     # T-shirts have no error, so no direction, and none of their rows is chosen.
     assert (pool.count, pool.without, pool.shared, pool.hardest.unreadable) == (8, ("t-shirt",), 1, 1)
-    assert pool.hardest.unlabelled == sum(one.label == T_SHIRT for one in POOL) - (POOL[BROKEN].label == T_SHIRT)
+    assert pool.hardest.unlabelled == sum(scene.label == T_SHIRT for scene in POOL) - (POOL[BROKEN].label == T_SHIRT)
     rows = list(csv.DictReader((result.directory / "pool.csv").open()))
     chosen = [POOL[int(row["row"])] for row in rows]
     assert len(chosen) == 8
-    assert {one.label for one in chosen} == {SANDAL}
-    beach = np.mean([one.background == "beach" for one in POOL if one.label == SANDAL])
+    assert {scene.label for scene in chosen} == {SANDAL}
+    beach = np.mean([scene.background == "beach" for scene in POOL if scene.label == SANDAL])
     assert beach < 0.6
-    assert np.mean([one.background == "beach" for one in chosen]) >= 0.85
+    assert np.mean([scene.background == "beach" for scene in chosen]) >= 0.85
 
 
 def test_the_pools_recipe_builds_to_these_rows(result: MineResult, tmp_path: Path) -> None:
     recipe = load_recipe(result.files["pool"])
-    found = recipe.prompts.shifts["hard"].mined_from
-    assert found is not None
-    assert (found["method"], found["shared"], found["labels"], found["split"]) == ("directions", 1, "label", "test")
+    record = recipe.prompts.shifts["hard"].mined_from
+    assert record is not None
+    assert (record["method"], record["shared"], record["labels"], record["split"]) == ("directions", 1, "label", "test")
     build(result.files["pool"], tmp_path / "built", device="cpu", workers=1)
     assert verify(tmp_path / "built").problems == ()
 
 
 def test_training_rows_weigh_twice_where_they_are_hard(result: MineResult) -> None:
-    found = json.loads(pq.read_schema(result.files["weights"]).metadata[b"counterfoil"])
+    facts = json.loads(pq.read_schema(result.files["weights"]).metadata[b"counterfoil"])
     document = json.loads(result.files["findings"].read_text())
-    assert found["mined"]["discover_sha256"] == document["halves"]["discover"]["sha256"]
-    assert found["mined"]["on"][0]["content"] == document["on"][0]["content"] and len(found["train_content"]) == 64
+    assert facts["mined"]["discover_sha256"] == document["halves"]["discover"]["sha256"]
+    assert facts["mined"]["on"][0]["content"] == document["on"][0]["content"] and len(facts["train_content"]) == 64
     table = pq.read_table(result.files["weights"]).to_pylist()
     assert [row["key"] for row in table] == [f"train_{row:08d}" for row in range(len(TRAIN))]
     assert [row["row"] for row in table] == list(range(len(TRAIN)))
-    heavy = [one for one, row in zip(TRAIN, table, strict=True) if row["weight"] == 2]
+    heavy = [scene for scene, row in zip(TRAIN, table, strict=True) if row["weight"] == 2]
     assert {row["weight"] for row in table} == {1.0, 2.0}
-    assert {one.label for one in heavy} == {SANDAL}
-    assert np.mean([one.background == "beach" for one in heavy]) >= 0.8
+    assert {scene.label for scene in heavy} == {SANDAL}
+    assert np.mean([scene.background == "beach" for scene in heavy]) >= 0.8
     assert table[2]["weight"] == 1  # it cannot be decoded
 
 
@@ -359,12 +359,12 @@ def test_a_pool_changes_nothing_of_the_findings(world: Path, result: MineResult,
     alone = mined(world, tmp_path / "alone")
     assert alone.pool is None
     assert set(alone.files) == set(result.files) - {"pool", "weights"}
-    for name in set(alone.files) - {"recipe"}:  # which tells its own place
+    for name in set(alone.files) - {"recipe"}:  # which names its own folder
         assert alone.files[name].read_bytes() == result.files[name].read_bytes(), name
 
 
 def test_the_command_tells_what_was_chosen_and_what_was_left_out(world: Path, tmp_path: Path) -> None:
-    sets = [part for one in recipe_sets(world) for part in ("--set", one)]
+    sets = [part for change in recipe_sets(world) for part in ("--set", change)]
     target = ["--target", f"predictions:{world.parent / 'answers.csv'}", "--device", "cpu", "--workers", "1"]
     command = ["mine", "wardrobe-mini", "--out", str(tmp_path / "out"), *sets, *target, "--pool", "test"]
     outcome = CliRunner().invoke(app, [*command, "--pool-rows", "3"])
@@ -373,8 +373,8 @@ def test_the_command_tells_what_was_chosen_and_what_was_left_out(world: Path, tm
     assert (
         "1 left out: among the audited images; 1 left out: unreadable; without a direction: t-shirt" in outcome.output
     )
-    asked = CliRunner().invoke(app, [*command, "--pool-rows", "3", "--json"])
-    document = json.loads(asked.stdout)
+    as_json = CliRunner().invoke(app, [*command, "--pool-rows", "3", "--json"])
+    document = json.loads(as_json.stdout)
     assert (document["pool"]["rows"], document["pool"]["without_direction"]) == (3, ["t-shirt"])
     assert document["files"]["pool"].endswith("pool.yaml")
 
@@ -400,7 +400,7 @@ def test_a_pool_that_is_none_is_refused_before_anything_is_looked_at(
 
 @pytest.fixture(scope="module")
 def audited(world: Path) -> tuple[Recipe, Mine, Any]:
-    """What a loadable target's audit gives, and settings of it."""
+    """Audit a target that can be loaded. Return the recipe, its settings, and the source with the audit."""
     recipe = load_recipe("wardrobe-mini", [*recipe_sets(world), "mine.target=lab:resnet10t"])
     assert recipe.mine is not None
     source = open_source(recipe.source)
@@ -410,26 +410,26 @@ def audited(world: Path) -> tuple[Recipe, Mine, Any]:
 def filtered(audited: tuple[Recipe, Mine, Any], pool: Path, labels: str, decide: Any) -> FilteredPool:
     recipe, settings, (source, audits, clip) = audited
     opened = open_pool(str(pool), labels, recipe, settings, source)
-    found = Found((), (), {}, {0: decide, 1: decide})
-    return filter_pool(opened, 5, recipe, audits, found, clip.embedder, "cpu")
+    directions = Found((), (), {}, {0: decide, 1: decide})
+    return filter_pool(opened, 5, recipe, audits, directions, clip.embedder, "cpu")
 
 
 def test_a_pool_in_another_folder_has_a_class_by_name_and_none_of_the_audited_images(
     audited: tuple[Recipe, Mine, Any], tmp_path: Path
 ) -> None:
     shown = [*AUDITED[:20], *POOL[:6]]
-    kinds = ["sandal" if one.label == SANDAL else "unknown" for one in shown]
+    kinds = ["sandal" if scene.label == SANDAL else "unknown" for scene in shown]
     save_split(tmp_path / "pool", "test", shown, kind=kinds)
     with pytest.raises(UserError, match="is unknown"):
         open_pool(str(tmp_path / "pool"), None, *audited[:2], audited[2][0])
-    found = filtered(audited, tmp_path / "pool", "kind", lambda features: np.zeros(len(features)))
-    own = [row for row in range(20, 26) if kinds[row] == "sandal"]
-    assert (found.shared, {label: rows.tolist() for label, rows in found.hardest.rows.items()}) == (20, {1: own})
+    pool = filtered(audited, tmp_path / "pool", "kind", lambda features: np.zeros(len(features)))
+    sandals = [row for row in range(20, 26) if kinds[row] == "sandal"]
+    assert (pool.shared, {label: rows.tolist() for label, rows in pool.hardest.rows.items()}) == (20, {1: sandals})
 
 
 def test_predicted_labels_are_the_targets_answers(audited: tuple[Recipe, Mine, Any], tmp_path: Path) -> None:
     save_split(tmp_path / "pool", "test", POOL[:30], kind=["unknown"] * 30)
-    found = filtered(audited, tmp_path / "pool", "predicted", lambda rows: -np.arange(len(rows), dtype=float))
+    pool = filtered(audited, tmp_path / "pool", "predicted", lambda rows: -np.arange(len(rows), dtype=float))
     recipe, settings, (source, *_) = audited
     images = open_pool(str(tmp_path / "pool"), "predicted", recipe, settings, source).images
     answers = collect_answers([images], {"lab:resnet10t": class_map_of(recipe, "lab:resnet10t")}, recipe, "cpu")[
@@ -439,7 +439,7 @@ def test_predicted_labels_are_the_targets_answers(audited: tuple[Recipe, Mine, A
     assert names is not None
     given = [names[output] for output in answers.predictions.prediction.tolist()]
     for label, name in enumerate(("t-shirt", "sandal")):
-        own = [row for row, one in enumerate(given) if one == name]
-        assert len(own) > 5
-        assert found.hardest.rows[label].tolist() == own[::-1][:5]
-    assert found.origin.labels == "predicted"
+        rows = [row for row, answered in enumerate(given) if answered == name]
+        assert len(rows) > 5
+        assert pool.hardest.rows[label].tolist() == rows[::-1][:5]
+    assert pool.origin.labels == "predicted"

@@ -40,7 +40,7 @@ from driven import given_up
 T_SHIRT, PULLOVER = 0, 1
 NAMES, GARMENTS = ("t-shirt", "pullover"), (0, 2)
 SIZE = 10
-# Whatever the class is called, this draws a bag, and the target says so: each of these fails, and hardly any base.
+# For any class this prompt draws a bag, and the target answers bag: its images fail, and hardly any base does.
 WRONG = "a photo of a bag"
 LEFT = (FINDINGS, REPORT, LAYER)
 TESTS = 600
@@ -48,7 +48,7 @@ TESTS = 600
 
 def hypothesis(name: str, labels: tuple[int, ...], half: DiscoverHalf, role: Any = "hard") -> Hypothesis:
     vector = half.captions.vectors[half.captions.texts.index(WRONG)]
-    # Half of each class, by its own median.
+    # The median of a class is its cut-off: half of the class is in the set.
     cosines = half.features.astype(np.float32) @ vector
     cutoffs = tuple(float(np.median(cosines[half.labels == label])) for label in labels)
     rows = np.flatnonzero(np.isin(half.labels, labels))[:4]
@@ -56,7 +56,7 @@ def hypothesis(name: str, labels: tuple[int, ...], half: DiscoverHalf, role: Any
 
 
 def given_hypotheses(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings, workers: int | None) -> Found:
-    """The same hypotheses whatever the rows: a class and a category that are bags, and a class far from a bag."""
+    """Return the same hypotheses for any rows: a class and a category that are bags, and a class far from a bag."""
     report("told", 1, 1)
     hypotheses = (
         hypothesis("shirt_hard", (T_SHIRT,), half),
@@ -68,7 +68,6 @@ def given_hypotheses(half: DiscoverHalf, mine: Mine, settings: DirectionsSetting
 
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of ten photographs a class, and captions."""
     folder = tmp_path_factory.mktemp("photographs")
     images, labels = [], []
     for label, garment in enumerate(GARMENTS):
@@ -78,8 +77,8 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             Image.fromarray(render(scene)).save(stream, "PNG")
             images.append({"bytes": stream.getvalue(), "path": None})
             labels.append(label)
-    made = datasets.Dataset.from_dict({"image": images, "label": labels})
-    made.cast_column("image", datasets.Image()).to_parquet(str(folder / "validation.parquet"))
+    table = datasets.Dataset.from_dict({"image": images, "label": labels})
+    table.cast_column("image", datasets.Image()).to_parquet(str(folder / "validation.parquet"))
     (folder / "captions.txt").write_text(f"{WRONG}\na photo of a red {{noun}}\n")
     return folder
 
@@ -149,13 +148,13 @@ def test_a_known_failure_is_seen_on_images_that_were_rendered_for_it(rendered: M
 
 
 def test_a_round_is_a_dataset_that_no_classifier_picked(rendered: MineResult) -> None:
-    place = rendered.directory / ROUND
-    assert verify(place / "dataset").problems == ()
-    rows = list(read_rows(place / "dataset", columns=["shift", "class_id", "index", "seed"]))
+    folder = rendered.directory / ROUND
+    assert verify(folder / "dataset").problems == ()
+    rows = list(read_rows(folder / "dataset", columns=["shift", "class_id", "index", "seed"]))
     cells = {(shift, label) for shift, label in [(row["shift"], row["class_id"]) for row in rows]}
     # A hypothesis of a category is drawn of all its classes.
     assert cells == {("base", "0"), ("base", "1"), ("shirt_hard", "0"), ("top_hard", "0"), ("top_hard", "1")}
-    recipe = load_recipe(place / "recipe.yaml")
+    recipe = load_recipe(folder / "recipe.yaml")
     assert recipe.samples.accepted is None
     assert not any(rule.judges() for shift in recipe.all_shifts() for rule in shift.keep)
     assert len(rows) == 4 * SIZE  # the base of both classes, for one of them is drawn alone
@@ -174,11 +173,11 @@ def test_a_round_is_a_dataset_that_no_classifier_picked(rendered: MineResult) ->
 def test_a_round_and_the_layer_of_findings_keep_what_the_pairs_of_a_recipe_share(
     photographs: Path, tmp_path: Path
 ) -> None:
-    found = mined(photographs, tmp_path / "out", "samples.pairs=attention")
-    place = found.directory / ROUND
-    assert all(finding.rendered is not None for finding in found.findings.findings)
-    assert verify(place / "dataset", rerender=4, device="cpu").problems == ()
-    for recipe in (load_recipe(place / "recipe.yaml"), load_recipe(found.directory / LAYER)):
+    result = mined(photographs, tmp_path / "out", "samples.pairs=attention")
+    folder = result.directory / ROUND
+    assert all(finding.rendered is not None for finding in result.findings.findings)
+    assert verify(folder / "dataset", rerender=4, device="cpu").problems == ()
+    for recipe in (load_recipe(folder / "recipe.yaml"), load_recipe(result.directory / LAYER)):
         assert recipe.samples.pairs == "attention"
         assert {recipe.beside_base(shift) for shift in recipe.all_shifts()[1:]} == {True}
 
@@ -187,7 +186,7 @@ def test_a_run_that_was_ended_once_it_had_rendered_goes_on_to_the_same_bytes(
     rendered: MineResult, photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # where no answer is known yet
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # without cached answers
     given = {"overrides": settings(photographs), "confirm": "rendered", "device": "cpu", "workers": 1}
 
     dataset = out / ROUND / "dataset"
@@ -205,8 +204,10 @@ def test_a_run_that_was_ended_once_it_had_rendered_goes_on_to_the_same_bytes(
     first = rendered.directory
     for name in LEFT:
         assert (out / name).read_bytes() == (first / name).read_bytes()
-    same = [path.relative_to(dataset) for path in dataset.rglob("*.parquet")]
-    assert same and all((dataset / one).read_bytes() == (first / ROUND / "dataset" / one).read_bytes() for one in same)
+    paths = [path.relative_to(dataset) for path in dataset.rglob("*.parquet")]
+    assert paths and all(
+        (dataset / path).read_bytes() == (first / ROUND / "dataset" / path).read_bytes() for path in paths
+    )
 
 
 def test_both_must_reject_and_what_cannot_be_drawn_is_tested_on_rows(
@@ -218,13 +219,13 @@ def test_both_must_reject_and_what_cannot_be_drawn_is_tested_on_rows(
     assert not (tmp_path / "rows" / "rounds").exists() and not both.findings.not_tested
     drawn = by_name(rendered)
     assert {finding.name for finding in both.findings.findings if finding.tested_on == "both"} == set(drawn)
-    for name, one in by_name(both).items():
-        assert (one.set, one.rest) == (rows[name].set, rows[name].rest)
-        if one.rendered is None:
-            assert name == "shirt_far_from" and one.p == rows[name].p
+    for name, finding in by_name(both).items():
+        assert (finding.set, finding.rest) == (rows[name].set, rows[name].rest)
+        if finding.rendered is None:
+            assert name == "shirt_far_from" and finding.p == rows[name].p
         else:
-            assert one.p == max(rows[name].p, drawn[name].p)
-            assert (one.rendered.set, one.rendered.p) == (drawn[name].set, drawn[name].p)
+            assert finding.p == max(rows[name].p, drawn[name].p)
+            assert (finding.rendered.set, finding.rendered.p) == (drawn[name].set, drawn[name].p)
 
 
 def test_a_round_of_other_hypotheses_is_refused_and_left_as_it_is(rendered: MineResult, photographs: Path) -> None:
@@ -258,7 +259,8 @@ def test_only_whole_pairs_of_several_classes_are_compared() -> None:
     whole = np.ones(9, dtype=bool)
     vector, none = np.zeros(2, dtype=np.float32), np.zeros(0, dtype=np.int64)
     pooled, alone = (
-        Hypothesis("x", own, "hard", "x", "x", vector, (0.0,) * len(own), none, np.zeros(0)) for own in ((0, 1), (1,))
+        Hypothesis("x", classes, "hard", "x", "x", vector, (0.0,) * len(classes), none, np.zeros(0))
+        for classes in ((0, 1), (1,))
     )
     rows, ours = compared_rows(pooled, 3, shifts, labels, indices, whole)
     assert rows[ours].tolist() == [4, 5, 6] and rows[~ours].tolist() == [0, 1, 2]
@@ -272,19 +274,19 @@ def test_only_whole_pairs_of_several_classes_are_compared() -> None:
 
 
 def test_shared_noise_makes_the_test_stricter_and_never_looser() -> None:
-    """Where the set's rate is just the base's and the margin, at most 5 % of tests reject at .05."""
+    """At most 5 % of tests reject at .05 if the set's rate is the base's plus the margin."""
     rng = np.random.default_rng(5)
     margin, base, n = 0.05, 0.3, 60
     rejected = {}
     for shared in (0.0, 0.8):
-        found = 0
+        rejections = 0
         for _ in range(TESTS):
             common = rng.random(n) < shared
-            first, own = rng.random(n), rng.random(n)
-            failed = np.concatenate([np.where(common, first, own) < base + margin, first < base])
+            first, second = rng.random(n), rng.random(n)
+            failed = np.concatenate([np.where(common, first, second) < base + margin, first < base])
             counts = count_failures(failed, np.tile(np.arange(n), 2), np.repeat([True, False], n))
-            found += score_test(*counts, margin) <= 0.05
-        rejected[shared] = found / TESTS
+            rejections += score_test(*counts, margin) <= 0.05
+        rejected[shared] = rejections / TESTS
     assert rejected[0.8] < rejected[0.0] <= 0.05 + 3 * (0.05 * 0.95 / TESTS) ** 0.5
 
 
@@ -293,18 +295,18 @@ def test_shared_noise_makes_the_test_stricter_and_never_looser() -> None:
     st.sampled_from(["0", "n02093428"]), st.integers(0, 10_000), st.integers(0, 10_000),
 )  # fmt: skip
 def test_a_rounds_noise_is_no_others(
-    seed: int, halves: int, method: str, target: str, class_id: str, here: int, there: int
+    seed: int, halves: int, method: str, target: str, class_id: str, index: int, other_index: int
 ) -> None:
-    own = seed_for(seed, PURPOSE, method, target, halves)
+    noise_seed = seed_for(seed, PURPOSE, method, target, halves)
     others = [
         seed,
         seed_for(seed, "layer", method, target, halves),
         seed_for(seed, PURPOSE, method, target, halves + 1),
     ]
-    assert 0 <= own < 2**53
-    drawn = sample_seed(own, class_id, here, None)
-    assert all(own != other and drawn != sample_seed(other, class_id, there, None) for other in others)
-    assert own == seed_for(seed, PURPOSE, method, target, halves)
+    assert 0 <= noise_seed < 2**53
+    drawn = sample_seed(noise_seed, class_id, index, None)
+    assert all(noise_seed != other and drawn != sample_seed(other, class_id, other_index, None) for other in others)
+    assert noise_seed == seed_for(seed, PURPOSE, method, target, halves)
 
 
 def test_check_prices_the_most_that_can_be_rendered(rendered: MineResult, photographs: Path) -> None:
@@ -314,8 +316,8 @@ def test_check_prices_the_most_that_can_be_rendered(rendered: MineResult, photog
     # One hypothesis a class and a category, of ten images each; and the base of both classes.
     assert (budget.hypotheses, budget.images, budget.seconds) == (3, 30 + 20, 25.0)
     assert (budget.hypothesis_images, budget.hypothesis_seconds) == (20, 10.0)
-    made = list(read_rows(rendered.directory / ROUND / "dataset", columns=["key"]))
-    assert len(made) <= budget.images
+    rows = list(read_rows(rendered.directory / ROUND / "dataset", columns=["key"]))
+    assert len(rows) <= budget.images
     assert rendered_budget(load_recipe("wardrobe-mini", settings(photographs))) is None
 
 

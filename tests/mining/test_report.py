@@ -1,4 +1,4 @@
-"""Mining's page says what is sure and what is not, needs nothing else, and shows a stranger's text as text."""
+"""Mining's page: what it says of findings, that it needs no other file, and that it escapes hostile text."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ HOSTILE_TAGS = {"script", "iframe", "object", "embed", "link", "base", "form"}
 
 
 def section_of(page: str, words: str) -> str:
-    """The part of a page that shows one finding's evidence."""
+    """Return the section of a page that shows one finding's evidence."""
     (section,) = (
-        one for one in re.findall("<section.*?</section>", page, re.DOTALL) if f"<h2><bdi>{words}</bdi>" in one
+        part for part in re.findall("<section.*?</section>", page, re.DOTALL) if f"<h2><bdi>{words}</bdi>" in part
     )
     return section
 
@@ -55,8 +55,8 @@ def page(pictures: dict[str, bytes]) -> str:
 def test_the_page_needs_nothing_but_itself(page: str) -> None:
     parsed = Page(page)
     assert not HOSTILE_TAGS & set(parsed.tags)
-    assert all(one.startswith("data:image/") for one in parsed.of("src"))
-    assert {one.removeprefix("#") for one in parsed.of("href")} <= set(parsed.of("id"))
+    assert all(source.startswith("data:image/") for source in parsed.of("src"))
+    assert {link.removeprefix("#") for link in parsed.of("href")} <= set(parsed.of("id"))
     assert not re.search(r"https?:|//[a-z]|url\(|@import", re.sub(r'src="data:[^"]*"', "", page))
     assert not [name for name, _ in parsed.attributes if name.startswith("on")]
     assert len(parsed.of("id")) == len(set(parsed.of("id")))
@@ -68,8 +68,8 @@ def test_the_page_opens_with_its_message_and_a_card_for_each_confirmed_finding(p
     assert "lab:resnet10t 3 of 5 named failures confirmed" in opening
     assert "The strongest: checked pullover, wrong 43 points more often than the rest of its class" in opening
     assert "(confidence interval 26 to 60)." in opening
-    found = "12,000 images of lab:wardrobe, audit; 5 hypotheses tested, 3 confirmed; on average at most 10 % of"
-    assert found in opening
+    expected = "12,000 images of lab:wardrobe, audit; 5 hypotheses tested, 3 confirmed; on average at most 10 % of"
+    assert expected in opening
     assert re.findall("<h2><bdi>(.*?)</bdi>", page)[:3] == [
         "Checked pullover", "Sandal not on a beach", "Red coat in the snow",
     ]  # by q  # fmt: skip
@@ -140,10 +140,11 @@ def test_a_finding_shows_its_pictures_with_their_keys(page: str, pictures: dict[
 
 def test_the_other_end_of_a_direction_is_shown() -> None:
     plain = example()
-    one = plain.confirmed[0]
-    far = tuple(replace(piece, key=f"far/{index}") for index, piece in enumerate(one.evidence))
+    first = plain.confirmed[0]
+    far = tuple(replace(piece, key=f"far/{index}") for index, piece in enumerate(first.evidence))
     findings = replace(
-        plain, findings=tuple(replace(each, easiest=far) if each is one else each for each in plain.findings)
+        plain,
+        findings=tuple(replace(finding, easiest=far) if finding is first else finding for finding in plain.findings),
     )
     assert set(pictures_wanted(findings)) - set(pictures_wanted(example())) == {f"far/{n}" for n in range(MOST_A_STRIP)}
     page = mining_html(findings, {})
@@ -152,15 +153,15 @@ def test_the_other_end_of_a_direction_is_shown() -> None:
 
 
 def test_how_halves_were_dealt_and_what_whitened_is_told() -> None:
-    def said(**halves: Any) -> str:
+    def page_of(**halves: Any) -> str:
         known = example().halves
         assert known is not None
         dealt = replace(known, **halves)
         return mining_html(replace(example(), halves=dealt, whitened_by="80 rows of the discover half"), {})
 
-    assert "the dataset names no units" in said(by="content")
-    assert "and so are equal images" in said(by="unit") and "and so are equal images" not in said()
-    assert "whitened with <bdi>80 rows of the discover half</bdi>" in said()
+    assert "the dataset names no units" in page_of(by="content")
+    assert "and so are equal images" in page_of(by="unit") and "and so are equal images" not in page_of()
+    assert "whitened with <bdi>80 rows of the discover half</bdi>" in page_of()
 
 
 def test_words_that_the_pictures_do_not_bear_out_are_doubted(page: str) -> None:
@@ -170,8 +171,8 @@ def test_words_that_the_pictures_do_not_bear_out_are_doubted(page: str) -> None:
 def test_figures_stand_where_the_numbers_are() -> None:
     findings = example()
     page = mining_html(findings, {})
-    for one in findings.confirmed:
-        for rate in (one.set, one.rest):
+    for finding in findings.confirmed:
+        for rate in (finding.set, finding.rest):
             assert rate.rate is not None
             assert page.count(f'cx="{2.5 + 95 * rate.rate:.2f}%"') >= 1
     bare = replace(findings.confirmed[0], set=Rate(4, 4, 3, 0.75, None), rest=Rate(0, 0, 0, None, None))
@@ -203,7 +204,7 @@ def test_a_run_that_could_test_nothing_says_so() -> None:
 
 
 def hostile() -> Findings:
-    """The example with hostile text wherever a recipe, a dataset, a model or a captions file may put some."""
+    """Return the example with hostile text in every field that a recipe, dataset, model or captions file fills."""
     findings = example()
     check = findings.findings[0].caption_check
     assert check is not None
@@ -224,7 +225,9 @@ def hostile() -> Findings:
             )
             for cls in findings.classes
         ),
-        not_tested=tuple(replace(one, name=HOSTILE, words=HOSTILE, reason=HOSTILE) for one in findings.not_tested),
+        not_tested=tuple(
+            replace(untested, name=HOSTILE, words=HOSTILE, reason=HOSTILE) for untested in findings.not_tested
+        ),
         findings=tuple(
             replace(
                 finding,
@@ -254,7 +257,7 @@ def test_hostile_text_is_shown_as_text() -> None:
         parsed = Page(page)
         assert not HOSTILE_TAGS & set(parsed.tags)
         assert not [name for name, _ in parsed.attributes if name.startswith("on")]
-        assert all(one.startswith("data:image/") for one in parsed.of("src"))
+        assert all(source.startswith("data:image/") for source in parsed.of("src"))
         assert page.count("<img ") == len(parsed.of("src")) and "\x07" not in page
         assert markup.escape(HOSTILE.rstrip("\x07")).replace("&#x27;", "&#39;").replace("&quot;", "&#34;") in page
         assert "49&amp;lt;" not in page and "\N{REPLACEMENT CHARACTER}" in page
@@ -279,14 +282,14 @@ def test_a_page_of_very_many_findings_stays_small() -> None:
     long = "very " * 2000 + "long"
     many = tuple(
         replace(
-            one,
-            name=f"{one.name}_{n}",
+            finding,
+            name=f"{finding.name}_{n}",
             words=f"{n} {long}",
             caption=long,
-            evidence=tuple(replace(piece, key=f"{n}/{piece.key}") for piece in one.evidence),
+            evidence=tuple(replace(piece, key=f"{n}/{piece.key}") for piece in finding.evidence),
             caption_check=replace(check, nearest=tuple(replace(near, key=f"{n}/{near.key}") for near in check.nearest)),
         )
-        for one in (first, last)
+        for finding in (first, last)
         for n in range(2 * MOST_LISTED)
     )
     findings = replace(findings, findings=many, tested=len(many), classes=findings.classes * 200)
@@ -325,5 +328,5 @@ def test_what_was_rendered_for_the_test_is_told_beside_its_base(page: str) -> No
 
 def test_a_picture_that_is_not_there_is_named(pictures: dict[str, bytes]) -> None:
     key = pictures_wanted(example())[0]
-    page = mining_html(example(), {name: one for name, one in pictures.items() if name != key})
+    page = mining_html(example(), {name: picture for name, picture in pictures.items() if name != key})
     assert re.search(rf'<span class="absent"><bdi>{key} · \w+ half</bdi></span>', page)
