@@ -22,7 +22,7 @@ class Answer:
 
     @classmethod
     def of(cls, value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
-        """A JSON document."""
+        """Return a JSON document as an answer."""
         kind = {"Content-Type": "application/json; charset=utf-8"}
         return cls(status, json.dumps(value).encode(), {**kind, **(headers or {})})
 
@@ -56,14 +56,14 @@ class Refusal(Exception):
         headers = {**self.headers, "X-Error-Message": shown}
         if self.code is not None:
             headers["X-Error-Code"] = self.code
-        said = Answer.of({"error": self.message, **self.more}, self.status)
-        return Answer(self.status, said.body, {**said.headers, **headers})
+        answer = Answer.of({"error": self.message, **self.more}, self.status)
+        return Answer(self.status, answer.body, {**answer.headers, **headers})
 
 
 def repository_not_found(*, known: bool) -> Refusal:
-    """404 to a known user and 401 to a stranger: what one may not see is not told from what is not there.
+    """Refuse a known user with 404 and a stranger with 401, whether the repository is missing or hidden.
 
-    On the Hub clients know a stranger's 401 by its https address; here the code tells them.
+    Clients of the Hub know a stranger's 401 by its https address; here they know it by the code.
     """
     if known:
         return Refusal(404, "Repository not found", "RepoNotFound")
@@ -75,5 +75,5 @@ def revision_not_found(revision: str) -> Refusal:
 
 
 def entry_not_found(message: str = "Entry not found", *, commit: str | None = None) -> Refusal:
-    """With the commit in which the entry is not, clients remember that."""
+    """Return the refusal of a missing entry; clients remember it if it names the commit."""
     return Refusal(404, message, "EntryNotFound", headers={"X-Repo-Commit": commit} if commit else None)

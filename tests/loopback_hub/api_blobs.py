@@ -16,35 +16,35 @@ if TYPE_CHECKING:
 
 
 def batch(hub: LoopbackHub, call: Call, kind: str, name: str) -> Answer:
-    """For each object what is to be done; nothing for those that are here already."""
+    """Return the actions for each object; an object that the Hub has needs none."""
     repository = hub.find(call, kind, name, write=True)
     if call.json.get("operation") != "upload" or call.json.get("hash_algo", "sha256") != "sha256":
         raise Refusal(422, "The loopback Hub takes uploads by sha256")
     hub.check_storage(
-        repository, [one for one in call.json.get("objects", []) if one.get("oid") not in repository.blobs]
+        repository, [blob for blob in call.json.get("objects", []) if blob.get("oid") not in repository.blobs]
     )
-    told, parts = [], False
-    for one in call.json.get("objects", []):
-        sha256, size = str(one.get("oid")), one.get("size")
+    objects, parts = [], False
+    for blob in call.json.get("objects", []):
+        sha256, size = str(blob.get("oid")), blob.get("size")
         if not re.fullmatch("[0-9a-f]{64}", sha256) or not isinstance(size, int) or size < 1:
-            told.append({"oid": sha256, "size": size or 0, "error": {"code": 422, "message": "no sha256 and size"}})
+            objects.append({"oid": sha256, "size": size or 0, "error": {"code": 422, "message": "no sha256 and size"}})
         elif sha256 in repository.blobs:
-            told.append({"oid": sha256, "size": size})
+            objects.append({"oid": sha256, "size": size})
         else:
             actions = _actions(hub, kind, name, sha256, size)
             parts = parts or "chunk_size" in actions["upload"].get("header", {})
-            told.append({"oid": sha256, "size": size, "authenticated": True, "actions": actions})
-    return Answer.of({"transfer": "multipart" if parts else "basic", "objects": told})
+            objects.append({"oid": sha256, "size": size, "authenticated": True, "actions": actions})
+    return Answer.of({"transfer": "multipart" if parts else "basic", "objects": objects})
 
 
 def _actions(hub: LoopbackHub, kind: str, name: str, sha256: str, size: int) -> dict[str, dict[str, Any]]:
-    place = f"{kind}/{name}"
+    repo = f"{kind}/{name}"
     verify = {"href": f"{hub.web_address(kind, name)}.git/info/lfs/objects/verify"}
     if hub.multipart_above is None or size <= hub.multipart_above:
-        return {"upload": {"href": hub.signed(f"/lfs/{sha256}", size=str(size), repository=place)}, "verify": verify}
+        return {"upload": {"href": hub.signed(f"/lfs/{sha256}", size=str(size), repository=repo)}, "verify": verify}
     numbers = range(1, ceil(size / hub.part_size) + 1)
     header = {str(number): hub.signed(f"/lfs/{sha256}/{number}") for number in numbers}
-    complete = hub.signed(f"/lfs/complete/{sha256}", at=hub.endpoint, size=str(size), repository=place)
+    complete = hub.signed(f"/lfs/complete/{sha256}", at=hub.endpoint, size=str(size), repository=repo)
     return {"upload": {"href": complete, "header": {"chunk_size": str(hub.part_size), **header}}, "verify": verify}
 
 
@@ -58,7 +58,7 @@ def verify(hub: LoopbackHub, call: Call, kind: str, name: str) -> Answer:
 
 def upload(hub: LoopbackHub, call: Call, sha256: str) -> Answer:
     hub.check_signature(call)
-    hub.contents.receive(sha256, int(call.asked("size") or 0), call.chunks())
+    hub.contents.receive(sha256, int(call.parameter("size") or 0), call.chunks())
     hub.add_blob(call, sha256)
     return Answer(200, headers={"ETag": f'"{sha256}"'})
 
@@ -73,15 +73,15 @@ def complete(hub: LoopbackHub, call: Call, sha256: str) -> Answer:
     # Once more is no harm: a client whose answer was lost asks again.
     if hub.contents.size(sha256) is None:
         etags = {int(part["partNumber"]): str(part["etag"]).strip('"') for part in call.json.get("parts", [])}
-        hub.contents.join_parts(sha256, int(call.asked("size") or 0), etags)
+        hub.contents.join_parts(sha256, int(call.parameter("size") or 0), etags)
     hub.add_blob(call, sha256)
     return Answer.of({"success": True})
 
 
 def xet_token(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str) -> Answer:
-    """Where Xet sends contents: a folder, which its client takes for a storage and fills with chunks of its own form.
+    """Return a folder as the storage of Xet; its client fills it with chunks of its own form.
 
-    The Hub here cannot put them together; `LoopbackHub.know` tells it what they make.
+    The loopback Hub cannot join the chunks; `LoopbackHub.know` gives it the whole content.
     """
     hub.find(call, kind, name, write=True).head(revision)
     until = int(time.time()) + 3600

@@ -29,19 +29,19 @@ def preupload(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str)
     patterns = attributes.lfs_patterns(hub.contents.read(listed).decode()) if listed else ()
     ignoring = head.tree.get(".gitignore")
     ignored = hub.contents.read(ignoring).decode().split() if ignoring else []
-    told = []
+    rows = []
     for file in call.json.get("files", []):
-        path, here = str(file["path"]), head.tree.get(str(file["path"]))
+        path, entry = str(file["path"]), head.tree.get(str(file["path"]))
         mode = attributes.upload_mode(path, int(file["size"]), base64.b64decode(file.get("sample", "")), patterns)
-        one: dict[str, Any] = {"path": path, "uploadMode": mode, "shouldIgnore": _is_ignored(path, ignored)}
-        if here is not None:
-            one["oid"] = here.etag
-        told.append(one)
-    return Answer.of({"files": told, "commitOid": head.oid})
+        row: dict[str, Any] = {"path": path, "uploadMode": mode, "shouldIgnore": _is_ignored(path, ignored)}
+        if entry is not None:
+            row["oid"] = entry.etag
+        rows.append(row)
+    return Answer.of({"files": rows, "commitOid": head.oid})
 
 
 def _is_ignored(path: str, patterns: Sequence[str]) -> bool:
-    """Folders (`data/`) and globs of names, which is what of gitignore the tests use."""
+    """Match folders (`data/`) and globs of names, the part of gitignore that the tests use."""
     name = path.rpartition("/")[2]
     return any(
         path.startswith(pattern) if pattern.endswith("/") else fnmatch.fnmatch(name, pattern) for pattern in patterns
@@ -74,19 +74,19 @@ def commit(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str) ->
         if create_pr:
             request = open_discussion(repository, message, author, description, status="open", base=revision)
             branch = request.ref
-        made = repository.commit(branch, tree, message, author=author, description=description)
+        commit = repository.commit(branch, tree, message, author=author, description=description)
         if request is not None:
-            add_event(request, "commit", author, {"subject": message, "oid": made.oid})
+            add_event(request, "commit", author, {"subject": message, "oid": commit.oid})
             repository.write()
     web = hub.web_address(kind, name)
-    told = {
+    answer = {
         "success": True,
-        "commitOid": made.oid,
-        "commitUrl": f"{web}/commit/{made.oid}",
+        "commitOid": commit.oid,
+        "commitUrl": f"{web}/commit/{commit.oid}",
         "hookOutput": "",
         "pullRequestUrl": f"{web}/discussions/{request.number}" if create_pr and request else None,
     }
-    return Answer.of(told)
+    return Answer.of(answer)
 
 
 def _open_head(repository: Repository, revision: str) -> str:
@@ -102,7 +102,7 @@ def _request_of(repository: Repository, head: str) -> PullRequest | None:
 
 
 def _read_operations(call: Call) -> tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]:
-    """The header and the operations of a commit's body, one JSON document a line."""
+    """Return the header and the operations of a commit's body, one JSON document a line."""
     try:
         lines = [json.loads(line) for line in call.body.splitlines() if line.strip()]
         keyed = [(str(line["key"]), dict(line["value"])) for line in lines]
@@ -144,11 +144,11 @@ def _apply(
         if tree.pop(path, None) is None:
             raise entry_not_found(f"A file with this name doesn't exist: {path}")
     elif key == "deletedFolder":
-        inside = [one for one in tree if one.startswith(f"{path}/")]
+        inside = [name for name in tree if name.startswith(f"{path}/")]
         if not inside:
             raise entry_not_found(f"A folder with this name doesn't exist: {path}")
-        for one in inside:
-            del tree[one]
+        for name in inside:
+            del tree[name]
     else:
         raise Refusal(400, f"There is no operation {key}")
 

@@ -22,42 +22,48 @@ def listed(hub: LoopbackHub, call: Call, kind: str, name: str) -> Answer:
         wanted = [
             pull_request
             for pull_request in sorted(repository.pull_requests.values(), key=_newest)
-            if _is_asked(call, pull_request)
+            if _is_wanted(call, pull_request)
         ]
-        start = int(call.asked("p") or 0) * _PAGE
-        page = [_summary(repository, one) for one in wanted[start : start + _PAGE]]
+        start = int(call.parameter("p") or 0) * _PAGE
+        page = [_summary(repository, discussion) for discussion in wanted[start : start + _PAGE]]
     return Answer.of({"discussions": page, "count": len(wanted), "start": start})
 
 
 def opened(hub: LoopbackHub, call: Call, kind: str, name: str) -> Answer:
-    """A new discussion; a pull request made like this is a draft."""
+    """Open a discussion; a pull request opened here is a draft."""
     repository = hub.find(call, kind, name, write=True)
-    said = call.json
+    body = call.json
     with hub.lock:
-        is_pull_request = bool(said.get("pullRequest"))
-        made = discussions.open_discussion(
+        is_pull_request = bool(body.get("pullRequest"))
+        discussion = discussions.open_discussion(
             repository,
-            str(said.get("title", "")),
+            str(body.get("title", "")),
             call.user or "",
-            str(said.get("description") or ""),
+            str(body.get("description") or ""),
             status="draft" if is_pull_request else "open",
             base=MAIN if is_pull_request else None,
         )
-    return Answer.of({**_summary(repository, made), "url": f"{hub.web_address(kind, name)}/discussions/{made.number}"})
+    return Answer.of(
+        {**_summary(repository, discussion), "url": f"{hub.web_address(kind, name)}/discussions/{discussion.number}"}
+    )
 
 
 def details(hub: LoopbackHub, call: Call, kind: str, name: str, number: str) -> Answer:
     repository = hub.find(call, kind, name)
     with hub.lock:
-        one = _found(repository, number)
-        told: dict[str, Any] = {**_summary(repository, one), "events": one.events, "filesWithConflicts": []}
-        if one.is_pull_request:
-            told["changes"] = {"base": f"refs/heads/{one.base}", "mergeCommitId": one.merge_commit}
-            if one.status != "merged":
-                told["filesWithConflicts"] = discussions.conflicts(repository, one)
-            before, after = repository.commits[one.fork].tree, repository.head(one.ref).tree
-            told["diff"] = "".join(f"diff --git a/{path} b/{path}\n" for path in changed_paths(before, after))
-    return Answer.of(told)
+        discussion = _found(repository, number)
+        answer: dict[str, Any] = {
+            **_summary(repository, discussion),
+            "events": discussion.events,
+            "filesWithConflicts": [],
+        }
+        if discussion.is_pull_request:
+            answer["changes"] = {"base": f"refs/heads/{discussion.base}", "mergeCommitId": discussion.merge_commit}
+            if discussion.status != "merged":
+                answer["filesWithConflicts"] = discussions.conflicts(repository, discussion)
+            before, after = repository.commits[discussion.fork].tree, repository.head(discussion.ref).tree
+            answer["diff"] = "".join(f"diff --git a/{path} b/{path}\n" for path in changed_paths(before, after))
+    return Answer.of(answer)
 
 
 def commented(hub: LoopbackHub, call: Call, kind: str, name: str, number: str) -> Answer:
@@ -71,10 +77,10 @@ def commented(hub: LoopbackHub, call: Call, kind: str, name: str, number: str) -
 def status_changed(hub: LoopbackHub, call: Call, kind: str, name: str, number: str) -> Answer:
     repository = hub.find(call, kind, name, write=True)
     with hub.lock:
-        one = _found(repository, number)
-        event = discussions.change_status(one, call.user or "", str(call.json.get("status")))
+        discussion = _found(repository, number)
+        event = discussions.change_status(discussion, call.user or "", str(call.json.get("status")))
         if call.json.get("comment"):
-            discussions.add_comment(one, call.user or "", str(call.json["comment"]))
+            discussions.add_comment(discussion, call.user or "", str(call.json["comment"]))
         repository.write()
     return Answer.of({"newStatus": event})
 
@@ -82,43 +88,43 @@ def status_changed(hub: LoopbackHub, call: Call, kind: str, name: str, number: s
 def merged(hub: LoopbackHub, call: Call, kind: str, name: str, number: str) -> Answer:
     repository = hub.find(call, kind, name, write=True)
     with hub.lock:
-        one = _found(repository, number)
-        if one.status == "open":
+        discussion = _found(repository, number)
+        if discussion.status == "open":
             hub.limits.count_commit(name)
-        made = discussions.merge(repository, one, call.user or "")
+        commit = discussions.merge(repository, discussion, call.user or "")
         if call.json.get("comment"):
-            discussions.add_comment(one, call.user or "", str(call.json["comment"]))
+            discussions.add_comment(discussion, call.user or "", str(call.json["comment"]))
             repository.write()
-    return Answer.of({"success": True, "mergeCommitId": made.oid})
+    return Answer.of({"success": True, "mergeCommitId": commit.oid})
 
 
 def _found(repository: Repository, number: str) -> PullRequest:
-    one = repository.pull_requests.get(int(number))
-    if one is None:
+    discussion = repository.pull_requests.get(int(number))
+    if discussion is None:
         raise Refusal(404, f"There is no discussion {number}")
-    return one
+    return discussion
 
 
-def _is_asked(call: Call, one: PullRequest) -> bool:
-    kind, status, author = call.asked("type"), call.asked("status"), call.asked("author")
-    if kind in {"pull_request", "discussion"} and one.is_pull_request is not (kind == "pull_request"):
+def _is_wanted(call: Call, discussion: PullRequest) -> bool:
+    kind, status, author = call.parameter("type"), call.parameter("status"), call.parameter("author")
+    if kind in {"pull_request", "discussion"} and discussion.is_pull_request is not (kind == "pull_request"):
         return False
-    if status in {"open", "closed"} and (one.status in {"open", "draft"}) is not (status == "open"):
+    if status in {"open", "closed"} and (discussion.status in {"open", "draft"}) is not (status == "open"):
         return False
-    return author is None or author == one.author
+    return author is None or author == discussion.author
 
 
-def _newest(one: PullRequest) -> int:
-    return -one.number
+def _newest(discussion: PullRequest) -> int:
+    return -discussion.number
 
 
-def _summary(repository: Repository, one: PullRequest) -> dict[str, Any]:
+def _summary(repository: Repository, discussion: PullRequest) -> dict[str, Any]:
     return {
-        "num": one.number,
-        "title": one.title,
-        "author": {"name": one.author},
-        "createdAt": one.created,
-        "status": one.status,
-        "isPullRequest": one.is_pull_request,
+        "num": discussion.number,
+        "title": discussion.title,
+        "author": {"name": discussion.author},
+        "createdAt": discussion.created,
+        "status": discussion.status,
+        "isPullRequest": discussion.is_pull_request,
         "repo": {"name": repository.name, "type": repository.kind},
     }

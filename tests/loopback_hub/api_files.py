@@ -25,24 +25,26 @@ def tree(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str, path
         head = repository.head(revision)
         if folder not in head.folders:
             raise entry_not_found(f'"{folder}" does not exist on "{revision}"', commit=head.oid)
-        listed = [one for one in (*head.folders, *head.tree) if one and _inside(one, folder, call.truthy("recursive"))]
+        listed = [
+            child for child in (*head.folders, *head.tree) if child and _inside(child, folder, call.truthy("recursive"))
+        ]
         page, headers = _page(hub, call, sorted(listed))
         expand = call.truthy("expand")
-        return Answer.of([_described(repository, head, one, expand=expand) for one in page], headers=headers)
+        return Answer.of([_described(repository, head, child, expand=expand) for child in page], headers=headers)
 
 
 def paths_info(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str) -> Answer:
     repository = hub.find(call, kind, name)
     if "json" in call.headers.get("Content-Type", ""):
-        asked, expand = call.json.get("paths", []), bool(call.json.get("expand"))
+        requested, expand = call.json.get("paths", []), bool(call.json.get("expand"))
     else:
         form = parse_qs(call.body.decode())
-        asked, expand = form.get("paths", []), form.get("expand", ["false"])[0].lower() == "true"
+        requested, expand = form.get("paths", []), form.get("expand", ["false"])[0].lower() == "true"
     with hub.lock:
         head = repository.head(revision)
-        paths = [one.strip("/") for one in asked]
-        here = [path for path in paths if path in head.tree or (path and path in head.folders)]
-        return Answer.of([_described(repository, head, one, expand=expand) for one in here])
+        paths = [path.strip("/") for path in requested]
+        existing = [path for path in paths if path in head.tree or (path and path in head.folders)]
+        return Answer.of([_described(repository, head, path, expand=expand) for path in existing])
 
 
 def commits(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str) -> Answer:
@@ -64,18 +66,18 @@ def commits(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str) -
 
 
 def resolve(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str, path: str) -> Answer:
-    """A regular file itself; for an LFS file the way to the storage, with what clients need to know on it."""
+    """Return a regular file, or a redirect from an LFS file to the storage with the headers that clients read."""
     repository = hub.find(call, kind, name)
     with hub.lock:
         head = repository.head(revision)
         entry = head.tree.get(path)
         if entry is None:
             raise entry_not_found(commit=head.oid)
-    known = {"X-Repo-Commit": head.oid, "Accept-Ranges": "bytes"}
+    common = {"X-Repo-Commit": head.oid, "Accept-Ranges": "bytes"}
     if entry.sha256 is None:
-        return part_of(call, hub.contents.path(entry), {**known, "ETag": f'"{entry.oid}"'})
+        return part_of(call, hub.contents.path(entry), {**common, "ETag": f'"{entry.oid}"'})
     headers = {
-        **known,
+        **common,
         "Location": hub.signed(f"/lfs/{entry.sha256}", name=path.rpartition("/")[2]),
         "X-Linked-Size": str(entry.size),
         "X-Linked-Etag": f'"{entry.sha256}"',
@@ -85,16 +87,16 @@ def resolve(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str, p
 
 
 def part_of(call: Call, file: Path, headers: dict[str, str]) -> Answer:
-    """A file, or the part of it that a Range header asks for."""
+    """Return a file, or the part of it that a Range header requests."""
     size = file.stat().st_size
     headers = {"Content-Type": "application/octet-stream", "Accept-Ranges": "bytes", **headers}
-    asked = re.fullmatch(r"bytes=(\d*)-(\d*)", call.headers.get("Range", ""))
-    if asked is None or asked[0] == "bytes=-":
+    match = re.fullmatch(r"bytes=(\d*)-(\d*)", call.headers.get("Range", ""))
+    if match is None or match[0] == "bytes=-":
         return Answer(200, headers=headers, file=file, length=size)
-    if asked[1]:
-        start, end = int(asked[1]), min(int(asked[2] or size), size - 1)
+    if match[1]:
+        start, end = int(match[1]), min(int(match[2] or size), size - 1)
     else:
-        start, end = max(0, size - int(asked[2])), size - 1
+        start, end = max(0, size - int(match[2])), size - 1
     if start >= size or end < start:
         refusal = Refusal(416, "Range Not Satisfiable", headers={"Content-Range": f"bytes */{size}"})
         return refusal.answer()
@@ -110,31 +112,31 @@ def _inside(path: str, folder: str, recursive: bool) -> bool:
 
 def _described(repository: Repository, head: Commit, path: str, *, expand: bool) -> dict[str, Any]:
     entry = head.tree.get(path)
-    told: dict[str, Any] = (
+    info: dict[str, Any] = (
         {"type": "directory", "oid": head.folders[path], "size": 0, "path": path}
         if entry is None
         else _file(path, entry)
     )
     if expand:
         last = next(
-            one
-            for one in repository.history(head.oid)
-            if any(changed == path or changed.startswith(f"{path}/") for changed in one.changed)
+            commit
+            for commit in repository.history(head.oid)
+            if any(changed == path or changed.startswith(f"{path}/") for changed in commit.changed)
         )
-        told["lastCommit"] = {"id": last.oid, "title": last.message, "date": last.date}
-    return told
+        info["lastCommit"] = {"id": last.oid, "title": last.message, "date": last.date}
+    return info
 
 
 def _file(path: str, entry: Entry) -> dict[str, Any]:
-    told: dict[str, Any] = {"type": "file", "oid": entry.oid, "size": entry.size, "path": path}
+    info: dict[str, Any] = {"type": "file", "oid": entry.oid, "size": entry.size, "path": path}
     if entry.sha256:
-        told["lfs"] = {"oid": entry.sha256, "size": entry.size, "pointerSize": entry.pointer_size}
-    return told
+        info["lfs"] = {"oid": entry.sha256, "size": entry.size, "pointerSize": entry.pointer_size}
+    return info
 
 
 def _page(hub: LoopbackHub, call: Call, items: Sequence[Any]) -> tuple[Sequence[Any], dict[str, str]]:
-    """The page asked for, and the Link header to the next one as the Hub gives it."""
-    start = int(call.asked("cursor") or 0)
+    """Return the requested page, and the Hub's Link header to the next one."""
+    start = int(call.parameter("cursor") or 0)
     page = items[start : start + hub.page_size]
     if start + hub.page_size >= len(items):
         return page, {}

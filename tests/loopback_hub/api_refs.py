@@ -19,16 +19,16 @@ _NAME = re.compile(r"(?!refs/)[A-Za-z0-9][\w.+-]*(/[\w.+-]+)*")
 def refs(hub: LoopbackHub, call: Call, kind: str, name: str) -> Answer:
     repository = hub.find(call, kind, name)
     with hub.lock:
-        branches = [(one, oid) for one, oid in repository.heads.items() if not one.startswith("refs/")]
-        pulls = [(one.removeprefix("refs/pr/"), oid) for one, oid in repository.heads.items() if one[:8] == "refs/pr/"]
-        told = {
+        branches = [(branch, oid) for branch, oid in repository.heads.items() if not branch.startswith("refs/")]
+        pulls = [(ref.removeprefix("refs/pr/"), oid) for ref, oid in repository.heads.items() if ref[:8] == "refs/pr/"]
+        answer = {
             "branches": _listed("refs/heads/", branches),
             "converts": [],
             "tags": _listed("refs/tags/", repository.tags.items()),
         }
         if call.truthy("include_prs"):
-            told["pullRequests"] = _listed("refs/pr/", pulls)
-    return Answer.of(told)
+            answer["pullRequests"] = _listed("refs/pr/", pulls)
+    return Answer.of(answer)
 
 
 def create_tag(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str) -> Answer:

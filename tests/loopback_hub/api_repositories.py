@@ -1,4 +1,4 @@
-"""Endpoints about repositories as wholes: creation, deletion, settings, what the Hub tells of one, who calls."""
+"""Endpoints about repositories as wholes: creation, deletion, settings, their description, the caller's name."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def whoami(hub: LoopbackHub, call: Call) -> Answer:
 
 def validate_yaml(hub: LoopbackHub, call: Call) -> Answer:
     checked = check_card(str(call.json.get("content", "")), str(call.json.get("repoType", "model")))
-    said = {
+    answer = {
         "errors": [{"message": text} for text in checked.errors],
         "warnings": [{"message": text} for text in checked.warnings],
     }
-    return Answer.of(said, 400 if checked.errors else 200)
+    return Answer.of(answer, 400 if checked.errors else 200)
 
 
 def create(hub: LoopbackHub, call: Call) -> Answer:
@@ -69,30 +69,30 @@ def check_access(hub: LoopbackHub, call: Call, kind: str, name: str, write: str 
 
 
 def describe(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str | None) -> Answer:
-    """What `dataset_info` and `model_info` read; with `expand`, only what it names."""
+    """Return what `dataset_info` and `model_info` read; with `expand`, only the fields that it names."""
     repository = hub.find(call, kind, name)
     with hub.lock:
         head = repository.head(revision or MAIN)
-        known = _known(hub, repository, head, sizes=call.truthy("blobs"))
-    expand = {value for asked in ("expand", "expand[]") for value in call.query.get(asked, [])}
+        fields = _fields(hub, repository, head, sizes=call.truthy("blobs"))
+    expand = {value for parameter in ("expand", "expand[]") for value in call.query.get(parameter, [])}
     if expand:
-        known = {key: value for key, value in known.items() if key in expand | {"_id", "id"}}
-    return Answer.of(known, headers={"X-Repo-Commit": head.oid})
+        fields = {key: value for key, value in fields.items() if key in expand | {"_id", "id"}}
+    return Answer.of(fields, headers={"X-Repo-Commit": head.oid})
 
 
-def _known(hub: LoopbackHub, repository: Repository, head: Commit, *, sizes: bool) -> dict[str, Any]:
+def _fields(hub: LoopbackHub, repository: Repository, head: Commit, *, sizes: bool) -> dict[str, Any]:
     siblings: list[dict[str, Any]] = []
     for path, entry in sorted(head.tree.items()):
-        one: dict[str, Any] = {"rfilename": path}
+        sibling: dict[str, Any] = {"rfilename": path}
         if sizes:
-            one |= {"size": entry.size, "blobId": entry.oid}
+            sibling |= {"size": entry.size, "blobId": entry.oid}
             if entry.sha256:
-                one["lfs"] = {"sha256": entry.sha256, "size": entry.size, "pointerSize": entry.pointer_size}
-        siblings.append(one)
+                sibling["lfs"] = {"sha256": entry.sha256, "size": entry.size, "pointerSize": entry.pointer_size}
+        siblings.append(sibling)
     card = head.tree.get("README.md")
     metadata = card_metadata(hub.contents.read(card).decode("utf-8", "replace")) if card else {}
     tags = metadata.get("tags") or []
-    blobs = {one.etag: one.size for commit in repository.commits.values() for one in commit.tree.values()}
+    blobs = {entry.etag: entry.size for commit in repository.commits.values() for entry in commit.tree.values()}
     return {
         "_id": "0" * 24,
         "id": repository.name,
@@ -113,14 +113,14 @@ def _known(hub: LoopbackHub, repository: Repository, head: Commit, *, sizes: boo
 
 
 def _named(call: Call) -> tuple[str, str, str]:
-    """Kind, name and owner of the repository that a body names; without an owner it is the caller's."""
-    said = call.json
-    kind = said.get("type") or "model"
-    owner = said.get("organization") or call.user
+    """Return kind, name and owner of the repository that a body names; the owner defaults to the caller."""
+    body = call.json
+    kind = body.get("type") or "model"
+    owner = body.get("organization") or call.user
     if kind not in {"model", "dataset"}:
         raise Refusal(400, f"The loopback Hub keeps no {kind}s")
-    if not _NAME.fullmatch(str(said.get("name"))) or ".." in str(said["name"]):
-        raise Refusal(400, f"{said.get('name')!r} is no name for a repository")
+    if not _NAME.fullmatch(str(body.get("name"))) or ".." in str(body["name"]):
+        raise Refusal(400, f"{body.get('name')!r} is no name for a repository")
     if owner is None:
         raise repository_not_found(known=False)
-    return kind, f"{owner}/{said['name']}", str(owner)
+    return kind, f"{owner}/{body['name']}", str(owner)

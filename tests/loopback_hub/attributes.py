@@ -16,13 +16,13 @@ LARGEST_REGULAR = 10 * 1024 * 1024
 
 
 def lfs_patterns(attributes: str) -> tuple[str, ...]:
-    """The patterns of a `.gitattributes` that send files to LFS."""
+    """Return the patterns of a `.gitattributes` that send files to LFS."""
     lines = (line.split() for line in attributes.splitlines() if line.strip() and not line.startswith("#"))
     return tuple(words[0] for words in lines if "filter=lfs" in words[1:])
 
 
 def is_text(sample: bytes) -> bool:
-    """Whether the start of a file reads as UTF-8 text; a character cut by the sample's end is no fault."""
+    """Check that the start of a file is UTF-8 text; the sample's end may cut a character."""
     if b"\0" in sample:
         return False
     try:
@@ -33,7 +33,7 @@ def is_text(sample: bytes) -> bool:
 
 
 def upload_mode(path: str, size: int, sample: bytes, patterns: tuple[str, ...]) -> str:
-    """`lfs` or `regular`; an empty file is never LFS."""
+    """Return `lfs` or `regular`; an empty file is never LFS."""
     if size == 0:
         return "regular"
     name = path.rpartition("/")[2]

@@ -14,9 +14,9 @@ from loopback_hub.answers import Refusal
 class LoggedRequest:
     """A request in `hub.requests`. Neither its token nor the signature of an upload URL is kept.
 
-    `status` is None where no answer left: the connection was dropped by a fault or by the client. `received` counts
-    the bytes of the body that came in. `fault` names the fault that met it. `observer` is true for requests of
-    whoever looks on (see `clients.OBSERVER`): they meet no fault, count for no quota and wake no hook.
+    `status` is None if no answer left: the connection was dropped by a fault or by the client. `received` counts
+    the bytes of the body that came in. `fault` names the fault that met it. `observer` marks the requests of
+    an observer (see `clients.OBSERVER`): they meet no fault, count for no quota and call no hook.
     """
 
     number: int
@@ -34,7 +34,7 @@ class LoggedRequest:
 
 @dataclass
 class Call:
-    """A request being answered. `user` is whose token it brought; None for a stranger."""
+    """A request being answered. `user` owns the token that it brought; None for a stranger."""
 
     method: str
     path: str
@@ -65,9 +65,9 @@ class Call:
             raise Refusal(400, "The body is not a JSON object")
         return value
 
-    def asked(self, name: str) -> str | None:
-        """The value of a query parameter; None where it was not given."""
+    def parameter(self, name: str) -> str | None:
+        """Return the value of a query parameter, or None if it was not given."""
         return self.query[name][0] if self.query.get(name) else None
 
     def truthy(self, name: str) -> bool:
-        return (self.asked(name) or "").lower() in {"1", "true"}
+        return (self.parameter(name) or "").lower() in {"1", "true"}

@@ -23,7 +23,7 @@ class Checked:
 
 
 def card_metadata(text: str) -> dict[str, Any]:
-    """The metadata of a card; empty where it has none that can be read."""
+    """Return the metadata of a card, empty if it has none that can be read."""
     match = _BLOCK.match(text)
     try:
         value = yaml.safe_load(match["yaml"]) if match else None
@@ -33,7 +33,7 @@ def card_metadata(text: str) -> dict[str, Any]:
 
 
 def check_card(text: str, kind: str) -> Checked:
-    """Errors that make the Hub refuse a card, and warnings that it only tells."""
+    """Return the errors for which the Hub refuses a card, and the warnings that it only reports."""
     checked = Checked()
     match = _BLOCK.match(text)
     if match is None:
@@ -72,10 +72,10 @@ def _check_metadata(value: dict[Any, Any], kind: str, errors: list[str]) -> None
 
 
 def _check_configs(configs: Any, errors: list[str]) -> None:
-    if not isinstance(configs, list) or not all(isinstance(one, dict) for one in configs):
+    if not isinstance(configs, list) or not all(isinstance(config, dict) for config in configs):
         errors.append('"configs" must be an array of objects')
         return
-    names = [one.get("config_name") for one in configs]
+    names = [config.get("config_name") for config in configs]
     for index, config in enumerate(configs):
         if not isinstance(config.get("config_name"), str):
             errors.append(f'"configs[{index}].config_name" is required and must be a string')
@@ -88,18 +88,18 @@ def _check_configs(configs: Any, errors: list[str]) -> None:
                 errors.append(f'"configs[{index}].data_files" has an item without a path')
     if len(set(map(str, names))) != len(names):
         errors.append('"configs" names a config twice')
-    if sum(bool(one.get("default")) for one in configs) > 1:
+    if sum(bool(config.get("default")) for config in configs) > 1:
         errors.append('"configs" has more than one default')
 
 
 def _texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
 def _plain(value: Any) -> Any:
-    """YAML's dates and the like as text, for a JSON answer."""
+    """Return a value with YAML's dates and the like as text, for a JSON answer."""
     if isinstance(value, dict):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_plain(inner) for inner in value]
     return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)

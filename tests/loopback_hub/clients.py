@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from loopback_hub.hub import LoopbackHub
 
-# In the User-Agent of whoever only looks on: such requests meet no fault, count for no quota and wake no hook.
+# In the User-Agent of an observer: its requests meet no fault, count for no quota and call no hook.
 OBSERVER = "loopback-observer"
 QUICK_SLEEP = Path(__file__).parent / "quick_sleep"
 SLEEP_SCALE = "LOOPBACK_SLEEP_SCALE"
@@ -28,7 +28,7 @@ def client_environment(
     xet: bool = False,
     inherited: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The environment of a process whose Hub is this one; pass it to `subprocess.run(env=…)`.
+    """Return the environment of a process whose Hub is this one, for `subprocess.run(env=…)`.
 
     `home` holds its caches. `token` is the hub's own unless given, and an empty one makes a stranger. `sleep_scale`
     multiplies every `time.sleep` of that process (0.01: a client's wait of 4 s takes 40 ms), changing no logic. With
@@ -57,7 +57,7 @@ def client_environment(
 
 
 def client(hub: LoopbackHub, *, token: str | bool | None = None, observer: bool = False) -> HfApi:
-    """The Hub's client in this process, with the hub's own token unless another is given; False is a stranger's.
+    """Return the Hub's client in this process, with the hub's own token unless another is given; False is a stranger's.
 
     Xet has to be off where it is imported (`HF_HUB_DISABLE_XET=1`); the fixture `loopback` sees to that.
     """

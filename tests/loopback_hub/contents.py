@@ -33,7 +33,7 @@ class Contents:
             (folder / name).mkdir(parents=True, exist_ok=True)
 
     def keep(self, content: bytes) -> Entry:
-        """A regular file's entry, its content kept."""
+        """Store the content of a regular file and return its entry."""
         entry = Entry.regular(content)
         path = self._folder / "git" / entry.oid
         if not path.exists():
@@ -47,7 +47,7 @@ class Contents:
         return self._folder / "lfs" / sha256
 
     def size(self, sha256: str) -> int | None:
-        """Size of an LFS blob; None where it was never received."""
+        """Return the size of an LFS blob, or None if it was never received."""
         path = self.blob(sha256)
         return path.stat().st_size if path.exists() else None
 
@@ -55,7 +55,7 @@ class Contents:
         return self.path(entry).read_bytes()
 
     def receive(self, sha256: str, size: int, chunks: Iterable[bytes]) -> None:
-        """An LFS blob, kept only where its size and hash are the ones announced."""
+        """Store an LFS blob if it has the announced size and hash."""
         path = self._incoming(chunks)
         try:
             if path.stat().st_size != size or _sha256(path) != sha256:
@@ -65,14 +65,14 @@ class Contents:
             path.unlink(missing_ok=True)
 
     def receive_part(self, sha256: str, number: int, chunks: Iterable[bytes]) -> str:
-        """One part of a large blob; its ETag."""
+        """Store one part of a large blob and return its ETag."""
         path = self._incoming(chunks)
         etag = _sha256(path)
         path.replace(self._part(sha256, number))
         return etag
 
     def join_parts(self, sha256: str, size: int, etags: dict[int, str]) -> None:
-        """The blob that its parts make, refused where one is missing or the whole is another."""
+        """Store the blob that its parts make. Raises Refusal if a part is missing or the whole is another blob."""
         paths = [self._part(sha256, number) for number in sorted(etags)]
         for number, path in zip(sorted(etags), paths, strict=True):
             if not path.exists() or _sha256(path) != etags[number]:
@@ -86,7 +86,7 @@ class Contents:
             path.unlink()
 
     def count(self, sha256: str, size: int) -> None:
-        """Bytes of a blob that came in, whatever becomes of them."""
+        """Count received bytes of a blob, also those of a broken upload."""
         with self._lock:
             self.uploads.setdefault(sha256, Received()).bytes += size
 

@@ -12,7 +12,7 @@ from loopback_hub.repository import PullRequest, Repository
 def open_discussion(
     repository: Repository, title: str, author: str, description: str, *, status: str, base: str | None
 ) -> PullRequest:
-    """A new discussion; with a base a pull request, whose ref starts at the base's head."""
+    """Open a discussion; with a base it is a pull request, whose ref starts at the base's head."""
     number = len(repository.pull_requests) + 1
     opened = PullRequest(number, title, author, status, is_pull_request=base is not None)
     if base is not None:
@@ -52,49 +52,51 @@ def change_status(request: PullRequest, author: str, status: str) -> dict[str, A
 
 
 def conflicts(repository: Repository, request: PullRequest) -> list[str]:
-    """The files that both the pull request and its base changed since they parted, not to the same content."""
-    ours, theirs = repository.head(request.base).tree, repository.head(request.ref).tree
-    parted = repository.commits[request.fork].tree
-    both = set(changed_paths(parted, ours)) & set(changed_paths(parted, theirs))
-    return sorted(path for path in both if ours.get(path) != theirs.get(path))
+    """Return the files that the pull request and its base changed to different contents since the fork."""
+    base, proposed = repository.head(request.base).tree, repository.head(request.ref).tree
+    fork = repository.commits[request.fork].tree
+    both = set(changed_paths(fork, base)) & set(changed_paths(fork, proposed))
+    return sorted(path for path in both if base.get(path) != proposed.get(path))
 
 
 def merged_tree(repository: Repository, request: PullRequest) -> dict[str, Entry]:
-    """The base's files with the pull request's changes. Raises Refusal where files conflict."""
+    """Return the base's files with the pull request's changes. Raises Refusal if files conflict."""
     clashing = conflicts(repository, request)
     if clashing:
         raise Refusal(409, f"This pull request has conflicts: {', '.join(clashing)}")
-    theirs = repository.head(request.ref).tree
+    proposed = repository.head(request.ref).tree
     tree = dict(repository.head(request.base).tree)
-    for path in changed_paths(repository.commits[request.fork].tree, theirs):
-        if path in theirs:
-            tree[path] = theirs[path]
+    for path in changed_paths(repository.commits[request.fork].tree, proposed):
+        if path in proposed:
+            tree[path] = proposed[path]
         else:
             tree.pop(path, None)
     return tree
 
 
 def merge(repository: Repository, request: PullRequest, author: str) -> Commit:
-    """All of a pull request as exactly one commit on its base."""
+    """Merge a pull request into its base as exactly one commit."""
     if not request.is_pull_request:
         raise Refusal(400, "This discussion is not a pull request")
     if request.status != "open":
         raise Refusal(409 if request.status == "merged" else 400, f"This pull request is {request.status}, not open")
     tree = merged_tree(repository, request)
-    subjects = "\n\n".join(f"- {one.message} ({one.oid})" for one in reversed(own_commits(repository, request)))
+    subjects = "\n\n".join(
+        f"- {commit.message} ({commit.oid})" for commit in reversed(own_commits(repository, request))
+    )
     title = f"{request.title} (#{request.number})"
-    made = repository.commit(request.base, tree, title, author=author, description=subjects)
-    request.status, request.merge_commit = "merged", made.oid
+    commit = repository.commit(request.base, tree, title, author=author, description=subjects)
+    request.status, request.merge_commit = "merged", commit.oid
     add_event(request, "status-change", author, {"status": "merged"})
     repository.write()
-    return made
+    return commit
 
 
 def own_commits(repository: Repository, request: PullRequest) -> list[Commit]:
-    """The commits of a pull request since it left its base, newest first."""
-    found = []
-    for one in repository.history(request.ref):
-        if one.oid == request.fork:
+    """Return the commits of a pull request since its fork, newest first."""
+    commits = []
+    for commit in repository.history(request.ref):
+        if commit.oid == request.fork:
             break
-        found.append(one)
-    return found
+        commits.append(commit)
+    return commits

@@ -31,39 +31,39 @@ class Fault:
 
     @classmethod
     def latency(cls, seconds: float, method: str = "", path: str = "", **when: int) -> Fault:
-        """The answer takes this much longer."""
+        """Delay the answer."""
         return cls("latency", method, path, seconds=seconds, **when)
 
     @classmethod
     def status(
         cls, code: int, method: str = "", path: str = "", *, retry_after: int | None = None, **when: int
     ) -> Fault:
-        """This status in place of the work."""
+        """Answer with this status instead of doing the work."""
         return cls("status", method, path, code=code, retry_after=retry_after, **when)
 
     @classmethod
     def drop(cls, method: str = "", path: str = "", **when: int) -> Fault:
-        """The connection closes before the body is read."""
+        """Close the connection before the body is read."""
         return cls("drop", method, path, **when)
 
     @classmethod
     def drop_upload(cls, method: str = "PUT", path: str = "", *, after: int = 1, **when: int) -> Fault:
-        """The connection is reset once this many bytes of the body have come in."""
+        """Reset the connection after this many bytes of the body."""
         return cls("drop_upload", method, path, after=after, **when)
 
     @classmethod
     def lose_answer(cls, method: str = "", path: str = "", **when: int) -> Fault:
-        """The work is done, then the connection closes without an answer."""
+        """Do the work, then close the connection without an answer."""
         return cls("lose_answer", method, path, **when)
 
     @classmethod
     def truncate(cls, method: str = "", path: str = "", **when: int) -> Fault:
-        """The answer ends in the middle of its body."""
+        """End the answer in the middle of its body."""
         return cls("truncate", method, path, **when)
 
     @classmethod
     def expire(cls, method: str = "PUT", path: str = "/lfs/", **when: int) -> Fault:
-        """A signed address has expired."""
+        """Refuse a signed address as expired."""
         return cls("expire", method, path, **when)
 
     def meets(self, method: str, path: str) -> bool:
@@ -71,7 +71,7 @@ class Fault:
 
 
 class Faults:
-    """The faults that a hub deals out; without any, none."""
+    """The faults of a hub, by default none."""
 
     def __init__(self, faults: Iterable[Fault] = ()) -> None:
         self._faults = list(faults)
@@ -80,13 +80,13 @@ class Faults:
 
     @staticmethod
     def storm(seed: int, rate: float, **settings: Any) -> Faults:
-        """Faults drawn at random, reproducibly; settings as in `storm.Storm`."""
+        """Return random, reproducible faults; settings as in `storm.Storm`."""
         from loopback_hub.storm import Storm
 
         return Storm(seed, rate, **settings)
 
     def add(self, *faults: Fault) -> None:
-        """More faults; they count requests from now on."""
+        """Add faults; they count requests from now on."""
         with self._lock:
             self._faults.extend(faults)
             self._met.extend(0 for _ in faults)
@@ -96,12 +96,12 @@ class Faults:
             self._faults, self._met = [], []
 
     def draw(self, method: str, path: str, query: Mapping[str, list[str]], *, storage: bool) -> Fault | None:
-        """The fault that this request meets: the first listed one whose turn it is."""
-        found = None
+        """Return the first listed fault whose turn it is at this request."""
+        drawn = None
         with self._lock:
             for index, fault in enumerate(self._faults):
                 if fault.meets(method, path):
                     self._met[index] += 1
-                    if found is None and fault.nth <= self._met[index] < fault.nth + fault.times:
-                        found = fault
-        return found
+                    if drawn is None and fault.nth <= self._met[index] < fault.nth + fault.times:
+                        drawn = fault
+        return drawn

@@ -15,7 +15,7 @@ from loopback_hub.hub import LoopbackHub
 
 @pytest.fixture
 def start_loopback(tmp_path: Path) -> Iterator[Callable[..., LoopbackHub]]:
-    """Starts a Hub with the options of `LoopbackHub`, in a folder of its own unless one is given."""
+    """Start a Hub with the options of `LoopbackHub`, in a folder of its own unless one is given."""
     with ExitStack() as stack:
         started: list[LoopbackHub] = []
 
@@ -29,7 +29,7 @@ def start_loopback(tmp_path: Path) -> Iterator[Callable[..., LoopbackHub]]:
 
 @pytest.fixture
 def quick_sleeps(monkeypatch: pytest.MonkeyPatch) -> float:
-    """Every `time.sleep` of clients in this process takes a hundredth; the scale is the value. Latency stays real."""
+    """Shorten every `time.sleep` of clients in this process to a hundredth; return the scale. Latency stays real."""
     scale, sleep = 0.01, time.sleep
     monkeypatch.setattr(time, "sleep", lambda seconds: sleep(seconds * scale))
     return scale
@@ -37,5 +37,5 @@ def quick_sleeps(monkeypatch: pytest.MonkeyPatch) -> float:
 
 @pytest.fixture
 def loopback(start_loopback: Callable[..., LoopbackHub]) -> LoopbackHub:
-    """A Hub without quotas and faults."""
+    """Start a Hub without quotas and faults."""
     return start_loopback()

@@ -13,12 +13,12 @@ _FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def object_id(kind: str, content: bytes) -> str:
-    """Git's SHA-1 of an object."""
+    """Return git's SHA-1 of an object."""
     return hashlib.sha1(b"%s %d\0" % (kind.encode(), len(content)) + content).hexdigest()
 
 
 def pointer(sha256: str, size: int) -> bytes:
-    """The text that git keeps in place of an LFS file."""
+    """Return the text that git keeps in place of an LFS file."""
     return f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n".encode()
 
 
@@ -80,21 +80,21 @@ class Commit:
 
 
 def folder_ids(tree: Mapping[str, Entry]) -> dict[str, str]:
-    """Path → git tree oid of every folder that the files of a tree lie in, the root among them."""
+    """Return path → git tree oid of every folder of a tree, the root among them."""
     inside: dict[str, list[tuple[bytes, bytes]]] = {"": []}
     for path, entry in tree.items():
         folder, _, name = path.rpartition("/")
         _open_folders(inside, folder)
         inside[folder].append((name.encode(), b"100644 %s\0%s" % (name.encode(), bytes.fromhex(entry.oid))))
-    found: dict[str, str] = {}
-    for path in sorted(inside, key=lambda one: -len(one.split("/")) if one else 0):
+    oids: dict[str, str] = {}
+    for path in sorted(inside, key=lambda folder: -len(folder.split("/")) if folder else 0):
         oid = object_id("tree", b"".join(line for _, line in sorted(inside[path])))
-        found[path] = oid
+        oids[path] = oid
         if path:
             folder, _, name = path.rpartition("/")
             # Git sorts a folder as if its name ended with a slash.
             inside[folder].append((name.encode() + b"/", b"40000 %s\0%s" % (name.encode(), bytes.fromhex(oid))))
-    return found
+    return oids
 
 
 def _open_folders(inside: dict[str, list[tuple[bytes, bytes]]], folder: str) -> None:

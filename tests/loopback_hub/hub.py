@@ -33,7 +33,7 @@ EXPIRY = "X-Amz-Expires-At"
 
 
 class LoopbackHub:
-    """A Hub server with one user, as a context manager; repositories are datasets unless told otherwise.
+    """A Hub server with one user, as a context manager; repositories are datasets by default.
 
     `endpoint` goes into `HF_ENDPOINT` or `HfApi(endpoint=…)`. Blobs live on a second port (`storage_endpoint`), as on
     the Hub, where tokens are refused and signed addresses are asked for. `on_request` is called with the log entry
@@ -117,28 +117,28 @@ class LoopbackHub:
         return self._repositories[kind, name]
 
     def branch(self, name: str, revision: str = MAIN, kind: str = "dataset") -> dict[str, bytes]:
-        """Path → content of every file of a revision."""
+        """Return path → content of every file of a revision."""
         with self.lock:
             tree = self.repository(name, kind).head(revision).tree
         return {path: self.contents.read(entry) for path, entry in sorted(tree.items())}
 
     def commits(self, name: str, revision: str = MAIN, kind: str = "dataset") -> list[Commit]:
-        """The commits of a revision, newest first."""
+        """Return the commits of a revision, newest first."""
         with self.lock:
             return list(self.repository(name, kind).history(revision))
 
     def keep(self, name: str, kind: str = "dataset") -> Repository:
-        """A repository as it is now, for `put_back`."""
+        """Return a copy of a repository for `put_back`."""
         with self.lock:
             return copy.deepcopy(self.repository(name, kind))
 
     def put_back(self, kept: Repository) -> None:
-        """Make a repository what it was when it was kept, blobs that came since unknown to it."""
+        """Restore a repository from a copy, without the blobs that came since."""
         with self.lock:
             self._repositories[kept.kind, kept.name] = copy.deepcopy(kept)
 
     def know(self, name: str, content: bytes, kind: str = "dataset") -> None:
-        """A blob that a repository has without having received it, as of an earlier upload."""
+        """Give a repository a blob that it did not receive, as if of an earlier upload."""
         sha256 = hashlib.sha256(content).hexdigest()
         self.contents.blob(sha256).write_bytes(content)
         with self.lock:
@@ -157,7 +157,7 @@ class LoopbackHub:
         return route(self, call, storage=storage)
 
     def identify(self, authorization: str | None, *, storage: bool) -> tuple[str | None, bool]:
-        """The user of a token and whether it may write. A wrong token is refused, and any token at the storage."""
+        """Return the user of a token and whether it may write. Refuse a wrong token, and any token at the storage."""
         if authorization is None:
             return None, False
         if storage:
@@ -168,7 +168,7 @@ class LoopbackHub:
         raise Refusal(401, "Invalid credentials in Authorization header")
 
     def find(self, call: Call, kind: str, name: str, *, write: bool = False) -> Repository:
-        """A repository that the caller may see; `write` asks for the right to change it too."""
+        """Return a repository that the caller may see; with `write`, it must be allowed to change it too."""
         repository = self._repositories.get((kind, name))
         owned = call.user is not None and call.user == name.partition("/")[0]
         if repository is None or (repository.private and not owned):
@@ -180,7 +180,7 @@ class LoopbackHub:
         return repository
 
     def create(self, kind: str, name: str, *, private: bool) -> Repository:
-        """A new repository with its first commit, as the Hub starts one. Raises Refusal where the name is taken."""
+        """Create a repository with its first commit, as the Hub does. Raises Refusal if the name is taken."""
         with self.lock:
             if (kind, name) in self._repositories:
                 url = self.web_address(kind, name)
@@ -197,15 +197,17 @@ class LoopbackHub:
             shutil.rmtree(repository.folder)
 
     def check_storage(self, repository: Repository, wanted: list[Mapping[str, Any]]) -> None:
-        """Raises Refusal where blobs do not fit into the storage any more."""
+        """Raise Refusal if blobs do not fit into the storage any more."""
         with self.lock:
-            stored = {sha256 for one in self._repositories.values() for sha256 in one.blobs}
-        here = sum(self.contents.size(sha256) or 0 for sha256 in stored)
-        self.limits.check_storage(here, sum(int(one.get("size", 0)) for one in wanted), private=repository.private)
+            stored = {sha256 for repo in self._repositories.values() for sha256 in repo.blobs}
+        stored_bytes = sum(self.contents.size(sha256) or 0 for sha256 in stored)
+        self.limits.check_storage(
+            stored_bytes, sum(int(blob.get("size", 0)) for blob in wanted), private=repository.private
+        )
 
     def add_blob(self, call: Call, sha256: str) -> None:
-        """The blob belongs to the repository that its upload's address was signed for."""
-        kind, _, name = (call.asked("repository") or "").partition("/")
+        """Give the blob to the repository for which its upload's address was signed."""
+        kind, _, name = (call.parameter("repository") or "").partition("/")
         with self.lock:
             repository = self._repositories.get((kind, name))
             if repository is not None:
@@ -216,23 +218,23 @@ class LoopbackHub:
         return f"{self.endpoint}/{'' if kind == 'model' else f'{kind}s/'}{name}"
 
     def signed(self, path: str, *, at: str | None = None, **query: str) -> str:
-        """An address, at the storage unless told otherwise, that works for a while and without a token."""
-        asked = {**query, EXPIRY: f"{time.time() + self.upload_url_lifetime:.3f}"}
-        return f"{at or self.storage_endpoint}{path}?{urlencode({**asked, SIGNATURE: self._signature(path, asked)})}"
+        """Return an address, by default at the storage, that works for a while and without a token."""
+        fields = {**query, EXPIRY: f"{time.time() + self.upload_url_lifetime:.3f}"}
+        return f"{at or self.storage_endpoint}{path}?{urlencode({**fields, SIGNATURE: self._signature(path, fields)})}"
 
     def check_signature(self, call: Call) -> None:
-        asked = {name: values[0] for name, values in call.query.items()}
-        given = asked.pop(SIGNATURE, "")
-        if not hmac.compare_digest(given, self._signature(call.path, asked)):
+        parameters = {name: values[0] for name, values in call.query.items()}
+        given = parameters.pop(SIGNATURE, "")
+        if not hmac.compare_digest(given, self._signature(call.path, parameters)):
             raise Refusal(403, "The request signature we calculated does not match the signature you provided.")
-        if float(asked[EXPIRY]) < time.time():
+        if float(parameters[EXPIRY]) < time.time():
             raise Refusal(403, "Request has expired")
 
     def _signature(self, path: str, query: Mapping[str, str]) -> str:
         text = f"{path}?{urlencode(sorted(query.items()))}"
         return hmac.new(self._secret, text.encode(), hashlib.sha256).hexdigest()
 
-    # What the server tells.
+    # What the server reports.
 
     def open_log(self, method: str, path: str, query: Mapping[str, list[str]], user_agent: str) -> LoggedRequest:
         shown = {name: values for name, values in query.items() if name not in {SIGNATURE, EXPIRY}}
@@ -242,13 +244,13 @@ class LoopbackHub:
         return log
 
     def count(self, log: LoggedRequest, size: int) -> None:
-        """Bytes of a request's body that came in."""
+        """Count received bytes of a request's body."""
         log.received += size
         if log.method == "PUT" and log.path.startswith("/lfs/"):
             self.contents.count(log.path.split("/")[2], size)
 
     def tell(self, log: LoggedRequest) -> None:
-        """The hook, one call at a time. An observer's requests wake nobody, so a hook may send some and wait."""
+        """Call the hook, one call at a time. An observer's requests do not, so a hook may send some and wait."""
         if self.on_request is None or log.observer:
             return
         if not self._hook_lock.acquire(timeout=_HOOK_WAIT):

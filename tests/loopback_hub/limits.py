@@ -28,7 +28,7 @@ class Window:
         self._taken = 0
 
     def take(self) -> int | None:
-        """None where there was one left; else the whole seconds until there are again."""
+        """Return None if the window has room, else the whole seconds until it has."""
         if self.limit is None:
             return None
         with self._lock:
@@ -39,7 +39,7 @@ class Window:
             return self._left()
 
     def headers(self, name: str) -> dict[str, str]:
-        """What the Hub tells of a window with every answer."""
+        """Return the headers about a window that the Hub sends with every answer."""
         if self.limit is None:
             return {}
         with self._lock:
@@ -61,7 +61,7 @@ class Window:
 
 
 class Limits:
-    """The quotas of one hub; each is None where there is no limit."""
+    """The quotas of one hub; None is no limit."""
 
     def __init__(
         self, *, commits: int | None = None, calls: int | None = None, storage: int | None = None, scale: float = 1.0

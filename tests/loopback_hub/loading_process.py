@@ -12,23 +12,23 @@ from typing import Any, TextIO
 
 
 def loaded(name: str, options: dict[str, Any], columns: list[str] | None) -> dict[str, list[dict[str, Any]]]:
-    """Split → rows, with the columns asked for; images are not decoded."""
+    """Return split → rows with the requested columns; images are not decoded."""
     from datasets import Image, load_dataset
 
-    found: dict[str, list[dict[str, Any]]] = {}
+    splits: dict[str, list[dict[str, Any]]] = {}
     for split, rows in load_dataset(name, **options).items():
         kept = rows if columns is None else rows.select_columns(columns)
         for column, feature in (kept.features or {}).items():
             if isinstance(feature, Image):
                 kept = kept.cast_column(column, Image(decode=False))
-        found[str(split)] = list(kept)
-    return found
+        splits[str(split)] = list(kept)
+    return splits
 
 
 def answer(request: dict[str, Any], output: TextIO) -> None:
     try:
-        told = {"rows": loaded(request["name"], request["options"], request["columns"])}
-        text = json.dumps(told, default=bytes.hex)
+        result = {"rows": loaded(request["name"], request["options"], request["columns"])}
+        text = json.dumps(result, default=bytes.hex)
     except Exception as error:
         text = json.dumps({"error": f"{type(error).__name__}: {error}"})
     output.write(text + "\n")

@@ -41,7 +41,7 @@ class Reader:
     def rows(
         self, name: str, config: str | None = None, *, columns: list[str] | None = None, **options: Any
     ) -> dict[str, list[dict[str, Any]]]:
-        """Split → rows of a dataset; bytes are hexadecimal text, images are `{bytes, path}`.
+        """Return split → rows of a dataset; bytes are hexadecimal text, images are `{bytes, path}`.
 
         `options` are `load_dataset`'s (`revision`, `streaming`). Raises LoadingFailed with what it raised.
         """
@@ -53,7 +53,7 @@ class Reader:
             line = self._process.stdout.readline()
         if not line:
             raise LoadingFailed("the loading process is gone")
-        told = json.loads(line)
-        if "error" in told:
-            raise LoadingFailed(told["error"])
-        return told["rows"]
+        answer = json.loads(line)
+        if "error" in answer:
+            raise LoadingFailed(answer["error"])
+        return answer["rows"]

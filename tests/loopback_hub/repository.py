@@ -60,14 +60,14 @@ class Repository:
     @classmethod
     def read(cls, folder: Path) -> Repository:
         state = json.loads((folder / "repository.json").read_text(encoding="utf-8"))
-        numbered = {one["number"]: PullRequest(**one) for one in state.pop("pull_requests")}
+        numbered = {fields["number"]: PullRequest(**fields) for fields in state.pop("pull_requests")}
         blobs = set(state.pop("blobs"))
         repository = cls(**state, folder=folder, pull_requests=numbered, blobs=blobs)
         kept = [json.loads(path.read_text(encoding="utf-8")) for path in (folder / "commits").iterdir()]
-        for one in sorted(kept, key=lambda commit: commit["number"]):
-            tree = {name: Entry(**entry) for name, entry in one.pop("tree").items()}
-            one["parents"], one["changed"] = tuple(one["parents"]), tuple(one["changed"])
-            commit = Commit(tree=tree, **one)
+        for fields in sorted(kept, key=lambda commit: commit["number"]):
+            tree = {name: Entry(**entry) for name, entry in fields.pop("tree").items()}
+            fields["parents"], fields["changed"] = tuple(fields["parents"]), tuple(fields["changed"])
+            commit = Commit(tree=tree, **fields)
             repository.commits[commit.oid] = commit
         return repository
 
@@ -84,7 +84,7 @@ class Repository:
         _write(self.folder / "repository.json", state)
 
     def head(self, revision: str = MAIN) -> Commit:
-        """The commit of a branch, a tag, a pull request's ref or an object id (in full or its start)."""
+        """Return the commit of a branch, a tag, a pull request's ref or an object id (in full or its start)."""
         short = revision.removeprefix("refs/heads/").removeprefix("refs/tags/")
         oid = self.heads.get(revision) or self.heads.get(short) or self.tags.get(short)
         if oid is None and re.fullmatch("[0-9a-f]{7,40}", revision):
@@ -94,7 +94,7 @@ class Repository:
         return self.commits[oid]
 
     def history(self, revision: str = MAIN) -> Iterator[Commit]:
-        """The commits of a revision, newest first."""
+        """Yield the commits of a revision, newest first."""
         oid = self.head(revision).oid
         while oid:
             commit = self.commits[oid]
@@ -102,7 +102,7 @@ class Repository:
             oid = commit.parents[0] if commit.parents else ""
 
     def head_name(self, revision: str) -> str:
-        """The head that a commit to this revision moves; only branches and pull requests can be committed to."""
+        """Return the head that a commit to this revision moves; only branches and pull requests take commits."""
         short = revision.removeprefix("refs/heads/")
         if short in self.heads:
             return short
@@ -112,9 +112,9 @@ class Repository:
     def commit(
         self, head: str, tree: Mapping[str, Entry], message: str, *, author: str, description: str = ""
     ) -> Commit:
-        """A new commit on a head, which exists or starts here."""
+        """Add a commit to a head, which may be new."""
         parent = self.commits[self.heads[head]] if head in self.heads else None
-        made = Commit(
+        commit = Commit(
             number=len(self.commits),
             tree=dict(tree),
             message=message,
@@ -124,19 +124,19 @@ class Repository:
             changed=changed_paths({} if parent is None else parent.tree, tree),
         )
         kept = {
-            "number": made.number,
-            "tree": {path: asdict(entry) for path, entry in made.tree.items()},
-            "message": made.message,
-            "description": made.description,
-            "author": made.author,
-            "parents": made.parents,
-            "changed": made.changed,
+            "number": commit.number,
+            "tree": {path: asdict(entry) for path, entry in commit.tree.items()},
+            "message": commit.message,
+            "description": commit.description,
+            "author": commit.author,
+            "parents": commit.parents,
+            "changed": commit.changed,
         }
-        _write(self.folder / "commits" / f"{made.oid}.json", kept)
-        self.commits[made.oid] = made
-        self.heads[head] = made.oid
+        _write(self.folder / "commits" / f"{commit.oid}.json", kept)
+        self.commits[commit.oid] = commit
+        self.heads[head] = commit.oid
         self.write()
-        return made
+        return commit
 
 
 def _write(path: Path, value: Any) -> None:

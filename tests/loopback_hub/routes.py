@@ -60,7 +60,7 @@ STORAGE: list[tuple[str, str, Endpoint]] = [
 
 
 def route(hub: LoopbackHub, call: Call, *, storage: bool) -> Answer:
-    """The answer of the endpoint whose method and path a request names. Raises Refusal where there is none."""
+    """Return the answer of the endpoint for a request's method and path. Raises Refusal without such an endpoint."""
     for method, pattern, endpoint in STORAGE if storage else HUB:
         match = re.fullmatch(pattern, call.path) if method == call.method else None
         if match is not None:

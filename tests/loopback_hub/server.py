@@ -59,14 +59,14 @@ class Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def server_close(self) -> None:
-        """The port and every connection that a client keeps for later."""
+        """Close the port and every connection that a client keeps for later."""
         super().server_close()
         for connection in list(self._open):
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that go away are no news; everything else is shown by the handler."""
+        """Ignore clients that go away; the handler shows everything else."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -76,7 +76,7 @@ class Handler(BaseHTTPRequestHandler):
     server: Server  # pyrefly: ignore[bad-override-mutable-attribute]  # no other server has this handler
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing on stderr: `hub.requests` is the log."""
+        """Write nothing to stderr: `hub.requests` is the log."""
 
     def _serve(self) -> None:
         hub = self.server.hub

@@ -43,7 +43,7 @@ class Storm(Faults):
             raise ValueError(f"a storm has no {sorted(unknown)}; there are {KINDS}")
 
     def draw(self, method: str, path: str, query: Mapping[str, list[str]], *, storage: bool) -> Fault | None:
-        """A fault listed with `add` first, then what the storm has for this request."""
+        """Return a fault listed with `add`, else the storm's fault for this request."""
         listed = super().draw(method, path, query, storage=storage)
         if listed is not None:
             return listed
@@ -60,7 +60,7 @@ class Storm(Faults):
         return fault
 
     def _fault(self, random: Random, method: str, path: str, *, storage: bool) -> Fault | None:
-        kind = random.choice([one for one in KINDS if one in self.kinds])
+        kind = random.choice([kind for kind in KINDS if kind in self.kinds])
         brings_body = method in {"POST", "PUT"}
         if kind == "status":
             code = random.choice(STATUSES)

@@ -42,10 +42,10 @@ def post(hub: LoopbackHub, path: str, **body: Any) -> httpx2.Response:
 
 
 def wanted(hub: LoopbackHub, sha256: str = SHA256, size: int = len(BLOB)) -> dict[str, dict[str, str]]:
-    """The actions that the batch endpoint answers for an object."""
+    """Return the actions that the batch endpoint answers for an object."""
     objects = {"operation": "upload", "objects": [{"oid": sha256, "size": size}]}
-    (told,) = post(hub, f"/datasets/{NAME}.git/info/lfs/objects/batch", json=objects).json()["objects"]
-    return told.get("actions", {})
+    (answer,) = post(hub, f"/datasets/{NAME}.git/info/lfs/objects/batch", json=objects).json()["objects"]
+    return answer.get("actions", {})
 
 
 def test_preuploaded_blobs_commit_nothing_and_are_sent_once(loopback: LoopbackHub) -> None:
@@ -90,12 +90,12 @@ def test_other_bytes_than_announced_are_refused(loopback: LoopbackHub) -> None:
 def test_half_a_blob_leaves_nothing(loopback: LoopbackHub) -> None:
     created(loopback)
     address = httpx2.URL(wanted(loopback)["upload"]["href"])
-    told: queue.Queue[LoggedRequest] = queue.Queue()
-    loopback.on_request = told.put
+    logs: queue.Queue[LoggedRequest] = queue.Queue()
+    loopback.on_request = logs.put
     with socket.create_connection((address.host, address.port)) as connection:
         head = f"PUT {address.raw_path.decode()} HTTP/1.1\r\nContent-Length: {len(BLOB)}\r\n\r\n"
         connection.sendall(head.encode() + BLOB[:1000])
-    log = told.get(timeout=60)
+    log = logs.get(timeout=60)
     assert (log.status, log.received) == (None, 1000)
     assert loopback.uploads[SHA256].complete == 0 and loopback.uploads[SHA256].bytes == 1000
     assert "upload" in wanted(loopback) and not list((loopback.folder / "incoming").iterdir())
@@ -132,18 +132,18 @@ def test_only_blobs_that_are_here_can_be_committed(loopback: LoopbackHub) -> Non
 
 
 @pytest.mark.parametrize(
-    ("asked", "part"),
+    ("byte_range", "part"),
     [("bytes=0-9", BLOB[:10]), ("bytes=299990-", BLOB[-10:]), ("bytes=-5", BLOB[-5:]), ("bytes=9-999999", BLOB[9:])],
 )
-def test_files_are_read_in_parts(loopback: LoopbackHub, asked: str, part: bytes) -> None:
+def test_files_are_read_in_parts(loopback: LoopbackHub, byte_range: str, part: bytes) -> None:
     api = created(loopback)
     text = b"regular text " * 9
     put(api, blob(), blob("a.txt", text))
-    headers = {"Authorization": f"Bearer {loopback.token}", "Range": asked}
+    headers = {"Authorization": f"Bearer {loopback.token}", "Range": byte_range}
     address = f"{loopback.endpoint}/datasets/{NAME}/resolve/main"
     got = httpx2.get(f"{address}/a.bin", headers=headers, follow_redirects=True)
     assert (got.status_code, got.content) == (206, part)
-    start = 300_000 - len(part) if not asked.startswith("bytes=0") else 0
+    start = 300_000 - len(part) if not byte_range.startswith("bytes=0") else 0
     assert got.headers["Content-Range"] == f"bytes {start}-{start + len(part) - 1}/300000"
     short = httpx2.get(f"{address}/a.txt", headers={**headers, "Range": "bytes=3-5"})
     assert (short.status_code, short.content) == (206, text[3:6])
@@ -177,8 +177,8 @@ def test_commits_have_a_quota_by_the_hour(start_loopback: Callable[..., Loopback
         put(api, blob("a.txt", b"3"))
     response = refused.value.response
     assert response.status_code == 429 and 0 < int(response.headers["Retry-After"]) <= 3600
-    told = parse_ratelimit_headers(response.headers)
-    assert told is not None and (told.remaining, told.limit, told.window_seconds) == (0, 2, 3600)
+    limits = parse_ratelimit_headers(response.headers)
+    assert limits is not None and (limits.remaining, limits.limit, limits.window_seconds) == (0, 2, 3600)
     assert hub.branch(NAME)["a.txt"] == b"2"
 
 
@@ -190,8 +190,8 @@ def test_calls_have_a_quota_that_clients_wait_for(
     api = created(hub)
     for _ in range(2):
         list(api.list_repo_tree(NAME, repo_type="dataset"))
-    told = [one.path for one in api.list_repo_tree(NAME, repo_type="dataset")]
-    assert told == [".gitattributes"]
+    paths = [entry.path for entry in api.list_repo_tree(NAME, repo_type="dataset")]
+    assert paths == [".gitattributes"]
     assert [request.status for request in hub.requests] == [200, 200, 200, 429, 200]
 
 

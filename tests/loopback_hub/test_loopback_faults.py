@@ -35,7 +35,7 @@ def put(api: HfApi, files: dict[str, bytes]) -> None:
 
 
 def paths(api: HfApi) -> list[str]:
-    return sorted(one.path for one in api.list_repo_tree(NAME, repo_type="dataset"))
+    return sorted(entry.path for entry in api.list_repo_tree(NAME, repo_type="dataset"))
 
 
 @pytest.mark.parametrize("code", [408, 429, 500, 502, 503, 504])
@@ -152,12 +152,12 @@ REQUESTS = [
 
 
 def drawn(storm: Faults, order: list[int]) -> dict[int, list[str]]:
-    """What each of the requests meets, sent in an order."""
-    found: dict[int, list[str]] = {}
-    for place in order:
-        method, path, query, storage = REQUESTS[place]
-        found.setdefault(place, []).append(repr(storm.draw(method, path, query, storage=storage)))
-    return found
+    """Return what each of the requests meets, sent in an order."""
+    met: dict[int, list[str]] = {}
+    for index in order:
+        method, path, query, storage = REQUESTS[index]
+        met.setdefault(index, []).append(repr(storm.draw(method, path, query, storage=storage)))
+    return met
 
 
 def test_a_storm_is_the_same_for_the_same_requests() -> None:

@@ -54,7 +54,7 @@ def parquet(numbers: list[int]) -> bytes:
 
 
 def version(first: int, shards: int = 2) -> dict[str, bytes]:
-    """A dataset whose numbers tell its version."""
+    """Return a dataset whose numbers show its version."""
     data = {f"data/{shard}.parquet": parquet([first + shard]) for shard in range(shards)}
     return {"README.md": CARD.encode(), **data, "other/a.parquet": parquet([first + 100])}
 
@@ -157,7 +157,7 @@ def test_a_killed_client_leaves_what_it_had_done(start_loopback: Callable[..., L
 
 def test_sleeps_of_a_process_are_scaled_and_nothing_else(loopback: LoopbackHub, tmp_path: Path) -> None:
     environment = client_environment(loopback, tmp_path, sleep_scale=0.0001)
-    # A thousand seconds: whoever did not scale them would be stopped by the time limit.
+    # A thousand seconds: without the scale, the time limit would stop the process.
     code = "import time; time.sleep(1000); print('awake')"
     ended = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=500

@@ -46,9 +46,9 @@ def test_a_pull_request_becomes_exactly_one_commit(loopback: LoopbackHub, api: H
     assert newest.changed == ("a.txt", "b.png", "old.txt") and newest.message == "Second version (#1)"
     files = loopback.branch(NAME)
     assert (files["a.txt"], files["b.png"], files["meanwhile.txt"]) == (b"2", b"\0b", b"m") and "old.txt" not in files
-    told = api.get_discussion_details(NAME, 1, repo_type="dataset")
-    assert (told.status, told.merge_commit_oid) == ("merged", newest.oid)
-    assert [event.type for event in told.events] == [
+    details = api.get_discussion_details(NAME, 1, repo_type="dataset")
+    assert (details.status, details.merge_commit_oid) == ("merged", newest.oid)
+    assert [event.type for event in details.events] == [
         *("comment", "commit", "commit", "status-change", "status-change", "comment")
     ]
     with pytest.raises(HfHubHTTPError) as twice:
@@ -64,8 +64,8 @@ def test_a_conflict_is_refused_and_named(loopback: LoopbackHub, api: HfApi) -> N
     )
     assert made.pr_num == 1 and made.pr_revision == "refs/pr/1"
     put(api, {"a.txt": b"ours"})
-    told = api.get_discussion_details(NAME, 1, repo_type="dataset")
-    assert told.status == "open" and told.conflicting_files == ["a.txt"]
+    details = api.get_discussion_details(NAME, 1, repo_type="dataset")
+    assert details.status == "open" and details.conflicting_files == ["a.txt"]
     with pytest.raises(HfHubHTTPError, match=r"a\.txt") as refused:
         api.merge_pull_request(NAME, 1, repo_type="dataset")
     assert refused.value.response.status_code == 409 and loopback.branch(NAME)["a.txt"] == b"ours"
@@ -77,12 +77,12 @@ def test_discussions_are_listed_and_talked_in(api: HfApi) -> None:
     request = api.create_pull_request(NAME, "Answer", repo_type="dataset")
     assert api.comment_discussion(NAME, request.num, "Hello", repo_type="dataset").content == "Hello"
     api.change_discussion_status(NAME, 2, "closed", repo_type="dataset")
-    every = [one.num for one in api.get_repo_discussions(NAME, repo_type="dataset")]
+    every = [discussion.num for discussion in api.get_repo_discussions(NAME, repo_type="dataset")]
     assert every == list(range(13, 0, -1))
     requests = list(api.get_repo_discussions(NAME, repo_type="dataset", discussion_type="pull_request"))
-    assert [(one.num, one.status, one.title) for one in requests] == [(13, "draft", "Answer")]
+    assert [(request.num, request.status, request.title) for request in requests] == [(13, "draft", "Answer")]
     closed = api.get_repo_discussions(NAME, repo_type="dataset", discussion_status="closed")
-    assert [one.num for one in closed] == [2]
+    assert [discussion.num for discussion in closed] == [2]
     refs = api.list_repo_refs(NAME, repo_type="dataset", include_pull_requests=True)
     assert [pull_request.ref for pull_request in refs.pull_requests or []] == ["refs/pr/13"]
     assert [branch.name for branch in refs.branches] == ["main"]

@@ -61,7 +61,7 @@ def test_a_name_leads_nowhere_else(loopback: LoopbackHub, name: str) -> None:
 
 def test_a_repository_starts_with_its_attributes_and_ends_with_its_deletion(loopback: LoopbackHub, api: HfApi) -> None:
     assert list(loopback.branch(NAME)) == [".gitattributes"]
-    assert [one.title for one in api.list_repo_commits(NAME, repo_type="dataset")] == ["initial commit"]
+    assert [commit.title for commit in api.list_repo_commits(NAME, repo_type="dataset")] == ["initial commit"]
     api.delete_repo(NAME, repo_type="dataset")
     with pytest.raises(RepositoryNotFoundError):
         api.dataset_info(NAME)
@@ -120,7 +120,7 @@ def test_object_ids_are_gits_own(loopback: LoopbackHub, api: HfApi, tmp_path: Pa
     git("add", "-A")
     assert loopback.repository(NAME).head().folders[""] == git("write-tree")
     listed = api.list_repo_tree(NAME, recursive=True, repo_type="dataset")
-    blobs = {one.path: one.blob_id for one in listed if isinstance(one, RepoFile)}
+    blobs = {file.path: file.blob_id for file in listed if isinstance(file, RepoFile)}
     assert blobs == {path: git("hash-object", path) for path in loopback.branch(NAME)}
 
 
@@ -140,12 +140,12 @@ def test_large_files_are_known_by_their_sha256(api: HfApi) -> None:
 def test_lists_come_in_pages(loopback: LoopbackHub, api: HfApi) -> None:
     files = {f"many/{number:03}.txt": b"%d" % number for number in range(120)}
     put(api, files)
-    listed = {one.path for one in api.list_repo_tree(NAME, recursive=True, repo_type="dataset")}
+    listed = {entry.path for entry in api.list_repo_tree(NAME, recursive=True, repo_type="dataset")}
     assert listed == {*files, "many", ".gitattributes"}
-    asked = [request for request in loopback.requests if "/tree/" in request.path]
-    assert len(asked) == 3 and [one.query.get("cursor") for one in asked] == [None, ["50"], ["100"]]
+    requests = [request for request in loopback.requests if "/tree/" in request.path]
+    assert len(requests) == 3 and [request.query.get("cursor") for request in requests] == [None, ["50"], ["100"]]
     top = list(api.list_repo_tree(NAME, repo_type="dataset"))
-    assert {one.path for one in top} == {"many", ".gitattributes"}
+    assert {entry.path for entry in top} == {"many", ".gitattributes"}
     for number in range(60):
         api.create_commit(
             NAME,
@@ -159,8 +159,8 @@ def test_lists_come_in_pages(loopback: LoopbackHub, api: HfApi) -> None:
 def test_paths_are_described_where_they_are(api: HfApi) -> None:
     first = put(api, {"a/b.txt": b"b", "c.png": b"\x89PNG\0"})
     put(api, {"a/d.txt": b"d"}, message="Second")
-    told = {one.path: one for one in api.get_paths_info(NAME, ["a", "a/b.txt", "c.png", "no"], repo_type="dataset")}
-    assert set(told) == {"a", "a/b.txt", "c.png"}
+    infos = {info.path: info for info in api.get_paths_info(NAME, ["a", "a/b.txt", "c.png", "no"], repo_type="dataset")}
+    assert set(infos) == {"a", "a/b.txt", "c.png"}
     (described,) = api.get_paths_info(NAME, "a/b.txt", expand=True, repo_type="dataset")
     assert described.last_commit is not None and described.last_commit.oid == first
     with pytest.raises(EntryNotFoundError):
