@@ -1,4 +1,4 @@
-"""How many deaths a run goes on after, and the words for what ends it."""
+"""The number of deaths that a run survives, and the words for what ends it."""
 
 from __future__ import annotations
 
@@ -81,20 +81,20 @@ def test_many_workers_lost_with_their_machine_are_one_loss() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "began", "said"),
+    ("code", "began", "advice"),
     [
         (-signal.SIGKILL, True, "use too much memory"),
         (1, False, '__name__ == "__main__"'),
         (-signal.SIGSEGV, True, "a library or driver"),
     ],
 )
-def test_what_helps_goes_by_how_they_died(code: int, began: bool, said: str) -> None:
+def test_what_helps_goes_by_how_they_died(code: int, began: bool, advice: str) -> None:
     deaths = Deaths(None, 1, 8)
     died(deaths, 0, code, began=began)
     died(deaths, 0, code, began=began)
     with pytest.raises(RunFailure) as failed:
         died(deaths, 0, code, began=began)
-    assert said in (failed.value.hint or "")
+    assert advice in (failed.value.hint or "")
 
 
 @dataclass(frozen=True)
@@ -103,11 +103,11 @@ class _Frugal:
 
 
 def test_the_advice_about_memory_is_that_of_the_work_and_names_workers_where_there_are_several() -> None:
-    for workers, device, said in ((1, "cpu", ""), (3, "cpu", "(now 3)"), (3, "cuda:0", "(now 3 a device)")):
+    for workers, device, advice in ((1, "cpu", ""), (3, "cpu", "(now 3)"), (3, "cuda:0", "(now 3 a device)")):
         hint = Deaths(_Frugal(), workers, 8).out_of_memory("it", device, "too large").hint or ""
         assert "Take a smaller one." in hint
-        assert ("--workers" in hint) is bool(said)
-        assert said in hint
+        assert ("--workers" in hint) is bool(advice)
+        assert advice in hint
 
 
 def test_items_are_named_shortly() -> None:
@@ -120,7 +120,7 @@ def test_items_are_named_shortly() -> None:
 
 @dataclass(eq=False)
 class Hand:
-    """A worker that finishes whatever it is given at once."""
+    """A worker that finishes every item at once."""
 
     device: str
     item: int | None = None

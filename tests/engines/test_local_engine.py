@@ -1,4 +1,4 @@
-"""The engine of this machine: every item once, told in order; its failures in words; and no worker left behind."""
+"""The engine of this machine: every item once, reported in order; its failures in words; and no worker left behind."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ from counterfoil.models.devices import resolve_devices
 if sys.platform == "win32":
     pytest.skip("needs POSIX signals", allow_module_level=True)
 
-Told = list[Event[int, tuple[int, int]]]
+Events = list[Event[int, tuple[int, int]]]
 both = pytest.mark.parametrize("workers", [1, 2], ids=["this process", "two workers"])
 
 
-def told_by(workers: int, work: Tens, items: Sequence[int]) -> Told:
+def events_of(workers: int, work: Tens, items: Sequence[int]) -> Events:
     return list(LocalEngine(workers).run(work, items))
 
 
-def finished(heard_events: Told) -> dict[int, int]:
+def finished(heard_events: Events) -> dict[int, int]:
     return {event.item: event.result[0] for event in heard_events if isinstance(event, Finished)}
 
 
-def counted_of(heard_events: Told) -> int:
-    """All that was counted, which is what was finished, and came before it."""
+def counted_of(heard_events: Events) -> int:
+    """Return the count; check that it is of what was finished, and came before it."""
     counted = done = 0
     for event in heard_events:
         if isinstance(event, Advanced):
@@ -64,7 +64,7 @@ def counted_of(heard_events: Told) -> int:
     return counted
 
 
-def lost(heard_events: Told) -> list[str]:
+def lost(heard_events: Events) -> list[str]:
     return [event.message for event in heard_events if isinstance(event, Lost)]
 
 
@@ -73,7 +73,7 @@ def files(folder: Path, kind: str) -> set[int]:
 
 
 def alive(processes: set[int]) -> set[int]:
-    """Those that still run: a child that ended is a zombie until it is asked for."""
+    """Return the processes that still run; a child that ended is a zombie until its parent reads its status."""
     running = set()
     for number in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -84,7 +84,7 @@ def alive(processes: set[int]) -> set[int]:
 
 @both
 def test_every_item_is_done_once_and_all_of_it_is_counted_before(workers: int, tmp_path: Path) -> None:
-    heard_events = told_by(workers, Tens(tmp_path), [4, 0, 7, 2, 5])
+    heard_events = events_of(workers, Tens(tmp_path), [4, 0, 7, 2, 5])
     assert len([event for event in heard_events if isinstance(event, Finished)]) == 5
     assert finished(heard_events) == {4: 40, 0: 0, 7: 70, 2: 20, 5: 50}
     assert counted_of(heard_events) == 18
@@ -104,7 +104,7 @@ def test_in_this_process_each_step_is_reported_as_it_is_done(tmp_path: Path) -> 
 
 @both
 def test_each_worker_gets_ready_once(workers: int, tmp_path: Path) -> None:
-    heard_events = told_by(workers, Tens(tmp_path), range(6))
+    heard_events = events_of(workers, Tens(tmp_path), range(6))
     where = {event.result[1] for event in heard_events if isinstance(event, Finished)}
     assert files(tmp_path, "ready") == where
     assert 1 <= len(where) <= workers
@@ -114,7 +114,7 @@ def test_each_worker_gets_ready_once(workers: int, tmp_path: Path) -> None:
 
 @both
 def test_nothing_to_do_starts_nothing(workers: int, tmp_path: Path) -> None:
-    assert told_by(workers, Tens(tmp_path), []) == []
+    assert events_of(workers, Tens(tmp_path), []) == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -127,8 +127,8 @@ def test_workers_get_ready_at_once_though_an_item_fills_a_pipe(tmp_path: Path) -
 
 def test_who_stops_while_large_items_wait_for_their_workers_leaves_nobody(tmp_path: Path) -> None:
     """Both workers wait for a third that never comes, and have read nothing yet."""
-    here = lambda: len(files(tmp_path, "getting")) == 2  # noqa: E731
-    interrupt = once(here, lambda: os.kill(os.getpid(), signal.SIGINT))
+    both_wait = lambda: len(files(tmp_path, "getting")) == 2  # noqa: E731
+    interrupt = once(both_wait, lambda: os.kill(os.getpid(), signal.SIGINT))
     with interrupt, pytest.raises(KeyboardInterrupt):
         list(LocalEngine(2).run(Together(tmp_path, 3), [bytes(1_000_000)] * 3))
     assert not alive(files(tmp_path, "getting"))
@@ -137,17 +137,17 @@ def test_who_stops_while_large_items_wait_for_their_workers_leaves_nobody(tmp_pa
 @both
 def test_a_refusal_reaches_the_caller_whole(workers: int, tmp_path: Path) -> None:
     with pytest.raises(UserError) as refused:
-        told_by(workers, Tens(tmp_path, bad=(3,)), [3, 1])
+        events_of(workers, Tens(tmp_path, bad=(3,)), [3, 1])
     assert refused.value.problems == ("item 3 is bad", "and so on")
     assert refused.value.hint == "Leave it out."
     with pytest.raises(UserError, match="this worker cannot do it"):
-        told_by(workers, Tens(tmp_path, unfit=True), [8, 9])
+        events_of(workers, Tens(tmp_path, unfit=True), [8, 9])
     assert not files(tmp_path, "begun") & {8, 9}
 
 
 @contextlib.contextmanager
 def once(condition: Callable[[], bool], act: Callable[[], object]) -> Iterator[None]:
-    """Meanwhile, in a thread: `act` once the condition holds."""
+    """Meanwhile call `act` in a thread once the condition holds."""
 
     def watch() -> None:
         wait_for(condition)
@@ -177,21 +177,21 @@ def test_of_several_failures_the_first_is_raised(tmp_path: Path, monkeypatch: py
     def heard(crew: Any) -> Iterator[Any]:
         for worker, heard_events in hear(crew):
             yield worker, heard_events
-            if isinstance(heard_events, executor.Failed):  # and whoever hands out has taken note of it
+            if isinstance(heard_events, executor.Failed):  # and the engine has taken note of it
                 (tmp_path / "go").touch()
 
     monkeypatch.setattr(local._Processes, "heard", heard)
     with pytest.raises(UserError, match="item 2 is bad"):
-        told_by(2, Tens(tmp_path, bad=(1, 2), late=(1,)), [1, 2])
+        events_of(2, Tens(tmp_path, bad=(1, 2), late=(1,)), [1, 2])
 
 
 def test_an_error_that_no_pickle_holds_is_reported_in_words(tmp_path: Path) -> None:
     with pytest.raises(RunFailure, match="1 is not 2"):
-        told_by(2, Tens(tmp_path, strange=True), [1, 2])
+        events_of(2, Tens(tmp_path, strange=True), [1, 2])
 
 
 def test_a_worker_that_dies_is_replaced_and_its_item_is_done_again(tmp_path: Path) -> None:
-    heard_events = told_by(2, Tens(tmp_path, mortal=(6, 5)), [6, 1, 5, 2])
+    heard_events = events_of(2, Tens(tmp_path, mortal=(6, 5)), [6, 1, 5, 2])
     assert finished(heard_events) == {6: 60, 1: 10, 5: 50, 2: 20}
     assert counted_of(heard_events) == 14, "what was counted before the death is not counted again"
     assert len(lost(heard_events)) == 2
@@ -208,14 +208,14 @@ def test_one_that_is_killed_from_outside_while_others_work_is_replaced(tmp_path:
         (tmp_path / "go").touch()
 
     with once(lambda: files(tmp_path, "begun") == {3, 4}, kill):
-        heard_events = told_by(2, Tens(tmp_path, late=(3, 4)), [3, 4, 5])
+        heard_events = events_of(2, Tens(tmp_path, late=(3, 4)), [3, 4, 5])
     assert finished(heard_events) == {3: 30, 4: 40, 5: 50}
     assert counted_of(heard_events) == 12
     assert len(lost(heard_events)) == 1
 
 
 def test_an_item_that_kills_every_worker_ends_the_run_and_is_named(tmp_path: Path) -> None:
-    heard: Told = []
+    heard: Events = []
     with pytest.raises(RunFailure) as failed:
         for event in LocalEngine(2).run(Tens(tmp_path, deadly=(2,)), [2, 1, 3]):
             heard.append(event)
@@ -234,7 +234,7 @@ def test_an_item_that_kills_every_worker_ends_the_run_and_is_named(tmp_path: Pat
 @both
 def test_too_little_memory_comes_with_what_helps(workers: int, tmp_path: Path) -> None:
     with pytest.raises(RunFailure) as failed:
-        told_by(workers, Tens(tmp_path, vast=(2,)), [2, 1])
+        events_of(workers, Tens(tmp_path, vast=(2,)), [2, 1])
     assert "2: out of memory on" in failed.value.problems[0]
     assert "Count to less." in (failed.value.hint or "")
     assert ("Fewer --workers" in (failed.value.hint or "")) is (workers > 1)
@@ -243,9 +243,9 @@ def test_too_little_memory_comes_with_what_helps(workers: int, tmp_path: Path) -
 
 @pytest.fixture
 def words_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers see no GPU, whatever this machine has: `cuda:0` and `cuda:1` are words, which none of this work uses.
+    """Hide all GPUs from workers: `cuda:0` and `cuda:1` are words, which none of this work uses.
 
-    So they are forked, which those of a GPU are not.
+    So these workers are forked, unlike those of a GPU.
     """
     processes.begin_server(Tens(Path()).imports, "cpu")
     processes.worker_context("cpu")  # waits until it is there
@@ -264,16 +264,16 @@ def test_a_gpu_is_worked_on_by_another_process_even_for_one_item(tmp_path: Path)
 
 
 @pytest.mark.usefixtures("words_for_gpus")
-@pytest.mark.parametrize(("workers", "there"), [(1, ["cuda:0", "cuda:1"]), (2, ["cuda:0", "cuda:0", "cuda:1"])])
+@pytest.mark.parametrize(("workers", "devices"), [(1, ["cuda:0", "cuda:1"]), (2, ["cuda:0", "cuda:0", "cuda:1"])])
 def test_each_device_has_its_workers_and_the_first_of_each_come_first(
-    workers: int, there: list[str], tmp_path: Path
+    workers: int, devices: list[str], tmp_path: Path
 ) -> None:
-    """Three items, each of which waits until all workers that there can be have one."""
-    ready = lambda: len(files(tmp_path, "ready")) == len(there)  # noqa: E731
+    """Each of three items waits until every possible worker has one."""
+    ready = lambda: len(files(tmp_path, "ready")) == len(devices)  # noqa: E731
     with once(ready, (tmp_path / "go").touch):
         heard_events = list(LocalEngine(workers, ("cuda:0", "cuda:1")).run(Tens(tmp_path, late=(3, 4, 5)), [3, 4, 5]))
     assert finished(heard_events) == {3: 30, 4: 40, 5: 50}
-    assert sorted(path.read_text() for path in tmp_path.glob("ready-*")) == there
+    assert sorted(path.read_text() for path in tmp_path.glob("ready-*")) == devices
 
 
 @pytest.mark.usefixtures("words_for_gpus")
@@ -334,13 +334,13 @@ def test_workers_are_deaf_to_ctrl_c(tmp_path: Path) -> None:
         (tmp_path / "go").touch()
 
     with once(lambda: files(tmp_path, "begun") == {3, 4}, interrupt):
-        assert finished(told_by(2, Tens(tmp_path, late=(3, 4)), [3, 4, 5])) == {3: 30, 4: 40, 5: 50}
+        assert finished(events_of(2, Tens(tmp_path, late=(3, 4)), [3, 4, 5])) == {3: 30, 4: 40, 5: 50}
 
 
 def test_ctrl_c_here_ends_them(tmp_path: Path) -> None:
     interrupt = once(lambda: files(tmp_path, "begun") == {3, 4}, lambda: os.kill(os.getpid(), signal.SIGINT))
     with interrupt, pytest.raises(KeyboardInterrupt):
-        told_by(2, Tens(tmp_path, late=(3, 4)), [3, 4, 5])
+        events_of(2, Tens(tmp_path, late=(3, 4)), [3, 4, 5])
     assert files(tmp_path, "done") == set()
     assert not alive(files(tmp_path, "ready"))
 
@@ -404,15 +404,15 @@ def number_of_this_process(unused: str) -> int:
 
 @pytest.fixture
 def uses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Whatever asks for a context of CUDA in this process, which all of torch does in one place."""
-    asked: list[str] = []
+    """Record each request for a CUDA context in this process; all of torch makes it in one function."""
+    requests: list[str] = []
 
     def begin() -> None:
-        asked.append("a context")
+        requests.append("a context")
         raise RuntimeError("Found no NVIDIA driver on your system")
 
     monkeypatch.setattr(torch.cuda, "_lazy_init", begin)
-    return asked
+    return requests
 
 
 def test_on_a_cpu_this_process_calls() -> None:

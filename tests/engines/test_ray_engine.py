@@ -1,4 +1,4 @@
-"""The engine of Ray clusters, on real ones: every item once, told in order; losses, failures and ends."""
+"""The engine of Ray clusters, on real ones: every item once, reported in order; losses, failures and ends."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def two_nodes() -> Iterator[Any]:
 
 
 def engine(cluster: Any, workers: int | None = None) -> RayEngine:
-    made = engine_for(("cpu",), workers, EngineChoice("ray", cluster.address))
-    assert isinstance(made, RayEngine)
-    return made
+    chosen = engine_for(("cpu",), workers, EngineChoice("ray", cluster.address))
+    assert isinstance(chosen, RayEngine)
+    return chosen
 
 
-def told_by(cluster: Any, work: Any, items: Sequence[int], workers: int | None = None) -> list[Event[int, Any]]:
+def events_of(cluster: Any, work: Any, items: Sequence[int], workers: int | None = None) -> list[Event[int, Any]]:
     return list(engine(cluster, workers).run(work, items))
 
 
@@ -68,18 +68,18 @@ def knows_of(cluster: Any, nodes: int) -> None:
     wait_for(lambda: engine(cluster).at_once == nodes)
 
 
-class Asked(list[int]):
-    """Items; `asked` is how many were asked for so far."""
+class Counting(list[int]):
+    """Items; `requested` counts those that were requested so far."""
 
-    asked = 0
+    requested = 0
 
-    def __getitem__(self, place: Any) -> Any:
-        self.asked = max(self.asked, place + 1)
-        return super().__getitem__(place)
+    def __getitem__(self, index: Any) -> Any:
+        self.requested = max(self.requested, index + 1)
+        return super().__getitem__(index)
 
 
 def test_every_item_is_done_once_and_all_of_it_is_reported_before(two_nodes: Any, tmp_path: Path) -> None:
-    items = Asked([4, 0, 7, 2, 5, 1, 3, 8])
+    items = Counting([4, 0, 7, 2, 5, 1, 3, 8])
     counted = done = 0
     finished, delivered, where = [], [], set()
     for event in engine(two_nodes).run(Tens(tmp_path), items):
@@ -94,7 +94,7 @@ def test_every_item_is_done_once_and_all_of_it_is_reported_before(two_nodes: Any
                 finished.append(item)
                 where.add(result[1])
         assert counted >= done and set(delivered) >= set(finished), "an item was finished before all of it was told"
-        assert items.asked <= len(finished) + 2, "items are asked for as they are handed out"
+        assert items.requested <= len(finished) + 2, "items are asked for as they are handed out"
     assert sorted(finished) == sorted(delivered) == sorted(items)
     assert counted == done == sum(items)
     assert where <= files(tmp_path, "ready"), "each got ready once"
@@ -104,7 +104,7 @@ def test_every_item_is_done_once_and_all_of_it_is_reported_before(two_nodes: Any
 
 def test_a_worker_that_cannot_work_is_reported_before_it_is_given_any(two_nodes: Any, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="this worker cannot do it"):
-        told_by(two_nodes, Tens(tmp_path, unfit=True), [8, 9], 1)
+        events_of(two_nodes, Tens(tmp_path, unfit=True), [8, 9], 1)
     assert not files(tmp_path, "begun") & {8, 9}
 
 
@@ -142,7 +142,7 @@ def test_an_actor_that_dies_costs_its_item_alone_and_nothing_is_counted_twice(tw
 @pytest.mark.whole  # `executor.py` decides, as for workers of this machine
 def test_an_item_that_kills_every_actor_ends_the_run(two_nodes: Any, tmp_path: Path) -> None:
     with pytest.raises(RunFailure) as failed:
-        told_by(two_nodes, Tens(tmp_path, deadly=(2,)), [2], 1)
+        events_of(two_nodes, Tens(tmp_path, deadly=(2,)), [2], 1)
     assert "2: 3 workers died while working on it" in failed.value.problems[0]
     assert "Finished work is kept" in (failed.value.hint or "")
     assert len(files(tmp_path, "ready")) == 3
@@ -163,13 +163,13 @@ def test_whoever_stops_listening_ends_the_actors_and_no_cluster(two_nodes: Any, 
 def test_ctrl_c_here_ends_it(two_nodes: Any, tmp_path: Path) -> None:
     interrupt = once(lambda: files(tmp_path, "begun") == {3}, lambda: os.kill(os.getpid(), signal.SIGINT))
     with interrupt, pytest.raises(KeyboardInterrupt):
-        told_by(two_nodes, Tens(tmp_path, late=(3,)), [3, 5], 1)
+        events_of(two_nodes, Tens(tmp_path, late=(3,)), [3, 5], 1)
     assert files(tmp_path, "done") == set()
     gone(files(tmp_path, "ready"))
 
 
 def test_nothing_to_do_connects_to_nothing(two_nodes: Any, tmp_path: Path) -> None:
-    assert told_by(two_nodes, Tens(tmp_path), []) == []
+    assert events_of(two_nodes, Tens(tmp_path), []) == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -193,8 +193,8 @@ def test_auto_is_the_cluster_that_ray_finds_and_actors_of_a_cpu_run_one_thread(
 
 
 def test_a_cluster_without_gpus_is_reported(two_nodes: Any, tmp_path: Path) -> None:
-    wanting, here = engine_and_device("cuda", None, EngineChoice("ray", two_nodes.address))
-    assert here == "cpu", "this machine needs none"
+    wanting, device = engine_and_device("cuda", None, EngineChoice("ray", two_nodes.address))
+    assert device == "cpu", "this machine needs none"
     with pytest.raises(UserError, match=f"the Ray cluster at {two_nodes.address} has no GPU"):
         list(wanting.run(Tens(tmp_path), [1]))
     with pytest.raises(UserError, match="found 'cuda:1', expected auto, cpu or cuda with a Ray cluster"):
@@ -215,11 +215,11 @@ def test_a_node_that_is_lost_costs_no_item(two_nodes: Any, tmp_path: Path) -> No
         (tmp_path / "go").touch()
 
     with once(lambda: files(tmp_path, "begun") == {1, 2, 3}, lose):
-        heard_events = told_by(two_nodes, Tens(tmp_path, late=(1, 2, 3)), items)
+        heard_events = events_of(two_nodes, Tens(tmp_path, late=(1, 2, 3)), items)
     assert finished(heard_events) == {item: 10 * item for item in items}
     assert counted(heard_events) == sum(items)
     lost = [event.message for event in heard_events if isinstance(event, Lost)]
-    assert len([said for said in lost if "another worker restarts" in said]) == 1
+    assert len([message for message in lost if "another worker restarts" in message]) == 1
     knows_of(two_nodes, 2)
 
 
@@ -229,25 +229,25 @@ def test_who_waits_for_what_others_hold_is_reported_once(
     monkeypatch.setattr(ray_engine, "_TELLS_AFTER", 0.0)
 
     class Holder:
-        def here(self) -> bool:
+        def ready(self) -> bool:
             return True
 
     heard_events: list[Event[int, Any]] = []
     ray.init(address=two_nodes.address, log_to_driver=False)
     try:
-        held: list[Any] = [ray.remote(Holder).options(num_cpus=1).remote() for _ in range(2)]
-        ray.get([each.here.remote() for each in held])
+        holders: list[Any] = [ray.remote(Holder).options(num_cpus=1).remote() for _ in range(2)]
+        ray.get([holder.ready.remote() for holder in holders])
         for event in engine(two_nodes, 1).run(Tens(tmp_path), [5]):
             heard_events.append(event)
             if isinstance(event, Lost):
                 assert not files(tmp_path, "ready")
-                for each in held:
-                    ray.kill(each)
+                for holder in holders:
+                    ray.kill(holder)
     finally:
         ray.shutdown()
     assert finished(heard_events) == {5: 50}
-    (said,) = [event.message for event in heard_events if isinstance(event, Lost)]
-    assert "no actor is ready" in said and "ray status" in said
+    (message,) = [event.message for event in heard_events if isinstance(event, Lost)]
+    assert "no actor is ready" in message and "ray status" in message
 
 
 def test_a_node_without_the_package_is_reported(
@@ -266,7 +266,7 @@ def test_a_node_without_the_package_is_reported(
 def test_another_version_of_ray_is_reported(two_nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "__version__", "2.1.0")
     with pytest.raises(UserError) as raised:
-        told_by(two_nodes, Tens(tmp_path), [1])
+        events_of(two_nodes, Tens(tmp_path), [1])
     assert "has another version" in raised.value.problems[0]
     assert "Ray: 2.1.0" in raised.value.problems[0]
     assert raised.value.hint == "Install the same Ray and the same Python on every machine."
@@ -276,7 +276,7 @@ def test_another_version_of_ray_is_reported(two_nodes: Any, tmp_path: Path, monk
 def test_a_connection_of_the_program_itself_is_used_and_kept(two_nodes: Any, tmp_path: Path) -> None:
     ray.init(address=two_nodes.address, log_to_driver=False)
     try:
-        told_by(two_nodes, Tens(tmp_path), [1])
+        events_of(two_nodes, Tens(tmp_path), [1])
         assert ray.is_initialized()
         with pytest.raises(UserError, match="this program is connected to the Ray cluster at"):
             list(engine_for(("cpu",), None, EngineChoice("ray", "127.0.0.1:1")).run(Tens(tmp_path), [1]))
@@ -285,7 +285,7 @@ def test_a_connection_of_the_program_itself_is_used_and_kept(two_nodes: Any, tmp
     assert files(tmp_path, "done") == {1}
 
 
-# Which Ray cluster it is: one that is begun and leaves nothing, or one by its address; and why there is none.
+# The Ray cluster: one that is begun and leaves nothing, or one by its address; and why there is no cluster.
 
 
 # Does items of Tens, two of which wait for `go`, on a cluster of its own, and prints the results as JSON.
@@ -311,15 +311,15 @@ def program(folder: Path) -> Iterator[warm.Running]:
 
 @contextlib.contextmanager
 def begun(folder: Path) -> Iterator[warm.Running]:
-    """The program, once two items wait for `go`. On a busy machine Ray may need more time than it gives itself."""
+    """Yield the program once two items wait for `go`. On a busy machine Ray may exceed its own time limit."""
     for last in (False, False, True):
         with program(folder) as process:
             wait_for(lambda of=process: files(folder, "begun") == {1, 2} or of.poll() is not None)
             if process.poll() is None:
                 yield process
                 return
-            said = process.communicate()[1]
-            assert "timed out during startup" in said and not last, said
+            errors = process.communicate()[1]
+            assert "timed out during startup" in errors and not last, errors
 
 
 def processes_of(process: warm.Running) -> set[int]:
@@ -327,23 +327,23 @@ def processes_of(process: warm.Running) -> set[int]:
 
 
 def folder_of(numbers: set[int]) -> Path:
-    """Where the cluster of these processes keeps its files."""
+    """Return the folder of the files of these processes' cluster."""
     words = [word for number in numbers for word in psutil.Process(number).cmdline() if "/cf-ray-" in word]
-    place = Path(next(word.partition("=")[2] for word in words if word.startswith("--log_dir=")))
-    return next(parent for parent in place.parents if parent.name.startswith("cf-ray-"))
+    log_folder = Path(next(word.partition("=")[2] for word in words if word.startswith("--log_dir=")))
+    return next(parent for parent in log_folder.parents if parent.name.startswith("cf-ray-"))
 
 
 def test_a_cluster_that_is_begun_ends_with_the_run_and_says_nothing(tmp_path: Path) -> None:
     with begun(tmp_path) as process:
-        there = processes_of(process)
-        folder = folder_of(there)
-        os.kill(min(files(tmp_path, "ready")), signal.SIGKILL)  # Ray would tell of it on stdout
+        started = processes_of(process)
+        folder = folder_of(started)
+        os.kill(min(files(tmp_path, "ready")), signal.SIGKILL)  # Ray would report it on stdout
         (tmp_path / "go").touch()
         out, err = process.communicate()
     assert process.returncode == 0, err
     assert json.loads(out) == {"1": 10, "2": 20, "3": 30}
     assert err == ""
-    wait_for(lambda: not alive(there))
+    wait_for(lambda: not alive(started))
     assert not folder.exists()
 
 
@@ -351,9 +351,9 @@ def test_a_cluster_that_is_begun_ends_with_the_run_and_says_nothing(tmp_path: Pa
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda each: each.name)
 def test_nothing_is_left_of_it_however_the_program_ends(end: signal.Signals, tmp_path: Path) -> None:
     with begun(tmp_path) as process:
-        there = processes_of(process)
-        assert files(tmp_path, "ready") <= there
-        folder = folder_of(there)
+        started = processes_of(process)
+        assert files(tmp_path, "ready") <= started
+        folder = folder_of(started)
         if end is signal.SIGINT:
             os.killpg(process.pid, end)  # as a terminal sends it
         else:
@@ -361,8 +361,8 @@ def test_nothing_is_left_of_it_however_the_program_ends(end: signal.Signals, tmp
         out, _ = process.communicate()
     assert process.returncode != 0
     assert out == ""
-    # Killed, it can end nobody: actors miss it at once, and two of Ray's own processes within a minute.
-    wait_for(lambda: not alive(files(tmp_path, "ready") if end is signal.SIGKILL else there))
+    # A killed program ends no process: actors miss it at once, and two of Ray's own within a minute.
+    wait_for(lambda: not alive(files(tmp_path, "ready") if end is signal.SIGKILL else started))
     assert files(tmp_path, "done") == set()
     if end is signal.SIGKILL:
         shutil.rmtree(folder)

@@ -26,8 +26,8 @@ if not hasattr(signal, "pthread_sigmask"):
 
 both = pytest.mark.parametrize("how", ["forkserver", "spawn"])
 
-# In an interpreter of its own, which has one server as long as it lives: the first worker of a process, how it was
-# started, and what it says of itself.
+# In an interpreter of its own, which has one server as long as it lives: start the first worker, and print the start
+# method and the worker's report of itself.
 _FIRST_WORKER = """
 import json, os, signal, sys
 from contextlib import contextmanager
@@ -82,7 +82,7 @@ _LIGHT = "fractions"
 
 
 def first_worker(folder: Path, imports: str, then: str = "", *only: str) -> tuple[str, dict[str, Any]]:
-    """How the first worker is started where a server was begun with these imports, and what it says; or `only` how."""
+    """Return start method and report of the first worker after a server began these imports; `only`: no report."""
     program = folder / "first_worker.py"
     program.write_text(_FIRST_WORKER)
     # Without what scikit-learn sets where it is imported, as it may have been here.
@@ -110,7 +110,7 @@ def imports_of_a_build() -> tuple[str, ...]:
     return (*job.imports, "timm")
 
 
-# What it says of itself and of the process that it was forked from, which has imported the same as a server.
+# A report of this process and of the process that it was forked from, with the imports of a server.
 _IMPORTED = """
 import json, os, sys
 import torch
@@ -128,10 +128,10 @@ def test_what_workers_import_starts_no_thread_and_touches_no_gpu() -> None:
 @pytest.mark.whole
 def test_the_server_has_imported_started_no_thread_and_touched_no_gpu(tmp_path: Path) -> None:
     then = "import torch, open_clip, sklearn.svm, datasets"  # what these set in the environment changes nothing
-    how, said = first_worker(tmp_path, " ".join(imports_of_a_build()), then)
+    how, report = first_worker(tmp_path, " ".join(imports_of_a_build()), then)
     assert how == "forkserver"
-    assert said["imported"]
-    assert (said["threads there"], said["cuda"]) == (1, False)
+    assert report["imported"]
+    assert (report["threads there"], report["cuda"]) == (1, False)
 
 
 @pytest.mark.parametrize(
@@ -187,11 +187,11 @@ first(worker_context("cpu"), Asked())
 [server] = [child for child in psutil.Process().children() if "forkserver" in " ".join(child.cmdline())]
 server.kill()
 """
-    how, said = first_worker(tmp_path, _LIGHT, then)
-    assert how == "forkserver" and said["threads there"] == 1
+    how, report = first_worker(tmp_path, _LIGHT, then)
+    assert how == "forkserver" and report["threads there"] == 1
 
 
-# Ctrl-C at every line that begets workers, one run each; what is left then would be waited for by whoever exits.
+# Ctrl-C at every line that starts workers, one run each; an exit would wait for the processes that are left.
 _INTERRUPTED = """
 import multiprocessing, os, pathlib, signal, sys
 
@@ -250,7 +250,7 @@ def test_ctrl_c_at_any_line_while_workers_are_begotten_leaves_none(how: str, tmp
 
 
 class Left(BaseException):
-    """Where a worker would end."""
+    """A worker would end here."""
 
 
 def test_a_gpu_without_memory_is_reported_as_that_though_cuda_calls_it_a_failure(
@@ -260,9 +260,9 @@ def test_a_gpu_without_memory_is_reported_as_that_though_cuda_calls_it_a_failure
         raise Left(code)
 
     monkeypatch.setattr(os, "_exit", leave)
-    here, there = multiprocessing.Pipe()
-    processes._tell_failure(there, RuntimeError("CUDA error: out of memory"), was_ready=True)
-    assert isinstance(here.recv(), executor.NoMemory)
+    receiver, sender = multiprocessing.Pipe()
+    processes._tell_failure(sender, RuntimeError("CUDA error: out of memory"), was_ready=True)
+    assert isinstance(receiver.recv(), executor.NoMemory)
     with pytest.raises(Left):
-        processes._tell_failure(there, RuntimeError("CUDA error: an illegal memory access"), was_ready=True)
-    assert isinstance(here.recv(), executor.DeviceFailed)
+        processes._tell_failure(sender, RuntimeError("CUDA error: an illegal memory access"), was_ready=True)
+    assert isinstance(receiver.recv(), executor.DeviceFailed)

@@ -30,7 +30,7 @@ class Tens:
 
     Those of `bad` are refused; those of `deadly` kill their process, those of `mortal` after half of it, the first
     time; for those of `struck` CUDA fails, likewise; those of `vast` find no memory; those of `late` wait for the file
-    `go`. Who gets ready on a device of `gone` meets none. It never touches a device: `cuda:0` is a word to it.
+    `go`. A worker of a device of `gone` cannot get ready. It never touches a device: `cuda:0` is a word to it.
     """
 
     folder: Path
@@ -97,10 +97,10 @@ class Tens:
 
 
 class Strange(Exception):
-    """An error that does not come back out of a pickle, as many of libraries."""
+    """An error that cannot be unpickled, like many of libraries."""
 
-    def __init__(self, one: int, other: int) -> None:
-        super().__init__(f"{one} is not {other}")
+    def __init__(self, first: int, second: int) -> None:
+        super().__init__(f"{first} is not {second}")
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Threads:
 
 @dataclass(frozen=True)
 class Together:
-    """Who gets ready waits until `workers` of them do at once; an item gives its length."""
+    """Each worker gets ready when `workers` of them do at once; an item gives its length."""
 
     folder: Path
     workers: int
