@@ -27,7 +27,7 @@ Ask = Callable[..., list[Any]]
 
 @pytest.fixture(scope="session")
 def datasets(once_a_run: Once, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """By format. Half of the candidates are rejected, and with that a whole shift. Read only."""
+    """Return a dataset by format. Half of the candidates are rejected, among them a whole shift. Read only."""
     folder = tmp_path_factory.mktemp("downstream") / "datasets"
     shutil.copytree(once_a_run("downstream", _build), folder)
     return {format: folder / NAMES[format] for format in FORMATS}
@@ -45,7 +45,7 @@ def _build(folder: Path) -> None:
 
 @pytest.fixture(scope="session")
 def hub(tmp_path_factory: pytest.TempPathFactory, datasets: dict[str, Path]) -> Iterator[LoopbackHub]:
-    """A Hub with both datasets, private and tagged, as the command publishes them."""
+    """Yield a Hub with both datasets, private and tagged, as the command publishes them."""
     with LoopbackHub(tmp_path_factory.mktemp("hub")) as hub:
         folder = tmp_path_factory.mktemp("publisher")
         for format, directory in datasets.items():
@@ -55,14 +55,14 @@ def hub(tmp_path_factory: pytest.TempPathFactory, datasets: dict[str, Path]) -> 
 
 
 @pytest.fixture
-def there(hub: LoopbackHub, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs the real command with words, in a folder that holds no dataset; the token must not show anywhere."""
+def run_published(hub: LoopbackHub, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run the real command with words, in a folder without a dataset; the token must not show anywhere."""
     return partial(_run_command, hub, tmp_path)
 
 
 @pytest.fixture
 def public(hub: LoopbackHub) -> Iterator[LoopbackHub]:
-    """The same Hub while strangers may read, too."""
+    """Yield the same Hub while strangers may read, too."""
     api = client(hub)
     for format in FORMATS:
         api.update_repo_settings(REPOS[format], private=False, repo_type="dataset")
@@ -73,7 +73,7 @@ def public(hub: LoopbackHub) -> Iterator[LoopbackHub]:
 
 @pytest.fixture(scope="session")
 def ask_here(datasets: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Ask:
-    """Runs pieces of Python beside the directories, offline; see `answers`."""
+    """Run pieces of Python beside the directories, offline; see `answers`."""
 
     def ask(codes: Sequence[str], folder: Path | None = None) -> list[Any]:
         home = str(tmp_path_factory.mktemp("home"))
@@ -85,7 +85,7 @@ def ask_here(datasets: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="session")
 def ask_there(hub: LoopbackHub, tmp_path_factory: pytest.TempPathFactory) -> Ask:
-    """Runs pieces of Python in an empty folder where the datasets are only on the Hub."""
+    """Run pieces of Python in an empty folder; the datasets are only on the Hub."""
 
     def ask(codes: Sequence[str], folder: Path | None = None) -> list[Any]:
         environment = _environment(hub, tmp_path_factory.mktemp("home"))
@@ -96,7 +96,7 @@ def ask_there(hub: LoopbackHub, tmp_path_factory: pytest.TempPathFactory) -> Ask
 
 @pytest.fixture(scope="session")
 def ask_stranger(hub: LoopbackHub, tmp_path_factory: pytest.TempPathFactory) -> Ask:
-    """The same without a login."""
+    """Run them as `ask_there` does, without a login."""
 
     def ask(codes: Sequence[str]) -> list[Any]:
         environment = _environment(hub, tmp_path_factory.mktemp("home"), token="")

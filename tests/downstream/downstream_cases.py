@@ -1,4 +1,4 @@
-"""What the store wrote, as readers should find it, and processes in which such readers run."""
+"""The stored rows that readers should find, and processes in which such readers run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from counterfoil.store.layout import What
 from counterfoil.store.reading import read_rows
 
 FORMATS = ("parquet", "webdataset")
-PLACES = ("directory", "hub")
+LOCATIONS = ("directory", "hub")
 GROUPS = ("base", "in_the_snow", "pencil_sketch")  # of "red" nothing is accepted
 # Not "parquet" and "webdataset" themselves: `load_dataset` has loaders of these names, which come first.
 NAMES = {"parquet": "garments-parquet", "webdataset": "garments-webdataset"}
@@ -38,25 +38,25 @@ print("\\n" + json.dumps(answers))
 
 
 def answers(codes: Sequence[str], environment: Mapping[str, str], folder: Path) -> list[Any]:
-    """The answers of pieces of Python that run in one process, since it takes seconds to import what they test."""
+    """Return the answers of pieces of Python that run in one process, because their imports take seconds."""
     done = warm.run([sys.executable, "-c", _RUNNER], environment, cwd=folder, input=json.dumps(codes))
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def source(place: str, format: str) -> str:
-    """The name of a dataset for `load_dataset` and others: a folder where they run, or a repository."""
-    return (NAMES if place == "directory" else REPOS)[format]
+def source(location: str, format: str) -> str:
+    """Return the name of a dataset for `load_dataset` and others: a folder where they run, or a repository."""
+    return (NAMES if location == "directory" else REPOS)[format]
 
 
 def stored(directory: Path, what: What = "data", group: str | None = None) -> list[dict[str, Any]]:
-    """The rows that the store wrote, in order, as JSON carries them; images by the hashes of bytes and pixels."""
+    """Return the stored rows in order, as JSON carries them; images by the hashes of bytes and pixels."""
     groups = None if group is None else [group]
     return [_shown(row) for row in read_rows(directory, groups=groups, what=what)]
 
 
 def labels(directory: Path, group: str) -> list[list[Any]]:
-    """Key, label and hash of the pixels of each accepted image of a group, by key."""
+    """Return key, label and hash of the pixels of each accepted image of a group, by key."""
     return sorted([row["key"], row["label"], row["pixels"]] for row in stored(directory, group=group))
 
 

@@ -1,4 +1,4 @@
-"""What is on the Hub is verified, made again and evaluated by name, and no command tells the token."""
+"""A dataset on the Hub is verified, made again and evaluated by name, and no command shows the token."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def flipped(content: bytes) -> bytes:
-    """One bit, in the last quarter: the front of a card is YAML, which the Hub would refuse."""
+    """Flip one bit in the last quarter: the front of a card is YAML, which the Hub would refuse."""
     position = 3 * len(content) // 4
     return content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :]
 
 
 @pytest.fixture(scope="module")
 def damaged(hub: LoopbackHub) -> dict[str, set[str]]:
-    """Format → the files in which the Hub's branch "damaged" has another bit than the main one."""
-    api, found = client(hub), {}
+    """Return format → the files in which the Hub's branch "damaged" has another bit than the main one."""
+    api, damaged_paths = client(hub), {}
     for format, repo in REPOS.items():
         files = hub.branch(repo)
         chosen = {next(path for path in files if path.startswith(kind)) for kind in KINDS}
         api.create_branch(repo, branch=DAMAGED, repo_type="dataset")
         additions = [CommitOperationAdd(path, flipped(files[path])) for path in sorted(chosen)]
         api.create_commit(repo, additions, commit_message="Flip", repo_type="dataset", revision=DAMAGED)
-        found[format] = chosen
-    return found
+        damaged_paths[format] = chosen
+    return damaged_paths
 
 
 @pytest.mark.parametrize(("format", "revision"), [("parquet", ""), ("webdataset", f"@{TAG}")])
-def test_a_published_dataset_is_whole(revision: str, format: str, there: Command) -> None:
-    done = there("verify", REPOS[format] + revision)
+def test_a_published_dataset_is_whole(revision: str, format: str, run_published: Command) -> None:
+    done = run_published("verify", REPOS[format] + revision)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{REPOS[format]}{revision} is complete and undamaged" in done.stdout
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_flipped_byte_on_the_hub_is_named(format: str, damaged: dict[str, set[str]], there: Command) -> None:
-    done = there("verify", f"{REPOS[format]}@{DAMAGED}", "--json")
+def test_a_flipped_byte_on_the_hub_is_named(format: str, damaged: dict[str, set[str]], run_published: Command) -> None:
+    done = run_published("verify", f"{REPOS[format]}@{DAMAGED}", "--json")
     assert done.returncode == 1, done.stderr
     problems = json.loads(done.stdout)["problems"]
     changed = {problem["path"] for problem in problems if problem["what"].startswith("is changed: sha256")}
@@ -60,24 +60,24 @@ def test_a_flipped_byte_on_the_hub_is_named(format: str, damaged: dict[str, set[
 
 @pytest.mark.parametrize("format", ["parquet", pytest.param("webdataset", marks=pytest.mark.whole)])
 def test_a_published_dataset_is_made_again_to_the_byte(
-    format: str, there: Command, datasets: dict[str, Path], tmp_path: Path
+    format: str, run_published: Command, datasets: dict[str, Path], tmp_path: Path
 ) -> None:
     again, options = tmp_path / "again", ("--device", "cpu", "--workers", "1")
-    done = there("build", "--from", f"{REPOS[format]}@{TAG}", "--out", str(again), *options)
+    done = run_published("build", "--from", f"{REPOS[format]}@{TAG}", "--out", str(again), *options)
     assert done.returncode == 0, done.stdout + done.stderr
     assert published(again) == published(datasets[format])
 
 
 @pytest.mark.parametrize("format", ["webdataset", pytest.param("parquet", marks=pytest.mark.whole)])
 def test_a_published_dataset_is_evaluated_by_name_as_the_folder_is(
-    format: str, there: Command, datasets: dict[str, Path], tmp_path: Path
+    format: str, run_published: Command, datasets: dict[str, Path], tmp_path: Path
 ) -> None:
     from counterfoil.evaluation import evaluate
 
-    done = there("evaluate", REPOS[format], "--models", MODEL, "--json", "--out", str(tmp_path / "report"))
+    done = run_published("evaluate", REPOS[format], "--models", MODEL, "--json", "--out", str(tmp_path / "report"))
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    here = evaluate(datasets[format], [MODEL], out=tmp_path / "here", device="cpu").to_json()
-    assert told["groups"] == json.loads(json.dumps(here))["groups"]
-    assert told["rows"] == json.loads(json.dumps(here))["rows"]
-    assert any(row["measure"] == "drop" and row["value"] for row in told["rows"])
+    report = json.loads(done.stdout)
+    local = evaluate(datasets[format], [MODEL], out=tmp_path / "here", device="cpu").to_json()
+    assert report["groups"] == json.loads(json.dumps(local))["groups"]
+    assert report["rows"] == json.loads(json.dumps(local))["rows"]
+    assert any(row["measure"] == "drop" and row["value"] for row in report["rows"])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from downstream_cases import FORMATS, GROUPS, PLACES, labels, source, stored
+from downstream_cases import FORMATS, GROUPS, LOCATIONS, labels, source, stored
 
 # {config: {split: rows}}, as loaded and as streamed. Tar files give the numbers of JSON text: float32, written short.
 LOAD = """
@@ -31,13 +31,13 @@ def rows(data):
     encoded = data
     for name in pictures:
         encoded = encoded.cast_column(name, Image(decode=False))
-    found = []
+    plain_rows = []
     for row, drawn in zip(map(plain, encoded), map(plain, data), strict=True):
         if pictures:
             row["image"] = digest(row["image"]["bytes"])
             row["pixels"] = digest(np.asarray(drawn["image"].convert("RGB")).tobytes())
-        found.append(row)
-    return found
+        plain_rows.append(row)
+    return plain_rows
 
 def table(**options):
     names = get_dataset_config_names(SOURCE)
@@ -59,40 +59,40 @@ def batches(workers, **options):
     return DataLoader(data, batch_size=3, num_workers=workers)
 
 def seen(loader):
-    found = []
+    triples = []
     for batch in loader:
         keys, numbers, images = (batch[name] for name in COLUMNS)
         assert isinstance(numbers, torch.Tensor) and images.dtype == torch.uint8 and images.shape[1:] == (3, 64, 64)
         for key, label, image in zip(keys, numbers.tolist(), images, strict=True):
             pixels = image.permute(1, 2, 0).contiguous().numpy().tobytes()
-            found.append([key, label, hashlib.sha256(pixels).hexdigest()])
-    return sorted(found)
+            triples.append([key, label, hashlib.sha256(pixels).hexdigest()])
+    return sorted(triples)
 
 answer = [seen(batches(0)), seen(batches(2)), seen(batches(2, streaming=True))]
 """
 COLUMNS = {"parquet": ["key", "label", "image"], "webdataset": ["__key__", "cls", "png"]}
 READ_BY_TORCH = "in_the_snow"
 
-Found = dict[tuple[str, str, str], Any]
+Answers = dict[tuple[str, str, str], Any]
 
 
 @pytest.fixture(scope="module")
-def found(ask_here: Callable[..., Any], ask_there: Callable[..., Any]) -> Found:
-    """(place, format, reader) → what was found; one process a place."""
-    everything: Found = {}
-    for place, ask in zip(PLACES, (ask_here, ask_there), strict=True):
+def answers(ask_here: Callable[..., Any], ask_there: Callable[..., Any]) -> Answers:
+    """Return (location, format, reader) → its answer; one process a location."""
+    everything: Answers = {}
+    for location, ask in zip(LOCATIONS, (ask_here, ask_there), strict=True):
         codes = {}
         for format in FORMATS:
-            names = f"SOURCE, GROUP, COLUMNS = {source(place, format)!r}, {READ_BY_TORCH!r}, {COLUMNS[format]!r}\n"
-            codes |= {(place, format, "load"): names + LOAD, (place, format, "torch"): names + TORCH}
+            names = f"SOURCE, GROUP, COLUMNS = {source(location, format)!r}, {READ_BY_TORCH!r}, {COLUMNS[format]!r}\n"
+            codes |= {(location, format, "load"): names + LOAD, (location, format, "torch"): names + TORCH}
         everything |= dict(zip(codes, ask(list(codes.values())), strict=True))
     return everything
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("location", LOCATIONS)
 def test_every_config_and_split_has_the_stored_rows(
-    place: str, format: str, found: Found, datasets: dict[str, Path]
+    location: str, format: str, answers: Answers, datasets: dict[str, Path]
 ) -> None:
     directory = datasets[format]
     wanted = {
@@ -102,18 +102,18 @@ def test_every_config_and_split_has_the_stored_rows(
         "rejected": {"test": stored(directory, "rejected")},
     }
     assert all(rows for splits in wanted.values() for rows in splits.values())
-    assert found[place, format, "load"]["loaded"] == wanted
-    assert found[place, format, "load"]["streamed"] == wanted
+    assert answers[location, format, "load"]["loaded"] == wanted
+    assert answers[location, format, "load"]["streamed"] == wanted
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("location", LOCATIONS)
 def test_torch_batches_hold_every_image_with_its_label_once(
-    place: str, format: str, found: Found, datasets: dict[str, Path]
+    location: str, format: str, answers: Answers, datasets: dict[str, Path]
 ) -> None:
     wanted = labels(datasets[format], READ_BY_TORCH)
     assert len(wanted) > 3, "more than one batch"
-    plain, by_workers, streamed = found[place, format, "torch"]
+    plain, by_workers, streamed = answers[location, format, "torch"]
     assert plain == wanted
     assert by_workers == wanted
     assert streamed == wanted

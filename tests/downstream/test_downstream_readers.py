@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from downstream_cases import FORMATS, GROUPS, NAMES, PLACES, REPOS, labels, source, stored
+from downstream_cases import FORMATS, GROUPS, LOCATIONS, NAMES, REPOS, labels, source, stored
 
 from loopback_hub import LoopbackHub
 from timm_readers import HF_READERS
@@ -79,7 +79,7 @@ answer = {
 }
 """
 
-# What needs no login where a dataset is public: plain addresses of its files.
+# Plain addresses of the files of a public dataset need no login.
 ADDRESSES = """
 import polars
 answer = sorted(key for address in SHARDS for key in polars.read_parquet(address)["key"])
@@ -90,11 +90,11 @@ def shards(directory: Path, group: str = GROUP) -> list[str]:
     return sorted(path.relative_to(directory).as_posix() for path in (directory / "data" / group).iterdir())
 
 
-def timm_calls(place: str, format: str) -> list[dict[str, str]]:
+def timm_calls(location: str, format: str) -> list[dict[str, str]]:
     keys = {"parquet": ("image", "label"), "webdataset": ("png", "cls")}[format]
     named = {"split": GROUP, "input_key": keys[0], "target_key": keys[1]}
-    calls = [{"name": f"{reader}/{source(place, format)}", **named} for reader in HF_READERS]
-    if (place, format) == ("directory", "webdataset"):
+    calls = [{"name": f"{reader}/{source(location, format)}", **named} for reader in HF_READERS]
+    if (location, format) == ("directory", "webdataset"):
         calls.append({"name": "wds/", "root": NAMES[format], "split": GROUP})
     return calls
 
@@ -104,52 +104,54 @@ def pictures(directory: Path) -> list[list[Any]]:
 
 
 @pytest.fixture(scope="module")
-def found(ask_here: Callable[..., Any], ask_there: Callable[..., Any], datasets: dict[str, Path]) -> dict[Any, Any]:
-    """(place, reader) → what was found; one process a place."""
+def answers(ask_here: Callable[..., Any], ask_there: Callable[..., Any], datasets: dict[str, Path]) -> dict[Any, Any]:
+    """Return (location, reader) → its answer; one process a location."""
     everything: dict[Any, Any] = {}
     tars = shards(datasets["webdataset"])
-    for place, ask in zip(PLACES, (ask_here, ask_there), strict=True):
-        folder = "" if place == "directory" else "hf://datasets/"
-        addresses = [f"{folder}{source(place, 'webdataset')}/{path}" for path in tars]
-        root = f"{folder}{source(place, 'parquet')}"
+    for location, ask in zip(LOCATIONS, (ask_here, ask_there), strict=True):
+        folder = "" if location == "directory" else "hf://datasets/"
+        addresses = [f"{folder}{source(location, 'webdataset')}/{path}" for path in tars]
+        root = f"{folder}{source(location, 'parquet')}"
         codes: dict[Any, str] = {
-            (place, "webdataset"): f"SHARDS = {addresses!r}\n{WEBDATASET}",
-            (place, "tables"): f"ROOT, GROUP, COLUMNS = {root!r}, {GROUP!r}, {list(COLUMNS)!r}\n{PARQUET}",
+            (location, "webdataset"): f"SHARDS = {addresses!r}\n{WEBDATASET}",
+            (location, "tables"): f"ROOT, GROUP, COLUMNS = {root!r}, {GROUP!r}, {list(COLUMNS)!r}\n{PARQUET}",
         }
         for format in FORMATS:
-            codes[place, "timm", format] = f"CALLS = {timm_calls(place, format)!r}\n{TIMM}"
+            codes[location, "timm", format] = f"CALLS = {timm_calls(location, format)!r}\n{TIMM}"
         everything |= dict(zip(codes, ask(list(codes.values())), strict=True))
     return everything
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_webdataset_reads_tar_files(place: str, found: dict[Any, Any], datasets: dict[str, Path]) -> None:
-    assert found[place, "webdataset"] == labels(datasets["webdataset"], GROUP)
+@pytest.mark.parametrize("location", LOCATIONS)
+def test_webdataset_reads_tar_files(location: str, answers: dict[Any, Any], datasets: dict[str, Path]) -> None:
+    assert answers[location, "webdataset"] == labels(datasets["webdataset"], GROUP)
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("location", LOCATIONS)
 def test_timm_reads_images_and_labels(
-    place: str, format: str, found: dict[Any, Any], datasets: dict[str, Path]
+    location: str, format: str, answers: dict[Any, Any], datasets: dict[str, Path]
 ) -> None:
-    calls = timm_calls(place, format)
-    for call, read in zip(calls, found[place, "timm", format], strict=True):
+    calls = timm_calls(location, format)
+    for call, read in zip(calls, answers[location, "timm", format], strict=True):
         assert read == pictures(datasets[format]), call
 
 
 @pytest.mark.parametrize("reader", ["pandas", "polars", "duckdb"])
-@pytest.mark.parametrize("place", PLACES)
-def test_tables_are_read_as_parquet(place: str, reader: str, found: dict[Any, Any], datasets: dict[str, Path]) -> None:
+@pytest.mark.parametrize("location", LOCATIONS)
+def test_tables_are_read_as_parquet(
+    location: str, reader: str, answers: dict[Any, Any], datasets: dict[str, Path]
+) -> None:
     rows = sorted(stored(datasets["parquet"], group=GROUP), key=lambda row: row["key"])
-    tables = found[place, "tables"]
+    tables = answers[location, "tables"]
     assert tables[reader] == [[row[name] for name in COLUMNS] for row in rows]
     assert tables["images"][reader] == [row["image"] for row in rows]
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_duckdb_counts_over_all_groups(place: str, found: dict[Any, Any], datasets: dict[str, Path]) -> None:
+@pytest.mark.parametrize("location", LOCATIONS)
+def test_duckdb_counts_over_all_groups(location: str, answers: dict[Any, Any], datasets: dict[str, Path]) -> None:
     counts = {group: len(stored(datasets["parquet"], group=group)) for group in GROUPS}
-    assert found[place, "tables"]["counts"] == counts
+    assert answers[location, "tables"]["counts"] == counts
 
 
 def test_addresses_of_a_public_dataset_need_no_login(
