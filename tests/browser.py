@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 # The first has no window to draw, and takes a third of the time.
 _NAMES = ("chromium-headless-shell", "chromium", "chromium-browser")
-CHROMIUM = next((place for name in _NAMES if (place := shutil.which(name))), None)
+CHROMIUM = next((path for name in _NAMES if (path := shutil.which(name))), None)
 
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    """The browser of a test process."""
+    """Yield the browser of a test process."""
     if CHROMIUM is None:
         pytest.skip("no chromium on this machine: pages are not tried in a browser")
     from playwright.sync_api import sync_playwright
@@ -34,9 +34,9 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(chromium: Browser) -> Iterator[Callable[..., Page]]:
-    """`open_page(path, width=1300, dark=False, **context)`: a file in the browser.
+    """Yield `open_page(path, width=1300, dark=False, **context)`, which opens a file in the browser.
 
-    The test fails where a page asked for anything but files of its own folder, `data:` and `blob:`, or where its script
+    The test fails if a page asked for anything but files of its own folder, `data:` and `blob:`, or if its script
     raised.
     """
     contexts: list[Any] = []
@@ -49,10 +49,10 @@ def open_page(chromium: Browser) -> Iterator[Callable[..., Page]]:
             viewport={"width": width, "height": 900}, color_scheme=scheme, accept_downloads=True, **options
         )
         contexts.append(context)
-        own = path.resolve().parent.as_uri()
+        folder = path.resolve().parent.as_uri()
 
         def look(request: Any) -> None:
-            if not request.url.startswith((own, "data:", "blob:")):
+            if not request.url.startswith((folder, "data:", "blob:")):
                 outside.append(request.url)
 
         context.on("request", look)

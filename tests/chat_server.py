@@ -26,7 +26,7 @@ class ChatServer:
 
 
 def said(text: str | None, **more: Any) -> Reply:
-    """A whole answer of the protocol with this text."""
+    """Return a whole answer of the protocol with this text."""
     message = {"role": "assistant", "content": text, **more}
     usage = {"completion_tokens": 1, "prompt_tokens": 1, "total_tokens": 2}
     document = {

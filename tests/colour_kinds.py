@@ -19,10 +19,9 @@ _BRIGHTNESS = (1.0, 0.75)
 def save_colour_transformer(
     folder: Path, *, names: Sequence[str] = NAMES, blind: Sequence[int] = (), size: int = SIZE
 ) -> Path:
-    """A small ViT of random weights in `folder`, with its image processor, whose head was fitted to tell the colours.
+    """Save a small ViT of random weights in `folder`, with its image processor and a head that reads the colours.
 
-    Its outputs stand in the order of `names`; those that are no colour are never answered, and neither are the colours
-    in `blind`, positions in NAMES.
+    Its outputs are in the order of `names`. It never answers a colour in `blind`, indices in NAMES, or what is none.
     """
     torch.manual_seed(1)
     config = ViTConfig(
@@ -53,7 +52,7 @@ def save_colour_transformer(
 
 
 def as_tensor(image: Image.Image) -> torch.Tensor:
-    """An image as it is, from 0 to 1: how a `ColourModule` takes it."""
+    """Return the pixels from 0 to 1, as a `ColourModule` takes them."""
     return torch.from_numpy(np.asarray(image, np.float32).transpose(2, 0, 1) / 255)
 
 
@@ -77,7 +76,7 @@ class ColourModule(torch.nn.Module):
 
 
 def colour_function(batch: np.ndarray) -> np.ndarray:
-    """The same as a function of numpy arrays, as an exported graph would be called."""
+    """Do the same with numpy arrays, as an exported graph is called."""
     assert isinstance(batch, np.ndarray)
     mean = batch.mean(axis=(2, 3))
     colours = np.array(COLOURS, dtype=np.float32)

@@ -59,7 +59,7 @@ output: {rows_per_shard: 12}
 
 
 def painted(sample: Sample) -> tuple[int, int, int]:
-    """The colour of a sample, which is the truth of what a colour-reading model answers."""
+    """Return the colour of a sample, which is what a model that reads colours answers."""
     label = sample.label
     if sample.shift == "swap" and sample.index < SWAPPED:
         label = (label + 1) % len(COLOURS)
@@ -81,7 +81,7 @@ def graded_png(sample: Sample) -> bytes:
 
 
 def save_photographs(root: Path) -> Path:
-    """An imagefolder: class/number.png, all painted as their class but the first two greens, which are blue.
+    """Write an imagefolder, class/number.png, all painted as their class but the first two greens, which are blue.
 
     The first green is called `FIRST`, and `red/cut.png` is no image.
     """
@@ -96,7 +96,7 @@ def save_photographs(root: Path) -> Path:
 
 
 def save_folders(root: Path, names: Sequence[str], each: int = 4) -> Path:
-    """A folder for each name, with images of its own colour."""
+    """Write a folder for each name, with images of its own colour."""
     for name, colour in zip(names, FOUR, strict=False):
         (root / name).mkdir(parents=True)
         for number in range(each):
@@ -110,7 +110,7 @@ def build_colours(
     keep: Callable[[Sample], bool] = lambda sample: True,
     image: Callable[[Sample], bytes] = png_of,
 ) -> Path:
-    """A finished dataset in `out`, written by the store; `keep` says which candidates the screen accepts."""
+    """Write a finished dataset in `out` by the store; `keep` says which candidates the screen accepts."""
     plan = make_plan(load_recipe_text(RECIPE, overrides))
     pin = {"revision": None, "sha256": "0" * 64, "license": None}
     models = {"generator": {"name": "lab:sd", **pin}, "screen": {"name": "lab:clip", **pin}}
@@ -123,7 +123,7 @@ def build_colours(
     stack = {"device": "cpu"}
     with DatasetStore.open(out, plan, hashes, inputs, stack, recipe_yaml=dump_recipe(plan.recipe)) as store:
         for shard in store.pending():
-            store.writer.write(shard, [_candidate(one, keep, image) for one in shard.samples(plan)])
+            store.writer.write(shard, [_candidate(sample, keep, image) for sample in shard.samples(plan)])
         store.finish("# Colours\n", {})
     return out
 
@@ -150,9 +150,9 @@ def save_colour_model(
     labels: bool = False,
     colours: Sequence[tuple[int, int, int]] = COLOURS,
 ) -> Path:
-    """A small convolutional timm model in `folder` whose head was fitted to tell the colours, output i colour i.
+    """Save a small convolutional timm model in `folder` whose head reads the colours, output i colour i.
 
-    It never answers a class in `blind`. More `outputs` than colours are never answered either.
+    It never answers a class in `blind`, or an output beyond the colours.
     """
     torch.manual_seed(0)
     model: Any = timm.create_model("test_resnet", num_classes=outputs).eval()
@@ -187,7 +187,7 @@ def save_colour_model(
 
 
 def save_trained(folder: Path, names: Sequence[str], order: Sequence[str], labels: Sequence[str] | None = None) -> str:
-    """A timm model that tells the folders of `save_folders` apart, its outputs in `order` and called `labels`."""
+    """Save a timm model that reads the colours of `save_folders`, its outputs in `order` and called `labels`."""
     colours = dict(zip(names, FOUR, strict=False))
     save_colour_model(folder, outputs=len(order), colours=[colours[name] for name in order])
     if labels is not None:

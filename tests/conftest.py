@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Libraries stay once they are there: whoever collects garbage need not look at their million objects again."""
+    """Freeze libraries once loaded, so that garbage collection skips their million objects."""
     global _settled
     if len(sys.modules) > _settled + 300:
         gc.collect()
@@ -69,18 +69,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """A long run begins the server of workers here: a test could change the environment that it is begun in."""
+    """Begin the server of workers before a long run: a test could change the environment that it begins in."""
     if len(session.items) > _MANY and not session.config.option.collectonly:
         begin_server(HEAVY, "cpu")
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own with 128 kB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(place)]
+    """Yield a file system with 128 kB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(folder)]
     if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode != 0:
         pytest.skip("mounting needs privileges")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)

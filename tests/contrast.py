@@ -51,7 +51,7 @@ _MEASURE = """
 
 
 def faint_texts(page: Page, least: float = 4.5) -> list[str]:
-    """The visible texts of less contrast, see-through ones among them; fails where there is hardly any text."""
-    found = page.evaluate(_MEASURE)
-    assert len(found) > 10
-    return [f"{one['text']!r} in {one['place']}: {one['ratio']:.2f}" for one in found if one["ratio"] < least]
+    """Return the visible texts of less contrast, see-through ones included; fail if there is hardly any text."""
+    texts = page.evaluate(_MEASURE)
+    assert len(texts) > 10
+    return [f"{text['text']!r} in {text['place']}: {text['ratio']:.2f}" for text in texts if text["ratio"] < least]

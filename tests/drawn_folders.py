@@ -57,10 +57,10 @@ def draw_folder(
     chance = random.Random(seed)
     for split in splits:
         for name in classes:
-            place = root / split / name
-            place.mkdir(parents=True)
+            folder = root / split / name
+            folder.mkdir(parents=True)
             for number in range(per_class):
-                _picture(SHAPES.get(name, _mug), chance).save(place / f"{number:03d}.png")
+                _picture(SHAPES.get(name, _mug), chance).save(folder / f"{number:03d}.png")
     return root
 
 

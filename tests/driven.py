@@ -20,10 +20,10 @@ class Enough(Exception):
 
 @contextmanager
 def given_up(when: Callable[[Any], bool]) -> Iterator[None]:
-    """The work within ends as soon as something is told of which `when` holds; it must be told."""
+    """End the work within at the first event for which `when` holds; fail without one."""
 
-    def hear(told: Any) -> None:
-        if when(told):
+    def hear(event: Any) -> None:
+        if when(event):
             raise Enough
 
     with pytest.raises(Enough), listening(hear):
@@ -31,7 +31,7 @@ def given_up(when: Callable[[Any], bool]) -> Iterator[None]:
 
 
 def done_of(doing: Doing[Any, Result]) -> Result:
-    """The result of an item; what it tells on the way is left."""
+    """Return the result of an item, without its events."""
     while True:
         try:
             next(doing)

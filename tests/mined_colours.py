@@ -47,14 +47,14 @@ def passes_screen(sample: Sample) -> bool:
 
 
 def reads_right(sample: Sample) -> bool:
-    """Whether a model that reads colours is right."""
+    """Return whether a model that reads colours is right."""
     return painted(sample) in (COLOURS[sample.label], tuple(part * 3 // 4 for part in COLOURS[sample.label]))
 
 
 def build_mined(
     out: Path, judge: str, *overrides: str, judged: Right = reads_right, screen: Right = passes_screen
 ) -> Path:
-    """A finished dataset in `out` that pins the model `judge` as `JUDGE`, said to be right where `judged` has it."""
+    """Write a finished dataset that pins the model `judge` as `JUDGE`, right where `judged` holds."""
     plan = make_plan(load_recipe_text(RECIPE, [mined(), *overrides]))
     model = load_classifier(judge)
     pin = {"revision": None, "sha256": "0" * 64, "license": None}
@@ -70,7 +70,7 @@ def build_mined(
     recipe = dump_recipe(plan.recipe)
     with DatasetStore.open(out, plan, hashes, inputs, {"device": "cpu"}, recipe_yaml=recipe) as store:
         for shard in store.pending():
-            store.writer.write(shard, [one for cell in shard.cells for one in _cell(plan, cell, judged, screen)])
+            store.writer.write(shard, [row for cell in shard.cells for row in _cell(plan, cell, judged, screen)])
         store.finish("# Colours\n", {})
     return out
 
@@ -78,21 +78,21 @@ def build_mined(
 def _cell(plan: Plan, cell: Any, judged: Right, screen: Right) -> list[Candidate]:
     samples = list(plan.samples(cell))
     shift = plan.shift(cell.shift)
-    asked = any(rule.judges() for rule in shift.keep)
-    verdicts = [_verdict(sample, judged, screen, asked) for sample in samples]
+    judging = any(rule.judges() for rule in shift.keep)
+    verdicts = [_verdict(sample, judged, screen, judging) for sample in samples]
     reasons = decide_cell(shift.keep, verdicts, cell.accepted)
     if cell.accepted is not None and reasons.count(ACCEPTED) == cell.accepted:
         # Nothing is drawn after the one that fills the cell.
         samples = samples[: len(reasons) - reasons[::-1].index(ACCEPTED)]
     rows = zip(samples, verdicts, reasons, strict=False)
-    return [Candidate(sample=one, verdict=verdict, reason=why, image=png_of(one)) for one, verdict, why in rows]
+    return [Candidate(sample=sample, verdict=seen, reason=why, image=png_of(sample)) for sample, seen, why in rows]
 
 
-def _verdict(sample: Sample, judged: Right, screen: Right, asked: bool) -> Verdict:
+def _verdict(sample: Sample, judged: Right, screen: Right, judging: bool) -> Verdict:
     seen = 0.3 if screen(sample) else 0.1
     base = sample.shift == "base"
     scores: dict[str, Any] = dict(zip(CLIP_SCORES, (seen, None if base else 0.3), strict=True))
-    if asked:
+    if judging:
         right = judged(sample)
         answer = sample.label if right else (sample.label + 1) % len(COLOURS)
         scores |= {"judge_answer": answer, "judge_confidence": 0.9, "judge_right": float(right)}

@@ -113,7 +113,7 @@ def stable_unclip() -> Any:
 
 
 def kandinsky() -> Any:
-    """A decoder of embeddings alone, with learned variances and steps that draw noise."""
+    """Return a decoder of embeddings alone, with learned variances and steps that draw noise."""
     unet: Any = diffusers.UNet2DConditionModel(
         sample_size=16, in_channels=4, out_channels=8, layers_per_block=1, block_out_channels=(16, 32),
         norm_num_groups=8, attention_head_dim=4, cross_attention_dim=WIDTH, encoder_hid_dim=EMBEDDING,
@@ -132,7 +132,7 @@ def kandinsky() -> Any:
 
 
 def ip_adapter(unet: Any) -> dict[str, torch.Tensor]:
-    """An adapter of one embedding of EMBEDDING numbers for a UNet, with random weights, as its file holds it."""
+    """Return an adapter of one embedding of EMBEDDING numbers for a UNet, with random weights, as its file holds it."""
     parameters = dict(unet.named_parameters())
     wide = unet.config.cross_attention_dim
     tensors = {

@@ -16,7 +16,7 @@ LETTERS = [chr(code) for code in range(32, 127)]
 
 
 def letters(**settings: Any) -> Any:
-    """A tokenizer that reads letter by letter: the longer the words, the more tokens."""
+    """Return a tokenizer that reads letter by letter: the longer the words, the more tokens."""
     words = {word: index for index, word in enumerate(["<pad>", "</s>", "<unk>", "\n", *LETTERS])}
     model = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
     model.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
@@ -180,7 +180,7 @@ def pixart() -> Any:
 
 
 def lumina_2() -> Any:
-    """Of no family of its own."""
+    """Belongs to no other family."""
     transformer = diffusers.Lumina2Transformer2DModel(
         sample_size=16, patch_size=2, in_channels=4, hidden_size=8, num_layers=2, num_attention_heads=1,
         num_kv_heads=1, multiple_of=16, axes_dim_rope=(4, 2, 2), axes_lens=(300, 32, 32), cap_feat_dim=16,
@@ -193,7 +193,7 @@ def lumina_2() -> Any:
 
 
 def chroma() -> Any:
-    """Of no family of its own, and pads prompts by masks of their lengths."""
+    """Belongs to no other family, and pads prompts by masks of their lengths."""
     transformer = diffusers.ChromaTransformer2DModel(
         patch_size=1, in_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
         joint_attention_dim=WIDTH, axes_dims_rope=(4, 6, 6), approximator_num_channels=8, approximator_hidden_dim=32,
@@ -226,10 +226,10 @@ def instruct_pix2pix() -> Any:
 
 
 def livelier(pipeline: Any) -> Any:
-    """With numbers in every place that starts at zero: else the prompt would not reach the picture."""
+    """Fill every parameter that starts at zero, so that the prompt reaches the picture."""
     with torch.no_grad():
         for name in ("unet", "transformer"):
-            for own in getattr(pipeline, name, torch.nn.Identity()).parameters():
-                if not bool(own.any()):
-                    own.normal_(std=0.3)
+            for parameter in getattr(pipeline, name, torch.nn.Identity()).parameters():
+                if not bool(parameter.any()):
+                    parameter.normal_(std=0.3)
     return pipeline

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # read where Ray is imported: nothing is told to anybody
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # read at the import of Ray: it sends nothing
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
 
@@ -57,13 +57,13 @@ _QUICK = {
     "RAY_enable_worker_prestart": "0",
     "RAY_health_check_period_ms": "600",
 }
-# Processes that nobody needs here: they print what actors say, and let clusters of a cloud grow.
+# Without the processes that print what actors say and that let clusters of a cloud grow.
 _FEW = {"include_log_monitor": False, "no_monitor": True}
 
 
 @contextlib.contextmanager
 def running_cluster(nodes: int, **of_nodes: str) -> Iterator[Any]:
-    """A cluster of so many nodes of one CPU core each, the first of them its head; `of_nodes` is their environment."""
+    """Yield a cluster of so many nodes of one CPU core each, the first its head; `of_nodes` is their environment."""
     from ray._private.utils import get_ray_address_file
     from ray.cluster_utils import Cluster
 
@@ -91,10 +91,10 @@ def running_cluster(nodes: int, **of_nodes: str) -> Iterator[Any]:
 
 
 def actors() -> set[int]:
-    """The processes of this machine that are actors of the engine, whoever began them."""
-    found = set()
+    """Return the processes of this machine that are actors of the engine, of any parent."""
+    numbers = set()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if ACTOR in " ".join(process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE:
-                found.add(process.pid)
-    return found
+                numbers.add(process.pid)
+    return numbers

@@ -56,8 +56,8 @@ def results(models: int, shifts: int, rows: Iterable[ResultRow] = ()) -> Results
     )
 
 
-def top1(evaluation: Evaluation, place: int = 0) -> Estimate:
-    """How many of all base images, or of all where there is no base, a model is right about."""
-    found = evaluation.number("top1", model=evaluation.models[place].name, group=evaluation.results.base or "")
-    assert found is not None
-    return found
+def top1(evaluation: Evaluation, index: int = 0) -> Estimate:
+    """Return how many of all base images, or of all images without a base, a model is right about."""
+    estimate = evaluation.number("top1", model=evaluation.models[index].name, group=evaluation.results.base or "")
+    assert estimate is not None
+    return estimate

@@ -45,14 +45,14 @@ def undisturbed(once_a_run: Once) -> Path:
 
 @pytest.fixture(scope="session")
 def half_threshold(undisturbed: Path) -> float:
-    """An object threshold that about half of the candidates reach, whatever the generator draws."""
+    """Return an object threshold that about half of the candidates reach, for any generator."""
     scores = sorted(row["object_score"] for row in read_rows(undisturbed, columns=["object_score"], what="candidates"))
     return scores[len(scores) // 2]
 
 
 @pytest.fixture(scope="session")
 def screened(once_a_run: Once, half_threshold: float) -> Path:
-    """The same candidates, screened by that threshold; rejected images kept, no embeddings. Read only."""
+    """Return the same candidates, screened by that threshold; rejected images kept, no embeddings. Read only."""
     changes = [f"screen.object_threshold={half_threshold!r}", "screen.keep_rejected=true"]
     return once_a_run("screened", lambda out: tiny(out, *changes, "screen.store_embeddings=false"))
 

@@ -17,11 +17,11 @@ from test_house import imported_names, modules, shown, tree_of
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS = PROJECT["project"]["optional-dependencies"]
-RUN = [Requirement(one) for one in PROJECT["project"]["dependencies"]]
+RUN = [Requirement(line) for line in PROJECT["project"]["dependencies"]]
 ALL = [
     *map(Requirement, PROJECT["build-system"]["requires"]),
     *RUN,
-    *(Requirement(one) for extra in EXTRAS.values() for one in extra),
+    *(Requirement(line) for extra in EXTRAS.values() for line in extra),
 ]
 # What an extra brings to people, and the package imports where it is asked for.
 OPTIONAL = [Requirement(name) for extra, names in EXTRAS.items() if extra != "test" for name in names]
@@ -30,24 +30,26 @@ PARTS = {"annotated-types": "pydantic", "pydantic-core": "pydantic", "markupsafe
 
 
 def lower_bounds(requirement: Requirement) -> list[Version]:
-    return [Version(one.version) for one in requirement.specifier if one.operator == ">="]
+    return [Version(bound.version) for bound in requirement.specifier if bound.operator == ">="]
 
 
 def test_every_dependency_has_one_lower_bound() -> None:
-    assert not [str(one) for one in ALL if len(lower_bounds(one)) != 1]
+    assert not [str(requirement) for requirement in ALL if len(lower_bounds(requirement)) != 1]
 
 
 def test_the_lowest_versions_are_those_bounds() -> None:
     line = [sys.executable, str(ROOT / "scripts" / "lowest_versions.py")]
     printed = subprocess.run(line, capture_output=True, text=True, check=True).stdout.split()
-    pins = [Requirement(one) for one in printed]
+    pins = [Requirement(pin) for pin in printed]
     assert {pin.name: pin.specifier for pin in pins} == {
-        one.name: Requirement(f"x=={bound}").specifier for one in ALL for bound in lower_bounds(one)
+        requirement.name: Requirement(f"x=={bound}").specifier
+        for requirement in ALL
+        for bound in lower_bounds(requirement)
     }
 
 
 def test_what_is_imported_is_declared() -> None:
-    declared = {canonicalize_name(one.name) for one in (*RUN, *OPTIONAL)}
+    declared = {canonicalize_name(requirement.name) for requirement in (*RUN, *OPTIONAL)}
     assert set(PARTS.values()) <= declared
     sources = metadata.packages_distributions()
     wrong = [
@@ -55,6 +57,6 @@ def test_what_is_imported_is_declared() -> None:
         for path in modules()
         for line, name in imported_names(tree_of(path), ("counterfoil", "_"))
         if (top := name.split(".")[0]) != "counterfoil" and top not in sys.stdlib_module_names
-        if not {canonicalize_name(one) for one in sources.get(top, [])} & (declared | PARTS.keys())
+        if not {canonicalize_name(project) for project in sources.get(top, [])} & (declared | PARTS.keys())
     ]
     assert not wrong, "\n".join(wrong)

@@ -76,10 +76,10 @@ def test_weights_are_repeated_images() -> None:
                 image, *(part[rows] for part in (objects.box, objects.category, objects.area, objects.crowd))
             )
             rows, image = repeated(detections.box, detections.image, times)
-            said = Detections.of(
+            repeats = Detections.of(
                 image, *(part[rows] for part in (detections.box, detections.category, detections.score))
             )
-            plain = average_precision(match(more, said, int(times.sum()), categories))
+            plain = average_precision(match(more, repeats, int(times.sum()), categories))
             np.testing.assert_allclose(drawn.precision[..., number], plain.precision, rtol=0, atol=1e-12)
             np.testing.assert_allclose(drawn.recall[..., number], plain.recall, rtol=0, atol=1e-12)
             for name in MEASURES:
@@ -87,7 +87,7 @@ def test_weights_are_repeated_images() -> None:
 
 
 @pytest.mark.parametrize(
-    ("box", "image", "said"),
+    ("box", "image", "message"),
     [
         ([[0, 0, -1, 5]], [0], "width and height from 0"),
         ([[0, 0, np.nan, 5]], [0], "finite"),
@@ -96,19 +96,19 @@ def test_weights_are_repeated_images() -> None:
         ([[0, 0, 5, 5]], [3], "beyond 2"),
     ],
 )
-def test_what_is_no_box_is_refused(box: list, image: list, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_what_is_no_box_is_refused(box: list, image: list, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         match(Objects.of(image, box, [0]), Detections.of([], [], [], []), 2, 1)
 
 
 def f1_of_images(matches: Matches, score: float) -> list[float]:
-    """The definition, image by image."""
+    """Return the F1 of each image by its definition."""
     values = []
     for image in range(matches.images):
-        said = (matches.image == image) & (matches.score >= score) & ~matches.ignored[0, 0]
-        right = int((said & matches.matched[0, 0]).sum())
+        detected = (matches.image == image) & (matches.score >= score) & ~matches.ignored[0, 0]
+        right = int((detected & matches.matched[0, 0]).sum())
         objects = int(((matches.object_image == image) & matches.counted[0]).sum())
-        values.append(1.0 if int(said.sum()) + objects == 0 else 2 * right / (int(said.sum()) + objects))
+        values.append(1.0 if int(detected.sum()) + objects == 0 else 2 * right / (int(detected.sum()) + objects))
     return values
 
 
@@ -119,7 +119,7 @@ def test_f1_of_images_is_best_at_its_score() -> None:
         matches = match(objects, detections, images, categories)
         score = best_f1_score(matches)
         np.testing.assert_allclose(image_f1(matches, score), f1_of_images(matches, score), rtol=0, atol=1e-12)
-        means = [np.mean(f1_of_images(matches, one)) for one in np.unique(matches.score[~matches.ignored[0, 0]])]
+        means = [np.mean(f1_of_images(matches, cut)) for cut in np.unique(matches.score[~matches.ignored[0, 0]])]
         if means:
             assert image_f1(matches, score).mean() == pytest.approx(max(means), abs=1e-9)
         else:
@@ -231,8 +231,8 @@ def test_sums_and_ratios_are_those_of_values(drawn: list[DetectorScores]) -> Non
 
 def test_intervals_that_hold_at_once_are_longer(drawn: list[DetectorScores]) -> None:
     drops = [drop(drawn, shift) for shift in (1, 3, 4)]
-    for one, both in zip(drops, simultaneous_intervals(drops), strict=True):
-        alone, together = bounds(one.interval()), bounds(both)
+    for estimate, both in zip(drops, simultaneous_intervals(drops), strict=True):
+        alone, together = bounds(estimate.interval()), bounds(both)
         assert together[0] <= alone[0] and alone[1] <= together[1] and together != alone
     alone = drops[0].interval()
     assert simultaneous_intervals(drops[:1])[0].value == alone.value
@@ -255,7 +255,7 @@ def test_the_bias_is_that_of_few_images() -> None:
 
 
 def test_intervals_hold_the_truth() -> None:
-    """A small part of what `scripts/prove_detection.py` prints."""
+    """Check a small part of what `scripts/prove_detection.py` prints."""
     rng = np.random.default_rng(12)
     many = made_matches(WORLD, SKILLS[:2], 6000, rng)
     truth = average_precision(many[0]).measure("AP") - average_precision(many[1]).measure("AP")

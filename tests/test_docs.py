@@ -26,7 +26,7 @@ ROOT = DOCS.parent
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built strictly: any warning about a link, an anchor or a page fails."""
+    """Return the site, built strictly: any warning about a link, an anchor or a page fails."""
     out = tmp_path_factory.mktemp("site")
     built = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(out)],
@@ -64,7 +64,7 @@ def test_each_page_has_its_markdown_and_the_list_for_language_models_names_all(s
     assert pages == {page.relative_to(site) for page in site.rglob("*.md")}
     text = (site / "llms.txt").read_text(encoding="utf-8")
     entries = re.findall(r"^- \[[^]]+\]\(([^)]+)\): (.*)", text, re.MULTILINE)
-    assert {Path(path) for path, _ in entries} == pages and all(len(said) > 20 for _, said in entries)
+    assert {Path(path) for path, _ in entries} == pages and all(len(description) > 20 for _, description in entries)
     python = (site / "reference/python.md").read_text(encoding="utf-8")
     assert "\n:::" not in python and "## evaluate" in python and "min_images_per_class" in python
     assert docs_reference.COLUMNS_MARK not in (site / "reference/files.md").read_text(encoding="utf-8")
@@ -98,10 +98,10 @@ def test_the_skill_names_itself_and_commands_that_exist() -> None:
 
 def test_the_source_and_licence_of_each_photograph_is_recorded() -> None:
     folder = DOCS / "images" / "photographs"
-    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*.*")} - {"SOURCES.txt"}
+    photographs = {path.relative_to(folder).as_posix() for path in folder.rglob("*.*")} - {"SOURCES.txt"}
     recorded = dict(re.findall(r"^(\S+): (.+(?:\n    .+)*)", (folder / "SOURCES.txt").read_text("utf-8"), re.MULTILINE))
-    assert recorded.keys() - {"Changed"} == there
-    assert all("CC0" in recorded[name] or "public domain" in recorded[name] for name in there)
+    assert recorded.keys() - {"Changed"} == photographs
+    assert all("CC0" in recorded[name] or "public domain" in recorded[name] for name in photographs)
 
 
 def test_the_table_of_acceptance_names_what_the_recipe_screens() -> None:
@@ -136,13 +136,13 @@ def test_pages_and_help_give_the_number_of_corruptions_and_list_each() -> None:
     pages += (ROOT / "builders" / "counterfoil" / "cli").glob("*.py")
     counted = re.compile(r"\b(\d+) corruptions\b|\[Corruptions\]\(corruptions\.md\) lists all (\d+)")
     counts = {page.name: counted.findall(page.read_text(encoding="utf-8")) for page in pages}
-    assert {name: len(found) for name, found in counts.items() if found} == {
+    assert {name: len(matches) for name, matches in counts.items() if matches} == {
         "README.md": 1,
         "index.md": 1,
         "corruptions.md": 2,
         "own-photos.md": 1,
     }
-    assert {int("".join(number)) for found in counts.values() for number in found} == {len(CORRUPTIONS)}
+    assert {int("".join(number)) for matches in counts.values() for number in matches} == {len(CORRUPTIONS)}
     text = (DOCS / "how-to" / "corruptions.md").read_text(encoding="utf-8")
     listed = {
         name: kind

@@ -44,7 +44,7 @@ def test_no_cell_is_a_formula_and_none_is_changed(rows: list[dict[str, Any]]) ->
             plain = "" if value is None else str(value).replace("\r\n", "\n").replace("\r", "\n")
             assert cell in (plain, f"'{plain}")
             if cell.startswith(FORMULAS):
-                float(cell)  # a number is none
+                float(cell)  # numbers are no formulas
             assert (cell != plain) == (plain.startswith(FORMULAS) and cell.startswith("'"))
 
 

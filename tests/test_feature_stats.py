@@ -25,32 +25,32 @@ def features(seed: int, images: int, shift: float = 0.0, width: int = WIDTH) -> 
     return np.random.default_rng(seed).normal(shift, 1.0, (images, width))
 
 
-def mmd2(one: np.ndarray, other: np.ndarray) -> float:
-    return subset_estimate(one, other, np.arange(len(one)), np.arange(len(other))).value
+def mmd2(left: np.ndarray, right: np.ndarray) -> float:
+    return subset_estimate(left, right, np.arange(len(left)), np.arange(len(right))).value
 
 
-def reference(one: np.ndarray, other: np.ndarray, subsets: int, size: int, seed: int = 7) -> tuple[float, float]:
+def reference(left: np.ndarray, right: np.ndarray, subsets: int, size: int, seed: int = 7) -> tuple[float, float]:
     settings = {"kid_subsets": subsets, "kid_subset_size": size, "rng_seed": seed, "verbose": False}
-    found = kid_features_to_metric(torch.from_numpy(one), torch.from_numpy(other), **settings)
-    return found[KEY_METRIC_KID_MEAN], found[KEY_METRIC_KID_STD]
+    metric = kid_features_to_metric(torch.from_numpy(left), torch.from_numpy(right), **settings)
+    return metric[KEY_METRIC_KID_MEAN], metric[KEY_METRIC_KID_STD]
 
 
 @pytest.mark.parametrize("width", [1, 6, 300])
 def test_one_estimate_is_torch_fidelitys(width: int) -> None:
-    one, other = features(0, 80, width=width), features(1, 80, 0.3, width)
-    mean, _ = reference(one, other, 1, 80)
-    assert mmd2(one, other) == pytest.approx(mean, rel=1e-9, abs=1e-12)
+    left, right = features(0, 80, width=width), features(1, 80, 0.3, width)
+    mean, _ = reference(left, right, 1, 80)
+    assert mmd2(left, right) == pytest.approx(mean, rel=1e-9, abs=1e-12)
 
 
 def test_the_mean_over_our_own_subsets_is_the_estimate_over_all_images_within_its_spread() -> None:
-    one, other = features(0, 200), features(1, 200, 0.3)
-    found = kernel_distance(one, other)
-    whole, _ = reference(one, other, 1, 200)
+    left, right = features(0, 200), features(1, 200, 0.3)
+    distance = kernel_distance(left, right)
+    whole, _ = reference(left, right, 1, 200)
     # Halves spread √3 times as far as the estimate at most.
-    spread = 3**0.5 * (found.high - found.low) / (2 * 1.96)
-    assert found.value == pytest.approx(whole, abs=4 * spread / np.sqrt(feature_stats.SUBSETS))
-    assert found.low < found.value < found.high
-    assert (found.subset, found.other_subset) == (100, 100)
+    spread = 3**0.5 * (distance.high - distance.low) / (2 * 1.96)
+    assert distance.value == pytest.approx(whole, abs=4 * spread / np.sqrt(feature_stats.SUBSETS))
+    assert distance.low < distance.value < distance.high
+    assert (distance.subset, distance.other_subset) == (100, 100)
 
 
 def test_the_interval_covers_the_truth_and_is_as_wide_as_the_distance_varies(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,21 +60,21 @@ def test_the_interval_covers_the_truth_and_is_as_wide_as_the_distance_varies(mon
     far = [kernel_distance(features(seed, 60), features(seed + 500, 90, 0.5)) for seed in range(30)]
     same = [kernel_distance(features(seed, 40), features(seed + 500, 90)) for seed in range(30)]
     # Of 30 intervals of 95 %, fewer than 25 hold the truth once in 300 times.
-    assert sum(one.low <= truth <= one.high for one in far) >= 25
-    assert sum(one.low <= 0 <= one.high for one in same) >= 25
-    for found in (far, same):
-        implied = np.mean([one.high - one.low for one in found]) / (2 * 1.96)
+    assert sum(estimate.low <= truth <= estimate.high for estimate in far) >= 25
+    assert sum(estimate.low <= 0 <= estimate.high for estimate in same) >= 25
+    for estimates in (far, same):
+        implied = np.mean([estimate.high - estimate.low for estimate in estimates]) / (2 * 1.96)
         # Of 30 a standard deviation is known to an eighth.
-        assert 0.7 < implied / np.std([one.value for one in found]) < 1.45
-    values = np.array([one.value for one in same])
+        assert 0.7 < implied / np.std([estimate.value for estimate in estimates]) < 1.45
+    values = np.array([estimate.value for estimate in same])
     assert abs(values.mean()) < 4 * values.std() / np.sqrt(len(values))
 
 
 def test_parts_of_the_variance_are_those_of_units() -> None:
     """Doubled images are one unit: everything but the number of rows stays as it was."""
-    one, other = features(0, 12), features(1, 15, 0.4)
-    alone = subset_estimate(one, other, np.arange(12), np.arange(15))
-    twice = subset_estimate(np.repeat(one, 2, axis=0), other, np.repeat(np.arange(12), 2), np.arange(15))
+    left, right = features(0, 12), features(1, 15, 0.4)
+    alone = subset_estimate(left, right, np.arange(12), np.arange(15))
+    twice = subset_estimate(np.repeat(left, 2, axis=0), right, np.repeat(np.arange(12), 2), np.arange(15))
     for name in ("value", "linear", "other_linear", "within", "other_within", "between"):
         assert getattr(twice, name) == pytest.approx(getattr(alone, name), rel=1e-9), name
 
@@ -87,10 +87,10 @@ def test_more_images_give_a_narrower_interval_and_a_larger_shift_a_larger_distan
 
 
 def test_images_of_one_unit_bring_no_nearness_and_no_certainty() -> None:
-    one, other = features(0, 60), features(1, 300)
-    alone = kernel_distance(one, other)
-    copies = kernel_distance(np.repeat(one, 5, axis=0), other, units=np.repeat(np.arange(60), 5))
-    believed = kernel_distance(np.repeat(one, 5, axis=0), other)
+    left, right = features(0, 60), features(1, 300)
+    alone = kernel_distance(left, right)
+    copies = kernel_distance(np.repeat(left, 5, axis=0), right, units=np.repeat(np.arange(60), 5))
+    believed = kernel_distance(np.repeat(left, 5, axis=0), right)
     assert copies.value == pytest.approx(alone.value, abs=(alone.high - alone.low) / 8)
     assert copies.high - copies.low > 0.7 * (alone.high - alone.low)
     assert believed.low > 0 > copies.low  # copies taken for images of their own find a distance where there is none
@@ -101,15 +101,15 @@ def test_no_kernel_is_larger_than_a_subset(monkeypatch: pytest.MonkeyPatch) -> N
     inner = feature_stats._kernel
     monkeypatch.setattr(feature_stats, "_kernel", lambda x, y: sizes.append(max(len(x), len(y))) or inner(x, y))
     monkeypatch.setattr(feature_stats, "SUBSETS", 2)
-    found = kernel_distance(features(0, 5000), features(1, 2600))
-    assert max(sizes) == found.subset == found.other_subset == feature_stats.LARGEST_SUBSET
-    assert found.low <= found.value <= found.high
+    distance = kernel_distance(features(0, 5000), features(1, 2600))
+    assert max(sizes) == distance.subset == distance.other_subset == feature_stats.LARGEST_SUBSET
+    assert distance.low <= distance.value <= distance.high
 
 
 def test_a_seed_gives_the_same_numbers_and_another_seed_others() -> None:
-    one, other = features(0, 60), features(1, 60)
-    assert kernel_distance(one, other, seed=3) == kernel_distance(one, other, seed=3)
-    assert kernel_distance(one, other, seed=3) != kernel_distance(one, other, seed=4)
+    left, right = features(0, 60), features(1, 60)
+    assert kernel_distance(left, right, seed=3) == kernel_distance(left, right, seed=3)
+    assert kernel_distance(left, right, seed=3) != kernel_distance(left, right, seed=4)
 
 
 def test_what_cannot_be_measured_is_refused() -> None:
@@ -129,27 +129,27 @@ def features_of_frechet(seed: int, images: int, width: int, shift: float = 0.0) 
     return rng.normal(shift, 1.0, (images, width)) @ rng.normal(0, 1, (width, width))
 
 
-def reference_of_frechet(one: np.ndarray, other: np.ndarray) -> float:
-    statistics = [fid_features_to_statistics(torch.from_numpy(rows)) for rows in (one, other)]
+def reference_of_frechet(left: np.ndarray, right: np.ndarray) -> float:
+    statistics = [fid_features_to_statistics(torch.from_numpy(rows)) for rows in (left, right)]
     return fid_statistics_to_metric(*statistics, verbose=False)[KEY_METRIC_FID]
 
 
-def distance(one: np.ndarray, other: np.ndarray) -> float:
-    return frechet_distance(feature_statistics(one), feature_statistics(other))
+def distance(left: np.ndarray, right: np.ndarray) -> float:
+    return frechet_distance(feature_statistics(left), feature_statistics(right))
 
 
 @pytest.mark.parametrize(("images", "others", "width"), [(200, 300, 10), (40, 700, 60), (30, 25, 50)])
 def test_it_is_torch_fidelitys_also_with_fewer_images_than_features(images: int, others: int, width: int) -> None:
-    one, other = features_of_frechet(0, images, width), features_of_frechet(1, others, width, 0.2)
+    left, right = features_of_frechet(0, images, width), features_of_frechet(1, others, width, 0.2)
     # The other takes roots of eigenvalues that rounding leaves below nothing where covariances are singular.
-    assert distance(one, other) == pytest.approx(reference_of_frechet(one, other), rel=1e-5)
+    assert distance(left, right) == pytest.approx(reference_of_frechet(left, right), rel=1e-5)
 
 
 def test_a_shift_of_one_set_is_its_squared_length_and_a_set_is_nothing_from_itself() -> None:
-    one = features_of_frechet(0, 50, 8)
+    left = features_of_frechet(0, 50, 8)
     step = np.arange(8.0)
-    assert distance(one, one + step) == pytest.approx(step @ step, rel=1e-6)
-    assert distance(one, one) == pytest.approx(0, abs=1e-6)
+    assert distance(left, left + step) == pytest.approx(step @ step, rel=1e-6)
+    assert distance(left, left) == pytest.approx(0, abs=1e-6)
 
 
 def test_statistics_are_those_of_numpy_however_many_rows_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,10 +157,10 @@ def test_statistics_are_those_of_numpy_however_many_rows_are_read_at_once(monkey
         features_of_frechet(0, 101, 5).astype(np.float32) + 1000
     )  # a large mean would swallow the spread in single precision
     monkeypatch.setattr(feature_stats, "_ROWS_AT_ONCE", 7)
-    found = feature_statistics(rows)
+    statistics = feature_statistics(rows)
     covariance = np.cov(rows.astype(np.float64), rowvar=False)
-    np.testing.assert_allclose(found.root @ found.root, covariance, rtol=1e-6, atol=1e-8)
-    assert found.trace == pytest.approx(np.trace(covariance))
+    np.testing.assert_allclose(statistics.root @ statistics.root, covariance, rtol=1e-6, atol=1e-8)
+    assert statistics.trace == pytest.approx(np.trace(covariance))
 
 
 def test_with_few_images_equal_distributions_are_far_and_that_is_reported() -> None:

@@ -18,7 +18,7 @@ from counterfoil.report.results import NESTED
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "builders" / "counterfoil"
 
-# The packages of each layer, in order: a package imports itself, what stands before it in its layer, and lower layers.
+# The packages of each layer, in order: a package imports itself, earlier ones of its layer, and lower layers.
 LAYERS: tuple[tuple[str, ...], ...] = (
     (
         *("errors", "progress", "stats", "paired_stats", "accuracy_stats", "trajectory_stats", "detection_stats"),
@@ -55,7 +55,7 @@ def tree_of(path: Path) -> ast.Module:
 
 @pytest.fixture(autouse=True, scope="module")
 def trees_go() -> Iterator[None]:
-    """Those of all files are many objects, which later tests need not keep."""
+    """Drop the trees of all files, which are many objects that later tests do not need."""
     yield
     tree_of.cache_clear()
 
@@ -93,8 +93,8 @@ def may_import(package: str, other: str) -> bool:
 
 
 def test_every_package_is_in_a_layer() -> None:
-    found = {package_of(path) for path in modules()} - {"__init__"}
-    assert found == {*ORDER, ASIDE}
+    packages = {package_of(path) for path in modules()} - {"__init__"}
+    assert packages == {*ORDER, ASIDE}
 
 
 def test_a_package_imports_only_what_stands_before_it() -> None:
@@ -109,9 +109,8 @@ def test_a_package_imports_only_what_stands_before_it() -> None:
 
 
 def imported_when_it_runs(path: Path) -> Iterator[str]:
-    """The modules that one imports, at the top or in a function; those that only name types are left out."""
-
-    found: list[str] = []
+    """Yield the modules that a module imports, at the top or in a function, but not those that only name types."""
+    names: list[str] = []
 
     class Imports(ast.NodeVisitor):
         def visit_If(self, node: ast.If) -> None:
@@ -119,13 +118,13 @@ def imported_when_it_runs(path: Path) -> Iterator[str]:
                 self.generic_visit(node)
 
         def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-            found.extend(f"{node.module}.{alias.name}" for alias in node.names)
+            names.extend(f"{node.module}.{alias.name}" for alias in node.names)
 
     Imports().visit(tree_of(path))
-    for name in found:
-        for place in (name, name.rpartition(".")[0]):
-            if (PACKAGE.parent / place.replace(".", "/")).with_suffix(".py").is_file():
-                yield place
+    for name in names:
+        for module in (name, name.rpartition(".")[0]):
+            if (PACKAGE.parent / module.replace(".", "/")).with_suffix(".py").is_file():
+                yield module
                 break
 
 
@@ -192,7 +191,7 @@ def _is_true(value: ast.expr | None) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("code", "found"),
+    ("code", "refused"),
     [
         ("torch.load(path)", True),
         ("torch.load(path, weights_only=False)", True),
@@ -209,8 +208,8 @@ def _is_true(value: ast.expr | None) -> bool:
         ("AutoProcessor.from_pretrained(folder, trust_remote_code=False)", False),
     ],
 )
-def test_what_is_unsafe_would_be_seen(code: str, found: bool) -> None:
-    assert bool(list(unsafe(ast.parse(code)))) is found
+def test_what_is_unsafe_would_be_seen(code: str, refused: bool) -> None:
+    assert bool(list(unsafe(ast.parse(code)))) is refused
 
 
 def test_no_remote_code_and_no_pickles() -> None:
@@ -297,7 +296,7 @@ def test_nothing_public_is_there_for_tests_alone() -> None:
     assert not unused, "\n".join(unused)
 
 
-# What one new file and one new line add: where the table stands, its name, and the files beside it that are no entry.
+# What one new file and one new line add: the file with the table, its name, and the files beside it that are no entry.
 TABLES = {
     "recipe/keep": ("KEEP_RULES", {"rule", "cells"}),
     "models/classifiers": ("CLASSIFIER_KINDS", {"classifier", "head"}),
@@ -329,10 +328,10 @@ def test_a_new_kind_is_one_file_and_one_line(folder: str) -> None:
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"  # a module of the folder, or a name in one
-                place = (
+                module = (
                     whole if (PACKAGE.parent / whole.replace(".", "/")).with_suffix(".py").is_file() else node.module
                 )
-                imported.setdefault(place.rpartition(".")[2], set()).add(alias.asname or alias.name)
+                imported.setdefault(module.rpartition(".")[2], set()).add(alias.asname or alias.name)
     files = {path.stem for path in (PACKAGE / folder).glob("*.py")}
     assert beside <= files
     entries = files - {"__init__"} - beside

@@ -31,8 +31,8 @@ RUNS = 5000
 
 
 def by_angle(failing: int, discordant: int) -> float:
-    """The same e-value as an average: where θ is sin² of an angle, Beta(½, ½) is the uniform distribution of angles."""
-    # Angles that lie close at both ends, for there the mass is where few or all of many pairs fail.
+    """Return the same e-value as an average: for θ = sin² of an angle, Beta(½, ½) means uniform angles."""
+    # Angles are close at both ends, because few or all of many pairs fail there.
     close = np.geomspace(1e-14, np.pi / 8, 40_001)
     angle = np.pi / 4 + np.concatenate([[0.0], close, np.pi / 4 - close[-2::-1], [np.pi / 4]])
     sine, cosine = 2 * np.sin(angle) ** 2, 2 * np.maximum(np.cos(angle), 0) ** 2
@@ -54,9 +54,9 @@ def test_the_e_value_is_its_average_over_the_alternatives(failing: int, discorda
 def test_what_no_pair_tells_has_an_e_value_of_one_and_an_improvement_has_less() -> None:
     assert log_e_value(0, 0) == 0
     assert log_e_value(0, 100) < -4
-    found = log_e_values(np.arange(41), 40)
-    assert np.all(np.diff(found) > 0)
-    assert found[0] < 0 < found[40]
+    values = log_e_values(np.arange(41), 40)
+    assert np.all(np.diff(values) > 0)
+    assert values[0] < 0 < values[40]
     for failing, discordant in [(5, 4), (-1, 4)]:
         with pytest.raises(ValueError, match="discordant"):
             log_e_value(failing, discordant)
@@ -146,8 +146,8 @@ def test_at_a_bound_the_score_is_the_quantile(count: PairCount) -> None:
             return -float(special.xlogy([b, c, n - b - c], np.maximum(shares, 0)).sum())
 
         least, most = max(0.0, -difference), (1 - difference) / 2
-        found: Any = optimize.minimize_scalar(loss, bounds=(least, most), method="bounded", options={"xatol": 1e-12})
-        return (b - c - n * difference) / np.sqrt(n * (2 * found.x + difference - difference**2))
+        fit: Any = optimize.minimize_scalar(loss, bounds=(least, most), method="bounded", options={"xatol": 1e-12})
+        return (b - c - n * difference) / np.sqrt(n * (2 * fit.x + difference - difference**2))
 
     low, high = tango_interval(count)
     assert [score(low), score(high)] == pytest.approx([1.96, -1.96], abs=1e-3)
@@ -184,12 +184,12 @@ def test_upper_bounds_cover(pairs: int) -> None:
     b, c = b[b + c <= pairs], c[b + c <= pairs]
     upper = tango_uppers(b, c, pairs, 0.95)
     shares = [(0.02, 0.02), (0.1, 0.1), (0.06, 0.01), (0.15, 0.1), (0.3, 0.05), (0.25, 0.2), (0.05, 0.2)]
-    found = [
+    coverage = [
         stats.multinomial.pmf(np.stack([b, c, pairs - b - c], axis=1), pairs, [p, q, 1 - p - q])[upper >= p - q].sum()
         for p, q in shares
     ]
-    assert np.mean(found) == pytest.approx(0.955, abs=0.02)
-    assert min(found) > 0.91
+    assert np.mean(coverage) == pytest.approx(0.955, abs=0.02)
+    assert min(coverage) > 0.91
 
 
 def test_a_test_is_confirmed_or_futile_or_goes_on() -> None:
@@ -213,7 +213,7 @@ def by_definition(log_e: list[float], alpha: float) -> list[bool]:
     """k̂ is the largest k for which some k hypotheses have at least m / (α·k); those are rejected."""
     m, e = len(log_e), np.exp(log_e)
     most = max((k for k in range(1, m + 1) if np.sum(e >= m / (alpha * k)) >= k), default=0)
-    return [bool(most) and bool(one >= m / (alpha * most)) for one in e]
+    return [bool(most) and bool(value >= m / (alpha * most)) for value in e]
 
 
 @given(
@@ -223,12 +223,12 @@ def by_definition(log_e: list[float], alpha: float) -> list[bool]:
 def test_e_bh_is_its_definition(log_e: list[float], alpha: float) -> None:
     assert e_bh(log_e, alpha) == by_definition(log_e, alpha)
     q = e_q_values(log_e)
-    assert all(0 <= one <= 1 for one in q)
+    assert all(0 <= value <= 1 for value in q)
     # q is the smallest α at which a hypothesis is rejected.
-    for one, rejected_from in zip(range(len(q)), q, strict=True):
+    for index, rejected_from in zip(range(len(q)), q, strict=True):
         if rejected_from < 0.999:
-            assert by_definition(log_e, min(rejected_from * 1.001, 1))[one]
-            assert not by_definition(log_e, rejected_from * 0.999)[one]
+            assert by_definition(log_e, min(rejected_from * 1.001, 1))[index]
+            assert not by_definition(log_e, rejected_from * 0.999)[index]
 
 
 def test_e_bh_in_numbers() -> None:
@@ -247,11 +247,11 @@ def test_e_bh_keeps_its_rate_where_tests_stop_as_they_like(correlated: bool) -> 
     rng = np.random.default_rng(16)
     false = []
     for _ in range(300):
-        one = int(rng.integers(2**32))
+        seed = int(rng.integers(2**32))
         log_e = []
         for index, (failing, rescued) in enumerate(product([0.1], [0.1] * 6 + [0.02] * 4)):
-            own = np.random.default_rng(one if correlated else [one, index])
-            b, c = looked_at(own, failing, rescued, 1)
+            noise = np.random.default_rng(seed if correlated else [seed, index])
+            b, c = looked_at(noise, failing, rescued, 1)
             looks = log_e_values(b, b + c)[0]
             stopped = np.flatnonzero(looks >= np.log(10 / 0.1))
             log_e.append(float(looks[stopped[0]] if len(stopped) else looks[-1]))

@@ -33,9 +33,9 @@ def functions() -> Iterator[str]:
 def options(command: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
     for param in command.params:
         names = " ".join((*param.opts, *param.secondary_opts))
-        said = "".join(f", {word}" for word in ("required", "multiple", "is_flag") if getattr(param, word, False))
+        flags = "".join(f", {word}" for word in ("required", "multiple", "is_flag") if getattr(param, word, False))
         bounds = "".join(f", {word} {value}" for word in ("min", "max") if (value := getattr(param, word)) is not None)
-        yield f"command {' '.join(path)}: {names} = {param.default!r}{said}{bounds}"
+        yield f"command {' '.join(path)}: {names} = {param.default!r}{flags}{bounds}"
     for name, inner in getattr(command, "commands", {}).items():
         yield from options(inner, (*path, name))
 

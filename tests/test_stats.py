@@ -66,9 +66,9 @@ def test_wilson_equals_its_formula(correct: int, total: int) -> None:
     z, p = 1.959963984540054, correct / total
     centre = (p + z * z / (2 * total)) / (1 + z * z / total)
     half = z * math.sqrt(p * (1 - p) / total + z * z / (4 * total * total)) / (1 + z * z / total)
-    found = wilson_estimate(correct, total)
-    assert found.value == p
-    assert (found.low, found.high) == pytest.approx((max(0.0, centre - half), min(1.0, centre + half)))
+    estimate = wilson_estimate(correct, total)
+    assert estimate.value == p
+    assert (estimate.low, estimate.high) == pytest.approx((max(0.0, centre - half), min(1.0, centre + half)))
     with pytest.raises(ValueError, match="no image"):
         wilson_estimate(0, 0)
 
@@ -77,8 +77,8 @@ def test_wilson_equals_its_formula(correct: int, total: int) -> None:
 def test_arrays_of_shares_have_the_intervals_of_each(total: int, data: st.DataObject) -> None:
     correct = data.draw(st.integers(0, total))
     low, high = wilson_intervals(np.array([correct / total]), total)
-    found = wilson_estimate(correct, total)
-    assert (low.item(), high.item()) == pytest.approx((found.low, found.high), abs=1e-12)
+    estimate = wilson_estimate(correct, total)
+    assert (low.item(), high.item()) == pytest.approx((estimate.low, estimate.high), abs=1e-12)
 
 
 def test_a_share_of_nothing_may_be_any() -> None:
@@ -127,8 +127,8 @@ def test_where_no_row_fails_or_every_one_the_bound_is_exact_on_units(units: int)
 
 def test_the_interval_is_that_of_rows_that_share_units() -> None:
     failed, images = np.array([3, 0, 9, 1, 4]), np.array([10, 4, 10, 7, 5])
-    [found] = clustered_rates(failed[:, None], images)
-    assert found.value == 17 / 36 and (found.low, found.high) == clustered_interval(failed, images)
+    [rate] = clustered_rates(failed[:, None], images)
+    assert rate.value == 17 / 36 and (rate.low, rate.high) == clustered_interval(failed, images)
 
 
 def test_images_that_fail_together_tell_less_than_so_many_alone() -> None:
@@ -145,16 +145,16 @@ def test_a_single_caption_has_the_interval_of_its_images() -> None:
 
 
 def test_captions_that_all_agree_are_no_certainty() -> None:
-    found = clustered_rates(np.array([[50, 0], [50, 0], [9, 0]]), np.array([50, 50, 9]))
+    rates = clustered_rates(np.array([[50, 0], [50, 0], [9, 0]]), np.array([50, 50, 9]))
     bound = 0.025 ** (1 / 3)
-    assert [(one.low, one.high) for one in found] == [pytest.approx((bound, 1.0)), pytest.approx((0.0, 1 - bound))]
+    assert [(rate.low, rate.high) for rate in rates] == [pytest.approx((bound, 1.0)), pytest.approx((0.0, 1 - bound))]
 
 
 def test_no_model_changes_another() -> None:
     images = np.array([4, 9, 2, 7])
     failed = np.array([[1, 4], [0, 2], [2, 0], [5, 1]])
     both = clustered_rates(failed, images)
-    assert [clustered_rates(failed[:, [place]], images)[0] for place in (0, 1)] == both
+    assert [clustered_rates(failed[:, [column]], images)[0] for column in (0, 1)] == both
 
 
 def test_no_caption_has_no_rate() -> None:
@@ -164,8 +164,8 @@ def test_no_caption_has_no_rate() -> None:
 
 def test_the_base_is_mixed_as_the_images_are() -> None:
     failed, images = np.array([[1, 10], [5, 0], [7, 7]]), np.array([10, 10, 0])
-    found = matched_rates(failed, images, np.array([30, 10, 99]))
-    assert found is not None and found.tolist() == pytest.approx([(30 * 0.1 + 10 * 0.5) / 40, 30 / 40])
+    rates = matched_rates(failed, images, np.array([30, 10, 99]))
+    assert rates is not None and rates.tolist() == pytest.approx([(30 * 0.1 + 10 * 0.5) / 40, 30 / 40])
     assert matched_rates(failed, images, np.array([0, 0, 5])) is None, "no image of that class"
 
 
@@ -178,15 +178,15 @@ def test_percentile_ends_are_those_of_each_interval() -> None:
     low, high = percentile_ends(values, drawn, beside)
     for at in np.ndindex(3, 2):
         below, above = beside[:, *at].tolist()
-        one = percentile_interval(float(values[at]), drawn[:, *at], (below, above))
-        assert (low[at], high[at]) == (pytest.approx(one.low), pytest.approx(one.high))
+        interval = percentile_interval(float(values[at]), drawn[:, *at], (below, above))
+        assert (low[at], high[at]) == (pytest.approx(interval.low), pytest.approx(interval.high))
     assert np.isnan(percentile_ends(values, drawn[6:8], beside)).all()
 
 
 def test_percentile_interval_equals_sorted_positions() -> None:
     values = np.random.default_rng(0).permutation(np.arange(1001.0))
-    found = percentile_interval(500.0, np.append(values, np.nan))
-    assert (found.value, found.low, found.high) == pytest.approx((500.0, 25.0, 975.0))
+    estimate = percentile_interval(500.0, np.append(values, np.nan))
+    assert (estimate.value, estimate.low, estimate.high) == pytest.approx((500.0, 25.0, 975.0))
     assert percentile_interval(0.5, np.array([np.nan])).low is None
     opened = percentile_interval(500.0, values, (500.0, 0.0), least=-np.inf)
     assert (opened.low, opened.high) == pytest.approx((500 - np.hypot(475, 500), 1.0)), "no end is over 1"
@@ -203,9 +203,9 @@ def test_the_sign_test_is_the_two_sided_binomial(first: int, second: int) -> Non
 def test_holm_is_the_step_down_of_its_definition() -> None:
     p_values = [0.01, 0.04, 0.03, 0.5]
     expected, largest = dict[int, float](), 0.0
-    for rank, place in enumerate(np.argsort(p_values)):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        expected[int(place)] = largest
+    for rank, index in enumerate(np.argsort(p_values)):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        expected[int(index)] = largest
     assert holm(p_values) == pytest.approx([expected[index] for index in range(4)])
     assert holm([]) == []
 
@@ -227,23 +227,23 @@ def drawn_until(rng: np.random.Generator, rate: float, k: int) -> np.ndarray:
 @pytest.mark.parametrize(("rate", "k"), [(0.05, 2), (0.05, 20), (0.3, 5), (0.8, 2), (0.8, 20)])
 def test_it_is_unbiased_and_its_interval_covers(k: int, rate: float) -> None:
     rng = np.random.default_rng([17, k, round(100 * rate)])
-    found = [stopped_rate(drawn_until(rng, rate, k), k) for _ in range(STOPPED_RUNS)]
-    assert all(one.reached and one.k == k for one in found)
-    rates = np.array([one.rate for one in found])
+    runs = [stopped_rate(drawn_until(rng, rate, k), k) for _ in range(STOPPED_RUNS)]
+    assert all(run.reached and run.k == k for run in runs)
+    rates = np.array([run.rate for run in runs])
     error = rates.std() / np.sqrt(STOPPED_RUNS)
     assert rates.mean() == pytest.approx(rate, abs=4 * error)
-    covered = np.mean([one.interval[0] <= rate <= one.interval[1] for one in found])
+    covered = np.mean([run.interval[0] <= rate <= run.interval[1] for run in runs])
     assert covered >= 0.95 - 3 * np.sqrt(0.05 * 0.95 / STOPPED_RUNS)
-    assert all(one.interval[0] < one.rate < one.interval[1] or one.rate == 1 for one in found)
+    assert all(run.interval[0] < run.rate < run.interval[1] or run.rate == 1 for run in runs)
 
 
 @pytest.mark.release(of="statistics")
 @pytest.mark.parametrize("k", [5, 20])
 def test_failures_over_images_is_too_high(k: int) -> None:
-    """What the estimate is for: at five failures by about a quarter of the rate, at twenty by a twentieth."""
+    """Check what the estimate corrects: at five failures about a quarter of the rate, at twenty a twentieth."""
     rng = np.random.default_rng([18, k])
-    found = [stopped_rate(drawn_until(rng, 0.05, k), k) for _ in range(STOPPED_RUNS)]
-    naive = np.mean([one.k / one.n for one in found]) / 0.05 - 1
+    estimates = [stopped_rate(drawn_until(rng, 0.05, k), k) for _ in range(STOPPED_RUNS)]
+    naive = np.mean([estimate.k / estimate.n for estimate in estimates]) / 0.05 - 1
     assert naive == pytest.approx({5: 0.23, 20: 0.05}[k], abs=0.03)
 
 
@@ -251,32 +251,32 @@ def test_failures_over_images_is_too_high(k: int) -> None:
 @pytest.mark.parametrize("cap", [60, 200])
 def test_with_a_cap_the_interval_still_covers(cap: int) -> None:
     rng = np.random.default_rng([19, cap])
-    found = [stopped_rate(rng.random(cap) < 0.1, 10) for _ in range(STOPPED_RUNS)]
-    reached = np.mean([one.reached for one in found])
+    estimates = [stopped_rate(rng.random(cap) < 0.1, 10) for _ in range(STOPPED_RUNS)]
+    reached = np.mean([estimate.reached for estimate in estimates])
     assert 0.02 < reached < 0.999
-    covered = np.mean([one.interval[0] <= 0.1 <= one.interval[1] for one in found])
+    covered = np.mean([estimate.interval[0] <= 0.1 <= estimate.interval[1] for estimate in estimates])
     assert covered >= 0.95 - 3 * np.sqrt(0.05 * 0.95 / STOPPED_RUNS)
 
 
 def test_the_batch_goes_on_after_the_failure_and_does_not_count() -> None:
     failed = np.array([0, 1, 0, 0, 1, 1, 1, 0], bool)
-    found = stopped_rate(failed, 2)
-    assert (found.k, found.n, found.rate, found.reached) == (2, 5, 1 / 4, True)
-    assert stopped_rate(failed[:5], 2) == found
+    estimate = stopped_rate(failed, 2)
+    assert (estimate.k, estimate.n, estimate.rate, estimate.reached) == (2, 5, 1 / 4, True)
+    assert stopped_rate(failed[:5], 2) == estimate
 
 
 def test_a_cap_gives_clopper_and_pearsons() -> None:
     failed = np.arange(30) % 10 == 3
-    found = stopped_rate(failed, 20)
-    assert (found.k, found.n, found.rate, found.reached) == (3, 30, 0.1, False)
+    estimate = stopped_rate(failed, 20)
+    assert (estimate.k, estimate.n, estimate.rate, estimate.reached) == (3, 30, 0.1, False)
     reference: Any = proportion_confint(3, 30, alpha=0.05, method="beta")
-    assert found.interval == pytest.approx((float(reference[0]), float(reference[1])))
+    assert estimate.interval == pytest.approx((float(reference[0]), float(reference[1])))
 
 
 def test_nothing_and_all() -> None:
-    found = stopped_rate(np.zeros(100, bool), 20)
-    assert (found.rate, found.k, found.interval[0]) == (0, 0, 0)
-    assert found.interval[1] == pytest.approx(1 - 0.025 ** (1 / 100))
+    estimate = stopped_rate(np.zeros(100, bool), 20)
+    assert (estimate.rate, estimate.k, estimate.interval[0]) == (0, 0, 0)
+    assert estimate.interval[1] == pytest.approx(1 - 0.025 ** (1 / 100))
     every = stopped_rate(np.ones(30, bool), 20)
     assert (every.n, every.rate, every.interval[1]) == (20, 1, 1)
     none = stopped_rate([], 20)
@@ -289,13 +289,13 @@ def test_nothing_and_all() -> None:
 
 @given(st.lists(st.booleans(), max_size=60), st.integers(2, 12), st.sampled_from([0.5, 0.9, 0.99]))
 def test_an_interval_holds_its_rate(failed: list[bool], k: int, level: float) -> None:
-    found: StoppedRate = stopped_rate(failed, k, level)
-    low, high = found.interval
+    estimate: StoppedRate = stopped_rate(failed, k, level)
+    low, high = estimate.interval
     assert 0 <= low <= high <= 1
-    assert found.reached == (sum(failed) >= k)
-    if found.n:
-        assert found.k == sum(failed[: found.n])
-        assert low <= found.rate <= high
+    assert estimate.reached == (sum(failed) >= k)
+    if estimate.n:
+        assert estimate.k == sum(failed[: estimate.n])
+        assert low <= estimate.rate <= high
 
 
 def count_of(failures: int, rows: int) -> FailureCount:
@@ -363,8 +363,8 @@ def test_a_margin_that_any_test_would_pass_is_the_smallest_difference() -> None:
 def drawn_units(rng: np.random.Generator, units: int, rows: int, rate: float, alike: float) -> tuple[np.ndarray, ...]:
     """(failed, units) of rows whose units fail alike: each unit has a rate of its own, Beta-distributed."""
     a, b = rate * (1 - alike) / alike, (1 - rate) * (1 - alike) / alike
-    own = rng.beta(a, b, units)
-    return (rng.random((units, rows)) < own[:, None]).ravel(), np.repeat(np.arange(units), rows)
+    rates = rng.beta(a, b, units)
+    return (rng.random((units, rows)) < rates[:, None]).ravel(), np.repeat(np.arange(units), rows)
 
 
 def test_rows_of_one_unit_count_for_less() -> None:
@@ -424,8 +424,8 @@ def test_a_rate_of_fifteen_patients_of_twenty_rows_is_covered() -> None:
 
 def test_no_failure_among_patients_is_bounded_by_patients() -> None:
     nothing = np.zeros(300, bool)
-    found = rate_interval(count_failures(nothing, np.repeat(np.arange(15), 20), ~nothing)[0])
-    assert found == (0.0, pytest.approx(1 - 0.025 ** (1 / 15)))
+    interval = rate_interval(count_failures(nothing, np.repeat(np.arange(15), 20), ~nothing)[0])
+    assert interval == (0.0, pytest.approx(1 - 0.025 ** (1 / 15)))
 
 
 @pytest.mark.release(of="statistics")
@@ -489,12 +489,12 @@ def test_a_sequential_p_is_the_plain_one_up_to_a_tenth() -> None:
 def test_a_sequential_p_is_no_smaller_than_a_uniform_one(permutations: int) -> None:
     rng = np.random.default_rng(0)
     # The score's own place among its permutations is uniform.
-    found = np.array(
-        [sequential_p((rng.random(permutations) < place).tolist(), permutations) for place in rng.random(4000)]
+    p_values = np.array(
+        [sequential_p((rng.random(permutations) < score).tolist(), permutations) for score in rng.random(4000)]
     )
     for level in (0.05, 0.1, 0.2, 0.5, 0.8):
-        assert (found <= level).mean() <= level + 3 * (level * (1 - level) / 4000) ** 0.5
-    assert (found <= 0.2).mean() > 0.1  # and not so much larger as to say nothing
+        assert (p_values <= level).mean() <= level + 3 * (level * (1 - level) / 4000) ** 0.5
+    assert (p_values <= 0.2).mean() > 0.1  # and not so much larger as to say nothing
 
 
 @pytest.mark.parametrize(("chance", "line"), [(0.0, 0.1), (0.5, 0.55), (1.0, 1.0)])
@@ -558,8 +558,8 @@ def test_a_balanced_accuracys_interval_holds_the_truth_of_independent_rows(
     truth = np.arange(100) >= errors
     held = width = 0.0
     for _ in range(600):
-        said = [np.where(truth, rng.random(100) < recalls[0], rng.random(100) >= recalls[1]) for _ in range(2)]
-        low, high = balanced_accuracy_interval([truth, truth], said, None)
+        answers = [np.where(truth, rng.random(100) < recalls[0], rng.random(100) >= recalls[1]) for _ in range(2)]
+        low, high = balanced_accuracy_interval([truth, truth], answers, None)
         held += low <= np.mean(recalls) <= high
         width += (high - low) / 600
     assert held / 600 >= 0.93
@@ -575,10 +575,10 @@ def test_a_balanced_accuracys_interval_is_wider_if_rows_share_units() -> None:
     held, plain_held = 0, 0
     for _ in range(400):
         # Rows of a unit are recalled together.
-        said = [np.where(np.repeat(rng.random(24) < 0.75, 5), truth, ~truth) for _ in range(2)]
-        low, high = balanced_accuracy_interval([truth, truth], said, [units, units])
+        answers = [np.where(np.repeat(rng.random(24) < 0.75, 5), truth, ~truth) for _ in range(2)]
+        low, high = balanced_accuracy_interval([truth, truth], answers, [units, units])
         held += low <= 0.75 <= high
-        low, high = balanced_accuracy_interval([truth, truth], said, None)
+        low, high = balanced_accuracy_interval([truth, truth], answers, None)
         plain_held += low <= 0.75 <= high
     assert held / 400 >= 0.92
     assert plain_held / 400 < 0.8

@@ -27,7 +27,7 @@ ALIKE = np.ones(4)
 
 
 def one(text: str, *, lasting: bool = False) -> tuple[int, int]:
-    """The run of a trajectory, + right, - wrong, . lost."""
+    """Return the run of a trajectory, + right, - wrong, . lost."""
     present = np.array([[letter != "." for letter in text]])
     right = np.array([[[letter == "+"] for letter in text]])
     first, last = failure_runs(present, right, lasting=lasting)
@@ -89,9 +89,9 @@ def test_with_censoring_on_the_right_alone_the_curve_is_kaplan_and_meiers() -> N
     last = np.where(failed, fails, 4)
     curve = failed_curve(np.where(failed, fails, seen), last, 4, rng)
     # Who is last seen right at a level is at risk there.
-    theirs = SurvfuncRight(np.where(failed, fails + 1, seen), failed.astype(int))
-    assert theirs.surv_times.tolist() == [1, 2, 3, 4]
-    assert [1 - share.value for share in curve] == pytest.approx(np.asarray(theirs.surv_prob).tolist(), abs=1e-5)
+    reference = SurvfuncRight(np.where(failed, fails + 1, seen), failed.astype(int))
+    assert reference.surv_times.tolist() == [1, 2, 3, 4]
+    assert [1 - share.value for share in curve] == pytest.approx(np.asarray(reference.surv_prob).tolist(), abs=1e-5)
 
 
 def drawn(rng: np.random.Generator, n: int, lost: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -137,10 +137,10 @@ def test_intervals_of_the_ten_point_level_cover() -> None:
         drops = right[:, :1].astype(float) - right[:, 1:]
         draws = bootstrap_weights(120, 400, rng) @ drops / 120
         curve = [percentile_interval(float(drops[:, k].mean()), draws[:, k]) for k in range(4)]
-        found = rising_reaches(curve, LEVELS, ALIKE, 0.1)
-        covered += found.low <= 0.5625 <= found.high
-        reached += math.isfinite(found.value)
-        assert found.low <= found.value <= found.high
+        reach = rising_reaches(curve, LEVELS, ALIKE, 0.1)
+        covered += reach.low <= 0.5625 <= reach.high
+        reached += math.isfinite(reach.value)
+        assert reach.low <= reach.value <= reach.high
     assert covered / runs >= 0.92 and reached / runs > 0.9
 
 
@@ -160,7 +160,7 @@ def test_a_level_is_read_between_levels_and_from_the_base_or_not_reached() -> No
 @pytest.mark.release(of="statistics")
 def test_models_that_are_alike_are_told_apart_as_often_as_the_level_says() -> None:
     rng = np.random.default_rng(5)
-    runs, told, seen = 300, 0, 0
+    runs, different, seen = 300, 0, 0
     for _ in range(runs):
         easy = rng.random((50, 1)) * 1.5
         fails = np.clip(easy + rng.normal(0, 0.2, (50, 3)), 0, None)
@@ -170,9 +170,9 @@ def test_models_that_are_alike_are_told_apart_as_often_as_the_level_says() -> No
         scores = failure_scores(first, last, fails > 0, LEVELS)
         pairs = np.nan_to_num(scores[:, [0, 0]] - scores[:, [1, 2]])
         alike, worse = swap_test(pairs, rng, 400)
-        told += alike <= 0.05
+        different += alike <= 0.05
         seen += worse <= 0.05
-    assert told / runs <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / runs)
+    assert different / runs <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / runs)
     assert seen / runs > 0.8
     assert swap_test(np.zeros((10, 1)), rng, 100) == [1.0]
 

@@ -53,7 +53,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs' folder of an environment that holds the wheel, and sees this one's other packages."""
+    """Return the programs' folder of an environment that holds the wheel, and sees this one's other packages."""
     folder = tmp_path_factory.mktemp("environment")
     run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
     programs = folder / "bin"
@@ -75,8 +75,8 @@ def test_the_wheel_holds_what_runs_and_nothing_else(wheel: Path) -> None:
     assert tops == {"counterfoil", metadata.split("/")[0]}
     for folder, inside in (("recipes", "_recipes"), ("cards", "_cards")):
         shipped = {name.split("/", 2)[2] for name in names if name.startswith(f"counterfoil/{inside}/")}
-        here = (path for path in (ROOT / folder).rglob("*") if path.is_file())
-        assert shipped == {path.relative_to(ROOT / folder).as_posix() for path in here}
+        paths = (path for path in (ROOT / folder).rglob("*") if path.is_file())
+        assert shipped == {path.relative_to(ROOT / folder).as_posix() for path in paths}
     weights = [name for name in names if name.startswith("counterfoil/lab/weights/")]
     assert {name.split("/")[3] for name in weights} >= {"sd", "clip", "resnet10t"}
     tokens = {name.split("/", 3)[3] for name in names if name.startswith("counterfoil/lab/tokens/")}

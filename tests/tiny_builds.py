@@ -90,5 +90,5 @@ def killed(arguments: Sequence[str], out: Path, shards: int) -> None:
         while process.poll() is None and not (receipts.is_dir() and len(list(receipts.glob("*.json"))) >= shards):
             time.sleep(0.005)
         process.kill()
-        _, said = process.communicate()
-    assert not (out / "manifest.json").exists(), f"it was done before it was killed: {said}"
+        _, output = process.communicate()
+    assert not (out / "manifest.json").exists(), f"it was done before it was killed: {output}"

@@ -41,7 +41,7 @@ with person and it is realistic photograph . ( )""".split()  # noqa: SIM905
 
 
 def word_tokenizer(*special: str, **named: Any) -> PreTrainedTokenizerFast:
-    """A token a word; special ones come first."""
+    """Return a tokenizer with a token a word; special ones come first."""
     vocabulary = {word: index for index, word in enumerate([*special, "[UNK]", *WORDS])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -78,7 +78,7 @@ def saved(folder: Path, *parts: Any) -> Path:
 
 
 def bert_tokenizer(*more: str) -> PreTrainedTokenizerFast:
-    """A token a word, with BERT's special ones: padding, class and separator."""
+    """Return a tokenizer with a token a word and BERT's special ones: padding, class and separator."""
     return word_tokenizer("[PAD]", "[CLS]", "[SEP]", *more, pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]")
 
 
