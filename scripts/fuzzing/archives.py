@@ -177,8 +177,15 @@ def _written(members: list[Member]) -> bytes:
         with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT, errors="surrogatepass") as tar:
             for member, content in members:
                 member.size = len(content) if member.isreg() else 0
+                member.name, member.linkname = _as_bytes(member.name), _as_bytes(member.linkname)
+                member.pax_headers = {key: _as_bytes(value) for key, value in member.pax_headers.items()}
                 tar.addfile(member, io.BytesIO(content))
         return file.getvalue()
+
+
+def _as_bytes(text: str) -> str:
+    """Return the text with the bytes of half a character in the place of that half, which no archive can hold."""
+    return text.encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")
 
 
 def _with_odd_header(content: bytes, bench: Bench) -> bytes:

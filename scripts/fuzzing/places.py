@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from fuzzing.cases import Bench, Prepared
@@ -124,7 +125,9 @@ def _make_deep(folder: Path, depth: int) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         for _ in range(depth):
-            os.mkdir("deep", dir_fd=descriptor)
+            # An earlier change may have made the first ones.
+            with suppress(FileExistsError):
+                os.mkdir("deep", dir_fd=descriptor)
             below = os.open("deep", os.O_RDONLY, dir_fd=descriptor)
             os.close(descriptor)
             descriptor = below
