@@ -23,6 +23,7 @@ import psutil
 from filelock import FileLock
 
 from counterfoil.engines.processes import environment_of_workers
+from printed_json import check_printed_json
 
 # Heavy, and reading nothing of the environment that tests set: what test processes are forked with, too.
 ANYWHERE = (
@@ -61,9 +62,13 @@ def run(
     stdin: int | None = None,
     check: bool = False,
 ) -> CompletedProcess[str]:
-    """`subprocess.run` of `[sys.executable, …]` with output as text; `stdin`, open, is read instead of an input."""
+    """`subprocess.run` of `[sys.executable, …]` with output as text; `stdin`, open, is read instead of an input.
+
+    The output of a command with `--json` is checked by its schema.
+    """
     with start(words, env, cwd=cwd, input=input, stdin=stdin) as process:
         out, err = process.communicate()
+    check_printed_json(words, out)
     done = CompletedProcess(list(words), process.returncode or 0, out, err)
     if check:
         done.check_returncode()

@@ -1,0 +1,432 @@
+"""Declare what each command prints with `--json`, for `recipes/output.schema.json` (`write_schema.py`).
+
+`evaluate`, `mine` and `mend` print the documents that they write, with a few more keys; `show` prints a recipe. Those
+documents have schemas of their own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, NotRequired
+
+from pydantic import ConfigDict, Field, TypeAdapter
+from typing_extensions import TypedDict
+
+from counterfoil.building.regenerate_dataset import RowDifferences
+from counterfoil.dataset.label_checks import AllControls, ControlsPassed, Selected, TaskResult
+from counterfoil.dataset.verification.problems import Problem, Rerendered
+from counterfoil.documents import without_titles
+from counterfoil.generate.screen.doubts import DoubtedClass
+from counterfoil.plan.estimate import JudgedQuota, RenderedBudget
+from counterfoil.reviewing.review_dataset import ReviewPage
+
+CLOSED = ConfigDict(extra="forbid")
+Counts = Annotated[
+    dict[str, dict[str, int]], Field(description="Candidates of each shift by reason of rejection; '' is accepted.")
+]
+Files = Annotated[dict[str, Path], Field(description="Names of the written files, and their paths.")]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Doubts(TypedDict):
+    """Doubts whether the screen knows the classes: a sentence, and the numbers behind it."""
+
+    __pydantic_config__ = CLOSED
+    warning: str
+    classes: tuple[DoubtedClass, ...]
+    of_classes: int
+    near_chance: bool
+    accuracy: Share | None
+    interval: tuple[Share, Share] | None
+    chance: Share | None
+    n: int | None
+    decides: str
+
+
+class FewImages(TypedDict):
+    """A class with too few validation images for its percentile."""
+
+    __pydantic_config__ = CLOSED
+    class_id: str
+    percentile: float
+    n: int
+    needs: int
+
+
+class FinishedDataset(TypedDict):
+    """What is printed of every finished dataset."""
+
+    __pydantic_config__ = CLOSED
+    directory: Path
+    candidates: int
+    accepted: int
+    shards: int
+    manifest_sha256: str
+    counts: Counts
+    open_shifts: Annotated[list[str], Field(description="Shifts without a threshold: none of their images is kept.")]
+    next: Annotated[str, Field(description="The command to run next.")]
+    few_validation_images: list[FewImages]
+    screen_doubts: Doubts | None
+
+
+class Comparison(TypedDict):
+    """A rebuilt dataset beside the manifest of its original."""
+
+    __pydantic_config__ = CLOSED
+    identical: bool
+    shard_files: int
+    differing: list[str]
+    others: list[str]
+    left_out: list[str]
+    stack: list[str]
+    unexplained: list[str]
+    rows: RowDifferences | None
+
+
+class Build(FinishedDataset):
+    """`build`, also with `--from` and `--repair`."""
+
+    shards_made: int
+    images_made: int
+    seconds: float
+    preview: NotRequired[Annotated[int, Field(description="The `--limit` of a preview.")]]
+    notes: NotRequired[list[str]]
+    repaired: NotRequired[list[str]]
+    comparison: NotRequired[Comparison | None]
+
+
+class BuildPart(TypedDict):
+    """`build --shards`: one part of a dataset."""
+
+    __pydantic_config__ = CLOSED
+    directory: Path
+    part: str
+    shards: int
+    shards_made: int
+    images_made: int
+    seconds: float
+    all_shards: int
+    all_done: int
+    closed: Annotated[bool, Field(description="Whether the dataset is complete.")]
+    notes: NotRequired[list[str]]
+
+
+class Tokens(TypedDict):
+    """`tokens`."""
+
+    __pydantic_config__ = CLOSED
+    folder: Path
+    classes: int
+    learned_now: list[str]
+    losses: dict[str, float | None]
+    manifest_sha256: str
+
+
+class Recut(FinishedDataset):
+    """`calibrate --apply`."""
+
+    images_dropped: int
+    changed: bool
+
+
+class ShiftCut(TypedDict):
+    """The threshold of a shift, and what it accepts."""
+
+    __pydantic_config__ = CLOSED
+    shift: str
+    caption: str
+    open: bool
+    percentile: float | None
+    threshold: float | None
+    candidates: int
+    accepted: int
+    # The name of this key is a word of Python.
+    yield_: Annotated[Share | None, Field(alias="yield")]
+
+
+class Calibrate(TypedDict):
+    """`calibrate`."""
+
+    __pydantic_config__ = CLOSED
+    directory: Path
+    page: Path
+    cut: Annotated[str, Field(description="The thresholds as YAML, for `calibrate --apply`.")]
+    shifts: list[ShiftCut]
+    screen_doubts: Doubts | None
+
+
+class InitClass(TypedDict):
+    __pydantic_config__ = CLOSED
+    id: str
+    name: str
+    images: Annotated[dict[str, int] | None, Field(description="Images of each split; null if they are not known.")]
+
+
+class Init(TypedDict):
+    """`init`."""
+
+    __pydantic_config__ = CLOSED
+    recipe: str
+    name: str
+    splits: dict[str, int | None]
+    train_split: str
+    validation_split: str
+    image_column: str
+    label_column: str | None
+    classes: list[InitClass]
+    shifts: list[str]
+    generator: str
+    clip: str
+    models: str
+    notes: list[str]
+    next: list[str]
+
+
+class BundledRecipe(TypedDict):
+    __pydantic_config__ = CLOSED
+    name: str
+    description: str | None
+
+
+class CheckedShift(TypedDict):
+    __pydantic_config__ = CLOSED
+    shift: str
+    group: str
+    kind: str | None
+    cells: int
+    samples: int
+    prompt: str | None
+    embedding: bool
+    caption: str | None
+    threshold: dict[str, Any] | None
+    object_threshold: dict[str, Any]
+
+
+class Hashes(TypedDict):
+    __pydantic_config__ = CLOSED
+    plan: str
+    screen: str
+
+
+class Lack(TypedDict):
+    __pydantic_config__ = CLOSED
+    key: str
+    weight: str
+    text: str
+
+
+class Check(TypedDict):
+    """`check`: the plan, and what it will cost."""
+
+    __pydantic_config__ = CLOSED
+    name: str
+    hashes: Hashes
+    cells: int
+    samples: int
+    shards: int
+    groups: list[str]
+    files: int
+    bytes: int
+    seconds: float | None
+    start_up_seconds: float | None
+    total_seconds: float | None
+    images_per_second: float | None
+    assumptions: list[str]
+    shifts: list[CheckedShift]
+    mine: NotRequired[RenderedBudget]
+    judged: NotRequired[list[JudgedQuota]]
+    buildable: bool
+    lacks: Annotated[list[Lack], Field(description="What is not on this machine, and what is fetched first.")]
+
+
+class Published(TypedDict):
+    """What `publish` prints of a dataset and of a mended head."""
+
+    __pydantic_config__ = CLOSED
+    repo: str
+    url: str
+    branch: str
+    commit: str
+    commits: int
+    private: bool | None
+    tag: str | None
+    files: int
+    added: int
+    replaced: int
+    deleted: int
+    kept: int
+    bytes: int
+
+
+class PublishedDataset(Published):
+    """`publish DIR`."""
+
+    pull_request: str | None
+    configs_loaded: Any
+
+
+class PublishedHead(Published):
+    """`publish HEAD`."""
+
+    license: Any
+    base_model: Any
+    datasets: Any
+
+
+class Verify(TypedDict):
+    """`verify`."""
+
+    __pydantic_config__ = CLOSED
+    whole: bool
+    source: str
+    directory: Path
+    problems: tuple[Problem, ...]
+    notes: list[str]
+    files: int
+    bytes: int
+    shards: int
+    candidates: int
+    images: int
+    manifest_sha256: str | None
+    rerendered: tuple[Rerendered, ...]
+
+
+class Rater(TypedDict):
+    """One person, whose answers are in one or more files."""
+
+    __pydantic_config__ = CLOSED
+    rater: str
+    grids: int
+    images: int
+    controls: ControlsPassed
+    failed_controls: bool
+    file: str
+    more_files: list[str]
+    name: str | None
+
+
+class ShiftAnswers(TypedDict):
+    """The images of a shift that people selected, asked about the class and about the shift."""
+
+    __pydantic_config__ = CLOSED
+    name: str
+    class_: Annotated[TaskResult | None, Field(alias="class")]
+    shift: TaskResult | None
+
+
+class ReviewAnswers(TypedDict):
+    """`review --answers`."""
+
+    __pydantic_config__ = CLOSED
+    directory: str
+    folder: str
+    content: str
+    confidence: Share
+    raters: list[Rater]
+    controls: AllControls
+    shifts: list[ShiftAnswers]
+    images: Annotated[dict[str, dict[str, Selected]], Field(description="Task, then key of the image.")]
+
+
+class Open(TypedDict):
+    """`open`."""
+
+    __pydantic_config__ = CLOSED
+    address: str
+
+
+class GateLine(TypedDict):
+    """A line of a gate; shares are fractions."""
+
+    __pydantic_config__ = CLOSED
+    line: str
+    model: str
+    group: str
+    class_: Annotated[str | None, Field(alias="class")]
+    advisory: bool
+    verdict: str
+    limit: float
+    value: float | None
+    low: float | None
+    high: float | None
+    classes: int | None
+    classes_planned: int | None
+    images_per_class: float | None
+    images_per_class_needed: float | None
+    reason: str | None
+
+
+class Gate(TypedDict):
+    __pydantic_config__ = CLOSED
+    verdict: str
+    models: list[str]
+    lines: list[GateLine]
+
+
+class Evaluate(TypedDict):
+    """`evaluate` and `demo`. The other keys are those of results.schema.json."""
+
+    source: str
+    directory: str | None
+    unreadable_images: list[str]
+    unreadable_paths: list[str | None]
+    notes: list[str]
+    files: Files
+    gate: NotRequired[Gate]
+
+
+class Pool(TypedDict):
+    """The rows of a pool that a method chose."""
+
+    __pydantic_config__ = CLOSED
+    pool: str
+    split: str | None
+    labels: str | None
+    rows: int
+    without_direction: list[str]
+    shared: int
+    unreadable: int
+    unlabelled: int
+
+
+class Mine(TypedDict):
+    """`mine`. The other keys are those of findings.schema.json."""
+
+    files: Files
+    pool: NotRequired[Pool]
+
+
+class Mend(TypedDict):
+    """`mend`. The other keys are those of mend.schema.json."""
+
+    files: Files
+
+
+# By command, and by what distinguishes its outputs.
+OUTPUTS: dict[str, Any] = {
+    "build": Build | BuildPart,
+    "calibrate": Calibrate | Recut,
+    "check": Check,
+    "evaluate": Evaluate,
+    "init": Init,
+    "mend": Mend,
+    "mine": Mine,
+    "open": Open,
+    "publish": PublishedDataset | PublishedHead,
+    "recipes": list[BundledRecipe],
+    "review": ReviewPage | ReviewAnswers,
+    "tokens": Tokens,
+    "verify": Verify,
+}
+
+
+def output_json_schema() -> dict[str, Any]:
+    """Return one JSON Schema with a property for each command; `$defs` has the parts."""
+    document = TypedDict("document", OUTPUTS, total=False)  # type: ignore[operator]
+    schema = TypeAdapter(document).json_schema(mode="serialization", by_alias=True)
+    head = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Counterfoil's output with --json",
+        "description": "A property describes what the command of its name prints; `show` prints a recipe.",
+    }
+    return head | without_titles(schema)
