@@ -25,51 +25,51 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def named(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The model that is always right about a colour, and tells what its outputs are called."""
+    """Save the model that is always right about a colour, with names of its outputs."""
     return f"local-dir:{save_colour_model(tmp_path_factory.mktemp('named') / 'sharp', labels=True)}"
 
 
 @pytest.fixture(scope="session")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every candidate accepted. Read-only: tests that write there build their own."""
+    """Build a dataset with every candidate accepted. Read-only: tests that write to it build another."""
     return build_colours(tmp_path_factory.mktemp("colours") / "dataset")
 
 
 @pytest.fixture(scope="session")
 def evaluation(dataset: Path, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
-    """All five models on the dataset."""
     return evaluate(dataset, list(models.values()), out=tmp_path_factory.mktemp("out"), device="cpu")
 
 
 @pytest.fixture(scope="session")
 def graded_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of `swap` at each of four levels one more image is of the next colour; at .5 one image a class is rejected."""
+    """Build `swap` at four levels, each with one more image of the next colour; at .5 one image a class is rejected."""
     levels = "prompts.shifts.swap.severity={levels: [0.25, 0.5, 0.75, 1]}"
     folder = tmp_path_factory.mktemp("graded") / "dataset"
-    return build_colours(folder, levels, keep=lambda one: (one.shift, one.index) != ("swap_50", 9), image=graded_png)
+    return build_colours(
+        folder, levels, keep=lambda sample: (sample.shift, sample.index) != ("swap_50", 9), image=graded_png
+    )
 
 
 @pytest.fixture(scope="session")
 def graded(graded_dataset: Path, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
-    """All models on it."""
     return evaluate(graded_dataset, list(models.values()), out=tmp_path_factory.mktemp("graded-out"), device="cpu")
 
 
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of photographs, see `save_photographs`. Read-only."""
+    """Save a folder of photographs, see `save_photographs`. Read-only."""
     return save_photographs(tmp_path_factory.mktemp("folder") / "photos")
 
 
 @pytest.fixture(scope="session")
 def photographed(photos: Path, named: str, tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
-    """The model that is always right about a colour, on the folder: no base, no shifts."""
+    """Evaluate the model that is always right about a colour on the folder: no base, no shifts."""
     return evaluate(photos, [named], out=tmp_path_factory.mktemp("photographed"), device="cpu")
 
 
 @pytest.fixture(scope="session")
 def weather(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Wardrobe scenes as they are, and as good as covered by grey."""
+    """Write wardrobe scenes as they are, and nearly covered by grey."""
     classes = load_recipe("wardrobe-mini").classes
     table: dict[str, list[Any]] = {"image": [], "label": [], "weather": []}
     for index in range(60):

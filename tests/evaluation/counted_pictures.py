@@ -8,7 +8,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngImageFile
 
 MARK = b"COUNTED!"
-# Appending is atomic, so threads that decode at once lose no count.
+# Appending is atomic, so parallel threads lose no count.
 decoded: list[int] = []
 
 
@@ -24,6 +24,6 @@ def _open(file: IO[bytes], filename: str | bytes) -> PngImageFile:
 
 
 def register() -> None:
-    """Let Pillow open PNGs through the count; again is harmless."""
+    """Let Pillow open PNGs through the count; a repeated call is harmless."""
     Image.init()
     Image.register_open("PNG", _open, Image.OPEN["PNG"][1])

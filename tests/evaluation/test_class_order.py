@@ -1,4 +1,4 @@
-"""Which output is which class: by name or refused, by position where training programs agree, and always told.
+"""Matching outputs to classes: by name or refused, by position where training programs agree; always reported.
 
 Folders of plain colours, and models that tell the colours: what is right comes from torchvision's ImageFolder, timm's
 reader and the model itself, on the same files.
@@ -45,12 +45,12 @@ def of_timm(root: Path) -> list[tuple[str, int]]:
 
 
 def order_of(samples: list[tuple[str, int]]) -> list[str]:
-    """The names of the folders by label."""
+    """Return the names of the folders by label."""
     return [name for _, name in sorted({(label, Path(path).parent.name) for path, label in samples})]
 
 
 def timms_accuracy(model: str, samples: list[tuple[str, int]]) -> float:
-    """What the model scores in timm's own way, without anything of ours."""
+    """Compute the accuracy of a model with timm alone."""
     module: Any = timm.create_model(model, pretrained=True).eval()
     form: dict[str, Any] = dict(resolve_model_data_config(module))
     transform: Any = create_transform(**form, is_training=False)
@@ -64,7 +64,7 @@ def scored(images: Path, model: Any, out: Path, **options: Any) -> Evaluation:
 
 
 class TestNames:
-    # Names that look like numbers, and a class that was renamed since the model was trained.
+    # Names that look like numbers, and a class that was renamed after training.
     @pytest.mark.parametrize(
         ("names", "renamed"),
         [
@@ -82,9 +82,9 @@ class TestNames:
     ) -> None:
         images = save_folders(tmp_path / "images", names)
         model = save_trained(tmp_path / "model", names, names, labels=names)
-        found = scored(images, model, tmp_path / "out")
-        assert top1(found).value == 1.0
-        assert found.models[0].matched == "by name: 4 of 4 classes"
+        result = scored(images, model, tmp_path / "out")
+        assert top1(result).value == 1.0
+        assert result.models[0].matched == "by name: 4 of 4 classes"
         (images / names[0]).rename(images / renamed)
         with pytest.raises(UserError, match="1 of 4 classes have no output of their name") as refused:
             scored(images, model, tmp_path / "out")
@@ -92,9 +92,9 @@ class TestNames:
         assert "--class-order FILE" in (refused.value.hint or "")
         order = tmp_path / "order.txt"
         order.write_text("\n".join([renamed, *names[1:]]) + "\n")
-        told = scored(images, model, tmp_path / "out", class_order=order)
-        assert top1(told).value == 1.0
-        assert told.models[0].matched == "by name: 4 of 4 classes (as --class-order says)"
+        with_order = scored(images, model, tmp_path / "out", class_order=order)
+        assert top1(with_order).value == 1.0
+        assert with_order.models[0].matched == "by name: 4 of 4 classes (as --class-order says)"
 
     @pytest.mark.parametrize("count", [3, 5])
     def test_more_or_fewer_names_than_outputs_are_refused(self, tmp_path: Path, count: int) -> None:
@@ -118,8 +118,8 @@ class TestNames:
         for path, _ in of_torchvision(images):
             logits = module(**processor(images=Image.open(path), return_tensors="pt")).logits
             right.append(module.config.id2label[logits.argmax().item()] == Path(path).parent.name)
-        found = scored(images, f"transformers:{folder}", tmp_path / "out")
-        assert top1(found).value == np.mean(right) == 1.0
+        result = scored(images, f"transformers:{folder}", tmp_path / "out")
+        assert top1(result).value == np.mean(right) == 1.0
         (images / "30").rename(images / "35")
         with pytest.raises(UserError, match="1 of 3 classes have no output of their name"):
             scored(images, f"transformers:{folder}", tmp_path / "out")
@@ -130,9 +130,9 @@ class TestNames:
         config = json.loads((folder / "config.json").read_text())
         config |= {"id2label": {i: f"LABEL_{i}" for i in range(3)}, "label2id": {f"LABEL_{i}": i for i in range(3)}}
         (folder / "config.json").write_text(json.dumps(config))
-        found = scored(images, f"transformers:{folder}", tmp_path / "out")  # red, green, blue; the folders are sorted
-        assert top1(found).value == pytest.approx(1 / 3)
-        assert found.models[0].matched.startswith("by position")
+        result = scored(images, f"transformers:{folder}", tmp_path / "out")  # red, green, blue; the folders are sorted
+        assert top1(result).value == pytest.approx(1 / 3)
+        assert result.models[0].matched.startswith("by position")
 
     @pytest.mark.parametrize(
         ("names", "matched"),
@@ -153,8 +153,8 @@ class TestNames:
             with pytest.raises(UserError, match="label_names"):
                 scored(images, {"mine": model}, tmp_path / "out", transform=as_tensor)
             return
-        found = scored(images, {"mine": model}, tmp_path / "out", transform=as_tensor)
-        assert top1(found).value == 1.0 and found.models[0].matched.startswith(matched)
+        result = scored(images, {"mine": model}, tmp_path / "out", transform=as_tensor)
+        assert top1(result).value == 1.0 and result.models[0].matched.startswith(matched)
 
 
 DIFFERENT = [("1", "2", "10", "11"), ("Cherry", "apple", "banana", "date"), ("img2", "img10", "img1", "img20")]
@@ -178,9 +178,9 @@ class TestPositions:
         first = next(at for at, pair in enumerate(zip(*orders, strict=True)) if len(set(pair)) == 2)
         assert [tuple(line.split()) for line in lines] == [(a, "|", b) for a, b in zip(*orders, strict=True)][first:]
         assert all(word in (refused.value.hint or "") for word in ("position", "timm", "FILE"))
-        found = scored(images, model, tmp_path / "out", class_order=order)
-        assert top1(found).value == 1.0
-        assert found.models[0].matched.endswith("(as --class-order says)")
+        result = scored(images, model, tmp_path / "out", class_order=order)
+        assert top1(result).value == 1.0
+        assert result.models[0].matched.endswith("(as --class-order says)")
         by_names = scored(images, model, tmp_path / "names", class_order=order_of(samples))
         assert top1(by_names).value == 1.0
 
@@ -189,15 +189,15 @@ class TestPositions:
         images = save_folders(tmp_path / "images", names)
         assert order_of(of_torchvision(images)) == order_of(of_timm(images))
         model = save_trained(tmp_path / "model", names, order_of(of_timm(images)))
-        found = scored(images, model, tmp_path / "out")
-        assert top1(found).value == timms_accuracy(model, of_torchvision(images)) == 1.0
-        assert "torchvision's and timm's order" in found.models[0].matched
+        result = scored(images, model, tmp_path / "out")
+        assert top1(result).value == timms_accuracy(model, of_torchvision(images)) == 1.0
+        assert "torchvision's and timm's order" in result.models[0].matched
 
     def test_a_datasets_own_order_is_no_order_of_folders(self, tmp_path: Path) -> None:
         dataset = build_colours(tmp_path / "dataset")  # red, green, blue
-        found = scored(dataset, save_trained(tmp_path / "model", NAMES, NAMES), tmp_path / "out")
-        assert top1(found).value == 1.0
-        assert found.models[0].matched == "by position, in the dataset's order of labels"
+        result = scored(dataset, save_trained(tmp_path / "model", NAMES, NAMES), tmp_path / "out")
+        assert top1(result).value == 1.0
+        assert result.models[0].matched == "by position, in the dataset's order of labels"
         with pytest.raises(UserError, match="timm's order of 3 class folders is not known"):
             scored(dataset, f"local-dir:{tmp_path / 'model'}", tmp_path / "out", class_order="timm")
 
@@ -212,16 +212,16 @@ class TestTold:
         command = ["evaluate", str(images), "--device", "cpu", "--out", str(out), "--models", timms, named]
         ran = CliRunner().invoke(app, [*command, "--class-order", f"{timms}=timm"])
         assert ran.exit_code == 0, ran.output
-        said = (
+        sentences = (
             "Outputs of timms matched by position, in timm's order of the class names (as --class-order says).",
             "Outputs of named matched by name: 4 of 4 classes.",
         )
         report = html.unescape((out / "report.html").read_text())
-        for sentence in said:
+        for sentence in sentences:
             assert sentence in ran.output.splitlines() and sentence in report
         document = json.loads((out / "results.json").read_text())
         assert [model["matched"] for model in document["models"]] == [
-            said[0].removeprefix("Outputs of timms matched ").removesuffix("."), "by name: 4 of 4 classes",
+            sentences[0].removeprefix("Outputs of timms matched ").removesuffix("."), "by name: 4 of 4 classes",
         ]  # fmt: skip
         alike = CliRunner().invoke(app, [*command[:-2], named, "--json"])
         assert json.loads(alike.stdout)["models"][0]["matched"] == "by name: 4 of 4 classes"
@@ -229,17 +229,17 @@ class TestTold:
     def test_models_that_are_matched_alike_share_a_sentence(self, tmp_path: Path) -> None:
         dataset = build_colours(tmp_path / "dataset")
         models = [save_trained(tmp_path / name, NAMES, NAMES) for name in ("one", "two")]
-        found = scored(dataset, models, tmp_path / "out")  # type: ignore[arg-type]
-        assert matching_sentences(found.results) == ("Outputs matched by position, in the dataset's order of labels.",)
+        result = scored(dataset, models, tmp_path / "out")  # type: ignore[arg-type]
+        assert matching_sentences(result.results) == ("Outputs matched by position, in the dataset's order of labels.",)
 
     def test_results_that_do_not_say_it_are_still_read(self, tmp_path: Path) -> None:
         images = save_folders(tmp_path / "images", NAMES)
-        found = scored(images, save_trained(tmp_path / "model", NAMES, sorted(NAMES)), tmp_path / "out")
+        result = scored(images, save_trained(tmp_path / "model", NAMES, sorted(NAMES)), tmp_path / "out")
         document = json.loads((tmp_path / "out" / "results.json").read_text())
         for name in ("matched", "likely_order"):
             del document["models"][0][name]
         (before,) = results_from(json.dumps(document), "results.json").models
-        assert before == replace(found.models[0], matched="", chance=before.chance)
+        assert before == replace(result.models[0], matched="", chance=before.chance)
 
     def test_an_order_that_cannot_be_used_is_refused(self, tmp_path: Path) -> None:
         images = save_folders(tmp_path / "images", NAMES)
@@ -264,7 +264,7 @@ class TestTold:
         answers = tmp_path / "answers.csv"
         answers.write_text("path,label\n" + "".join(f"{path},{path.parent.name}\n" for path in paths))
         name = f"predictions:{answers}"
-        found = scored(images, name, tmp_path / "out", class_order="timm")
-        assert top1(found).value == 1.0 and found.models[0].matched == "by name: 2 of 2 classes"
+        result = scored(images, name, tmp_path / "out", class_order="timm")
+        assert top1(result).value == 1.0 and result.models[0].matched == "by name: 2 of 2 classes"
         with pytest.raises(UserError, match="bring the names of their classes"):
             scored(images, name, tmp_path / "out", class_order={name: "timm"})

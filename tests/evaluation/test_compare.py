@@ -35,19 +35,17 @@ CLASSES = tuple(RecipeClass(f"{label:02d}", name, label, label, ()) for label, n
 
 
 def subject_of(images: Sequence[int], *, units: tuple[str, ...] | None = None) -> Subject:
-    """Groups of so many images of each of two classes; the first group is the base."""
+    """Make groups with so many images of each of two classes; the first group is the base."""
     groups = np.repeat(np.arange(len(images)), [2 * n for n in images])
     labels = np.concatenate([np.arange(2 * n) % 2 for n in images]).astype(np.int64)
     keys = tuple(map(str, range(len(groups))))
     names = tuple(f"group{index}" for index in range(len(images)))
-    made = LabelledImages("made", "0" * 64, keys, labels, groups, names, lambda wanted: iter(()), units)
-    return labelled_subject("made", made, CLASSES, "group0")
+    labelled = LabelledImages("made", "0" * 64, keys, labels, groups, names, lambda wanted: iter(()), units)
+    return labelled_subject("made", labelled, CLASSES, "group0")
 
 
 @dataclass(frozen=True)
 class Group:
-    """The rows of a group."""
-
     gain: ResultRow
     drop_gain: Estimate | None
     accuracies: tuple[float | None, float | None]
@@ -67,13 +65,13 @@ class Compared:
 
     @property
     def groups(self) -> list[Group]:
-        found = []
+        groups = []
         for group in self.comparison.groups:
             keys = [self.comparison.key(group.name, of_original=side) for side in (False, True)]
             gain = self.rows.one("gain", **keys[0])
             only = [self.rows.one("only_right", **key) for key in keys]
             assert gain is not None and only[0] is not None and only[1] is not None
-            found.append(
+            groups.append(
                 Group(
                     gain,
                     self.rows.estimate("drop_gain", **keys[0]),
@@ -85,7 +83,7 @@ class Compared:
                     group.classes,
                 )
             )
-        return found
+        return groups
 
     @property
     def average(self) -> Estimate | None:
@@ -104,13 +102,13 @@ def comparison_of(results: Results) -> Compared:
 def compared(
     subject: Subject, correct: NDArray[np.bool_], min_images: int = 1, near: NearChance | None = None
 ) -> Compared:
-    """`correct`: (images, 2), mended and original."""
+    """Compare the columns of `correct` (images, 2): mended and original."""
     answers = ModelAnswers(np.ones(len(correct), dtype=bool), np.zeros_like(correct, dtype=np.int32), correct, correct)
     near = near or NearChance(np.zeros(2, dtype=bool))
     scored: Any = tuple(SimpleNamespace(classifier=SimpleNamespace(name=name, sha256=None)) for name in PAIR)
     asking = Asking(ChosenModels(subject.classes), "cpu", 1)
-    asked = (ComparedModels(*PAIR),)
-    comparison, rows = compare_models(AllAnswers(subject, scored, answers, near, min_images, 0, asking, asked))
+    requests = (ComparedModels(*PAIR),)
+    comparison, rows = compare_models(AllAnswers(subject, scored, answers, near, min_images, 0, asking, requests))
     assert comparison is not None
     return Compared(comparison, ResultRows(rows))
 
@@ -119,35 +117,35 @@ def test_the_numbers_are_those_of_plain_loops() -> None:
     rng = np.random.default_rng(0)
     subject = subject_of([20, 30, 25])
     correct = rng.random((len(subject.keys), 2)) < (0.8, 0.6)
-    found = compared(subject, correct)
-    for index, one in enumerate(found.groups):
+    result = compared(subject, correct)
+    for index, group in enumerate(result.groups):
         rows = [row for row in range(len(subject.keys)) if subject.shifts[row] == index]
-        assert one.gain.n == len(rows)
-        assert one.only_mended == sum(bool(correct[row, 0] and not correct[row, 1]) for row in rows)
-        assert one.only_original == sum(bool(correct[row, 1] and not correct[row, 0]) for row in rows)
+        assert group.gain.n == len(rows)
+        assert group.only_mended == sum(bool(correct[row, 0] and not correct[row, 1]) for row in rows)
+        assert group.only_original == sum(bool(correct[row, 1] and not correct[row, 0]) for row in rows)
         means = [
             np.mean([np.mean([correct[row, side] for row in rows if subject.labels[row] == label]) for label in (0, 1)])
             for side in (0, 1)
         ]
-        assert one.gain.value == pytest.approx(means[0] - means[1])
-        assert one.gain.low is not None and one.gain.high is not None
-        assert one.gain.value is not None and one.gain.low <= one.gain.value <= one.gain.high
-        assert one.is_base == (index == 0) and (one.drop_gain is None) == one.is_base
-    first, second = found.groups[:2]
+        assert group.gain.value == pytest.approx(means[0] - means[1])
+        assert group.gain.low is not None and group.gain.high is not None
+        assert group.gain.value is not None and group.gain.low <= group.gain.value <= group.gain.high
+        assert group.is_base == (index == 0) and (group.drop_gain is None) == group.is_base
+    first, second = result.groups[:2]
     assert first.gain.value is not None and second.gain.value is not None and second.drop_gain
     # A drop is base less shift, so its shrinking is the gain on the shift less that on the base.
     assert second.drop_gain.value == pytest.approx(second.gain.value - first.gain.value)
-    values = [group.gain.value for group in found.groups if group.gain.value is not None]
-    assert found.average is not None and found.average.value == pytest.approx(np.mean(values))
+    values = [group.gain.value for group in result.groups if group.gain.value is not None]
+    assert result.average is not None and result.average.value == pytest.approx(np.mean(values))
 
 
 def test_the_interval_of_a_drop_that_shrinks_lies_where_it_shrank() -> None:
     rng = np.random.default_rng(3)
     subject = subject_of([100, 100])
     rates = np.where((subject.shifts == 1)[:, None], (0.9, 0.5), (0.9, 0.9))
-    one = compared(subject, rng.random((len(subject.keys), 2)) < rates).groups[1].drop_gain
-    assert one is not None and one.low is not None and one.high is not None
-    assert 0.1 < one.low < one.value < one.high < 0.7
+    drop_gain = compared(subject, rng.random((len(subject.keys), 2)) < rates).groups[1].drop_gain
+    assert drop_gain is not None and drop_gain.low is not None and drop_gain.high is not None
+    assert 0.1 < drop_gain.low < drop_gain.value < drop_gain.high < 0.7
 
 
 @pytest.mark.parametrize("right", [(True, True), (False, False), (True, False), (False, True)])
@@ -204,15 +202,15 @@ def test_a_class_with_equal_gains_reaches_as_far_as_the_other_classes_suggest() 
 def test_accuracies_leave_out_what_is_near_chance_and_gains_do_not() -> None:
     subject = subject_of([20, 20])
     correct = np.ones((len(subject.keys), 2), dtype=bool)
-    correct[subject.labels == 1] = (True, False)  # class b, which the mended model alone knows
-    found = compared(subject, correct, near=NearChance(np.array([False, True]), {CLASSES[1].id: 0.1}))
-    for group in found.groups:
+    correct[subject.labels == 1] = (True, False)  # class b, which only the mended model knows
+    result = compared(subject, correct, near=NearChance(np.array([False, True]), {CLASSES[1].id: 0.1}))
+    for group in result.groups:
         assert group.accuracies == (1.0, 1.0)
         assert group.gain.value == 0.5 and group.only_mended == 20
-    comparison = found.comparison
+    comparison = result.comparison
     assert (comparison.near_chance, comparison.classes_near_chance) == (("original",), ("b",))
-    said = " ".join(found.verdict)
-    assert "original is near chance on the base" in said and "near chance on the base (b)" in said
+    text = " ".join(result.verdict)
+    assert "original is near chance on the base" in text and "near chance on the base (b)" in text
     whole = compared(subject, correct)
     assert whole.groups[0].accuracies[1] == 0.5 and "near chance" not in " ".join(whole.verdict)
 
@@ -220,8 +218,8 @@ def test_accuracies_leave_out_what_is_near_chance_and_gains_do_not() -> None:
 def test_the_two_turned_round_give_the_opposite() -> None:
     subject = subject_of([20, 20])
     correct = np.random.default_rng(1).random((len(subject.keys), 2)) < 0.5
-    there, back = compared(subject, correct), compared(subject, correct[:, ::-1])
-    for group, other in zip(there.groups, back.groups, strict=True):
+    forward, backward = compared(subject, correct), compared(subject, correct[:, ::-1])
+    for group, other in zip(forward.groups, backward.groups, strict=True):
         assert other.gain.value is not None and group.gain.low is not None and other.gain.high is not None
         assert group.gain.value == pytest.approx(-other.gain.value)
         assert group.gain.low == pytest.approx(-other.gain.high)
@@ -231,39 +229,39 @@ def test_the_two_turned_round_give_the_opposite() -> None:
 def test_a_head_that_loses_more_elsewhere_than_it_gains_is_said_to() -> None:
     subject = subject_of([60, 60, 60])
     correct = np.ones((len(subject.keys), 2), dtype=bool)
-    here = subject.shifts == 1
-    correct[here & (subject.indices < 24), 1] = False  # 40 points gained in one group
-    correct[~here & (subject.indices < 36), 0] = False  # 60 lost in each of two
-    found = compared(subject, correct)
-    assert [group.says for group in found.groups] == ["loses", "gains", "loses"]
-    assert found.verdict[0] == (
+    in_group = subject.shifts == 1
+    correct[in_group & (subject.indices < 24), 1] = False  # 40 points gained in one group
+    correct[~in_group & (subject.indices < 36), 0] = False  # 60 lost in each of two
+    result = compared(subject, correct)
+    assert [group.says for group in result.groups] == ["loses", "gains", "loses"]
+    assert result.verdict[0] == (
         "It loses more than it gains: 40.0 points gained, summed over 1 group; 120.0 lost, summed over 2 groups."
     )
     better = compared(subject, correct[:, ::-1])
     assert better.verdict[0].startswith("It gains more than it loses: 120.0 points gained")
     correct[:, 0] = correct[:, 1]
-    same = compared(subject, correct)
-    assert same.verdict[0] == "Both models are right equally often in every group."
-    assert {group.gain.p for group in same.groups} == {1.0}
+    equal = compared(subject, correct)
+    assert equal.verdict[0] == "Both models are right equally often in every group."
+    assert {group.gain.p for group in equal.groups} == {1.0}
 
 
 @pytest.mark.parametrize("side", [0, 1])
 def test_what_the_averages_interval_leaves_open_is_not_decided(side: int) -> None:
-    """Forty of sixty gained in one group, forty-four lost in the other: nobody can say which of the two is more."""
+    """Forty of sixty are gained in one group and forty-four lost in the other: either sum can be larger."""
     subject = subject_of([60, 60])
     correct = np.ones((len(subject.keys), 2), dtype=bool)
     correct[(subject.shifts == 0) & (subject.indices < 40), side] = False
     correct[(subject.shifts == 1) & (subject.indices >= 16), 1 - side] = False
-    found = compared(subject, correct)
-    assert found.average is not None and found.average.low is not None and found.average.high is not None
-    assert found.average.low < 0 < found.average.high
-    said = found.verdict
-    assert said[0].startswith("It is not clear whether it gains more than it loses: ")
-    assert "may be chance" in said[1]
+    result = compared(subject, correct)
+    assert result.average is not None and result.average.low is not None and result.average.high is not None
+    assert result.average.low < 0 < result.average.high
+    sentences = result.verdict
+    assert sentences[0].startswith("It is not clear whether it gains more than it loses: ")
+    assert "may be chance" in sentences[1]
 
 
 def test_images_of_one_unit_are_drawn_together() -> None:
-    """Eight copies of each image under one unit say as much as the image alone."""
+    """Eight copies of each image under one unit give the interval of the image alone."""
     copies = 8
     single = subject_of([12])
     correct = np.random.default_rng(2).random((len(single.keys), 2)) < 0.5
@@ -275,35 +273,35 @@ def test_images_of_one_unit_are_drawn_together() -> None:
     alone = compared(single, correct).groups[0].gain
     assert as_units.value == pytest.approx(alone.value)
     widths = []
-    for one in (as_units, apart, alone):
-        assert one.low is not None and one.high is not None
-        widths.append(one.high - one.low)
+    for gain in (as_units, apart, alone):
+        assert gain.low is not None and gain.high is not None
+        widths.append(gain.high - gain.low)
     assert widths[0] == pytest.approx(widths[2], rel=0.15)
     assert widths[1] < 0.5 * widths[2]
 
 
 @pytest.mark.parametrize(("mended", "original"), [(0, 1), (1, 0)])
 def test_images_of_few_units_are_no_chance_ruled_out(mended: int, original: int) -> None:
-    """Ten images a class of each of eight units, five of which one model is right about and three the other."""
+    """Ten images a class of each of eight units: one model is right about five units, the other about three."""
     units = tuple(str(row // 2 % 8) for row in range(160))
     subject = subject_of([80], units=units)
     correct = np.zeros((160, 2), dtype=bool)
     ahead = np.asarray([int(unit) < 5 for unit in units])
     correct[ahead, mended] = True
     correct[~ahead, original] = True
-    one = compared(subject, correct).groups[0]
-    assert one.gain.q is not None and one.gain.q < 0.01  # as if images were apart
-    assert one.gain.low is not None and one.gain.high is not None
-    assert one.gain.low < 0 < one.gain.high
-    assert one.says == "within chance"
+    group = compared(subject, correct).groups[0]
+    assert group.gain.q is not None and group.gain.q < 0.01  # as for independent images
+    assert group.gain.low is not None and group.gain.high is not None
+    assert group.gain.low < 0 < group.gain.high
+    assert group.says == "within chance"
     apart = compared(subject_of([80]), correct).groups[0]
     assert apart.says == ("gains" if mended == 0 else "loses")
 
 
 def test_a_group_with_too_few_images_is_not_measured() -> None:
     subject = subject_of([10, 2])
-    found = compared(subject, np.random.default_rng(3).random((len(subject.keys), 2)) < 0.5, min_images=5)
-    few = found.groups[1]
+    result = compared(subject, np.random.default_rng(3).random((len(subject.keys), 2)) < 0.5, min_images=5)
+    few = result.groups[1]
     assert (few.classes, few.gain.n, few.gain.value, few.gain.p, few.gain.q) == (0, 0, None, None, None)
     assert few.drop_gain is None and few.says == "not measured"
     nothing = compared(subject, np.ones((len(subject.keys), 2), dtype=bool), min_images=50)
@@ -313,17 +311,17 @@ def test_a_group_with_too_few_images_is_not_measured() -> None:
 
 
 def test_evaluate_compares_two_models(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
-    found = evaluate(dataset, compare=(models["sharp"], models["no_green"]), out=tmp_path, device="cpu")
-    assert [model.name for model in found.models] == [models["sharp"], models["no_green"]]
-    base, dusk, swap = comparison_of(found.results).groups
-    for one in (base, dusk):
+    result = evaluate(dataset, compare=(models["sharp"], models["no_green"]), out=tmp_path, device="cpu")
+    assert [model.name for model in result.models] == [models["sharp"], models["no_green"]]
+    base, dusk, swap = comparison_of(result.results).groups
+    for group in (base, dusk):
         # A third of the classes is green.
-        assert one.gain.value == pytest.approx(1 / 3)
-        assert (one.only_mended, one.only_original) == (12, 0)
+        assert group.gain.value == pytest.approx(1 / 3)
+        assert (group.only_mended, group.only_original) == (12, 0)
     # Under swap four of the twelve greens are blue.
     assert swap.gain.value == pytest.approx(8 / 36)
     assert (swap.only_mended, swap.only_original) == (8, 0)
-    scores = {name: found.score(name, "swap").drop for name in (models["sharp"], models["no_green"])}
+    scores = {name: result.score(name, "swap").drop for name in (models["sharp"], models["no_green"])}
     drops = [drop.value for drop in scores.values() if drop]
     assert swap.drop_gain is not None and swap.drop_gain.value == pytest.approx(drops[1] - drops[0])
     rows = csv_rows(tmp_path / "compare.csv")
@@ -332,8 +330,8 @@ def test_evaluate_compares_two_models(dataset: Path, models: dict[str, str], tmp
     assert float(rows[0]["gain"]) == pytest.approx(100 / 3, abs=1e-3)
     page = (tmp_path / "report.html").read_text()
     assert "Mended and original" in page and "It only gains" in page
-    assert json.loads(json.dumps(found.to_json()))["comparison"]["groups"][2]["name"] == "swap"
-    table = comparison_table(comparison_of(found.results).comparison, found.results.rows)
+    assert json.loads(json.dumps(result.to_json()))["comparison"]["groups"][2]["name"] == "swap"
+    table = comparison_table(comparison_of(result.results).comparison, result.results.rows)
     assert [row.cells[5].text for row in table.rows] == ["–", "0.0", "0.0"], "as green is near chance"
 
 
@@ -352,20 +350,20 @@ def evaluation_without(dataset: Path, models: dict[str, str], tmp_path: Path) ->
 def test_what_an_evaluation_does_not_write_is_not_left_beside_its_report(
     dataset: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
-    """Of an earlier one; what lies in a folder without a report is somebody's own."""
-    one, two = models["sharp"], models["no_green"]
+    """Files of an earlier evaluation are removed; in a folder without a report, all files are kept."""
+    sharp, no_green = models["sharp"], models["no_green"]
     at_times = ("compare.csv", "transfer.csv", "distances.csv", "findings.csv")
     for name in (*at_times, "eval_results/own.yaml"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("mine\n")
-    first = evaluate(dataset, [one, two], out=tmp_path, repo="somebody/set", device="cpu")
+    first = evaluate(dataset, [sharp, no_green], out=tmp_path, repo="somebody/set", device="cpu")
     assert all((tmp_path / name).read_text() == "mine\n" for name in at_times)
     entries = {path.name for path in first.files["entries"].iterdir()} - {"own.yaml"}
     assert len(entries) == 2
-    evaluate(dataset, [one, two], compare=(one, two), out=tmp_path, repo="somebody/set", device="cpu")
+    evaluate(dataset, [sharp, no_green], compare=(sharp, no_green), out=tmp_path, repo="somebody/set", device="cpu")
     assert (tmp_path / "compare.csv").exists() and not any((tmp_path / name).exists() for name in at_times[1:])
     (tmp_path / "notes.csv").write_text("mine\n")
-    last = evaluate(dataset, [one], out=tmp_path, device="cpu")
+    last = evaluate(dataset, [sharp], out=tmp_path, device="cpu")
     assert "compare" not in last.files and "entries" not in last.files
     assert not (tmp_path / "compare.csv").exists() and (tmp_path / "notes.csv").exists()
     assert [path.name for path in (tmp_path / "eval_results").iterdir()] == ["own.yaml"]
@@ -392,13 +390,13 @@ def test_what_cannot_be_compared_is_reported(dataset: Path, models: dict[str, st
 
 def test_names_of_given_models_are_compared(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
     given_models = {"new": models["sharp"], "old": models["no_blue"]}
-    found = evaluate(dataset, given_models, compare=("new", "old"), out=tmp_path, device="cpu")
-    assert comparison_of(found.results).comparison.mended == "new"
-    assert min(group.gain.value or 0.0 for group in comparison_of(found.results).groups) >= 0
+    result = evaluate(dataset, given_models, compare=("new", "old"), out=tmp_path, device="cpu")
+    assert comparison_of(result.results).comparison.mended == "new"
+    assert min(group.gain.value or 0.0 for group in comparison_of(result.results).groups) >= 0
 
 
 def test_independent_noise_draws_each_group_by_itself(models: dict[str, str], tmp_path: Path) -> None:
     built = build_colours(tmp_path / "dataset", "samples.noise=independent")
-    found = evaluate(built, compare=(models["sharp"], models["no_red"]), out=tmp_path / "out", device="cpu")
-    assert not found.results.paired
-    assert comparison_of(found.results).groups[0].gain.value == pytest.approx(1 / 3)
+    result = evaluate(built, compare=(models["sharp"], models["no_red"]), out=tmp_path / "out", device="cpu")
+    assert not result.results.paired
+    assert comparison_of(result.results).groups[0].gain.value == pytest.approx(1 / 3)

@@ -37,7 +37,7 @@ jpeg_compression: {corruption: jpeg_compression, severity: 5}}"
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset of twelve images of 160 × 120 pixels, reduced to 96 × 128."""
+    """Build a dataset of twelve images of 160 × 120 pixels, reduced to 96 × 128."""
     folder = tmp_path_factory.mktemp("objects")
     coco_folder(folder / "coco")
     result = init(folder / "coco", folder / "recipe.yaml", device="cpu")
@@ -57,12 +57,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def results_file(built: Path) -> Path:
-    """COCO results by the ids of the file that `--write-keys` writes, as a program beside Counterfoil makes them."""
+    """Write COCO results with the ids of the file that `--write-keys` writes, as another program does."""
     keys = built.parent / "keys.json"
     write_keys(built, keys)
     document = json.loads(keys.read_text())
     number = {image["file_name"]: image["id"] for image in document["images"]}
-    category = {one["name"]: one["id"] for one in document["categories"]}
+    category = {entry["name"]: entry["id"] for entry in document["categories"]}
     results = []
     for key, encoded in open_dataset(built).images():
         (answer,) = ColourDetector()([Image.open(io.BytesIO(encoded or b""))])
@@ -109,9 +109,9 @@ def test_every_group_has_the_numbers_of_pycocotools(built: Path, results_file: P
             judge.evaluate()
             judge.accumulate()
             judge.summarize()
-        for name, place in (("AP", 0), ("AP50", 1), ("AP75", 2), ("AP_small", 3), ("AP_medium", 4), ("recall", 8)):
-            found = evaluation.results.rows.value(name, model=evaluation.results.models[0].name, group=group)
-            assert found == pytest.approx(judge.stats[place], abs=1e-12), (group, name)
+        for name, index in (("AP", 0), ("AP50", 1), ("AP75", 2), ("AP_small", 3), ("AP_medium", 4), ("recall", 8)):
+            value = evaluation.results.rows.value(name, model=evaluation.results.models[0].name, group=group)
+            assert value == pytest.approx(judge.stats[index], abs=1e-12), (group, name)
 
 
 def test_drops_are_differences_and_their_intervals_hold_them(evaluation: Evaluation) -> None:
@@ -164,7 +164,7 @@ def test_a_gate_judges_drops_of_any_measure(built: Path, results_file: Path) -> 
     ]
     gate = evaluate(built, f"predictions:{results_file}", out=built.parent / "gate", gate=lines).gate
     assert gate is not None
-    verdicts = {(one.line.text, one.group): one.verdict for one in gate.judged}
+    verdicts = {(line.line.text, line.group): line.verdict for line in gate.judged}
     assert verdicts["drop(gaussian_noise, AP50) <= 100", "gaussian_noise"] == "pass"
     assert verdicts["AP75(base) >= 99.9", "base"] == "fail"
     assert verdicts["drop(any) <= 0", "gaussian_noise"] == "fail"
@@ -173,7 +173,7 @@ def test_a_gate_judges_drops_of_any_measure(built: Path, results_file: Path) -> 
 
 
 class Blind(ColourDetector):
-    """Boxes beside every object."""
+    """Return boxes beside every object."""
 
     def __call__(self, images: list[Image.Image]) -> list[dict[str, Any]]:
         answers = super().__call__(images)
@@ -183,7 +183,7 @@ class Blind(ColourDetector):
 
 
 class SmallBoxes(ColourDetector):
-    """The same objects in boxes that are too small, so that AP75 is zero and AP50 is not."""
+    """Return boxes that are too small, so that AP75 is zero and AP50 is not."""
 
     def __call__(self, images: list[Image.Image]) -> list[dict[str, Any]]:
         answers = super().__call__(images)
@@ -223,20 +223,20 @@ def test_two_detectors_are_compared_by_their_drops(built: Path, results_file: Pa
     models = {"mine": f"predictions:{results_file}", "small": SmallBoxes(), "blind": Blind()}
     result = evaluate(built, models, out=built.parent / "two")
     rows, shifts = result.results.rows, [group.name for group in result.shifts]
-    found = rows.where("drop_difference")
-    assert [(row.model, row.against, row.group) for row in found] == [("mine", "small", shift) for shift in shifts]
+    gaps = rows.where("drop_difference")
+    assert [(row.model, row.against, row.group) for row in gaps] == [("mine", "small", shift) for shift in shifts]
     drops = {
         (model, shift): rows.value("drop", model=model, group=shift, at="AP") or 0.0
         for model in ("mine", "small")
         for shift in shifts
     }
-    assert [row.value for row in found] == pytest.approx(
-        [drops["mine", each] - drops["small", each] for each in shifts]
+    assert [row.value for row in gaps] == pytest.approx(
+        [drops["mine", shift] - drops["small", shift] for shift in shifts]
     )
-    assert all(row.low is not None and row.high is not None and row.low < (row.value or 0) < row.high for row in found)
+    assert all(row.low is not None and row.high is not None and row.low < (row.value or 0) < row.high for row in gaps)
     page = Path(result.files["report"]).read_text()
     assert "<h2>Detectors compared</h2>" in page
-    # Who finds nothing on the base has no drops to compare, and no share of the base.
+    # A detector that finds nothing on the base has no drops to compare, and no share of the base.
     assert "blind finds next to nothing on the base (AP 0.0 %), so drops say nothing." in page
     assert "blind may have an AP50 under 10 % on the base: its drops mean little" in page
     assert rows.one("rPC", model="blind", at="AP") is None and rows.one("rPC", model="mine", at="AP") is not None
@@ -258,9 +258,9 @@ def test_a_gate_compares_detectors_with_the_base_with_each_other_and_by_category
     rows, judged = result.results.rows, result.gate.judged
 
     def value(model: str, group: str, measure: str = "AP", **key: str) -> float:
-        found = rows.value(measure, model=model, group=group, **key)
-        assert found is not None
-        return found
+        number = rows.value(measure, model=model, group=group, **key)
+        assert number is not None
+        return number
 
     groups = ["base", "gaussian_noise_1", "gaussian_noise", "jpeg_compression"]
     base, noise = value("other", "base"), value("other", "gaussian_noise")
@@ -271,13 +271,15 @@ def test_a_gate_compares_detectors_with_the_base_with_each_other_and_by_category
         ("base", value("other", "base", "category_AP", class_id="disk")),
         ("gaussian_noise", value("other", "gaussian_noise", "drop", class_id="box", at="category_AP")),
     ]
-    assert [one.group for one in judged] == [group for group, _ in expected]
-    assert [one.estimate.value for one in judged if one.estimate] == pytest.approx([number for _, number in expected])
+    assert [line.group for line in judged] == [group for group, _ in expected]
+    assert [line.estimate.value for line in judged if line.estimate] == pytest.approx(
+        [number for _, number in expected]
+    )
     assert judged[0].verdict == "undecided" and judged[1].verdict == "pass"
     assert judged[-1].line.advisory and result.gate.exit_code == 4
-    for one in judged[:6]:
-        assert one.estimate is not None and one.estimate.low is not None and one.estimate.high is not None
-        assert one.estimate.low <= one.estimate.value <= one.estimate.high and one.estimate.low < one.estimate.high
+    for line in judged[:6]:
+        assert line.estimate is not None and line.estimate.low is not None and line.estimate.high is not None
+        assert line.estimate.low <= line.estimate.value <= line.estimate.high and line.estimate.low < line.estimate.high
     assert judged[6].reason == "there are too few images for an interval", "seven images have a disk"
 
 
@@ -391,7 +393,7 @@ def test_results_of_detectors_are_stored_in_the_dataset_and_shown_on_its_card(
 def test_the_dataset_is_whole_and_renders_again(built: Path) -> None:
     source = f"source.dataset={built.parent / 'coco'}"
     report = verify(built, rerender=6, overrides=[source])
-    assert not report.problems and [one.outcome for one in report.rerendered] == ["identical bytes"] * 6
+    assert not report.problems and [row.outcome for row in report.rerendered] == ["identical bytes"] * 6
 
 
 def test_datasets_and_croissant_read_the_stored_boxes(built: Path) -> None:
@@ -404,8 +406,8 @@ def test_datasets_and_croissant_read_the_stored_boxes(built: Path) -> None:
     assert not croissant.metadata.ctx.issues.errors
     record = next(iter(croissant.records("base")))
     objects = {name.rpartition("/")[2]: value for name, value in record["base/objects"].items()}
-    own = stored[record["base/key"].decode()]
-    assert {name: np.asarray(value).tolist() for name, value in objects.items()} == own
+    expected = stored[record["base/key"].decode()]
+    assert {name: np.asarray(value).tolist() for name, value in objects.items()} == expected
     assert "- object-detection" in (built / "README.md").read_text()
 
 

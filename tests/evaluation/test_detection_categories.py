@@ -24,7 +24,7 @@ def test_coco_has_eighty_categories_with_ids_from_1_to_90() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "categories", "order", "place"),
+    ("labels", "categories", "order", "indices"),
     [
         (["Bus", "car", "tree"], ("car", "bus"), None, {"Bus": 1, "car": 0}),
         ([0, 2, 5], ("car", "bus"), None, {2: 0, 5: 1}),
@@ -38,13 +38,13 @@ def test_coco_has_eighty_categories_with_ids_from_1_to_90() -> None:
     ],
 )
 def test_categories_are_matched(
-    found: list[Any], categories: tuple[str, ...], order: Any, place: dict[Any, int]
+    labels: list[Any], categories: tuple[str, ...], order: Any, indices: dict[Any, int]
 ) -> None:
-    assert map_found(found, categories, "model", order).place == place
+    assert map_found(labels, categories, "model", order).place == indices
 
 
 @pytest.mark.parametrize(
-    ("found", "categories", "order", "problem"),
+    ("labels", "categories", "order", "problem"),
     [
         (["buss", "car"], ("car", "bus"), None, "there is no category 'buss', did you mean 'bus'"),
         (["tree"], ("car", "bus"), None, "none of its categories is one of the dataset's: tree"),
@@ -57,10 +57,10 @@ def test_categories_are_matched(
     ],
 )
 def test_what_may_mean_anything_is_refused(
-    found: list[Any], categories: tuple[str, ...], order: Any, problem: str
+    labels: list[Any], categories: tuple[str, ...], order: Any, problem: str
 ) -> None:
     with pytest.raises(UserError) as caught:
-        map_found(found, categories, "model", order)
+        map_found(labels, categories, "model", order)
     assert problem.partition(", did")[0] in caught.value.problems[0]
 
 

@@ -28,7 +28,7 @@ IMAGES, SIDES = 24, (320, 240)
 
 
 def scenes(seed: int = 0) -> tuple[Objects, list[ScoredDetector]]:
-    """Two detectors on drawn scenes: they lose boxes under fog, fewer under blur, and invent some."""
+    """Make the answers of two detectors: they lose boxes under fog, fewer under blur, and invent some."""
     rng = np.random.default_rng(seed)
     counts = rng.integers(0, 5, IMAGES)
     image = np.repeat(np.arange(IMAGES), counts)
@@ -46,10 +46,10 @@ def scenes(seed: int = 0) -> tuple[Objects, list[ScoredDetector]]:
                 [rng.integers(0, 150, (len(more), 2)), rng.integers(20, 60, (len(more), 2))], axis=1
             )
             boxes = np.concatenate([objects.box[kept] + rng.integers(-2, 3, (int(kept.sum()), 4)), invented])
-            said = np.concatenate([objects.category[kept], rng.integers(len(CATEGORIES), size=len(more))])
+            labels = np.concatenate([objects.category[kept], rng.integers(len(CATEGORIES), size=len(more))])
             images = np.concatenate([objects.image[kept], more])
             score = np.concatenate([rng.uniform(0.5, 0.99, int(kept.sum())), rng.uniform(0.3, 0.7, len(more))])
-            detections = Detections.of(images, boxes, said, score)
+            detections = Detections.of(images, boxes, labels, score)
             groups.append((detections, match(objects, detections, IMAGES, len(CATEGORIES))))
         detectors.append(ScoredDetector(name, best_f1_score(groups[0][1]), groups))
     return objects, detectors
@@ -82,11 +82,11 @@ def test_rows_come_by_the_f1_that_they_lose() -> None:
     for number, detector in enumerate(detectors):
         f1 = [image_f1(matches, detector.score) for _, matches in detector.groups]
         for group in (1, 2):
-            own = [row for row in data["rows"] if (row["detector"], row["shift"]) == (number, group)]
-            assert len(own) == (f1[group] < 1).sum()
-            failing += len(own)
+            rows = [row for row in data["rows"] if (row["detector"], row["shift"]) == (number, group)]
+            assert len(rows) == (f1[group] < 1).sum()
+            failing += len(rows)
             losses = np.sort((f1[0] - f1[group])[f1[group] < 1])
-            np.testing.assert_allclose(sorted(row["lost"] for row in own), losses, rtol=0, atol=1e-4)
+            np.testing.assert_allclose(sorted(row["lost"] for row in rows), losses, rtol=0, atol=1e-4)
     assert failures.failing == failing
 
 
@@ -96,13 +96,13 @@ def test_boxes_agree_with_the_f1_of_the_image() -> None:
     for row in data["rows"]:
         scene = data["scenes"][row["scene"]]
         for answer in (data["answers"][number] for number in row["answers"]):
-            counting = [at for at, one in enumerate(scene["objects"]) if not one[-1]]
-            found = sum(answer["found"][at] for at in counting)
+            counting = [at for at, entry in enumerate(scene["objects"]) if not entry[-1]]
+            hits = sum(answer["found"][at] for at in counting)
             assert sorted(box[-1] for box in answer["boxes"] if box[-1] >= 0) == [
                 at for at in counting if answer["found"][at]
             ]
             whole = len(counting) + len(answer["boxes"])
-            assert answer["f1"] == (round(2 * found / whole, 4) if whole else 1.0)
+            assert answer["f1"] == (round(2 * hits / whole, 4) if whole else 1.0)
 
 
 def test_many_failures_are_cut_evenly() -> None:
@@ -133,7 +133,7 @@ def test_pictures_are_as_they_were_and_old_ones_go(tmp_path: Path) -> None:
     assert written(tmp_path).read_bytes() == before
     names = {path.name for path in (tmp_path / "failures").iterdir()}
     assert "99999.webp" not in names and "mine.webp" in names
-    # WebP loses a little, but no box is drawn into a picture.
+    # WebP is lossy, but pictures have no drawn boxes.
     objects, detectors = scenes()
     failures = shown(objects, detectors)
     for number, which in enumerate(failures.pictures[:6]):
@@ -156,10 +156,10 @@ def test_the_page_filters_and_shows_base_and_shift(open_page: Callable[..., Page
     assert len(everything) == min(60, len(data["rows"]))
     first = data["rows"][0]
     answer, scene = data["answers"][first["answers"][1]], data["scenes"][first["scene"]]
-    missed = sum(not found and not one[-1] for found, one in zip(answer["found"], scene["objects"], strict=True))
+    missed = sum(not hit and not entry[-1] for hit, entry in zip(answer["found"], scene["objects"], strict=True))
     false = sum(box[-1] < 0 for box in answer["boxes"])
     assert f"{missed} missed" in everything[0]["text"] and f"{false} false" in everything[0]["text"]
-    crowds = sum(one[-1] for one in scene["objects"])
+    crowds = sum(entry[-1] for entry in scene["objects"])
     assert everything[0]["boxes"] == len(answer["boxes"]) + missed + crowds
     page.select_option("#group", label=page.inner_text("#group option:nth-child(2)"))
     page.check("input[value=missed]")
@@ -175,7 +175,7 @@ def test_the_page_filters_and_shows_base_and_shift(open_page: Callable[..., Page
     page.click("button[type=reset]")
     assert len(tiles(page)) == len(everything)
     again = open_page(tmp_path / "failures.html", fragment="#shift=blur&kind=false")
-    assert {one["text"].splitlines()[-1].split(" · ")[0] for one in tiles(again)} == {"blur"}
+    assert {tile["text"].splitlines()[-1].split(" · ")[0] for tile in tiles(again)} == {"blur"}
 
 
 def test_texts_stand_out(open_page: Callable[..., Page], tmp_path: Path) -> None:

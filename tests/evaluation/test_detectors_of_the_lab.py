@@ -41,7 +41,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def average_precision(rows: Any) -> tuple[float, float]:
-    """AP and AP50 of a split as a person computes them who knows nothing of Counterfoil."""
+    """Compute AP and AP50 of a split without Counterfoil."""
     model: Any = AutoModelForObjectDetection.from_pretrained(LAB_WEIGHTS / MODEL.removeprefix("lab:")).float().eval()
     processor: Any = AutoImageProcessor.from_pretrained(LAB_WEIGHTS / MODEL.removeprefix("lab:"))
     truth: dict[str, Any] = {"images": [], "categories": [{"id": index} for index in range(len(CLASSES))]}
@@ -55,15 +55,15 @@ def average_precision(rows: Any) -> tuple[float, float]:
         with torch.inference_mode():
             outputs = model(**processor(images=row["image"], return_tensors="pt"))
         sides = [row["image"].size[::-1]]
-        (found,) = processor.post_process_object_detection(outputs, threshold=0.0, target_sizes=sides)
-        for box, score, label in zip(*(found[key].tolist() for key in ("boxes", "scores", "labels")), strict=True):
+        (answer,) = processor.post_process_object_detection(outputs, threshold=0.0, target_sizes=sides)
+        for box, score, label in zip(*(answer[key].tolist() for key in ("boxes", "scores", "labels")), strict=True):
             sized = [box[0], box[1], box[2] - box[0], box[3] - box[1]]
             results.append({"image_id": number, "bbox": sized, "category_id": label, "score": score})
     with contextlib.redirect_stdout(io.StringIO()):
-        known: Any = COCO()
-        known.dataset = truth
-        known.createIndex()
-        judged = COCOeval(known, known.loadRes(results), "bbox")
+        coco: Any = COCO()
+        coco.dataset = truth
+        coco.createIndex()
+        judged = COCOeval(coco, coco.loadRes(results), "bbox")
         judged.evaluate()
         judged.accumulate()
         judged.summarize()
@@ -74,14 +74,14 @@ def test_the_report_says_what_pycocotools_says_of_the_same_images(built: Path, t
     evaluate(built, out=tmp_path / "report", device="cpu")
     document = json.loads((tmp_path / "report" / "results.json").read_text())
     assert [model["name"] for model in document["models"]] == [MODEL]
-    said = {(row["measure"], row.get("group")): row.get("value") for row in document["rows"]}
+    values = {(row["measure"], row.get("group")): row.get("value") for row in document["rows"]}
     loaded = datasets.load_dataset(str(built))
     assert isinstance(loaded, datasets.DatasetDict) and set(loaded) == {"base", *KEPT}
     for group, rows in loaded.items():
         expected = average_precision(rows)
-        # Images are answered alone here and together there, which changes the last bits of scores.
-        assert (said["AP", group], said["AP50", group]) == pytest.approx(expected, abs=2e-3)
-    assert said["AP50", "base"] > 0.5 > said["AP50", "fog"]
+        # The reference answers images one by one, the evaluation in batches: the last bits of scores differ.
+        assert (values["AP", group], values["AP50", group]) == pytest.approx(expected, abs=2e-3)
+    assert values["AP50", "base"] > 0.5 > values["AP50", "fog"]
     html = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
     assert "loses most under fog" in html
 

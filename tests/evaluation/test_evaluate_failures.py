@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def world(n_shifts: int = 3, n_classes: int = 4, n: int = 25) -> tuple[NDArray, NDArray, NDArray]:
-    """Groups, labels and indices of a whole dataset, the base first."""
+    """Return groups, labels and indices of a whole dataset, the base first."""
     groups, labels, indices = (axis.ravel() for axis in np.indices((n_shifts, n_classes, n)))
     return groups, labels, indices
 
@@ -54,9 +54,9 @@ def test_every_readable_wrong_image_is_there_with_its_base_image() -> None:
     assert set(chosen.rows) == {row for row in range(len(groups)) if readable[row] and not correct[row].all()}
     assert chosen.count == len(chosen.rows)
     for row, partner in zip(chosen.rows, chosen.partners, strict=True):
-        whole = int(labels[row] * 25 + indices[row])  # where the base's image of this class and index stands
+        whole = int(labels[row] * 25 + indices[row])  # row of the base's image of this class and index
         assert partner == (whole if groups[row] == 1 and readable[whole] else -1)
-    assert set(chosen.images) == set(chosen.rows) | {one for one in chosen.partners if one >= 0}
+    assert set(chosen.images) == set(chosen.rows) | {row for row in chosen.partners if row >= 0}
 
 
 def test_of_too_many_every_cell_gives_its_share_and_the_most_telling_first() -> None:
@@ -101,15 +101,15 @@ def test_nothing_wrong_is_nothing_chosen() -> None:
 SHEET_COLOURS = [(at * 37 % 256, at * 91 % 256, at * 151 % 256) for at in range(IMAGES_A_SHEET + 5)]
 
 
-def near(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    return all(abs(a - b) <= 14 for a, b in zip(one, other, strict=True))
+def near(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
+    return all(abs(a - b) <= 14 for a, b in zip(first, second, strict=True))
 
 
 def test_every_picture_is_in_its_square() -> None:
-    found = list(sprite_sheets(Image.new("RGB", (40, 40), colour) for colour in SHEET_COLOURS))
-    assert len(found) == 2
+    contents = list(sprite_sheets(Image.new("RGB", (40, 40), colour) for colour in SHEET_COLOURS))
+    assert len(contents) == 2
     assert sheet_rows(len(SHEET_COLOURS)) == [COLUMNS, 1]
-    sheets = [Image.open(io.BytesIO(sheet)).convert("RGB") for sheet in found]
+    sheets = [Image.open(io.BytesIO(sheet)).convert("RGB") for sheet in contents]
     assert [sheet.size for sheet in sheets] == [(40 * COLUMNS, 40 * COLUMNS), (40 * COLUMNS, 40)]
     for index, colour in enumerate(SHEET_COLOURS):
         at = index % IMAGES_A_SHEET
@@ -153,22 +153,24 @@ def by_predictions(
     shift: str | None,
     label: str | None,
     flips: bool,
-    said: str | None = None,
+    reply: str | None = None,
 ) -> int:
-    """How many images a filter shows, counted from the table of predictions."""
+    """Count the images that a filter shows, from the table of predictions."""
     import pyarrow.parquet as pq
 
     rows = pq.read_table(evaluation.files["predictions"]).to_pylist()
     correct = {row["key"]: right_by_model(row, evaluation) for row in rows}
-    answered = {(row["key"], one.name): row[f"answered.{one.name}"] for row in rows for one in evaluation.models}
+    answered = {(row["key"], facts.name): row[f"answered.{facts.name}"] for row in rows for facts in evaluation.models}
     count = 0
     for key, right in correct.items():
         name, class_id, index = key.rsplit("_", 2)
         base = correct[f"base_{class_id}_{index}"]
         failing = [
-            one
-            for one, is_right in right.items()
-            if not is_right and (not flips or (name != "base" and base[one])) and said in (None, answered[key, one])
+            scored
+            for scored, is_right in right.items()
+            if not is_right
+            and (not flips or (name != "base" and base[scored]))
+            and reply in (None, answered[key, scored])
         ]
         wanted = (shift in (None, name)) and (label in (None, class_id))
         count += wanted and (bool(failing) if model is None else model in failing)
@@ -184,12 +186,12 @@ def test_every_filter_shows_what_the_predictions_say(failures: Path, evaluation:
     models = [None, evaluation.models[0].name, evaluation.models[3].name]
     seen = set()
     sides = (models, (None, "base", "swap"), (None, "01"), (False, True), (None, "blue"))
-    for model, shift, label, flips, said in product(*sides):
-        filters = {"model": model, "shift": shift, "class": label, "flipped": "1" if flips else None, "answered": said}
+    for model, shift, label, flips, reply in product(*sides):
+        filters = {"model": model, "shift": shift, "class": label, "flipped": "1" if flips else None, "answered": reply}
         fragment = urlencode({name: value for name, value in filters.items() if value})
         page.evaluate("hash => { location.hash = hash }", fragment)
         page.wait_for_function("name => document.querySelector('#shift').value >= 0 === (name !== null)", arg=shift)
-        expected = by_predictions(evaluation, model, shift, label, flips, said)
+        expected = by_predictions(evaluation, model, shift, label, flips, reply)
         assert number_shown(page) == expected, fragment
         assert min(60, expected) <= page.locator(".tile").count() <= expected
         seen.add(expected)
@@ -245,7 +247,7 @@ def test_a_folder_shows_paths_and_no_filter_that_has_nothing_to_choose(
     assert shown == {f"green/{FIRST}", "green/1.png"}
     assert "Class id 0001." in dialog.inner_text() and "shift" not in dialog.inner_text()
     page.keyboard.press("Escape")
-    assert [page.locator(f"#{one}").is_visible() for one in ("model", "shift", "class", "answered")] == [False] * 4
+    assert [page.locator(f"#{field}").is_visible() for field in ("model", "shift", "class", "answered")] == [False] * 4
     assert not page.get_by_label("base right, shifted wrong").is_visible()
     assert page.locator(".tile .where").all_inner_texts()[1] in (FIRST, "1.png")
     assert page.title().endswith("failures") and page.locator("img").count() == 0
@@ -253,8 +255,8 @@ def test_a_folder_shows_paths_and_no_filter_that_has_nothing_to_choose(
 
 def test_what_there_is_to_choose_is_shown(failures: Path, open_page: Opened) -> None:
     page = open_page(failures)
-    for one in ("model", "shift", "class", "answered", "order"):
-        assert page.locator(f"#{one}").is_visible(), one
+    for field in ("model", "shift", "class", "answered", "order"):
+        assert page.locator(f"#{field}").is_visible(), field
     assert page.get_by_label("base right, shifted wrong").is_visible()
 
 
@@ -287,7 +289,7 @@ def test_a_tile_and_its_zoom_show_the_pair_the_key_and_every_answer(
 
 
 def colours_of_pair(page: Page) -> list[tuple[int, ...]]:
-    """The pixel in the middle of each picture of the zoom, as it is on the screen."""
+    """Return the middle pixel of each picture in the zoom, from a screenshot."""
     middles = []
     for sprite in page.locator("dialog .sprite").all():
         picture = Image.open(io.BytesIO(sprite.screenshot())).convert("RGB")
@@ -336,7 +338,7 @@ def test_no_page_scrolls_sideways(failures: Path, open_page: Opened, width: int)
 
 
 def many_failures(folder: Path) -> int:
-    """A page of thousands of failures of two models among images of a folder that is none; how many there are."""
+    """Write a page of thousands of failures of two models on images without a folder; return their count."""
     classes, groups = len(NAMES), ("base", "night")
     n = THOUSANDS * 6 // 5
     labels = np.arange(n) % classes
@@ -358,7 +360,7 @@ def many_failures(folder: Path) -> int:
     models = [(name, lambda output: NAMES[output], "") for name in ("one", "other")]
     data = failures_data(subject, answers, np.full((n, 2), 0.5, dtype=np.float32), chosen, models, ["night", "base"])
     wanted = frozenset(keys[row] for row in chosen.images)
-    for number, sheet in enumerate(sprite_sheets(images.decoded(one) for _, one in images.images(wanted))):
+    for number, sheet in enumerate(sprite_sheets(images.decoded(image) for _, image in images.images(wanted))):
         file = folder / sheet_file(number)
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(sheet)
@@ -367,11 +369,11 @@ def many_failures(folder: Path) -> int:
 
 
 def test_thousands_of_failures_are_drawn_as_they_are_seen(tmp_path: Path, open_page: Opened) -> None:
-    found = many_failures(tmp_path)
+    count = many_failures(tmp_path)
     requests: list[str] = []
     page = open_page(tmp_path / "failures.html")
     page.on("request", lambda request: requests.append(request.url))
-    assert number_shown(page) == THOUSANDS < found
+    assert number_shown(page) == THOUSANDS < count
     assert f"This page shows {THOUSANDS:,} of them" in page.locator(".warning").inner_text()
     most = 0
     height = page.evaluate("document.documentElement.scrollHeight")

@@ -1,4 +1,4 @@
-"""Mined shifts are measured over every candidate that passed the screen, never over what a classifier's rule kept."""
+"""Mined shifts are measured over every candidate that passed the screen, not over those that a rule kept."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ from tiny_builds import tiny
 
 SCREENED = CANDIDATES - 2  # of a class: the screen drops the first and the last
 WRONG = SWAPPED - 1  # of these, painted as another class
-# So many that no class is near chance on the base: rates would leave it out.
+# With these models no class is near chance on the base; rates would leave it out.
 SEVERAL = ("sharp", "no_red", "small", "no_green", "no_blue")
 
 
 @pytest.fixture(scope="module")
 def picked(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A rule kept what `sharp` gets wrong; the other images are stored beside them. Read only."""
+    """Build a dataset whose rule keeps what `sharp` gets wrong and stores the other images. Read-only."""
     return build_mined(tmp_path_factory.mktemp("picked") / "colours", models["sharp"], PICKED, ALL_STORED)
 
 
 @pytest.fixture(scope="module")
 def bare(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same, but only what the rule kept has an image. The judge is said to be right once more than it is."""
+    """Build `picked` with images of kept candidates only; the judge is recorded as right once more than it is."""
     judged = lambda sample: reads_right(sample) or (sample.label, sample.index) == (0, 1)  # noqa: E731
     return build_mined(tmp_path_factory.mktemp("bare") / "colours", models["sharp"], PICKED, judged=judged)
 
@@ -68,7 +68,7 @@ def unseen(bare: Path, models: dict[str, str], tmp_path_factory: pytest.TempPath
 
 @dataclass(frozen=True)
 class Score:
-    """A model under the one finding: what its facts and its rows tell."""
+    """Facts and rows of a model under the only finding."""
 
     measured_on: str | None
     target: bool
@@ -85,12 +85,12 @@ class Score:
 
 def scores_of(evaluation: Evaluation) -> dict[str, Score]:
     [finding] = evaluation.findings
-    found = {}
+    scores = {}
     for model in finding.models:
         key = {"model": model.name, "group": finding.shift}
         rate, base = (evaluation.results.rows.one(name, **key) for name in ("failure_rate", "base_failure_rate"))
         assert rate is not None
-        found[model.name] = Score(
+        scores[model.name] = Score(
             model.measured_on,
             model.target,
             model.classes,
@@ -103,7 +103,7 @@ def scores_of(evaluation: Evaluation) -> dict[str, Score]:
             evaluation.number("failure_difference", **key),
             rate.note,
         )
-    return found
+    return scores
 
 
 def score_of(evaluation: Evaluation, model: str) -> Score:
@@ -111,7 +111,7 @@ def score_of(evaluation: Evaluation, model: str) -> Score:
 
 
 def screened_rows(dataset: Path, shift: str = "swap") -> list[dict[str, Any]]:
-    """What the tables of `candidates` hold of a shift, without what the screen dropped: read by Arrow alone."""
+    """Read the candidates of a shift that passed the screen, with Arrow alone."""
     files = sorted((dataset / "candidates").rglob("*.parquet"))
     rows = [row for file in files for row in pq.read_table(file).to_pylist() if row["shift"] == shift]
     return [row for row in rows if not row["reason"].startswith("low_")]
@@ -132,7 +132,7 @@ def test_rates_are_over_all_that_passed_the_screen_for_every_model(
     assert (sharp.rate, sharp.base_rate) == (pytest.approx(0.3), 0.0)
     assert sharp.difference and sharp.difference.low is not None and sharp.difference.high is not None
     assert sharp.difference.low < 0.3 < sharp.difference.high
-    # Red is always wrong for it; of the others only blue painted red is.
+    # It is always wrong on red; of the others, only on blue painted red.
     no_red = score_of(measured, models["no_red"])
     assert no_red.rate == pytest.approx((1 + WRONG / SCREENED + WRONG / SCREENED) / 3)
     assert no_red.base_rate == pytest.approx(1 / 3)
@@ -150,17 +150,17 @@ def test_a_built_dataset_agrees_with_a_count_of_its_candidates(tmp_path: Path) -
     drawn = ("generator.size=null", "generator.guidance=3.0")
     tiny(dataset, *few, *drawn, f"prompts.shifts.red={shift}", "screen.store_embeddings=false")
     rows = screened_rows(dataset, "red")
-    by_class = {row["class_id"]: [one for one in rows if one["class_id"] == row["class_id"]] for row in rows}
+    by_class = {row["class_id"]: [other for other in rows if other["class_id"] == row["class_id"]] for row in rows}
     assert all(len(cell) == 6 for cell in by_class.values())
-    shares = [sum(not one["resnet10t_right"] for one in cell) / len(cell) for cell in by_class.values()]
+    shares = [sum(not row["resnet10t_right"] for row in cell) / len(cell) for cell in by_class.values()]
     assert 0 < sum(shares) < 2, "neither all is wrong nor nothing, else it tells nothing apart"
-    found = evaluate(dataset, [judge, "lab:lcnet_035"], device="cpu", out=tmp_path / "out")
-    score = score_of(found, judge)
+    result = evaluate(dataset, [judge, "lab:lcnet_035"], device="cpu", out=tmp_path / "out")
+    score = score_of(result, judge)
     assert (score.measured_on, score.target) == ("recorded", True), "known by its weights"
     assert score.rate == pytest.approx(sum(shares) / 2)
     assert score.failures == sum(not row["resnet10t_right"] for row in rows)
-    assert score.base_rate == pytest.approx(1 - (found.results.rows.value("top1", model=judge, group="base") or 0))
-    assert score_of(found, "lab:lcnet_035").rate is None
+    assert score.base_rate == pytest.approx(1 - (result.results.rows.value("top1", model=judge, group="base") or 0))
+    assert score_of(result, "lab:lcnet_035").rate is None
 
 
 def test_without_the_images_only_the_judge_is_reported_by_its_recorded_answers(
@@ -179,24 +179,24 @@ def test_without_the_images_only_the_judge_is_reported_by_its_recorded_answers(
 
 
 def test_a_judge_that_is_not_scored_has_its_recorded_rate_and_no_base(bare: Path, models: dict[str, str]) -> None:
-    found = evaluate(bare, [models[name] for name in SEVERAL[1:]], device="cpu")
-    judge = score_of(found, JUDGE)
+    result = evaluate(bare, [models[name] for name in SEVERAL[1:]], device="cpu")
+    judge = score_of(result, JUDGE)
     assert (judge.measured_on, judge.failures, judge.images) == ("recorded", 3 * WRONG - 1, 3 * SCREENED)
     assert (judge.base_failures, judge.base_rate, judge.difference) == (None, None, None)
     assert judge.note and "not scored here" in judge.note
-    assert score_of(found, models["no_blue"]).rate is None
+    assert score_of(result, models["no_blue"]).rate is None
 
 
 @pytest.fixture(scope="module")
 def unjudged(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
-    """The same candidates, and no rule that asks a classifier."""
+    """Evaluate the same candidates without a rule that asks a classifier."""
     folder = tmp_path_factory.mktemp("unjudged")
     names = [models[name] for name in SEVERAL]
     return evaluate(build_mined(folder / "d", models["sharp"]), names, out=folder / "out", device="cpu")
 
 
 def test_without_a_pick_accepted_images_are_what_is_measured(unjudged: Evaluation) -> None:
-    """Then the difference is the drop, with its interval."""
+    """Without a rule that asks a classifier, the difference is the drop, with its interval."""
     [finding] = unjudged.findings
     assert (finding.screened, finding.accepted, finding.judges) == (3 * SCREENED, 3 * SCREENED, ())
     for model, score in scores_of(unjudged).items():
@@ -207,30 +207,30 @@ def test_without_a_pick_accepted_images_are_what_is_measured(unjudged: Evaluatio
 
 
 def test_a_pick_changes_no_finding(measured: Evaluation, unjudged: Evaluation) -> None:
-    """Neither rates nor intervals, which draw pairs together in both."""
+    """Rates and intervals are equal, because both draw pairs together."""
     assert scores_of(measured) == scores_of(unjudged)
     assert measured.scores != unjudged.scores
 
 
 def test_classes_with_few_such_candidates_are_left_out(picked: Path, models: dict[str, str]) -> None:
-    found = evaluate(picked, [models["sharp"]], device="cpu", min_images_per_class=SCREENED + 1)
-    score = score_of(found, models["sharp"])
+    result = evaluate(picked, [models["sharp"]], device="cpu", min_images_per_class=SCREENED + 1)
+    score = score_of(result, models["sharp"])
     assert (score.rate, score.classes) == (None, 0)
     assert score.note == f"cannot be measured: no class has {SCREENED + 1} such candidates and as many base images"
 
 
 def test_classes_near_chance_on_the_base_are_in_no_rate(picked: Path, models: dict[str, str]) -> None:
-    found = evaluate(picked, [models["no_red"], models["only_blue"]], device="cpu", reference=False)
-    assert [model.near_chance for model in found.models] == [False, True]
-    [finding] = found.findings
+    result = evaluate(picked, [models["no_red"], models["only_blue"]], device="cpu", reference=False)
+    assert [model.near_chance for model in result.models] == [False, True]
+    [finding] = result.findings
     assert finding.near_chance == ("red",)
-    # Red is always wrong for it: with that class its base would fail by a third.
-    score = score_of(found, models["no_red"])
+    # It is always wrong on red: with that class, a third of its base would fail.
+    score = score_of(result, models["no_red"])
     assert (score.classes, score.base_failures, score.base_rate) == (2, 0, 0.0)
     assert score.difference is not None and score.difference.value == pytest.approx(WRONG / SCREENED)
     assert "Left out of every rate: red, which is near chance on the base." in counted_words(finding)
-    assert any("(near chance)" in sentence for sentence in finding_sentences(found.results, finding))
-    [row] = [row for row in csv_rows(found.files["findings"]) if row["model"] == models["only_blue"]]
+    assert any("(near chance)" in sentence for sentence in finding_sentences(result.results, finding))
+    [row] = [row for row in csv_rows(result.files["findings"]) if row["model"] == models["only_blue"]]
     assert (row["near_chance"], row["classes_near_chance"]) == ("1", "red")
 
 
@@ -242,8 +242,8 @@ def test_a_file_of_predictions_is_not_asked_for_what_it_has_not_seen(
     answers = tmp_path / "answers.csv"
     lines = ["key,label", *(f"{row['key']},{names[row['label']]}" for row in table.to_pylist())]
     answers.write_text("\n".join(lines) + "\n")
-    found = evaluate(picked, [f"predictions:{answers}"], device="cpu")
-    score = score_of(found, f"predictions:{answers}")
+    result = evaluate(picked, [f"predictions:{answers}"], device="cpu")
+    score = score_of(result, f"predictions:{answers}")
     assert score.rate is None and "a file of predictions has no answers" in score.note
 
 
@@ -293,8 +293,8 @@ def test_a_dataset_without_mined_shifts_has_no_word_of_findings(
     assert "findings" not in evaluation.to_json() and "findings" not in evaluation.files
     assert "finding" not in evaluation.files["report"].read_text().lower()
     assert not (evaluation.files["report"].parent / "findings.csv").exists()
-    said = CliRunner().invoke(app, ["evaluate", str(dataset), "--models", models["sharp"], "--out", str(tmp_path)])
-    assert said.exit_code == 0 and "mined shifts" not in said.stdout and "findings" not in said.stdout
+    done = CliRunner().invoke(app, ["evaluate", str(dataset), "--models", models["sharp"], "--out", str(tmp_path)])
+    assert done.exit_code == 0 and "mined shifts" not in done.stdout and "findings" not in done.stdout
 
 
 def test_other_tables_are_as_they_are_without_the_kind(
@@ -330,10 +330,10 @@ def test_the_report_tells_each_in_a_sentence(measured: Evaluation, unseen: Evalu
 
 def test_the_terminal_shows_rates_beside_the_drops(picked: Path, models: dict[str, str], tmp_path: Path) -> None:
     names = [models["sharp"], models["no_red"]]
-    said = CliRunner().invoke(app, ["evaluate", str(picked), "--models", *names, "--out", str(tmp_path)])
-    assert said.exit_code == 0, said.output
-    assert "swapped things (hard)" in said.stdout and "30.0, base 0.0" in said.stdout
-    assert f"findings:    {tmp_path / 'findings.csv'}" in said.stdout
+    done = CliRunner().invoke(app, ["evaluate", str(picked), "--models", *names, "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert "swapped things (hard)" in done.stdout and "30.0, base 0.0" in done.stdout
+    assert f"findings:    {tmp_path / 'findings.csv'}" in done.stdout
 
 
 HOSTILE = "<script>alert(1)</script> [red]&amp;\x1b[31m\u202e | `x`\n" + "long " * 200
@@ -348,24 +348,24 @@ def test_words_of_a_stranger_are_text_of_bounded_length(models: dict[str, str], 
         "classes": {"a": 1},
     }
     dataset = build_mined(tmp_path / "d", models["sharp"], mined(record))
-    found = evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
-    [finding] = found.findings
+    result = evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
+    [finding] = result.findings
     assert finding.words and len(finding.words) == LONGEST and finding.words.isprintable()
     assert (finding.role, finding.models[0].target) == (None, False)
-    page = found.files["report"].read_text()
+    page = result.files["report"].read_text()
     assert "<script>alert" not in page and "&lt;script&gt;alert(1)" in section(page)
-    assert "\x1b" not in page and "\u202e" not in page and "\x1b" not in found.files["findings"].read_text()
-    said = CliRunner().invoke(
+    assert "\x1b" not in page and "\u202e" not in page and "\x1b" not in result.files["findings"].read_text()
+    done = CliRunner().invoke(
         app, ["evaluate", str(dataset), "--models", models["sharp"], "--out", str(tmp_path / "o")]
     )
-    assert said.exit_code == 0 and "\x1b[31m" not in said.stdout
-    assert "[red]" in said.stdout, "no mark-up of the terminal either"
+    assert done.exit_code == 0 and "\x1b[31m" not in done.stdout
+    assert "[red]" in done.stdout, "no mark-up of the terminal either"
 
 
 def test_a_mined_shift_needs_no_record(models: dict[str, str], tmp_path: Path) -> None:
-    found = evaluate(build_mined(tmp_path / "d", models["sharp"], mined(None)), [models["sharp"]], device="cpu")
-    assert found.findings[0].words is None
-    assert "></span>swap</h3>" in section(found.files["report"].read_text())
+    result = evaluate(build_mined(tmp_path / "d", models["sharp"], mined(None)), [models["sharp"]], device="cpu")
+    assert result.findings[0].words is None
+    assert "></span>swap</h3>" in section(result.files["report"].read_text())
 
 
 def test_a_page_of_very_many_findings_is_bounded(measured: Evaluation) -> None:
@@ -376,13 +376,13 @@ def test_a_page_of_very_many_findings_is_bounded(measured: Evaluation) -> None:
         replace(finding, shift=f"swap_{number}", words=f"{RECORD['words']} {number}", models=shown)
         for number in range(200)
     )
-    own = [row for row in measured.results.rows if row.measure.startswith(("failure_", "base_failure_"))]
+    rates = [row for row in measured.results.rows if row.measure.startswith(("failure_", "base_failure_"))]
     rows = [
-        replace(row, model=name, group=one.shift)
-        for row in own
+        replace(row, model=name, group=copy.shift)
+        for row in rates
         if row.model == finding.models[0].name
         for name in names
-        for one in findings
+        for copy in findings
     ]
     page = evaluation_html(replace(measured.results, findings=findings, rows=ResultRows(rows)), [])
     assert section(page).count("<h3") == MOST_FINDINGS
@@ -393,17 +393,17 @@ def test_a_page_of_very_many_findings_is_bounded(measured: Evaluation) -> None:
 def test_where_drawing_stops_at_failures_it_is_said(models: dict[str, str], tmp_path: Path) -> None:
     quota = f"prompts.shifts.swap.samples={{accepted: 3, at_most: {CANDIDATES}}}"
     dataset = build_mined(tmp_path / "d", models["sharp"], PICKED, ALL_STORED, quota)
-    found = evaluate(dataset, [models["sharp"]], device="cpu", min_images_per_class=1)
-    [finding] = found.findings
+    result = evaluate(dataset, [models["sharp"]], device="cpu", min_images_per_class=1)
+    [finding] = result.findings
     assert (finding.quota, finding.screened, finding.models[0].failures) == (3, 9, 9)
-    page = found.files["report"].read_text()
+    page = result.files["report"].read_text()
     assert "drawn until 3 per class were kept" in section(page)
     assert "too high by about one part in N" in page
 
 
 def test_the_results_in_a_dataset_hold_the_findings(models: dict[str, str], tmp_path: Path) -> None:
     dataset = build_mined(tmp_path / "d", models["sharp"], PICKED, ALL_STORED)
-    found = evaluate(dataset, [models["sharp"], models["no_red"]], device="cpu", into_card=True)
+    result = evaluate(dataset, [models["sharp"], models["no_red"]], device="cpu", into_card=True)
     assert verify_files(dataset) == []
     stored = read_results(dataset, content_of_receipts(read_receipts(dataset)))
     assert stored is not None
@@ -412,7 +412,7 @@ def test_the_results_in_a_dataset_hold_the_findings(models: dict[str, str], tmp_
     rows = csv_rows(dataset / "evaluation" / "findings.csv")
     assert [row["model"] for row in rows] == ["local-dir:./sharp", "local-dir:./no_red"]
     assert "## Mined shifts" in (dataset / "README.md").read_text()
-    assert found.files["card"] == dataset / "evaluation"
+    assert result.files["card"] == dataset / "evaluation"
 
 
 @pytest.fixture(scope="module")
@@ -493,13 +493,13 @@ def test_an_image_that_candidates_do_not_accept_is_reported(models: dict[str, st
 
 def test_an_image_that_cannot_be_decoded_is_left_out(stranger: Path, models: dict[str, str], tmp_path: Path) -> None:
     def broken(table: pa.Table) -> pa.Table:
-        place = table["reason"].to_pylist().index("answered_right")
-        return with_value("image", place, {**table["image"][place].as_py(), "bytes": b"no image"})(table)
+        index = table["reason"].to_pylist().index("answered_right")
+        return with_value("image", index, {**table["image"][index].as_py(), "bytes": b"no image"})(table)
 
     forge(stranger, "rejected", broken)
-    found = evaluate(stranger, [models["sharp"]], device="cpu", out=tmp_path / "out")
-    [finding] = found.findings
-    [rate] = found.results.rows.where("failure_rate")
+    result = evaluate(stranger, [models["sharp"]], device="cpu", out=tmp_path / "out")
+    [finding] = result.findings
+    [rate] = result.results.rows.where("failure_rate")
     assert (finding.screened, rate.n, finding.models[0].failures) == (30, 29, 9)
 
 
@@ -510,8 +510,8 @@ def test_a_published_dataset_has_the_same_findings(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     hub_cache(tmp_path / "hub", whole, "someone/colours")
-    here = evaluate(whole, [models["sharp"]], device="cpu", out=tmp_path / "out").findings
-    assert evaluate("someone/colours", [models["sharp"]], device="cpu").findings == here
+    findings = evaluate(whole, [models["sharp"]], device="cpu", out=tmp_path / "out").findings
+    assert evaluate("someone/colours", [models["sharp"]], device="cpu").findings == findings
 
 
 def test_of_a_dataset_on_the_hub_candidates_are_fetched_where_they_are_counted(
@@ -527,9 +527,9 @@ def test_of_a_dataset_on_the_hub_candidates_are_fetched_where_they_are_counted(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    found = evaluate("someone/mined", [models["sharp"]], device="cpu")
-    [model] = found.findings[0].models
-    [rate] = found.results.rows.where("failure_rate")
+    result = evaluate("someone/mined", [models["sharp"]], device="cpu")
+    [model] = result.findings[0].models
+    [rate] = result.results.rows.where("failure_rate")
     assert (model.measured_on, rate.n, model.failures) == ("images", 30, 9)
     fetched = {path.name for path in (tmp_path / "hub").glob("datasets--*/snapshots/*/candidates/*")}
     assert fetched == {"swap"}, "and nothing of shifts that were not mined"

@@ -42,7 +42,7 @@ NAMES = ("sharp", "no_red", "no_green", "no_blue", "only_blue", "small")
 def stored(
     request: pytest.FixtureRequest, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Evaluation]:
-    """A dataset with its results, and these. Read only."""
+    """Build a dataset that holds its results; return both. Read-only."""
     directory = build_colours(tmp_path_factory.mktemp("stored") / "colours", f"output.format={request.param}")
     return directory, evaluate(directory, list(models.values()), device="cpu", into_card=True, repo=REPO)
 
@@ -79,20 +79,20 @@ def test_the_dataset_is_whole_and_holds_what_was_measured(stored: tuple[Path, Ev
     stored_rows = read_results(directory, evaluation.results.content)
     assert stored_rows is not None
     public = dict(
-        zip((model.name for model in evaluation.models), (one["name"] for one in document["models"]), strict=True)
+        zip((model.name for model in evaluation.models), (entry["name"] for entry in document["models"]), strict=True)
     )
     for name in ("accuracy", "top1", "drop", "impact", "slope", "validation_gap"):
         rows = evaluation.results.rows.where(name, class_id="")
         assert rows
         for row in rows:
-            found = stored_rows.rows.one(name, model=public.get(row.model, ""), group=row.group)
-            assert found is not None
+            stored_row = stored_rows.rows.one(name, model=public.get(row.model, ""), group=row.group)
+            assert stored_row is not None
             for end in ("value", "low", "high"):
-                assert getattr(found, end) == pytest.approx(getattr(row, end), abs=1e-6)
+                assert getattr(stored_row, end) == pytest.approx(getattr(row, end), abs=1e-6)
 
 
 def tables(shown: str) -> list[list[list[str]]]:
-    """The rows of each table."""
+    """Return the rows of each table."""
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown.splitlines() if line.startswith("|")]
     heads = [at - 1 for at, row in enumerate(rows) if set("".join(row)) <= {":", "-"}]
     return [rows[start:end] for start, end in zip(heads, [*heads[1:], len(rows)], strict=True)]
@@ -129,12 +129,12 @@ def test_the_card_shows_the_largest_drops_first_and_folds_the_rest(stored: tuple
     ]
     assert [row[0] for row in drops[2:]] == ["`swap`", "`dusk`"], "every third image of swap is another class"
     name = evaluation.models[0].name
-    own = {shift: evaluation.score(name, shift).drop for shift in ("swap", "dusk")}
-    drop = own["swap"]
-    assert drop and own["dusk"] and drop.low is not None and drop.high is not None
+    by_shift = {shift: evaluation.score(name, shift).drop for shift in ("swap", "dusk")}
+    drop = by_shift["swap"]
+    assert drop and by_shift["dusk"] and drop.low is not None and drop.high is not None
     interval = f"({100 * drop.low:.1f} to {100 * drop.high:.1f})"
     assert drops[2][4:6] == ["3", f"{100 * drop.value:.1f} points of 100.0 % {interval}"]
-    mean = (drop.value + own["dusk"].value) / 2
+    mean = (drop.value + by_shift["dusk"].value) / 2
     assert summary[2][2:4] == [f"{100 * mean:.1f}", f"swap: {100 * drop.value:.1f} {interval}"]
     assert summary[2][4].startswith("dusk: ")
     assert "at least 5 images" in folded
@@ -154,10 +154,10 @@ def test_croissant_lists_the_results(stored: tuple[Path, Evaluation]) -> None:
 
 
 def test_nothing_tells_of_this_machine(stored: tuple[Path, Evaluation], models: dict[str, str]) -> None:
-    places = {str(stored[0].parent), str(Path(models["sharp"].removeprefix("local-dir:")).parent)}
+    folders = {str(stored[0].parent), str(Path(models["sharp"].removeprefix("local-dir:")).parent)}
     for path, content in published(stored[0]).items():
-        for place in places:
-            assert place.encode() not in content, path
+        for folder in folders:
+            assert folder.encode() not in content, path
 
 
 def test_entries_for_the_hub_read_back(stored: tuple[Path, Evaluation]) -> None:
@@ -203,26 +203,26 @@ def test_entries_go_beside_the_tables_where_the_dataset_has_a_name(
 def test_the_same_evaluation_gives_the_same_bytes(
     stored: tuple[Path, Evaluation], models: dict[str, str], tmp_path: Path
 ) -> None:
-    place = copy_of(stored[0], tmp_path / "again")
-    evaluate(place, list(models.values()), device="cpu", into_card=True, repo=REPO)
-    assert published(place) == published(stored[0])
+    copy = copy_of(stored[0], tmp_path / "again")
+    evaluate(copy, list(models.values()), device="cpu", into_card=True, repo=REPO)
+    assert published(copy) == published(stored[0])
 
 
 def test_other_models_take_the_place_of_the_first(
     stored: tuple[Path, Evaluation], models: dict[str, str], tmp_path: Path
 ) -> None:
-    place = copy_of(stored[0], tmp_path / "other")
-    evaluate(place, models["no_red"], device="cpu", into_card=True)
-    assert verify_files(place) == []
-    assert [model["name"] for model in results_of(place)["models"]] == ["local-dir:./no_red"]
-    assert not (place / "evaluation" / "eval_results").exists(), "nobody said what the dataset is called"
-    assert "no_blue" not in section(place)
+    copy = copy_of(stored[0], tmp_path / "other")
+    evaluate(copy, models["no_red"], device="cpu", into_card=True)
+    assert verify_files(copy) == []
+    assert [model["name"] for model in results_of(copy)["models"]] == ["local-dir:./no_red"]
+    assert not (copy / "evaluation" / "eval_results").exists(), "nobody said what the dataset is called"
+    assert "no_blue" not in section(copy)
 
 
 def test_a_dataset_that_is_closed_again_keeps_its_results(stored: tuple[Path, Evaluation], tmp_path: Path) -> None:
-    place = copy_of(stored[0], tmp_path / "closed")
-    close_again(place)
-    assert published(place) == published(stored[0])
+    copy = copy_of(stored[0], tmp_path / "closed")
+    close_again(copy)
+    assert published(copy) == published(stored[0])
 
 
 def grey(sample: Sample) -> bytes:
@@ -234,40 +234,40 @@ def test_results_that_do_not_hold_are_removed_and_not_shown(
     stored: tuple[Path, Evaluation], damage: str, tmp_path: Path
 ) -> None:
     directory = stored[0]
-    place = copy_of(directory, tmp_path / "damaged")
+    copy = copy_of(directory, tmp_path / "damaged")
     if damage == "data":
         format = "webdataset" if (directory / "_info.json").exists() else "parquet"
-        (place / "receipts" / "swap-00000.json").unlink()
-        build_colours(place, f"output.format={format}", image=grey)
+        (copy / "receipts" / "swap-00000.json").unlink()
+        build_colours(copy, f"output.format={format}", image=grey)
     else:
-        file = place / "evaluation" / damage
+        file = copy / "evaluation" / damage
         content = bytearray(file.read_bytes())
         content[len(content) // 2] ^= 1
         file.write_bytes(content)
-    close_again(place)
-    assert not (place / "evaluation").exists()
-    assert section(place) == ""
-    assert "evaluation/" not in (place / "croissant.json").read_text()
-    assert verify_files(place) == []
+    close_again(copy)
+    assert not (copy / "evaluation").exists()
+    assert section(copy) == ""
+    assert "evaluation/" not in (copy / "croissant.json").read_text()
+    assert verify_files(copy) == []
 
 
 @pytest.mark.parametrize("odd", [{"models": 7}, {"rows": [{"measure": "drop", "value": "much"}]}, {"more": 1}])
 def test_sealed_results_of_another_form_are_reported_in_a_sentence(
     stored: tuple[Path, Evaluation], odd: dict[str, Any], tmp_path: Path
 ) -> None:
-    place = copy_of(stored[0], tmp_path / "odd")
-    document = results_of(place) | odd
-    files = {path: hashlib.sha256((place / "evaluation" / path).read_bytes()).hexdigest() for path in document["files"]}
+    copy = copy_of(stored[0], tmp_path / "odd")
+    document = results_of(copy) | odd
+    files = {path: hashlib.sha256((copy / "evaluation" / path).read_bytes()).hexdigest() for path in document["files"]}
     rest = {name: value for name, value in document.items() if name not in ("sha256", "files", "version")}
     content = sealed_folder.sealed(rest, files, document["version"])
-    (place / "evaluation" / "results.json").write_bytes(content)
-    close_again(place)
-    shown = section(place)
+    (copy / "evaluation" / "results.json").write_bytes(content)
+    close_again(copy)
+    shown = section(copy)
     assert "are not shown: evaluation/results.json is not a results document" in shown
-    assert "|" not in shown and verify_files(place) == []
+    assert "|" not in shown and verify_files(copy) == []
 
 
-# Ends the process without a farewell before its n-th rename to a path that holds a text, as a kill would.
+# Ends the process, as a kill does, before its n-th rename to a path that holds a text.
 KILLED = """
 import json, os, sys
 left = int(sys.argv[3])
@@ -284,7 +284,7 @@ evaluate(sys.argv[1], json.loads(sys.argv[4]), device="cpu", into_card=True, rep
 
 
 @pytest.mark.parametrize(
-    ("place", "count"),
+    ("path", "count"),
     [
         ("place/evaluation/", 3),
         ("place/README.md", 0),
@@ -293,16 +293,16 @@ evaluate(sys.argv[1], json.loads(sys.argv[4]), device="cpu", into_card=True, rep
     ],
 )
 def test_a_killed_run_leaves_the_dataset_as_it_was(
-    stored: tuple[Path, Evaluation], place: str, count: int, models: dict[str, str], tmp_path: Path
+    stored: tuple[Path, Evaluation], path: str, count: int, models: dict[str, str], tmp_path: Path
 ) -> None:
     directory = stored[0]
     if (directory / "_info.json").exists():
         pytest.skip("closing knows no format")
-    # With results of another model, so that every file is written anew.
+    # With results of another model, so that every file is rewritten.
     target = copy_of(directory, tmp_path / "place")
     evaluate(target, models["no_red"], device="cpu", into_card=True)
     before = published(target)
-    words = [sys.executable, "-c", KILLED, str(target), place, str(count), json.dumps(list(models.values())), REPO]
+    words = [sys.executable, "-c", KILLED, str(target), path, str(count), json.dumps(list(models.values())), REPO]
     # The package under test, installed or not.
     environment = {**os.environ, "PYTHONPATH": str(Path(counterfoil.__file__).parents[1])}
     done = warm.run(words, environment)
@@ -366,7 +366,7 @@ def test_a_recipe_that_names_its_repository_needs_no_option(models: dict[str, st
 
 
 def test_entries_name_the_tasks_of_the_benchmark(models: dict[str, str], tmp_path: Path) -> None:
-    """A dataset that was built without a framework takes one, and gives one back, without a new image."""
+    """Adding a framework to a built dataset and removing it again renders no image."""
     directory = build_colours(tmp_path / "colours")
     evaluate(directory, models["sharp"], device="cpu", into_card=True, repo=REPO)
     assert not (directory / "eval.yaml").exists()
@@ -375,8 +375,8 @@ def test_entries_name_the_tasks_of_the_benchmark(models: dict[str, str], tmp_pat
     tasks = yaml.safe_load((directory / "eval.yaml").read_bytes())["tasks"]
     (file,) = (directory / "evaluation" / "eval_results").iterdir()
     entries = yaml.safe_load(file.read_text())
-    assert [task["id"] for task in tasks] == [one["dataset"]["task_id"] for one in entries] == ["base", "dusk", "swap"]
-    # The keys that are required of an entry, and the optional ones that ours have: eval_results.yaml in
+    assert [task["id"] for task in tasks] == [row["dataset"]["task_id"] for row in entries] == ["base", "dusk", "swap"]
+    # Required keys of an entry, and the optional keys that these entries have: eval_results.yaml in
     # huggingface/hub-docs at 242f4a1eeb867daf4ac3f44026a5df4a68908a3d.
     for entry in entries:
         assert {"dataset", "value"} <= entry.keys() <= {"dataset", "value", "notes"} and entry["dataset"]["id"] == REPO

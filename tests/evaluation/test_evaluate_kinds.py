@@ -33,14 +33,13 @@ from results_examples import top1
 from support.images import encoded
 from support.tables import csv_rows
 
-# What every classifier that tells the colours scores: `swap` paints a third of its images as the next class.
+# Scores of a classifier that is right about colours: `swap` paints a third of its images as the next class.
 TRUTH = {"dusk": 1.0, "swap": 1 - 4 / 12}
 
 
 def scores_of(evaluation: Evaluation, model: str, without: Sequence[str] = ()) -> list[dict[str, Estimate | None]]:
-    """The numbers of a model by measure, shift after shift."""
     scores = [score for score in evaluation.scores if score.model == model]
-    left_out = ("calibration_error", *without)  # confidences of another kind, or rounded, differ
+    left_out = ("calibration_error", *without)  # differs with other or rounded confidences
     return [{name: score.get(name) for name in score.numbers if name not in left_out} for score in scores]
 
 
@@ -49,7 +48,7 @@ def accuracies(evaluation: Evaluation, model: str) -> dict[str, float | None]:
 
 
 def tables(evaluation: Evaluation) -> list[str]:
-    """The tables of one model without what names and describes it."""
+    """Return the tables of the only model without its name."""
     texts = [evaluation.files[name].read_text() for name in ("shifts", "classes", "robustness")]
     [model] = evaluation.models
     return [text.replace(model.name, "MODEL") for text in texts]
@@ -60,12 +59,12 @@ class TestCallables:
         self, dataset: Path, models: dict[str, str], tmp_path: Path
     ) -> None:
         given: dict[str, Any] = {"mine": ColourModule(), "graph": colour_function, "timm": models["sharp"]}
-        found = evaluate(dataset, given, device="cpu", out=tmp_path, transform={"mine": as_tensor})
-        assert [model.name for model in found.models] == ["mine", "graph", "timm"]
+        result = evaluate(dataset, given, device="cpu", out=tmp_path, transform={"mine": as_tensor})
+        assert [model.name for model in result.models] == ["mine", "graph", "timm"]
         for name in given:
-            assert accuracies(found, name) == pytest.approx(TRUTH)
-        assert scores_of(found, "mine") == scores_of(found, "graph")
-        assert [model.param_count is None for model in found.models] == [False, True, False]
+            assert accuracies(result, name) == pytest.approx(TRUTH)
+        assert scores_of(result, "mine") == scores_of(result, "graph")
+        assert [model.param_count is None for model in result.models] == [False, True, False]
         rows = (tmp_path / "results.csv").read_text().splitlines()
         assert len(rows) == 4 and "mine,,100.000" in rows[2]
 
@@ -76,7 +75,7 @@ class TestCallables:
         assert set(model.in_training) == {False}
         assert (model.training, model.dropout.training) == (True, False)
         model.directions.requires_grad_(True)
-        model(torch.rand(2, 3, 4, 4)).sum().backward()  # nothing of the run is left that training could not use
+        model(torch.rand(2, 3, 4, 4)).sum().backward()  # training works after the run
 
     @pytest.mark.parametrize("fails", [RuntimeError("no such kernel"), ValueError("bad"), KeyError("x")])
     def test_a_module_that_fails_is_reported_by_name_and_stays_in_training(
@@ -118,12 +117,12 @@ class TestCallables:
             assert batch.shape[1:] == (9, 5, 3)
             return colour_function(batch.transpose(0, 3, 1, 2) / 255).tolist()
 
-        both: dict[str, Any] = {"keras": channels_last, "mine": ColourModule()}
-        found = evaluate(
-            dataset, both, transform={"keras": last, "mine": as_tensor}, device="cpu", out=tmp_path / "two"
+        given: dict[str, Any] = {"keras": channels_last, "mine": ColourModule()}
+        result = evaluate(
+            dataset, given, transform={"keras": last, "mine": as_tensor}, device="cpu", out=tmp_path / "two"
         )
         alone = evaluate(dataset, {"keras": channels_last}, transform=last, device="cpu", out=tmp_path / "one")
-        assert scores_of(found, "keras") == scores_of(alone, "keras") == scores_of(found, "mine")
+        assert scores_of(result, "keras") == scores_of(alone, "keras") == scores_of(result, "mine")
 
     def test_what_is_no_classifier_is_reported_together(self, dataset: Path) -> None:
         given: dict[Any, Any] = {
@@ -166,9 +165,9 @@ class TestTransformers:
     ) -> None:
         folder = save_colour_transformer(tmp_path / "vit", names=("blue", "other", "red", "green"))
         name = f"transformers:{folder}"
-        found = evaluate(dataset, [name, models["sharp"]], device="cpu", out=tmp_path / "out")
-        assert accuracies(found, name) == pytest.approx(TRUTH)
-        ours, timms = found.models
+        result = evaluate(dataset, [name, models["sharp"]], device="cpu", out=tmp_path / "out")
+        assert accuracies(result, name) == pytest.approx(TRUTH)
+        ours, timms = result.models
         assert (ours.outputs, ours.num_classes, ours.img_size, ours.short_name) == ("names", 4, 32, "vit")
         assert timms.outputs == "source labels"
         report = (tmp_path / "out" / "report.html").read_text()
@@ -192,13 +191,13 @@ class TestTransformers:
         evaluate(dataset, [f"transformers:{folder}"], device="cpu", into_card=True)
         stored = json.loads((dataset / "evaluation" / "results.json").read_text())
         assert [model["name"] for model in stored["models"]] == ["transformers:./vit"]
-        own = {".counterfoil", "index.html"}
-        published = [path for path in dataset.rglob("*") if path.is_file() and own.isdisjoint(path.parts)]
+        unpublished = {".counterfoil", "index.html"}
+        published = [path for path in dataset.rglob("*") if path.is_file() and unpublished.isdisjoint(path.parts)]
         assert not any(b"secret" in path.read_bytes() for path in published)
 
 
 def test_a_zero_shot_model_answers_with_the_datasets_own_classes(tmp_path: Path) -> None:
-    """Lab scenes of three garments, whose true class a CLIP of the lab knows."""
+    """Images are lab scenes of three garments, which the lab's CLIP knows."""
     from counterfoil.lab.vocabulary import CLASSES
     from counterfoil.lab.world import render
     from lab_training.corpora import unbiased_scene
@@ -211,16 +210,16 @@ def test_a_zero_shot_model_answers_with_the_datasets_own_classes(tmp_path: Path)
 
     classes = ", ".join(f"{{id: '{label:02d}', name: {CLASSES[label]}, source_label: {label}}}" for label in wanted)
     dataset = build_colours(tmp_path / "dataset", f"source.classes=[{classes}]", image=picture)
-    found = evaluate(dataset, ["open_clip:lab:clip"], device="cpu")
-    [model] = found.models
+    result = evaluate(dataset, ["open_clip:lab:clip"], device="cpu")
+    [model] = result.models
     assert (model.num_classes, model.outputs, model.top_k) == (3, "names", 2)
-    assert top1(found).value > 0.6
+    assert top1(result).value > 0.6
     again = evaluate(dataset, ["open_clip:lab:clip"], device="cpu")
-    assert again.scores == found.scores
+    assert again.scores == result.scores
 
 
 def scored_by(dataset: Path, model: str) -> tuple[list[str], np.ndarray]:
-    """Keys and the model's own logits, image by image, without a pass."""
+    """Return keys and the logits of the model, computed image by image."""
     classifier = load_classifier(model)
     transform = classifier.transform()
     keys, rows = [], []
@@ -273,16 +272,16 @@ class TestPredictions:
     ) -> None:
         keys, logits = scored_by(dataset, models[model])
         file = write(tmp_path / f"answers.{suffix}", FORMS[form](keys, logits))
-        own = evaluate(dataset, [models[model]], device="cpu", out=tmp_path / "own")
-        found = evaluate(dataset, [file], device="cpu", out=tmp_path / "found")
+        direct = evaluate(dataset, [models[model]], device="cpu", out=tmp_path / "own")
+        result = evaluate(dataset, [file], device="cpu", out=tmp_path / "found")
         if form in ("labels", "class ids"):  # a label ranks no second answer
-            assert found.models[0].top_k == 1
-            assert found.number("top_k", model=file, group="base", at="1") == top1(found)
+            assert result.models[0].top_k == 1
+            assert result.number("top_k", model=file, group="base", at="1") == top1(result)
         else:
-            assert tables(found)[:2] == tables(own)[:2]
-        assert top1(found) == top1(own)
+            assert tables(result)[:2] == tables(direct)[:2]
+        assert top1(result) == top1(direct)
         without = ("top_k",) if form in ("labels", "class ids") else ()
-        assert scores_of(found, file, without) == scores_of(own, models[model], without)
+        assert scores_of(result, file, without) == scores_of(direct, models[model], without)
 
     def test_images_that_it_has_not_seen_are_counted_and_named(
         self, dataset: Path, models: dict[str, str], tmp_path: Path
@@ -321,11 +320,11 @@ class TestPredictions:
         logits[4] = (-9, 2, 2)
         logits[5] = (2, -9, -9)  # of the worst two
         file = write(tmp_path / "rounded.csv", FORMS["scores"](keys, logits))
-        found = evaluate(dataset, [file], device="cpu", out=tmp_path / "out")
-        assert found.models[0].tied == 5
-        (said,) = tie_sentences(found.results)
-        assert said.startswith("rounded.csv gives two classes the same best score on 5 images")
-        assert said in html.unescape((tmp_path / "out" / "report.html").read_text())
+        result = evaluate(dataset, [file], device="cpu", out=tmp_path / "out")
+        assert result.models[0].tied == 5
+        (sentence,) = tie_sentences(result.results)
+        assert sentence.startswith("rounded.csv gives two classes the same best score on 5 images")
+        assert sentence in html.unescape((tmp_path / "out" / "report.html").read_text())
         assert csv_rows(tmp_path / "out" / "results.csv")[0]["tied"] == "5"
 
     def test_an_image_that_nobody_can_decode_needs_no_answer(self, models: dict[str, str], tmp_path: Path) -> None:
@@ -336,9 +335,9 @@ class TestPredictions:
         opened = open_dataset(dataset)
         left = [i for i, key in enumerate(opened.keys) if key != "dusk_01_000002"]
         columns = {"key": [opened.keys[i] for i in left], "label": [NAMES[opened.labels[i]] for i in left]}
-        found = evaluate(dataset, [write(tmp_path / "answers.csv", columns), models["sharp"]], device="cpu")
-        assert found.unreadable == ("dusk_01_000002",)
-        assert top1(found).value == 1.0
+        result = evaluate(dataset, [write(tmp_path / "answers.csv", columns), models["sharp"]], device="cpu")
+        assert result.unreadable == ("dusk_01_000002",)
+        assert top1(result).value == 1.0
 
     def test_two_answers_to_one_image_are_refused(self, dataset: Path, tmp_path: Path) -> None:
         keys = list(open_dataset(dataset).keys)
@@ -353,8 +352,8 @@ class TestPredictions:
         truth = [NAMES[label] for label in opened.labels]
         keys = list(opened.keys)
         purple = ["purple" if name == "blue" else name for name in truth]
-        found = evaluate(dataset, [write(tmp_path / "purple.csv", {"key": keys, "label": purple})], device="cpu")
-        assert top1(found).value == pytest.approx(2 / 3)
+        result = evaluate(dataset, [write(tmp_path / "purple.csv", {"key": keys, "label": purple})], device="cpu")
+        assert top1(result).value == pytest.approx(2 / 3)
         for labels, says in (
             (["bleu" if name == "blue" else name for name in truth], "never predicts 1 of 3 classes"),
             (["cat"] * len(keys), "never predicts 3 of 3 classes"),
@@ -369,8 +368,8 @@ class TestPredictions:
         file = tmp_path / "answers.csv"
         for shift, right in ((0, 1.0), (1, 0.0)):
             answers = [NAMES[(label + shift) % 3] for label in labels]
-            found = evaluate(dataset, [write(file, {"key": keys, "label": answers})], device="cpu")
-            assert top1(found).value == right
+            result = evaluate(dataset, [write(file, {"key": keys, "label": answers})], device="cpu")
+            assert top1(result).value == right
 
 
 def test_the_example_of_its_page_runs_as_it_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -388,10 +387,10 @@ def test_the_example_of_its_page_runs_as_it_is_printed(tmp_path: Path, monkeypat
         "transform": lambda image: torch.from_numpy(np.asarray(image, np.float32).transpose(2, 0, 1)),
     }
     exec(code, names)
-    found: Evaluation = names["scores"]
-    assert [model.name for model in found.models] == ["mine", "vit", "other"]
-    assert accuracies(found, "mine") == accuracies(found, "vit") == pytest.approx(TRUTH)
-    assert accuracies(found, "other") == {"dusk": 1.0, "swap": 1.0}
+    result: Evaluation = names["scores"]
+    assert [model.name for model in result.models] == ["mine", "vit", "other"]
+    assert accuracies(result, "mine") == accuracies(result, "vit") == pytest.approx(TRUTH)
+    assert accuracies(result, "other") == {"dusk": 1.0, "swap": 1.0}
 
 
 def test_the_bundled_recipes_own_models_are_of_known_kinds() -> None:

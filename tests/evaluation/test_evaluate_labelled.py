@@ -34,7 +34,7 @@ from tiny_builds import run_command
 
 @pytest.fixture(scope="module")
 def grouped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A saved table with a column of weather: by fog every red is painted green."""
+    """Save a table with a column of weather; under fog every red is painted green."""
     import datasets
 
     rows = [(label, weather) for weather in ("clear", "fog") for label in range(3) for _ in range(EACH)]
@@ -53,38 +53,38 @@ def grouped(tmp_path_factory: pytest.TempPathFactory) -> Path:
             }
         ),
     )
-    place = tmp_path_factory.mktemp("weather") / "table"
-    table.save_to_disk(str(place))
-    return place
+    path = tmp_path_factory.mktemp("weather") / "table"
+    table.save_to_disk(str(path))
+    return path
 
 
 def test_a_folder_of_images_gives_plain_accuracies(photographed: Evaluation) -> None:
-    found = photographed
-    assert found.base is None and found.directory is None
-    (score,) = found.scores
-    # The mean of the classes: 1, 4 of 6, 1; and each image once.
+    result = photographed
+    assert result.base is None and result.directory is None
+    (score,) = result.scores
+    # accuracy is the mean of the classes 1, 4 of 6, 1; top1 counts each image once
     assert score.accuracy == pytest.approx((1 + 4 / 6 + 1) / 3)
     assert score.top1 is not None and score.top1.value == pytest.approx(16 / 18)
     assert (score.drop, score.base_accuracy, score.pairs_drop) == (None, None, None)
-    assert "No group is a base" in found.files["report"].read_text()
-    assert repr(found).endswith("sharp, 88.9 % right on all; no base, no drops>")
-    json.dumps(found.to_json())
+    assert "No group is a base" in result.files["report"].read_text()
+    assert repr(result).endswith("sharp, 88.9 % right on all; no base, no drops>")
+    json.dumps(result.to_json())
 
 
 def test_the_classes_may_be_a_recipes(photos: Path, models: dict[str, str], dataset: Path, tmp_path: Path) -> None:
     # Labels of an image folder are in the order of their names: blue, green, red; the recipe's are red, green, blue.
-    found = evaluate(photos, [models["sharp"]], recipe=dataset, out=tmp_path, device="cpu")
-    assert found.scores[0].accuracy == pytest.approx((1 + 4 / 6 + 1) / 3)
+    result = evaluate(photos, [models["sharp"]], recipe=dataset, out=tmp_path, device="cpu")
+    assert result.scores[0].accuracy == pytest.approx((1 + 4 / 6 + 1) / 3)
 
 
 def test_a_group_may_be_the_base(grouped: Path, models: dict[str, str], tmp_path: Path) -> None:
     plain = evaluate(grouped, [models["sharp"]], groups="weather", out=tmp_path / "plain", device="cpu")
     assert {score.shift: score.accuracy for score in plain.scores} == {"clear": 1.0, "fog": pytest.approx(2 / 3)}
-    found = evaluate(grouped, [models["sharp"]], groups="weather", base="clear", out=tmp_path / "drop", device="cpu")
-    (score,) = found.scores
+    result = evaluate(grouped, [models["sharp"]], groups="weather", base="clear", out=tmp_path / "drop", device="cpu")
+    (score,) = result.scores
     assert (score.shift, score.base_accuracy) == ("fog", 1.0)
     assert score.drop is not None and score.drop.value == pytest.approx(1 / 3)
-    assert not found.results.paired and score.pairs_drop is None
+    assert not result.results.paired and score.pairs_drop is None
     assert "classes.csv" in {path.name for path in (tmp_path / "drop").iterdir()}
 
 
@@ -93,10 +93,10 @@ def test_natural_images_stand_beside_generated_ones(
 ) -> None:
     chosen = list(models.values())
     alone = evaluate(dataset, chosen, out=tmp_path / "alone", device="cpu")
-    found = evaluate(dataset, chosen, beside={"photos": photos}, out=tmp_path / "both", device="cpu")
-    assert [shift.name for shift in found.shifts] == ["dusk", "swap", "photos"]
-    assert [score for score in found.scores if score.shift != "photos"] == list(alone.scores)
-    score = found.score(models["sharp"], "photos")
+    result = evaluate(dataset, chosen, beside={"photos": photos}, out=tmp_path / "both", device="cpu")
+    assert [shift.name for shift in result.shifts] == ["dusk", "swap", "photos"]
+    assert [score for score in result.scores if score.shift != "photos"] == list(alone.scores)
+    score = result.score(models["sharp"], "photos")
     assert score.drop is not None and score.drop.value == pytest.approx(1 - (2 + 4 / 6) / 3)
     assert score.pairs == 0 and score.pairs_drop is None
     lines = (tmp_path / "both" / "shifts.csv").read_text().splitlines()
@@ -110,7 +110,7 @@ def test_a_split_of_the_source_is_scored_like_any(tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.yaml"
     two = "[{id: '05', name: sandal, source_label: 5}, {id: '08', name: bag, source_label: 8}]"
     recipe.write_text(f"extends: wardrobe-mini\nsource: {{classes: {two}}}\n")
-    found = evaluate("source:validation", ["lab:resnet10t"], recipe=recipe, out=tmp_path / "out", device="cpu")
+    result = evaluate("source:validation", ["lab:resnet10t"], recipe=recipe, out=tmp_path / "out", device="cpu")
     model = load_classifier("lab:resnet10t")
     transform, (labels, pixels) = model.transform(), load_wardrobe("validation")
     import torch
@@ -118,21 +118,21 @@ def test_a_split_of_the_source_is_scored_like_any(tmp_path: Path) -> None:
     rows = [row for row, label in enumerate(labels) if label in (5, 8)]
     images = torch.stack([transform(Image.fromarray(pixels(row))) for row in rows])
     right = np.concatenate([model.logits(part, "cpu").argmax(1).numpy() for part in images.split(100)]) == labels[rows]
-    assert found.scores[0].top1 is not None
-    assert found.scores[0].top1.value == pytest.approx(right.mean(), abs=2e-3)
+    assert result.scores[0].top1 is not None
+    assert result.scores[0].top1.value == pytest.approx(right.mean(), abs=2e-3)
     same = evaluate("lab:wardrobe:validation", ["lab:resnet10t"], recipe=recipe, out=tmp_path / "out", device="cpu")
-    assert same.scores == found.scores
+    assert same.scores == result.scores
 
 
 def test_answers_are_a_documented_file(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
     sharp = models["sharp"]
-    found = evaluate(dataset, [sharp, models["no_red"]], out=tmp_path, device="cpu")
-    table = pq.read_table(found.files["predictions"])
+    result = evaluate(dataset, [sharp, models["no_red"]], out=tmp_path, device="cpu")
+    table = pq.read_table(result.files["predictions"])
     assert table.column_names[:4] == ["key", "label", "class_id", "shift"]
     rows = table.to_pylist()
     assert len(rows) == 3 * 3 * 12
     base = [row for row in rows if row["shift"] == "base"]
-    assert sum(row[f"right.{sharp}"] for row in base) / len(base) == top1(found).value
+    assert sum(row[f"right.{sharp}"] for row in base) / len(base) == top1(result).value
     assert all((row[f"answer.{sharp}"] == row["label"]) == row[f"right.{sharp}"] for row in rows)
     assert all(0 < row[f"confidence.{sharp}"] <= 1 for row in rows)
 
@@ -145,8 +145,8 @@ def test_images_of_a_folder_are_reported_by_their_paths(photos: Path, photograph
     rows = pq.read_table(photographed.files["predictions"]).to_pylist()
     assert {row["path"] for row in rows} == paths_below(photos)
     assert all(row["path"].split("/")[0] == row["class"] for row in rows)
-    (place,) = [index for index, row in enumerate(rows) if row[f"right.{named}"] is None]
-    assert photographed.unreadable == (rows[place]["key"],) and photographed.unreadable_paths == ("red/cut.png",)
+    (index,) = [index for index, row in enumerate(rows) if row[f"right.{named}"] is None]
+    assert photographed.unreadable == (rows[index]["key"],) and photographed.unreadable_paths == ("red/cut.png",)
     frame = photographed.failures(named)
     assert list(frame.columns) == ["model", "key", "path", "label", "class", "answered", "confidence", "shift"]
     assert set(frame["path"]) == {f"green/{FIRST}", "green/1.png"} and set(frame["key"]) <= {row["key"] for row in rows}
@@ -181,8 +181,8 @@ def test_one_content_at_two_paths_is_reported_by_each(photos: Path, named: str, 
     for name in ("red", "blue"):
         (both / name).mkdir(parents=True)
         shutil.copy(photos / "green" / "1.png", both / name / f"{name}.png")
-    found = evaluate(both, [named], out=tmp_path / "out", device="cpu")
-    rows = pq.read_table(found.files["predictions"]).to_pylist()
+    result = evaluate(both, [named], out=tmp_path / "out", device="cpu")
+    rows = pq.read_table(result.files["predictions"]).to_pylist()
     assert [(row["path"], row["class"]) for row in rows] == [("blue/blue.png", "blue"), ("red/red.png", "red")]
     moved = (both / "red" / "red.png").rename(both / "red" / "other.png")
     again = evaluate(both, [named], out=tmp_path / "out", device="cpu")
@@ -190,45 +190,43 @@ def test_one_content_at_two_paths_is_reported_by_each(photos: Path, named: str, 
 
 
 def test_keys_are_a_template_for_answers_from_elsewhere(photos: Path, named: str, tmp_path: Path) -> None:
-    place = tmp_path / "keys.csv"
-    done = CliRunner().invoke(app, ["evaluate", str(photos), "--write-keys", str(place)])
-    assert done.exit_code == 0 and f"{3 * EACH + 1} images in {place}" in done.stdout
-    rows = csv_rows(place)
+    template = tmp_path / "keys.csv"
+    done = CliRunner().invoke(app, ["evaluate", str(photos), "--write-keys", str(template)])
+    assert done.exit_code == 0 and f"{3 * EACH + 1} images in {template}" in done.stdout
+    rows = csv_rows(template)
     assert list(rows[0]) == ["key", "path", "class_id", "label"] and len(rows) == 3 * EACH + 1
     assert {row["path"] for row in rows} == paths_below(photos)
     answers = tmp_path / "answers.csv"
     for column in ("key", "path"):
         shown = [{column: row[column], "label": "blue"} for row in rows]
         answers.write_text(csv_text(shown))
-        found = evaluate(photos, [f"predictions:{answers}"], out=tmp_path / "out", device="cpu")
-        assert found.scores[0].accuracy == pytest.approx(1 / 3)
-    answers.write_text(
-        csv_text([{"path": row["path"], "label": "blue"} for row in rows[1:-1]])
-    )  # the last one is no image
+        result = evaluate(photos, [f"predictions:{answers}"], out=tmp_path / "out", device="cpu")
+        assert result.scores[0].accuracy == pytest.approx(1 / 3)
+    answers.write_text(csv_text([{"path": row["path"], "label": "blue"} for row in rows[1:-1]]))  # the last is no image
     with pytest.raises(UserError, match=f"no answer to 1 of {len(rows)} images: {rows[0]['path']}"):
         evaluate(photos, [f"predictions:{answers}"], out=tmp_path / "out", device="cpu")
-    before = place.read_bytes()
-    for out, shown in ((place, "already"), (photos / "keys.csv", "is inside the dataset")):
+    before = template.read_bytes()
+    for out, shown in ((template, "already"), (photos / "keys.csv", "is inside the dataset")):
         with pytest.raises(UserError, match=shown):
             write_keys(photos, out)
-    assert place.read_bytes() == before and not (photos / "keys.csv").exists()
+    assert template.read_bytes() == before and not (photos / "keys.csv").exists()
     with pytest.raises(UserError, match=r"expected key .*, then label, or class_id"):
-        evaluate(photos, [f"predictions:{place}"], out=tmp_path / "out", device="cpu")
+        evaluate(photos, [f"predictions:{template}"], out=tmp_path / "out", device="cpu")
     for column in ("label", "class_id"):
         answers.write_text(csv_text([{"key": row["key"], column: row[column]} for row in rows]))
-        found = evaluate(photos, [f"predictions:{answers}"], out=tmp_path / "out", device="cpu")
-        assert found.scores[0].accuracy == 1
+        result = evaluate(photos, [f"predictions:{answers}"], out=tmp_path / "out", device="cpu")
+        assert result.scores[0].accuracy == 1
 
 
 def options_of_an_evaluation() -> list[list[str]]:
-    """Each option of `evaluate` that says nothing of which images there are, with a value that it takes."""
+    """Return each option of `evaluate` that does not choose images, with a valid value."""
     command: Any = typer.main.get_command(app)
-    found = []
+    options = []
     for param in command.commands["evaluate"].params:
         if param.name not in ("dataset", "write_keys", "recipe", "groups", "base"):
             value = "all" if param.name == "outputs" else "1"
-            found.append([param.opts[0], *([] if param.is_flag else [value] * param.nargs)])
-    return found
+            options.append([param.opts[0], *([] if param.is_flag else [value] * param.nargs)])
+    return options
 
 
 @pytest.mark.parametrize("given", options_of_an_evaluation(), ids=lambda given: given[0])
@@ -252,15 +250,15 @@ def test_every_class_folder_can_be_answered(tmp_path: Path) -> None:
         for answer in ("class_id", "label"):
             answers = tmp_path / f"{image}-{answer}.csv"
             answers.write_text(csv_text([{image: row[image], answer: row[answer]} for row in rows]))
-            found = evaluate(tmp_path / "photos", [f"predictions:{answers}"], out=tmp_path / "out", device="cpu")
-            right = pq.read_table(found.files["predictions"])[f"right.predictions:{answers}"]
+            result = evaluate(tmp_path / "photos", [f"predictions:{answers}"], out=tmp_path / "out", device="cpu")
+            right = pq.read_table(result.files["predictions"])[f"right.predictions:{answers}"]
             assert right.to_pylist() == [True] * len(names)
 
 
 def test_what_the_documentation_does_with_failures_works(
     photos: Path, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """FiftyOne and Spotlight are stubs here: what is asked of them is looked at, and not whether they take it.
+    """FiftyOne and Spotlight are stubs: the test checks the calls to them, not their answers.
 
     Tried by hand with fiftyone 1.22.1 (samples and labels, without its database) and renumics-spotlight 1.8.2 (all).
     """

@@ -1,4 +1,4 @@
-"""A mended model is not measured on what it was mended on, by whatever name that comes; on anything else it is."""
+"""A mended model is not measured on the images that it was mended on, under any name; on others it is."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ NOTE = MendedNote(1, MendedModelName("lab:resnet10t", None), (), (), (), 1.0, "l
 
 @pytest.fixture
 def mended(models: dict[str, str], tmp_path: Path) -> Path:
-    """A model's folder of its own."""
     folder = tmp_path / "mended"
     shutil.copytree(models["sharp"].removeprefix("local-dir:"), folder)
     return folder
 
 
 def noted(folder: Path, **changes: Any) -> str:
-    """The model's name, once its folder says what it was mended with."""
+    """Write into the folder what the model was mended with; return the name of the model."""
     (folder / MENDED).write_text(json.dumps(replace(NOTE, **changes).to_json()))
     return f"local-dir:{folder}"
 
@@ -87,7 +86,7 @@ def test_single_images_are_found_wherever_they_lie(
     name = noted(mended, train_content=contents)
     with pytest.raises(UserError, match=r"fitted to 1 of the 4 images of .*photos"):
         run(photos, name, tmp_path / "out", recipe=dataset)
-    # Equal pictures are equal files: a dataset of plain colours has each of them many times.
+    # A dataset of plain colours has many equal files.
     count = sum(image == images[0] for image in images)
     with pytest.raises(UserError, match=f"fitted to {count:,} of the {len(images):,} images"):
         run(dataset, name, tmp_path / "out")
@@ -118,11 +117,11 @@ def test_a_note_that_is_not_understood_ends_it(dataset: Path, mended: Path, tmp_
 
 def test_another_original_is_reported(dataset: Path, mended: Path, models: dict[str, str], tmp_path: Path) -> None:
     name = noted(mended, model=MendedModelName("lab:lcnet_035", OTHER))
-    found = evaluate(dataset, compare=(name, models["no_red"]), out=tmp_path / "out", device="cpu")
-    assert found.comparison is not None and found.comparison.note is not None
-    assert "lab:lcnet_035" in found.comparison.note
+    result = evaluate(dataset, compare=(name, models["no_red"]), out=tmp_path / "out", device="cpu")
+    assert result.comparison is not None and result.comparison.note is not None
+    assert "lab:lcnet_035" in result.comparison.note
     assert "lab:lcnet_035" in (tmp_path / "out" / "report.html").read_text()
-    (original,) = (model.sha256 for model in found.models if model.name == models["no_red"])
+    (original,) = (model.sha256 for model in result.models if model.name == models["no_red"])
     noted(mended, model=MendedModelName("lab:resnet10t", original))
     same = evaluate(dataset, compare=(name, models["no_red"]), out=tmp_path / "out", device="cpu")
     assert same.comparison is not None and same.comparison.note is None

@@ -46,34 +46,34 @@ def forget(dataset: Path) -> None:
 
 
 def test_two_workers_give_the_answers_of_this_process(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
-    # One that has another output too, and so answers over both.
+    # A model with another output, which answers in both ways.
     larger = f"local-dir:{save_colour_model(tmp_path / 'larger', size=48, outputs=4, labels=True)}"
     names = [models["sharp"], models["no_red"], larger]
-    here: dict[str, Any] = {"out": tmp_path / "here", "device": "cpu", "batch_size": 3}
+    options: dict[str, Any] = {"out": tmp_path / "here", "device": "cpu", "batch_size": 3}
     forget(dataset)
-    one = evaluate(dataset, names, **here)
+    local = evaluate(dataset, names, **options)
     forget(dataset)
-    here["out"] = tmp_path / "two"
-    two = evaluate(dataset, names, **here, workers=2)
-    assert two.scores == one.scores
+    options["out"] = tmp_path / "two"
+    on_workers = evaluate(dataset, names, **options, workers=2)
+    assert on_workers.scores == local.scores
     assert answers(tmp_path / "two") == answers(tmp_path / "here")
-    assert two.results.rows == one.results.rows
-    assert one.number("accuracy_class_outputs", model=larger, group="swap") is not None
+    assert on_workers.results.rows == local.results.rows
+    assert local.number("accuracy_class_outputs", model=larger, group="swap") is not None
 
 
 def test_a_function_of_this_process_answers_here_beside_models_of_the_workers(
     dataset: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
-    asked: list[int] = []
+    processes: list[int] = []
 
     def mine(batch: np.ndarray) -> np.ndarray:
-        asked.append(os.getpid())
+        processes.append(os.getpid())
         return batch.mean(axis=(2, 3))
 
     forget(dataset)
-    found = evaluate(dataset, {"mine": mine, "theirs": models["sharp"]}, device="cpu", out=tmp_path / "out", workers=2)
-    assert {model.name for model in found.models} == {"mine", "theirs"}
-    assert set(asked) == {os.getpid()}
+    result = evaluate(dataset, {"mine": mine, "theirs": models["sharp"]}, device="cpu", out=tmp_path / "out", workers=2)
+    assert {model.name for model in result.models} == {"mine", "theirs"}
+    assert set(processes) == {os.getpid()}
 
 
 def test_a_model_that_is_another_one_elsewhere_is_refused(
@@ -83,7 +83,7 @@ def test_a_model_that_is_another_one_elsewhere_is_refused(
 
     from counterfoil.models.classifiers import load_classifier
 
-    monkeypatch.setattr(  # what the driver loads is not what lies at the same place for a worker
+    monkeypatch.setattr(  # the driver loads another model than a worker at the same path
         "counterfoil.evaluation.scored_models.load_classifier",
         lambda name, **options: dataclasses.replace(load_classifier(name, **options), sha256="0" * 64),
     )
@@ -100,19 +100,19 @@ def test_features_are_those_of_this_process(tmp_path: Path) -> None:
     recipe = load_recipe("wardrobe-mini")
     images = labelled_split(recipe.source, "validation", recipe.classes[:1], None, units=False)
     embedder = clip_embedder(load_clip("lab:clip"), pin_clip("lab:clip", None))
-    here = embed(images, embedder, tmp_path / "here", batch_size=16)
+    local = embed(images, embedder, tmp_path / "here", batch_size=16)
     engine = engine_for(("cpu",), 2)
-    there = embed(images, embedder, tmp_path / "there", batch_size=16, engine=engine, device="cpu")
-    assert len(here) > 8 * 16, "more than one stretch"
-    np.testing.assert_array_equal(np.asarray(here), np.asarray(there))
-    kept = {folder: [path.name for path in (tmp_path / folder).iterdir()] for folder in ("here", "there")}
-    assert kept["here"] == kept["there"], "found again by whoever comes next, wherever it was computed"
+    on_workers = embed(images, embedder, tmp_path / "there", batch_size=16, engine=engine, device="cpu")
+    assert len(local) > 8 * 16, "more than one stretch"
+    np.testing.assert_array_equal(np.asarray(local), np.asarray(on_workers))
+    files = {folder: [path.name for path in (tmp_path / folder).iterdir()] for folder in ("here", "there")}
+    assert files["here"] == files["there"], "found again by whoever comes next, wherever it was computed"
 
 
 def lost_when_one_is_killed(work: Callable[[], object]) -> list[str]:
-    """What is reported of a worker that is killed while it gets ready for its first rows.
+    """Return what is reported of a worker that is killed before its first rows.
 
-    One that is killed later may just have answered, and then nothing is lost with it.
+    A worker that is killed later may have answered already, so that nothing is lost.
     """
     killed, over = threading.Event(), threading.Event()
     heard: list[Stage] = []
@@ -121,7 +121,7 @@ def lost_when_one_is_killed(work: Callable[[], object]) -> list[str]:
 
     def kill() -> None:
         while not over.wait(0.001):
-            # Those that have started: one that is killed while it starts is started again, and nothing is lost.
+            # Only started workers: a worker that is killed during its start is restarted, and nothing is lost.
             for worker in set(started._children) - before:
                 worker.kill()
                 killed.set()

@@ -1,4 +1,4 @@
-"""A model with more outputs than the dataset has classes answers both ways, and what leads is named everywhere."""
+"""A model with more outputs than the dataset has classes answers both ways; every page names the leading way."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ LEADS = {"all": "Models answer over all their outputs", "classes": "Models answe
 
 
 def scores_file(folder: Path) -> str:
-    """Scores of the three colours and of purple, which is best on the first three dusk images of each class."""
+    """Write scores of three colours and of purple, which is best on the first three dusk images of each class."""
     lines = ["key,red,green,blue,purple"]
     for group, label, index in product(("base", "dusk", "swap"), range(3), range(CANDIDATES)):
-        scores = ["0.3" if place == label else "0.1" for place in range(3)]
+        scores = ["0.3" if output == label else "0.1" for output in range(3)]
         purple = "0.5" if group == "dusk" and index < 3 else "0.0"
         lines.append(",".join([sample_key(group, f"{label:02d}", index), *scores, purple]))
     folder.mkdir()
@@ -39,7 +39,7 @@ def scores_file(folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """A dataset; a file of scores, and a model that always answers its fourth output."""
+    """Return a dataset, and the names of a file of scores and of a model that always answers its fourth output."""
     from safetensors.torch import load_file, save_file
 
     folder = tmp_path_factory.mktemp("wide")
@@ -61,39 +61,40 @@ def test_both_accuracies_are_computed_and_each_leads_where_it_is_asked_for(
     dataset, (scores, outsider) = wide
     by_way = {way: run(wide, way, tmp_path / way) for way in ("all", "classes")}
     quarter = 1 - 3 / CANDIDATES
-    for way, found in by_way.items():
-        number = found.results.rows.value
+    for way, result in by_way.items():
+        number = result.results.rows.value
         assert number(OVER_ALL, model=scores, group="dusk") == pytest.approx(quarter)
         assert number(OVER_CLASSES, model=scores, group="dusk") == 1.0
         leading = OVER_ALL if way == "all" else OVER_CLASSES
-        for one in (scores, outsider):
+        for model in (scores, outsider):
             for group in ("base", "dusk", "swap"):
-                accuracy = number("accuracy", model=one, group=group)
-                assert accuracy == pytest.approx(number(leading, model=one, group=group))
+                accuracy = number("accuracy", model=model, group=group)
+                assert accuracy == pytest.approx(number(leading, model=model, group=group))
         document = results_from((tmp_path / way / "results.json").read_bytes(), "results.json")
         assert document.outputs == way
         other = LEADS["classes" if way == "all" else "all"]
-        assert LEADS[way] in found.files["report"].read_text() and other not in found.files["report"].read_text()
-    # Nothing but purple is lost at dusk.
+        assert LEADS[way] in result.files["report"].read_text() and other not in result.files["report"].read_text()
+    # Only purple answers are wrong at dusk.
     drops = [by_way[way].score(scores, "dusk").drop for way in ("all", "classes")]
     assert [drop.value for drop in drops if drop] == [pytest.approx(1 - quarter), 0.0]
-    near = {way: [model.near_chance for model in found.models] for way, found in by_way.items()}
+    near = {way: [model.near_chance for model in result.models] for way, result in by_way.items()}
     assert near == {"all": [False, True], "classes": [False, False]}
     assert by_way["classes"].models[1].chance == pytest.approx(1 / 3) and by_way["all"].models[1].chance == 0.25
-    # The card shows the last.
+    # The card shows the last evaluation.
     assert LEADS["classes"] in " ".join((dataset / "README.md").read_text().split())
-    notes = [one["notes"] for one in yaml.safe_load(next(iter(entry_files(by_way["classes"].results, "a/b").values())))]
+    notes = [row["notes"] for row in yaml.safe_load(next(iter(entry_files(by_way["classes"].results, "a/b").values())))]
     assert all("answers over the dataset's classes alone" in note for note in notes)
 
 
 def test_a_model_without_other_outputs_is_not_said_to_answer_over_the_classes_alone(
     wide: tuple[Path, list[str]], models: dict[str, str], tmp_path: Path
 ) -> None:
-    said = b"answers over the dataset's classes alone"
+    sentence = b"answers over the dataset's classes alone"
     alone = run((wide[0], [models["sharp"]]), "classes", tmp_path / "alone").results
     both = run((wide[0], [models["sharp"], wide[1][1]]), "classes", tmp_path / "both").results
     assert (alone.outputs, both.outputs) == ("all", "classes")
-    assert [said in text for one in (alone, both) for text in entry_files(one, "a/b").values()] == [False, False, True]
+    texts = [text for results in (alone, both) for text in entry_files(results, "a/b").values()]
+    assert [sentence in text for text in texts] == [False, False, True]
 
 
 def test_the_default_is_all_and_the_recipe_or_the_option_says_otherwise(
@@ -101,9 +102,9 @@ def test_the_default_is_all_and_the_recipe_or_the_option_says_otherwise(
 ) -> None:
     dataset, models = wide
     assert run(wide, None, tmp_path / "default").results.outputs == "all"
-    own = build_colours(tmp_path / "own", "evaluate.outputs=classes")
-    found = evaluate(own, models[1:], device="cpu", out=tmp_path / "recipe", reference=False)
-    assert found.results.outputs == "classes" and found.results.base_number(models[1]) is not None
+    by_recipe = build_colours(tmp_path / "own", "evaluate.outputs=classes")
+    result = evaluate(by_recipe, models[1:], device="cpu", out=tmp_path / "recipe", reference=False)
+    assert result.results.outputs == "classes" and result.results.base_number(models[1]) is not None
     words = ["evaluate", str(dataset), "--models", *models, "--device", "cpu", "--no-reference", "--out", str(tmp_path)]
     shown = {way: CliRunner().invoke(app, [*words, "--outputs", way]).stdout for way in ("all", "classes")}
     for way, text in shown.items():
@@ -114,7 +115,7 @@ def test_answers_of_both_ways_are_remembered(
     wide: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = run(wide, "classes", tmp_path / "first")
-    monkeypatch.setattr(passes, "predict", None)  # nobody answers again
+    monkeypatch.setattr(passes, "predict", None)  # no model runs again
     again = run(wide, "classes", tmp_path / "again")
     assert again.results.rows == first.results.rows
 

@@ -27,7 +27,7 @@ IMAGES = 3 * 3 * CANDIDATES
 
 @pytest.fixture
 def counting(tmp_path: Path) -> Path:
-    """A dataset whose pictures count how often they are decoded."""
+    """Build a dataset whose pictures count how often they are decoded."""
     register()
     dataset = build_colours(tmp_path / "counting", image=lambda sample: counted(png_of(sample)))
     decoded.clear()
@@ -45,18 +45,18 @@ def predictions_of(dataset: Path) -> dict[str, bytes]:
 
 
 def evaluated(dataset: Path, models: list[str], **options: Any) -> tuple[Evaluation, int]:
-    """The evaluation, and how many images were decoded for it."""
+    """Return the evaluation and the number of images that it decoded."""
     scored: list[int] = []
 
     def count(stage: Stage) -> None:
-        # Thumbnails are decoded for the report, after the scoring: counts are taken when measuring begins.
+        # Thumbnails are decoded after scoring, so the count is read when measuring begins.
         if stage.name == "measuring" and stage.done == 1:
             scored.append(len(decoded))
 
     with listening(count):
-        found = evaluate(dataset, models, device="cpu", **options)
+        evaluation = evaluate(dataset, models, device="cpu", **options)
     assert len(scored) == 1
-    return found, scored[0]
+    return evaluation, scored[0]
 
 
 def test_five_models_decode_each_image_once(counting: Path, models: dict[str, str], tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_run_killed_after_its_first_model_does_not_score_it_again(
     [(name, entry)] = predictions_of(counting).items()
     assert "sharp" in name
     monkeypatch.setattr(predictions, "PART_ROWS", 16)
-    # Only the second model needs the images, and all of them: the kill came before its first part.
+    # Only the second model needs images: all of them, because the kill came before its first part.
     assert evaluated(counting, both, batch_size=8, out=tmp_path / "out")[1] == IMAGES
     assert predictions_of(counting)[name] == entry
     assert len(predictions_of(counting)) == 2
@@ -138,14 +138,14 @@ def test_a_run_killed_within_a_pass_goes_on_where_it_stood_and_ends_the_same(
     assert predictions_of(counting) == {}
     monkeypatch.setattr(predictions, "PART_ROWS", 16)
     resumed, scored = evaluated(counting, both, batch_size=8, out=tmp_path / "resumed")
-    # Parts hold 16 images, so the last whole one before the kill is where both models stood.
+    # Parts hold 16 images, so both models resume after the last whole part before the kill.
     assert scored == IMAGES - image // 16 * 16
     assert not list((counting / ".counterfoil" / "predictions").glob("*.parts"))
-    kept = predictions_of(counting)
+    entries = predictions_of(counting)
     for path in (counting / ".counterfoil" / "predictions").iterdir():
         path.unlink()
     fresh = evaluate(counting, both, device="cpu", batch_size=8, out=tmp_path / "fresh")
-    assert predictions_of(counting) == kept
+    assert predictions_of(counting) == entries
     assert {name: path.read_bytes() for name, path in resumed.files.items()} == {
         name: path.read_bytes() for name, path in fresh.files.items()
     }
@@ -156,9 +156,9 @@ def test_a_model_added_to_a_killed_run_starts_from_the_first_image(
 ) -> None:
     killed_run(counting, [models["sharp"]], stage=1, image=64)
     monkeypatch.setattr(predictions, "PART_ROWS", 16)
-    # Another batch size than the killed run's: parts are rows, not batches.
-    found = evaluate(counting, [models["sharp"], models["no_blue"]], device="cpu", batch_size=25)
-    assert [top1(found, index).value for index in range(2)] == [1.0, pytest.approx(2 / 3)]
+    # Another batch size than the killed run: parts are rows, not batches.
+    result = evaluate(counting, [models["sharp"], models["no_blue"]], device="cpu", batch_size=25)
+    assert [top1(result, index).value for index in range(2)] == [1.0, pytest.approx(2 / 3)]
 
 
 def test_a_damaged_part_is_scored_again(
@@ -170,8 +170,8 @@ def test_a_damaged_part_is_scored_again(
     assert len(files) == 4
     files[1].write_bytes(files[1].read_bytes()[:100])
     monkeypatch.setattr(predictions, "PART_ROWS", 16)
-    found, scored = evaluated(counting, [models["sharp"]], batch_size=8)
-    assert (scored, top1(found).value) == (IMAGES - 16, 1.0)
+    result, scored = evaluated(counting, [models["sharp"]], batch_size=8)
+    assert (scored, top1(result).value) == (IMAGES - 16, 1.0)
 
 
 def test_a_model_that_fails_ends_the_run_when_the_others_are_kept(
@@ -197,16 +197,17 @@ def test_what_is_reported_goes_forward_stage_by_stage_and_ends_with_everything_d
     with listening(shown.append):
         evaluate(counting, both, device="cpu", batch_size=25, reference=False)
     assert [stage.name for stage in shown if stage.done == stage.total] == [*both, "measuring", "pictures of failures"]
-    by_stage = {name: [one for one in shown if one.name == name] for name in dict.fromkeys(one.name for one in shown)}
-    assert shown == [one for stages in by_stage.values() for one in stages]  # none comes again after another
+    names = dict.fromkeys(stage.name for stage in shown)
+    by_stage = {name: [stage for stage in shown if stage.name == name] for name in names}
+    assert shown == [stage for stages in by_stage.values() for stage in stages]  # each stage comes once
     for name, stages in by_stage.items():
-        done = [one.done for one in stages]
+        done = [stage.done for stage in stages]
         assert done == sorted(set(done)) and done[0] > 0
-        assert {one.total for one in stages} == {{"measuring": 2, "pictures of failures": 1}.get(name, IMAGES)}
-    known: list[Stage] = []
-    with listening(known.append):
+        assert {stage.total for stage in stages} == {{"measuring": 2, "pictures of failures": 1}.get(name, IMAGES)}
+    repeated: list[Stage] = []
+    with listening(repeated.append):
         evaluate(counting, both, device="cpu", batch_size=25, reference=False)
-    assert {stage.name for stage in known} == {"measuring", "pictures of failures"}
+    assert {stage.name for stage in repeated} == {"measuring", "pictures of failures"}
 
 
 def test_an_evaluation_that_is_given_up_half_way_goes_on_with_what_it_had(
@@ -217,13 +218,13 @@ def test_an_evaluation_that_is_given_up_half_way_goes_on_with_what_it_had(
     threads = set(threading.enumerate())
     with given_up(lambda stage: stage.done == 56):
         evaluate(counting, both, device="cpu", batch_size=8)
-    assert not set(threading.enumerate()) - threads  # its decoders ended with it
+    assert not set(threading.enumerate()) - threads  # its decoders ended too
     decoded.clear()
     resumed, scored = evaluated(counting, both, batch_size=8, out=tmp_path / "resumed")
     assert scored == IMAGES - 48
-    kept = predictions_of(counting)
+    entries = predictions_of(counting)
     for path in (counting / ".counterfoil" / "predictions").iterdir():
         path.unlink()
     whole = evaluate(counting, both, device="cpu", batch_size=8, out=tmp_path / "whole")
-    assert predictions_of(counting) == kept
+    assert predictions_of(counting) == entries
     assert resumed.scores == whole.scores

@@ -55,9 +55,9 @@ def test_shifts_have_the_base_s_pairs_evenly_over_classes(preview: Evaluation) -
 
 
 def test_every_file_says_so(preview: Evaluation) -> None:
-    said = preview_sentence(7)
+    sentence = preview_sentence(7)
     for name in ("report", "failures"):
-        assert said in preview.files[name].read_text()
+        assert sentence in preview.files[name].read_text()
     tables = [path for path in preview.files.values() if path.suffix == ".csv"]
     assert len(tables) >= 5
     for path in tables:

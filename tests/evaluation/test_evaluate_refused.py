@@ -43,7 +43,7 @@ def test_problems_of_all_models_are_reported_together(dataset: Path, models: dic
 
 
 def configured(model: Path, **values: object) -> str:
-    """A model's name after its input's form was changed."""
+    """Change the input format of a saved model; return its name."""
     file = model / "config.json"
     document = json.loads(file.read_text())
     document["pretrained_cfg"] |= values
@@ -73,7 +73,7 @@ def test_inputs_that_no_image_can_have_are_reported_together_before_anything_is_
 def test_batches_beyond_memory_are_refused_before_an_image_is_decoded(
     dataset: Path, models: dict[str, str], tmp_path: Path, size: int, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel would end the run without a word. The second batch fits, and what the model makes of it does not."""
+    """Otherwise the kernel would kill the run. The second batch fits, but not the largest tensor of the model."""
     name = configured(save_colour_model(tmp_path / "large"), input_size=[3, size, size])
     if batch == 1_500:
         monkeypatch.setattr(passes, "free_bytes", lambda device="cpu": 700 * 10**9)
@@ -85,7 +85,7 @@ def test_batches_beyond_memory_are_refused_before_an_image_is_decoded(
 
 
 def test_a_module_that_python_hands_over_has_the_same_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What happens inside is looked at, though only the classifier holds the module."""
+    """Its inner tensors count, though only the classifier holds the module."""
     module: Any = timm.create_model("test_resnet", num_classes=3).eval()
     _, classifier = classifier_of("python:mine", module, None, Image.new("RGB", (32, 32)))
     assert classifier.module is None and classifier.input_size is not None
@@ -159,17 +159,17 @@ def test_what_is_no_dataset_is_a_users_mistake(tmp_path: Path, dataset: Path) ->
 
 
 def names(*words: str | Path) -> list[str]:
-    found, problems = named_models(words)
+    models, problems = named_models(words)
     assert problems == ()
-    return [one.name for one in found]
+    return [model.name for model in models]
 
 
 def test_a_list_holds_a_name_a_line_with_comments_and_blank_lines(tmp_path: Path) -> None:
     text = "\ufeff# the paper's models\r\nresnet50.a1_in1k  # a comment\r\n\r\n  lab:vit_tiny_patch8\r\n#resnet18\r\n"
     file = write(tmp_path / "models.txt", text)
-    found, problems = named_models([str(file)])
+    models, problems = named_models([str(file)])
     assert problems == ()
-    assert found == (
+    assert models == (
         NamedModel("resnet50.a1_in1k", f"{file}, line 2"),
         NamedModel("lab:vit_tiny_patch8", f"{file}, line 4"),
     )
@@ -185,7 +185,7 @@ def test_which_words_are_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     write(tmp_path / "resnet18", "x\n")
     write(tmp_path / "sweep", "y\n")
     write(tmp_path / "lab:z", "z\n")
-    # An existing file is a list, unless a model is called so; `@` and a Path always mean the file.
+    # An existing file is a list, unless a model has its name; `@` and a Path always mean the file.
     assert names("resnet18", "sweep", "lab:z") == ["resnet18", "y", "lab:z"]
     assert names("@resnet18") == names(Path("resnet18")) == ["x"]
     (tmp_path / "vit").mkdir()
@@ -220,8 +220,8 @@ def test_what_is_wrong_with_a_list_is_reported(tmp_path: Path, content: bytes, s
 
 def test_a_missing_list_is_no_model_name(tmp_path: Path) -> None:
     for word in (str(tmp_path / "none.txt"), f"@{tmp_path / 'none'}"):
-        found, problems = named_models([word])
-        assert found == () and "there is no list of models" in problems[0]
+        models, problems = named_models([word])
+        assert models == () and "there is no list of models" in problems[0]
 
 
 def test_bad_lines_and_unknown_models_are_reported_together_with_their_lines(dataset: Path, tmp_path: Path) -> None:
@@ -260,24 +260,24 @@ def with_models(dataset: Path, *names: str) -> None:
     text = recipe.read_text()
     assert "models: []" in text
     recipe.write_text(text.replace("models: []", f"models: {json.dumps(names)}"))
-    write_manifest(dataset, {})  # a stranger seals what it brings
+    write_manifest(dataset, {})  # a stranger seals the dataset too
 
 
-def bring_pickle(folder: Path, place: Path) -> None:
-    """A timm model's folder whose weights are a pickle that does something."""
+def bring_pickle(folder: Path, path: Path) -> None:
+    """Save the folder of a timm model whose weights are a pickle that runs code."""
     save_colour_model(folder)
     (folder / "model.safetensors").unlink()
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Payload(place)))
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Payload(path)))
 
 
 @pytest.mark.parametrize("name", ["local-dir:./evil", "local-dir:evil", "./evil", "evil", "hf-hub:stranger/evil"])
 def test_code_that_a_dataset_brings_never_runs(
     dataset: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # else its client waits for a Hub
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # otherwise its client waits for the Hub
     bring_pickle(dataset / "evil", tmp_path / "ran")
     with_models(dataset, name)
-    monkeypatch.chdir(dataset)  # where a relative name would lead to it
+    monkeypatch.chdir(dataset)  # where a relative name leads to it
     with pytest.raises(CounterfoilError):
         evaluate(dataset, device="cpu", out=tmp_path / "out")
     assert not (tmp_path / "ran").exists()

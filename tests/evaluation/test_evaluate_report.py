@@ -33,8 +33,8 @@ def html(evaluation: Evaluation) -> str:
 
 def test_the_page_is_well_formed_and_needs_no_other_resource(html: str) -> None:
     page = Page(html)
-    assert all(one.startswith(("data:image/", "#", "failures.html")) for one in page.of("src", "href", "xlink:href"))
-    assert any(one.startswith("data:image/") for one in page.of("src", "href", "xlink:href"))
+    assert all(link.startswith(("data:image/", "#", "failures.html")) for link in page.of("src", "href", "xlink:href"))
+    assert any(link.startswith("data:image/") for link in page.of("src", "href", "xlink:href"))
     assert "url(http" not in html and "@import" not in html
     assert len(page.of("id")) == len(set(page.of("id")))
 
@@ -56,7 +56,7 @@ def test_points_of_the_figures_name_their_model_and_numbers(html: str, evaluatio
 
 
 def test_the_page_shows_each_classs_drop_and_lets_one_choose_a_model(html: str, evaluation: Evaluation) -> None:
-    for score in (one for shift in evaluation.shifts for one in classes_of(evaluation.results, shift.name)):
+    for score in (score for shift in evaluation.shifts for score in classes_of(evaluation.results, shift.name)):
         assert score.impact is not None
         drops = " ".join(f"{drop:.4f}" for drop in score.drops)
         link = f"failures.html#shift={score.shift}&amp;class={score.class_id}"
@@ -71,13 +71,13 @@ def test_the_page_shows_each_classs_drop_and_lets_one_choose_a_model(html: str, 
 
 def test_a_flipped_pair_shows_what_the_models_answer(html: str) -> None:
     pictures = html[html.index(">Pictures that flipped</h2>") : html.index(">Models</h2>")]
-    # A red image painted green: `sharp`, `small` and `no_blue` say green, `no_green` says something else, and the
-    # two that never say red were wrong before.
+    # A red image is painted green: `sharp`, `small` and `no_blue` answer green, `no_green` answers another colour,
+    # and the two models that never answer red were wrong before.
     assert '<span class="said">red</span><span class="said wrong">green</span>' in pictures
     assert "4 of 6 flipped, 3 to this" in pictures
     key = r"(swap|base)_(\d\d)_(\d{6})"
-    found = re.findall(rf'failures.html#image=({key})" aria-label="{key} and {key} among', html)
-    pairs = [(one[4:7], one[7:10]) for one in found if one[0] == "_".join(one[7:10])]
+    matches = re.findall(rf'failures.html#image=({key})" aria-label="{key} and {key} among', html)
+    pairs = [(match[4:7], match[7:10]) for match in matches if match[0] == "_".join(match[7:10])]
     assert pairs
     for base, shifted in pairs:
         assert (base[0], shifted[0]) == ("base", "swap")
@@ -101,11 +101,11 @@ def test_a_page_of_many_models_shifts_classes_and_long_names_holds(evaluation: E
         row(measure, value, model=model, group=shift.name, class_id=f"c{i}")
         for shift in shifts
         for i in range(42)
-        for measure, value, of in (
+        for measure, value, scored in (
             ("accuracy", i / 100, models), ("base_accuracy", 1.0, models), ("drop", 1 - i / 100, models),
             ("impact", Estimate(1 - i / 100, 0.0, 1.0), [None]),
         )
-        for model in (one.name if one else "" for one in of)
+        for model in (facts.name if facts else "" for facts in scored)
     ]  # fmt: skip
     classes = tuple(ClassFacts(f"c{i}", f"class {i // 2}") for i in range(42))
     groups = (results.groups[0], *shifts)
@@ -116,7 +116,7 @@ def test_a_page_of_many_models_shifts_classes_and_long_names_holds(evaluation: E
     assert "The table shows the 40 of 42 classes with the largest average drop" in text
     assert "class 0 (c0)" in text and "class 20 (c41)" not in text
     assert 'id="heat-model"' not in html
-    assert max(len(one.split()) for one in re.findall(r'data-drops="([^"]*)"', html)) == 1
+    assert max(len(drops.split()) for drops in re.findall(r'data-drops="([^"]*)"', html)) == 1
     assert "robustness.csv" in text and "behind each drop</summary>" not in html
     assert (
         "the figure shows the 40 largest" in text and "The figure shows the 36 shifts with the largest impact" in text
@@ -128,11 +128,11 @@ def test_impact_against_slope_is_drawn_from_ten_shifts_on(evaluation: Evaluation
     base, _, swap = results.groups
     for count in (9, 10):
         shifts = tuple(replace(swap, name=f"swap{i}") for i in range(count))
-        own = [one for one in results.rows if one.group == "swap" and not one.class_id]
-        rows = ResultRows(replace(one, group=shift.name) for shift in shifts for one in own)
+        swap_rows = [entry for entry in results.rows if entry.group == "swap" and not entry.class_id]
+        rows = ResultRows(replace(entry, group=shift.name) for shift in shifts for entry in swap_rows)
         html = evaluation_html(replace(results, groups=(base, *shifts), rows=rows), [])
         assert ("Impact against slope" in html) == (count == 10)
-        assert "mean slope" not in html  # one kind is no table of kinds
+        assert "mean slope" not in html  # one kind needs no table of kinds
 
 
 def test_a_kind_of_one_shift_has_no_range(html: str) -> None:
@@ -150,7 +150,7 @@ def test_people_read_points_and_one_base_number(html: str, evaluation: Evaluatio
         assert base is not None
         assert f">{points(base.value)} <" in models
     assert "top-1 (%)" not in models
-    # Not every model is timm's, so the page says of none that its preprocessing is.
+    # Not every model is timm's, so the page does not name timm's preprocessing.
     assert "preprocessing from timm" not in text and "a model of timm as timm does, at its test size" in text
 
 
@@ -167,13 +167,13 @@ def test_labels_of_a_figure_stay_inside_it_and_apart() -> None:
     frame = axes.get_window_extent(renderer)
     assert [text.get_text() for text in axes.texts] == [label for _, _, label in places]
     assert all(frame.x0 <= box.x0 and box.x1 <= frame.x1 for box in boxes)
-    covered = sum(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
+    covered = sum(box.overlaps(other) for i, box in enumerate(boxes) for other in boxes[:i])
     naive = _all_to_the_right(axes, places, renderer)
-    assert covered <= 2 < sum(one.overlaps(other) for i, one in enumerate(naive) for other in naive[:i])
+    assert covered <= 2 < sum(box.overlaps(other) for i, box in enumerate(naive) for other in naive[:i])
 
 
 def _all_to_the_right(axes: Axes, places: list[tuple[float, float, str]], renderer: Any) -> list[Any]:
-    """Where the labels would lie, each at the right of its point."""
+    """Return the boxes of labels that are each at the right of their point."""
     texts = [
         axes.annotate(label, (x, y), xytext=(6, 0), textcoords="offset points", fontsize=8.5, va="center")
         for x, y, label in places
@@ -195,10 +195,10 @@ def test_names_are_escaped(tmp_path: Path, models: dict[str, str]) -> None:
 
 
 def test_numbers_are_written_for_reading() -> None:
-    assert [points(one) for one in (None, 0.1234, -0.05, -0.0001)] == ["–", "12.3", "−5.0", "0.0"]
+    assert [points(value) for value in (None, 0.1234, -0.05, -0.0001)] == ["–", "12.3", "−5.0", "0.0"]
     assert between(Estimate(0.1, -0.02, 0.3)) == "−2.0 to 30.0"
     assert between(Estimate(0.1)) == ""
-    assert [whole(one) for one in (0.126, -0.126, 0.004, -0.004, 1.0)] == ["13", "−13", "0", "0", "100"]
+    assert [whole(value) for value in (0.126, -0.126, 0.004, -0.004, 1.0)] == ["13", "−13", "0", "0", "100"]
     assert heat(None) == ""
     assert "--drop" in heat(Estimate(0.2)) and "--gain" in heat(Estimate(-0.2))
 

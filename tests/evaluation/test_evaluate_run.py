@@ -1,4 +1,4 @@
-"""A whole evaluation finds the planted truth, resumes by content, and tells mistakes together."""
+"""A whole evaluation finds the planted truth, resumes by content, and reports all mistakes at once."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def test_the_planted_drops_are_found(evaluation: Evaluation, models: dict[str, s
         assert dusk.drop.value == 0
     sharp = evaluation.score(models["sharp"], "swap")
     assert (sharp.base_accuracy, sharp.accuracy) == (1.0, pytest.approx(1 - swapped))
-    # Without red as an answer: red is always wrong, of swapped green and blue only blue painted red is too.
+    # It never answers red: it is wrong on red, and of swapped green and blue on blue painted red.
     no_red = evaluation.score(models["no_red"], "swap")
     assert no_red.base_accuracy == pytest.approx(2 / 3)
     assert no_red.drop is not None
     assert no_red.drop.low is not None and no_red.drop.high is not None
     assert no_red.drop.low <= no_red.drop.value <= no_red.drop.high
-    # The model that only ever answers blue is right by chance alone: no average counts it.
+    # The model that always answers blue is right by chance only: averages leave it out.
     drops = [evaluation.score(models[name], "swap").drop for name in models if name != "only_blue"]
     impact = evaluation.number("impact", group="swap")
     assert impact is not None
@@ -56,25 +56,25 @@ def test_pairs_equal_everything_when_every_candidate_is_accepted(evaluation: Eva
 
 
 def test_pairs_only_leaves_the_screens_choice_out(tmp_path: Path, models: dict[str, str]) -> None:
-    # The screen keeps the swapped images and few others: the plain drop grows, the pairs are all swapped.
+    # The screen keeps mostly swapped images: the plain drop grows, and all pairs are swapped.
     def keep(sample: Sample) -> bool:
         if sample.shift == "base":
             return sample.index < 10
         return sample.index < SWAPPED or sample.index >= 10
 
     dataset = build_colours(tmp_path / "d", keep=keep)
-    found = evaluate(dataset, [models["sharp"]], device="cpu", min_images_per_class=5).score(models["sharp"], "swap")
-    assert found.drop is not None and found.pairs_drop is not None
-    assert found.drop.value == pytest.approx(SWAPPED / (SWAPPED + 2))
-    assert (found.pairs, found.pairs_drop.value) == (3 * SWAPPED, pytest.approx(1.0))
+    score = evaluate(dataset, [models["sharp"]], device="cpu", min_images_per_class=5).score(models["sharp"], "swap")
+    assert score.drop is not None and score.pairs_drop is not None
+    assert score.drop.value == pytest.approx(SWAPPED / (SWAPPED + 2))
+    assert (score.pairs, score.pairs_drop.value) == (3 * SWAPPED, pytest.approx(1.0))
 
 
 def test_independent_noise_has_no_pairs(tmp_path: Path, models: dict[str, str]) -> None:
     dataset = build_colours(tmp_path / "d", "samples.noise=independent")
-    found = evaluate(dataset, [models["sharp"]], device="cpu").score(models["sharp"], "swap")
-    assert (found.pairs, found.pairs_drop) == (0, None)
-    assert found.drop is not None
-    assert found.drop.value == pytest.approx(SWAPPED / CANDIDATES)
+    score = evaluate(dataset, [models["sharp"]], device="cpu").score(models["sharp"], "swap")
+    assert (score.pairs, score.pairs_drop) == (0, None)
+    assert score.drop is not None
+    assert score.drop.value == pytest.approx(SWAPPED / CANDIDATES)
 
 
 def test_classes_with_few_images_are_left_out_on_both_sides(tmp_path: Path, models: dict[str, str]) -> None:
@@ -83,14 +83,14 @@ def test_classes_with_few_images_are_left_out_on_both_sides(tmp_path: Path, mode
 
     dataset = build_colours(tmp_path / "d", keep=keep)
     # With models that see green, so that it is not near chance on the base.
-    found = evaluate(dataset, list(models.values()), device="cpu")
-    swap = next(shift for shift in found.shifts if shift.name == "swap")
-    assert [(one.class_id, one.base_images, one.shift_images) for one in swap.left_out] == [("00", CANDIDATES, 4)]
+    result = evaluate(dataset, list(models.values()), device="cpu")
+    swap = next(shift for shift in result.shifts if shift.name == "swap")
+    assert [(cls.class_id, cls.base_images, cls.shift_images) for cls in swap.left_out] == [("00", CANDIDATES, 4)]
     assert (swap.classes, swap.accepted, swap.candidates) == (2, 28, 36)
     # Over the surviving classes green and blue, the base accuracy of a model blind to green is a half.
-    assert found.score(models["no_green"], "swap").base_accuracy == pytest.approx(0.5)
-    assert found.score(models["no_green"], "dusk").base_accuracy == pytest.approx(2 / 3)
-    row = next(row for row in csv_rows(found.files["classes"]) if (row["shift"], row["class_id"]) == ("swap", "00"))
+    assert result.score(models["no_green"], "swap").base_accuracy == pytest.approx(0.5)
+    assert result.score(models["no_green"], "dusk").base_accuracy == pytest.approx(2 / 3)
+    row = next(row for row in csv_rows(result.files["classes"]) if (row["shift"], row["class_id"]) == ("swap", "00"))
     assert (row["measured"], row["n_images"], row["drop"], row["drop_low"]) == ("0", "4", "", "")
     everything = evaluate(dataset, [models["no_green"]], device="cpu", min_images_per_class=13)
     assert everything.score(models["no_green"], "swap").drop is None
@@ -99,9 +99,9 @@ def test_classes_with_few_images_are_left_out_on_both_sides(tmp_path: Path, mode
 
 def test_parquet_and_webdataset_score_the_same(tmp_path: Path, models: dict[str, str], evaluation: Evaluation) -> None:
     tars = build_colours(tmp_path / "tars", "output.format=webdataset")
-    found = evaluate(tars, list(models.values()), device="cpu", batch_size=7)
-    assert found.scores == evaluation.scores
-    assert found.models == evaluation.models
+    result = evaluate(tars, list(models.values()), device="cpu", batch_size=7)
+    assert result.scores == evaluation.scores
+    assert result.models == evaluation.models
 
 
 def test_the_tables_hold_the_results(evaluation: Evaluation, models: dict[str, str]) -> None:
@@ -145,7 +145,7 @@ def test_the_classes_table_holds_each_classs_own_drop(evaluation: Evaluation, mo
     red = rows["swap", "00"]
     assert (red["class"], red["kind"], red["measured"], red["n_images"]) == ("red", "colour", "1", "12")
     assert float(red[f"drop.{models['sharp']}"]) == pytest.approx(100 * SWAPPED / CANDIDATES, abs=1e-3)
-    # A model that never says red is as wrong on red as it was.
+    # A model that never answers red is as wrong on red as before.
     assert red[f"drop.{models['no_red']}"] == "0.000"
     # A model's drop is the mean of its classes'.
     for name in models.values():
@@ -177,17 +177,17 @@ def test_an_unreadable_image_is_named_and_left_out(tmp_path: Path, models: dict[
 
     dataset = build_colours(tmp_path / "d", image=image)
     for _ in range(2):  # from the images, then from the cache
-        found = evaluate(dataset, [models["sharp"]], device="cpu")
-        assert found.unreadable == ("swap_01_000003",)
-        swap = next(shift for shift in found.shifts if shift.name == "swap")
+        result = evaluate(dataset, [models["sharp"]], device="cpu")
+        assert result.unreadable == ("swap_01_000003",)
+        swap = next(shift for shift in result.shifts if shift.name == "swap")
         assert (swap.unreadable, swap.accepted, swap.images) == (1, 36, 35)
         expected = (2 * (1 - SWAPPED / 12) + (1 - (SWAPPED - 1) / 11)) / 3
-        assert found.score(models["sharp"], "swap").accuracy == pytest.approx(expected)
-        assert "swap_01_000003" in found.files["report"].read_text()
+        assert result.score(models["sharp"], "swap").accuracy == pytest.approx(expected)
+        assert "swap_01_000003" in result.files["report"].read_text()
 
 
 def images_read(dataset: Path, names: list[str], **options) -> int:
-    """How many images of the dataset a run had to decode to score them: the cache spares the rest."""
+    """Count the images that a run decodes to score them; the cache has the rest."""
     shown: list[Stage] = []
     with listening(shown.append):
         evaluate(dataset, names, device="cpu", reference=False, **options)
@@ -197,10 +197,10 @@ def images_read(dataset: Path, names: list[str], **options) -> int:
 
 def test_a_second_run_reads_no_image_and_gives_the_same_bytes(tmp_path: Path, models: dict[str, str]) -> None:
     dataset, n = build_colours(tmp_path / "d"), 3 * 3 * CANDIDATES
-    one, both = [models["sharp"]], [models["sharp"], models["no_red"]]
-    assert images_read(dataset, one) == n
-    assert images_read(dataset, one) == 0
-    # A run over more models goes on with the first it does not know.
+    single, both = [models["sharp"]], [models["sharp"], models["no_red"]]
+    assert images_read(dataset, single) == n
+    assert images_read(dataset, single) == 0
+    # A run over more models starts with the first new one.
     assert images_read(dataset, both, out=tmp_path / "first") == n
     assert images_read(dataset, both, out=tmp_path / "second", batch_size=5) == 0
     everything = [file for file in (tmp_path / "first").rglob("*") if file.is_file()]
@@ -246,7 +246,7 @@ def test_an_evaluated_dataset_is_still_whole(tmp_path: Path, models: dict[str, s
 
 def test_a_half_done_recut_is_settled_before_anything_is_scored(dataset: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(dataset, tmp_path / "copy"))
-    # Decided, and killed while the entries moved: the proofs are out, and some of the new data is not in yet.
+    # Killed while entries moved: the receipts are gone, and part of the new data is not moved yet.
     new = replacement_folder(copy)
     shutil.copytree(dataset, new, ignore=shutil.ignore_patterns(".counterfoil"))
     journal = {"new": sorted(path.name for path in new.iterdir()), "gone": []}
@@ -266,14 +266,14 @@ def test_a_read_only_dataset_is_scored_from_the_users_cache(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     dataset.chmod(0o555)
     try:
-        found = evaluate(dataset, [models["sharp"]], device="cpu")
+        result = evaluate(dataset, [models["sharp"]], device="cpu")
     finally:
         dataset.chmod(0o755)
-    assert found.files["report"].is_relative_to(tmp_path / "cache")
+    assert result.files["report"].is_relative_to(tmp_path / "cache")
 
 
 def hub_cache(root: Path, dataset: Path, name: str) -> Path:
-    """A Hub cache in which `name` was fetched before, as huggingface_hub lays it out."""
+    """Make a Hub cache, as huggingface_hub lays it out, that holds `name`."""
     commit = "0123456789abcdef0123456789abcdef01234567"
     repository = root / f"datasets--{name.replace('/', '--')}"
     (repository / "refs").mkdir(parents=True)
@@ -289,9 +289,9 @@ def test_a_published_dataset_is_scored_and_its_snapshot_left_alone(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    found = evaluate("someone/colours", list(models.values()), device="cpu")
-    assert found.scores == evaluation.scores
-    assert found.files["report"].is_relative_to(tmp_path / "cache")
+    result = evaluate("someone/colours", list(models.values()), device="cpu")
+    assert result.scores == evaluation.scores
+    assert result.files["report"].is_relative_to(tmp_path / "cache")
     assert sorted(snapshot.rglob("*")) == before
     with pytest.raises(RunFailure, match="not in the local cache"):
         evaluate("someone/else", list(models.values()), device="cpu")
@@ -341,7 +341,7 @@ def test_json_is_all_that_stdout_holds(dataset: Path, models: dict[str, str], tm
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
     assert document["files"]["report"] == str(tmp_path / "report.html")
-    swap = next(one for one in document["rows"] if (one["measure"], one["group"]) == ("drop", "swap"))
+    swap = next(row for row in document["rows"] if (row["measure"], row["group"]) == ("drop", "swap"))
     assert swap["value"] == pytest.approx(1 / 3, abs=1e-6)
 
 
@@ -352,9 +352,9 @@ def test_a_list_of_models_is_a_file_beside_names(dataset: Path, models: dict[str
     result = CliRunner().invoke(app, ["evaluate", str(dataset), *words])
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
-    assert [one["name"] for one in document["models"]] == [models[name] for name in ("sharp", "no_red", "no_blue")]
+    assert [model["name"] for model in document["models"]] == [models[name] for name in ("sharp", "no_red", "no_blue")]
     assert document["files"]["classes"] == str(tmp_path / "out" / "classes.csv")
-    assert not any("class_id" in one for one in document["rows"])
+    assert not any("class_id" in row for row in document["rows"])
 
 
 def test_a_mistake_reaches_the_caller_as_an_error_for_people(dataset: Path) -> None:
@@ -379,15 +379,15 @@ def test_two_evaluations_into_one_folder_write_one_after_the_other(
     other = threading.Thread(target=hold)
     other.start()
     held.wait(60)
-    said = []
+    messages = []
 
-    def hear(told: object) -> None:
-        if isinstance(told, Stage) and told.lost is not None:
-            said.append(told.lost)
+    def hear(event: object) -> None:
+        if isinstance(event, Stage) and event.lost is not None:
+            messages.append(event.lost)
             release.set()
 
     with listening(hear):
-        found = evaluate(dataset, [models["sharp"]], out=out, device="cpu")
+        result = evaluate(dataset, [models["sharp"]], out=out, device="cpu")
     other.join()
-    assert said == [f"Waiting for another process (process id {os.getpid()}), which is writing to {out}."]
-    assert json.loads((out / "results.json").read_bytes())["content"] == found.results.content
+    assert messages == [f"Waiting for another process (process id {os.getpid()}), which is writing to {out}."]
+    assert json.loads((out / "results.json").read_bytes())["content"] == result.results.content

@@ -1,4 +1,4 @@
-"""A dataset with levels, evaluated: tables, page, card and frame show them, and nothing else shows those between."""
+"""Evaluating a dataset with levels: tables, page, card and frame show them; other outputs only the highest."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def test_only_the_whole_shift_is_in_the_other_tables(graded: Evaluation, evaluat
     tables = result_tables(results)
     for name, (_, text) in tables.items():
         if name != "measures":
-            assert not any(one in text for one in BETWEEN), name
+            assert not any(level in text for level in BETWEEN), name
     measures = {row["measure"] for row in csv_rows(tables["measures"][1]) if row["group"] in BETWEEN}
     assert measures == set()
-    # The images of the whole shift are those of the shift without levels, and so are all its numbers.
+    # The whole shift has the images of the shift without levels, and so its numbers.
     for model in graded.models:
-        with_levels, without = (each.score(model.name, "dusk") for each in (graded, evaluation))
+        with_levels, without = (result.score(model.name, "dusk") for result in (graded, evaluation))
         assert with_levels == without
     predictions = graded.failures()
     assert set(BETWEEN) & set(predictions["shift"])
@@ -45,11 +45,11 @@ def test_a_gate_measures_the_highest_level_unless_another_is_named(
     graded_dataset: Path, graded: Evaluation, models: dict[str, str], tmp_path: Path
 ) -> None:
     lines = ["drop(swap) <= 5", "drop(swap_75) <= 5", "drop(swap@25) <= 5"]
-    found = evaluate(graded_dataset, [models["sharp"]], out=tmp_path, device="cpu", gate=lines).gate
-    assert found is not None
-    values = [one.estimate.value for one in found.judged if one.estimate is not None]
+    gate = evaluate(graded_dataset, [models["sharp"]], out=tmp_path, device="cpu", gate=lines).gate
+    assert gate is not None
+    values = [judged.estimate.value for judged in gate.judged if judged.estimate is not None]
     assert values == pytest.approx([4 / 12, 3 / 12, 1 / 12])
-    groups = [row.cells[1].text for row in gate_table(found).rows]
+    groups = [row.cells[1].text for row in gate_table(gate).rows]
     assert sorted(groups) == ["swap, level 1", "swap_25, level 0.25", "swap_75, level 0.75"]
 
 
@@ -57,7 +57,7 @@ def test_the_numbers_are_those_of_the_painted_images(graded: Evaluation) -> None
     frame = graded.severity()
     sharp = frame[frame["model"] == graded.models[0].name]
     assert sharp["level"].tolist() == [0.0, 0.25, 0.5, 0.75, 1.0]
-    # One more of twelve images is another colour at each level, and the screen rejected one at .5 that is right.
+    # At each level one more of twelve images has another colour; at .5 the screen rejected a right one.
     assert sharp["accuracy"].tolist() == pytest.approx([1, 11 / 12, 9 / 11, 9 / 12, 8 / 12])
     assert sharp["drop"].tolist()[1:] == pytest.approx([1 / 12, 2 / 11, 3 / 12, 4 / 12])
     assert sharp["failed"].tolist()[1:] == pytest.approx([1 / 12, 2 / 12, 3 / 12, 4 / 12], abs=1e-4)
@@ -99,8 +99,8 @@ def test_the_page_shows_the_drops_of_classes_and_the_table_has_all(graded: Evalu
 def test_the_page_shows_curves_and_scenes_and_says_the_message_first(graded: Evaluation) -> None:
     html = graded.files["report"].read_text()
     section = html.partition('id="how-much-is-too-much"')[2].partition("<h2")[0]
-    said = severity_words(graded.results)
-    assert said[0] in section and "ten points" in said[0] and "swap" in said[0]
+    words = severity_words(graded.results)
+    assert words[0] in section and "ten points" in words[0] and "swap" in words[0]
     assert 'aria-label="Accuracy of each model against the level of each shift"' in section
     frames = re.findall(r'<figure class="frame( marked)?"><img src="data:image/webp;base64,', section)
     assert len(frames) == 3 * 5 and 1 <= sum(map(bool, frames)) <= 3
@@ -135,9 +135,9 @@ def test_entries_for_the_hub_and_tasks_of_a_benchmark_are_of_the_highest_level(
     recipe = load_recipe_text(text, ["publish.evaluation_framework=math-arena"])
     benchmark = benchmark_file(recipe, read_receipts(graded_dataset), 1)
     assert benchmark is not None
-    tasks = [one["id"] for one in yaml.safe_load(benchmark)["tasks"]]
+    tasks = [task["id"] for task in yaml.safe_load(benchmark)["tasks"]]
     for content in entry_files(with_public_names(graded.results), "someone/colours").values():
-        assert [one["dataset"]["task_id"] for one in yaml.safe_load(content)] == tasks == ["base", "dusk", "swap"]
+        assert [entry["dataset"]["task_id"] for entry in yaml.safe_load(content)] == tasks == ["base", "dusk", "swap"]
 
 
 def test_the_report_needs_no_pictures(graded: Evaluation) -> None:

@@ -42,7 +42,7 @@ from support.tables import csv_rows
 
 
 def probit_points(models: int, seed: int) -> tuple[np.ndarray, np.ndarray, tuple[int, int]]:
-    """Base and shifted accuracies of some models, 0 and 1 among them, and how many images they are of."""
+    """Return base and shifted accuracies of models, 0 and 1 among them, and their numbers of images."""
     rng = np.random.default_rng(seed)
     images = int(rng.integers(20, 400)), int(rng.integers(20, 400))
     base, shifted = (rng.integers(0, n + 1, models) / n for n in images)
@@ -59,11 +59,11 @@ def test_the_probit_slope_is_that_of_ordinary_least_squares(models: int, seed: i
     base, shifted, images = probit_points(models, seed)
     x, y = probits_by_hand(base, shifted, images)
     expected = OLS(y, add_constant(x)).fit()
-    found = slope(base.tolist(), shifted.tolist(), images)
-    assert found is not None and found.n_models == models
-    assert (found.intercept, found.slope) == pytest.approx(expected.params)
-    assert (found.low, found.high) == pytest.approx(expected.conf_int()[1])
-    assert found.r_squared == pytest.approx(expected.rsquared)
+    fit = slope(base.tolist(), shifted.tolist(), images)
+    assert fit is not None and fit.n_models == models
+    assert (fit.intercept, fit.slope) == pytest.approx(expected.params)
+    assert (fit.low, fit.high) == pytest.approx(expected.conf_int()[1])
+    assert fit.r_squared == pytest.approx(expected.rsquared)
 
 
 def test_four_models_and_models_of_one_base_accuracy_have_no_probit_slope() -> None:
@@ -75,14 +75,14 @@ def test_four_models_and_models_of_one_base_accuracy_have_no_probit_slope() -> N
 def test_effective_robustness_is_the_distance_from_the_line_through_the_other_models(models: int, seed: int) -> None:
     base, shifted, images = probit_points(models, seed)
     x, y = probits_by_hand(base, shifted, images)
-    found = effective_robustness(base, shifted, images)
+    robustness = effective_robustness(base, shifted, images)
     for model in range(models):
         others = np.arange(models) != model
         line = linregress(x[others], y[others])
         counted = norm.cdf(line.intercept + line.slope * x[model]) * (images[1] + 1) - 0.5
-        assert found[model] == pytest.approx(shifted[model] - min(max(counted / images[1], 0), 1), abs=1e-9)
-    # Replicates are rows of their own.
-    assert effective_robustness(np.stack([base, base]), np.stack([shifted] * 2), images)[1] == pytest.approx(found)
+        assert robustness[model] == pytest.approx(shifted[model] - min(max(counted / images[1], 0), 1), abs=1e-9)
+    # Replicates are rows.
+    assert effective_robustness(np.stack([base, base]), np.stack([shifted] * 2), images)[1] == pytest.approx(robustness)
 
 
 def test_one_model_above_the_line_of_the_others_is_as_far_above_as_it_was_put() -> None:
@@ -96,13 +96,13 @@ def test_one_model_above_the_line_of_the_others_is_as_far_above_as_it_was_put() 
 def test_effective_robustness_needs_five_others_that_differ() -> None:
     five = np.array([0.5, 0.6, 0.7, 0.8, 0.9])
     assert np.isnan(effective_robustness(five, five, (100, 100))).all()
-    found = effective_robustness(np.array([0.5] * 6 + [0.6]), np.linspace(0.2, 0.5, 7), (100, 100))
-    assert np.isnan(found).tolist() == [False] * 6 + [True]  # without the last, all have one base accuracy
+    robustness = effective_robustness(np.array([0.5] * 6 + [0.6]), np.linspace(0.2, 0.5, 7), (100, 100))
+    assert np.isnan(robustness).tolist() == [False] * 6 + [True]  # without the last, all base accuracies are equal
 
 
 @pytest.mark.release(of="statistics")
 def test_the_interval_of_effective_robustness_covers_what_these_models_truly_have() -> None:
-    """40 data sets of eight models on ten classes of 12 pairs, whose difficulty all models share."""
+    """40 data sets of eight models on ten classes of 12 pairs; a pair is equally hard for all models."""
     rng = np.random.default_rng(5)
     covered = []
     for _ in range(40):
@@ -110,12 +110,12 @@ def test_the_interval_of_effective_robustness_covers_what_these_models_truly_hav
         shifted = 0.9 * base - 0.6 + rng.normal(0, 0.1, 8)
         drawn = []
         for number in range(10):
-            hard, there = rng.normal(size=(12, 1)), np.ones(12, dtype=bool)
+            hard, present = rng.normal(size=(12, 1)), np.ones(12, dtype=bool)
             sides = [math.sqrt(2) * probit + hard + rng.normal(size=(12, 8)) > 0 for probit in (base, shifted)]
-            drawn.append(ClassUnits(f"c{number}", there, sides[0], there, sides[1]))
-        found = drops(drawn, paired=True, seed=0, salt="s", replicates=200)
+            drawn.append(ClassUnits(f"c{number}", present, sides[0], present, sides[1]))
+        measured = drops(drawn, paired=True, seed=0, salt="s", replicates=200)
         truth = effective_robustness(norm.cdf(base), norm.cdf(shifted), (10**9, 10**9))
-        for model, shown in effective_robustness_intervals(found, (120, 120)).items():
+        for model, shown in effective_robustness_intervals(measured, (120, 120)).items():
             assert shown.low is not None and shown.high is not None
             covered.append(shown.low <= truth[model] <= shown.high)
     assert len(covered) == 320 and np.mean(covered) > 0.89
@@ -125,13 +125,13 @@ def test_probit_numbers_of_an_evaluation_are_those_of_its_accuracies(evaluation:
     rows, sound = evaluation.results.rows, evaluation.sound_models
     for shift in evaluation.shifts:
         base, shifted = (
-            [rows.value(name, model=one.name, group=shift.name) or 0.0 for one in sound]
+            [rows.value(name, model=model.name, group=shift.name) or 0.0 for model in sound]
             for name in ("base_accuracy", "accuracy")
         )
         line = slope(base, shifted, (shift.base_images, shift.images))
-        found = rows.one("probit_slope", group=shift.name)
-        assert line is not None and found is not None
-        assert (found.value, found.n) == (pytest.approx(line.slope), len(sound))
+        row = rows.one("probit_slope", group=shift.name)
+        assert line is not None and row is not None
+        assert (row.value, row.n) == (pytest.approx(line.slope), len(sound))
         assert rows.value("probit_r_squared", group=shift.name) == pytest.approx(line.r_squared)
     assert not rows.where("effective_robustness")  # five models are too few
     table = {row["shift"]: row for row in csv_rows(evaluation.files["shifts"])}
@@ -151,7 +151,7 @@ def random_classes(seed: int, classes: int = 3, units: int = 20, models: int = 2
 
 
 def naive_accuracy(classes: list[ClassUnits], model: int, side: str) -> float:
-    """Loops only: the mean over classes of the share of present images that are right."""
+    """Average over classes, in loops, the share of present images that are right."""
     shares = []
     for cls in classes:
         present, correct = getattr(cls, f"{side}_present"), getattr(cls, f"{side}_correct")
@@ -166,33 +166,33 @@ def naive_accuracy(classes: list[ClassUnits], model: int, side: str) -> float:
 
 @given(seed=st.integers(0, 2**32 - 1), classes=st.integers(1, 5), models=st.integers(1, 3))
 def test_accuracies_and_drop_equal_the_naive_loops(seed: int, classes: int, models: int) -> None:
-    made = random_classes(seed, classes, models=models)
-    found = drops(made, paired=True, seed=0, salt="s", replicates=4)
+    drawn = random_classes(seed, classes, models=models)
+    measured = drops(drawn, paired=True, seed=0, salt="s", replicates=4)
     for model in range(models):
-        base, shift = naive_accuracy(made, model, "base"), naive_accuracy(made, model, "shift")
-        assert found.base_accuracy[model] == pytest.approx(base)
-        assert found.accuracy[model] == pytest.approx(shift)
-        assert found.drop[model] == pytest.approx(base - shift)
-    impact = found.impact()
+        base, shift = naive_accuracy(drawn, model, "base"), naive_accuracy(drawn, model, "shift")
+        assert measured.base_accuracy[model] == pytest.approx(base)
+        assert measured.accuracy[model] == pytest.approx(shift)
+        assert measured.drop[model] == pytest.approx(base - shift)
+    impact = measured.impact()
     assert impact is not None
-    assert impact.value == pytest.approx(float(np.mean(found.drop)))
+    assert impact.value == pytest.approx(float(np.mean(measured.drop)))
 
 
 def test_class_drops_average_to_the_drop_and_each_is_the_drop_of_its_class_alone() -> None:
-    made = random_classes(5)
-    found = drops(made, paired=True, seed=0, salt="s", replicates=200)
-    assert set(found.classes) == {"c0", "c1", "c2"}
-    each = [drops([one], paired=True, seed=0, salt="s", replicates=200) for one in made]
-    np.testing.assert_allclose(np.mean([alone.drop for alone in each], axis=0), found.drop)
-    assert [found.classes[one.class_id] for one in made] == [alone.impact() for alone in each]
+    classes = random_classes(5)
+    measured = drops(classes, paired=True, seed=0, salt="s", replicates=200)
+    assert set(measured.classes) == {"c0", "c1", "c2"}
+    by_class = [drops([cls], paired=True, seed=0, salt="s", replicates=200) for cls in classes]
+    np.testing.assert_allclose(np.mean([alone.drop for alone in by_class], axis=0), measured.drop)
+    assert [measured.classes[cls.class_id] for cls in classes] == [alone.impact() for alone in by_class]
 
 
 def naive_bootstrap(classes: list[ClassUnits], paired: bool, replicates: int) -> list[float]:
-    """The definition in loops, with another generator, for model 0."""
+    """Compute replicates for model 0 by the definition, in loops and with another generator."""
     import random
 
     rng = random.Random(11)
-    found = []
+    means = []
     for _ in range(replicates):
         differences = []
         for cls in classes:
@@ -209,19 +209,19 @@ def naive_bootstrap(classes: list[ClassUnits], paired: bool, replicates: int) ->
                 right_base = sum(bool(cls.base_correct[u, 0]) for u in base_drawn) / len(base_drawn)
                 right_shift = sum(bool(cls.shift_correct[u, 0]) for u in shift_drawn) / len(shift_drawn)
                 differences.append(right_base - right_shift)
-        found.append(sum(differences) / len(differences))
-    return found
+        means.append(sum(differences) / len(differences))
+    return means
 
 
 @pytest.mark.parametrize("paired", [True, False])
 def test_the_bootstrap_agrees_with_its_definition_in_loops(paired: bool) -> None:
-    made = random_classes(3)
-    reference = np.array(naive_bootstrap(made, paired, 3000))
-    found = drops(made, paired=paired, seed=1, salt="s", replicates=6000).replicates[:, 0]
+    classes = random_classes(3)
+    reference = np.array(naive_bootstrap(classes, paired, 3000))
+    replicates = drops(classes, paired=paired, seed=1, salt="s", replicates=6000).replicates[:, 0]
     spread = reference.std()
     # Five standard errors of either mean and spread, from 3000 replicates.
-    assert abs(found.mean() - reference.mean()) < 5 * spread * math.sqrt(1 / 3000 + 1 / 6000)
-    assert found.std() == pytest.approx(spread, rel=5 / math.sqrt(2 * 3000))
+    assert abs(replicates.mean() - reference.mean()) < 5 * spread * math.sqrt(1 / 3000 + 1 / 6000)
+    assert replicates.std() == pytest.approx(spread, rel=5 / math.sqrt(2 * 3000))
 
 
 def test_pairing_removes_what_base_and_shift_share() -> None:
@@ -229,9 +229,9 @@ def test_pairing_removes_what_base_and_shift_share() -> None:
     rng = np.random.default_rng(0)
     correct = rng.random((40, 1)) < 0.5
     present = np.ones(40, dtype=bool)
-    one = ClassUnits("c", present, correct, present, correct)
-    paired = drops([one], paired=True, seed=0, salt="s")
-    apart = drops([one], paired=False, seed=0, salt="s")
+    cls = ClassUnits("c", present, correct, present, correct)
+    paired = drops([cls], paired=True, seed=0, salt="s")
+    apart = drops([cls], paired=False, seed=0, salt="s")
     assert np.all(paired.replicates == 0)
     expected = math.sqrt(2 * correct.mean() * (1 - correct.mean()) / 40)
     assert apart.replicates.std() == pytest.approx(expected, rel=0.1)
@@ -241,9 +241,9 @@ def test_paired_spread_is_the_standard_error_of_the_mean_difference() -> None:
     rng = np.random.default_rng(2)
     base, shift = rng.random((60, 1)) < 0.9, rng.random((60, 1)) < 0.6
     present = np.ones(60, dtype=bool)
-    found = drops([ClassUnits("c", present, base, present, shift)], paired=True, seed=0, salt="s")
+    measured = drops([ClassUnits("c", present, base, present, shift)], paired=True, seed=0, salt="s")
     difference = base.astype(float) - shift.astype(float)
-    assert found.replicates.std() == pytest.approx(difference.std() / math.sqrt(60), rel=0.1)
+    assert measured.replicates.std() == pytest.approx(difference.std() / math.sqrt(60), rel=0.1)
 
 
 def test_an_interval_does_not_depend_on_the_other_models_or_classes_order() -> None:
@@ -269,12 +269,12 @@ def test_a_draw_without_an_image_on_one_side_sits_out() -> None:
     base = np.array([True, False, False, False])
     shift = np.array([False, True, True, True])
     right = np.ones((4, 1), dtype=bool)
-    found = drops([ClassUnits("c", base, right, shift, ~right)], paired=True, seed=0, salt="s")
-    finite = found.replicates[np.isfinite(found.replicates)]
-    assert 0 < finite.size < found.replicates.size
+    measured = drops([ClassUnits("c", base, right, shift, ~right)], paired=True, seed=0, salt="s")
+    finite = measured.replicates[np.isfinite(measured.replicates)]
+    assert 0 < finite.size < measured.replicates.size
     assert np.all(finite == 1.0)
-    # One image on one side and three on the other: every draw is 1, and that is far from sure.
-    shown = found.interval(0)
+    # One image on one side and three on the other: every draw is 1, which is far from certain.
+    shown = measured.interval(0)
     assert shown.low is not None and shown.low < 0.5 and shown.high == 1.0
 
 
@@ -291,25 +291,25 @@ def test_a_class_survives_with_enough_images_on_both_sides() -> None:
         )
 
     classes = [counted(5, 5), counted(5, 4), counted(4, 5), counted(10, 10)]
-    assert [one.class_id for one in surviving(classes, 5)] == ["5-5", "10-10"]
+    assert [cls.class_id for cls in surviving(classes, 5)] == ["5-5", "10-10"]
     assert counted(7, 3).pairs().counts == (3, 3)
 
 
 @given(seed=st.integers(0, 2**32 - 1), models=st.integers(5, 20))
 def test_slope_and_its_interval_equal_ordinary_least_squares(seed: int, models: int) -> None:
-    import statsmodels.api as sm  # a second that no other test needs
+    import statsmodels.api as sm  # takes a second, and no other test needs it
 
     rng = np.random.default_rng(seed)
     x = rng.uniform(0.4, 0.95, models)
     y = 0.7 * x - 0.1 + rng.normal(0, 0.05, models)
-    found = slope(x.tolist(), y.tolist())
+    fit = slope(x.tolist(), y.tolist())
     reference = sm.OLS(y, sm.add_constant(x)).fit()
-    assert found is not None
-    assert found.slope == pytest.approx(reference.params[1])
-    assert found.intercept == pytest.approx(reference.params[0])
-    assert (found.low, found.high) == pytest.approx(tuple(reference.conf_int(0.05)[1]))
-    assert found.r_squared == pytest.approx(reference.rsquared)
-    assert found.n_models == models
+    assert fit is not None
+    assert fit.slope == pytest.approx(reference.params[1])
+    assert fit.intercept == pytest.approx(reference.params[0])
+    assert (fit.low, fit.high) == pytest.approx(tuple(reference.conf_int(0.05)[1]))
+    assert fit.r_squared == pytest.approx(reference.rsquared)
+    assert fit.n_models == models
 
 
 def test_no_slope_from_few_models_or_equal_base_accuracies() -> None:
@@ -321,14 +321,14 @@ def test_no_slope_from_few_models_or_equal_base_accuracies() -> None:
 
 
 def test_a_relative_drop_is_the_share_of_the_base_that_is_lost() -> None:
-    found = drops(random_classes(7, classes=4, units=60), paired=True, seed=0, salt="s")
+    measured = drops(random_classes(7, classes=4, units=60), paired=True, seed=0, salt="s")
     for model in range(2):
-        base = float(found.base_accuracy[model])
-        shown = relative_drop(found, model)
+        base = float(measured.base_accuracy[model])
+        shown = relative_drop(measured, model)
         assert shown is not None and shown.low is not None and shown.high is not None
-        assert shown.value == pytest.approx(1 - float(found.accuracy[model]) / base)
+        assert shown.value == pytest.approx(1 - float(measured.accuracy[model]) / base)
         assert shown.low < shown.value < shown.high
-        assert np.nanmean(found.base_replicates[:, model]) == pytest.approx(base, abs=0.02)
+        assert np.nanmean(measured.base_replicates[:, model]) == pytest.approx(base, abs=0.02)
 
 
 def test_nothing_can_be_lost_of_nothing() -> None:
@@ -339,17 +339,17 @@ def test_nothing_can_be_lost_of_nothing() -> None:
 @pytest.mark.parametrize("paired", [True, False])
 def test_blocks_of_draws_change_no_bit(paired: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(3)
-    there, right = rng.random((2, 57)) < 0.8, rng.random((2, 57, 3)) < 0.6
-    one = accuracy_stats.ClassUnits("a", there[0], right[0], there[1], right[1])
-    whole = accuracy_stats._draws(one, np.random.default_rng(5), 301, paired)
+    present, right = rng.random((2, 57)) < 0.8, rng.random((2, 57, 3)) < 0.6
+    cls = accuracy_stats.ClassUnits("a", present[0], right[0], present[1], right[1])
+    whole = accuracy_stats._draws(cls, np.random.default_rng(5), 301, paired)
     for block in (1, 57 * 7, 57 * 301):
         monkeypatch.setattr(accuracy_stats, "_DRAWN_AT_ONCE", block)
-        again = accuracy_stats._draws(one, np.random.default_rng(5), 301, paired)
+        again = accuracy_stats._draws(cls, np.random.default_rng(5), 301, paired)
         assert all(np.array_equal(a, b) for a, b in zip(whole, again, strict=True))
 
 
 def units(base: np.ndarray, shift: np.ndarray, name: str = "c") -> ClassUnits:
-    """A class of one model whose units are all there on both sides."""
+    """Make a class with all units on both sides, for one model."""
     present = np.ones(len(base), dtype=bool)
     return ClassUnits(name, present, base[:, None].astype(bool), present, shift[:, None].astype(bool))
 
@@ -358,51 +358,51 @@ def units(base: np.ndarray, shift: np.ndarray, name: str = "c") -> ClassUnits:
 @pytest.mark.parametrize("paired", [True, False])
 def test_a_constant_predictor_has_newcombes_interval(right: bool, paired: bool) -> None:
     answers = np.full(12, right)
-    found = drops([units(answers, answers)], paired=paired, seed=0, salt="s")
+    measured = drops([units(answers, answers)], paired=paired, seed=0, salt="s")
     low, high = confint_proportions_2indep(12 * right, 12, 12 * right, 12, method="newcomb", compare="diff")
-    for shown in (found.interval(0), found.impact(), found.classes["c"]):
+    for shown in (measured.interval(0), measured.impact(), measured.classes["c"]):
         assert shown is not None
         assert (shown.value, shown.low, shown.high) == pytest.approx((0.0, low, high), abs=1e-9)
-    both = averages([units(answers, answers)], seed=0, salt="s").interval(0)
+    averaged = averages([units(answers, answers)], seed=0, salt="s").interval(0)
     alone = wilson_estimate(12 * right, 12)
-    assert (both.low, both.high) == pytest.approx((alone.low, alone.high))
+    assert (averaged.low, averaged.high) == pytest.approx((alone.low, alone.high))
 
 
 def test_distances_of_classes_add_as_standard_errors_do() -> None:
     right = np.ones(12)
-    one = drops([units(right, right)], paired=True, seed=0, salt="s").interval(0)
+    single = drops([units(right, right)], paired=True, seed=0, salt="s").interval(0)
     four = drops([units(right, right, f"c{n}") for n in range(4)], paired=True, seed=0, salt="s").interval(0)
-    assert one.high is not None and four.high is not None
-    assert four.high == pytest.approx(one.high / 2)
+    assert single.high is not None and four.high is not None
+    assert four.high == pytest.approx(single.high / 2)
 
 
 def test_pairs_that_never_differ_are_not_sure_never_to() -> None:
     mixed = np.arange(40) % 2 == 0
-    found = drops([units(mixed, mixed)], paired=True, seed=0, salt="s").interval(0)
-    assert found.low is not None and found.high is not None
-    # Of 40 pairs without a difference some 3 of 40 may have one ("rule of three").
-    assert -0.1 < found.low < -0.02 and 0.02 < found.high < 0.1
+    interval = drops([units(mixed, mixed)], paired=True, seed=0, salt="s").interval(0)
+    assert interval.low is not None and interval.high is not None
+    # After 40 equal pairs, about 3 in 40 may still differ ("rule of three").
+    assert -0.1 < interval.low < -0.02 and 0.02 < interval.high < 0.1
     more = drops([units(np.tile(mixed, 9), np.tile(mixed, 9))], paired=True, seed=0, salt="s").interval(0)
-    assert more.high is not None and more.high < found.high / 2
+    assert more.high is not None and more.high < interval.high / 2
 
 
 def test_classes_that_all_disagree_a_little_keep_the_bootstraps_interval() -> None:
     rng = np.random.default_rng(3)
     base, shift = rng.random(60) < 0.8, rng.random(60) < 0.6
-    found = drops([units(base, shift)], paired=True, seed=0, salt="s")
-    low, high = np.quantile(found.replicates[:, 0], [0.025, 0.975])
-    assert (found.interval(0).low, found.interval(0).high) == (low, high)
+    measured = drops([units(base, shift)], paired=True, seed=0, salt="s")
+    low, high = np.quantile(measured.replicates[:, 0], [0.025, 0.975])
+    assert (measured.interval(0).low, measured.interval(0).high) == (low, high)
 
 
 def test_a_relative_drop_of_nothing_is_not_sure_either() -> None:
     right = np.ones(12)
-    found = drops([units(right, right)], paired=True, seed=0, salt="s")
-    agreed = (float(found.agreed[0][0]), float(found.agreed[1][0]))
-    shown = relative_drop(found, 0)
-    drop = found.interval(0)
+    measured = drops([units(right, right)], paired=True, seed=0, salt="s")
+    agreed = (float(measured.agreed[0][0]), float(measured.agreed[1][0]))
+    shown = relative_drop(measured, 0)
+    drop = measured.interval(0)
     assert shown is not None and shown.high is not None and shown.low is not None
     assert (shown.low, shown.high) == pytest.approx((drop.low, drop.high)) and shown.low < 0 < shown.high
-    halved = replace(found, base_accuracy=found.base_accuracy / 2, base_replicates=found.base_replicates / 2)
+    halved = replace(measured, base_accuracy=measured.base_accuracy / 2, base_replicates=measured.base_replicates / 2)
     half = relative_drop(halved, 0)
     assert half is not None and half.low is not None and half.high is not None
     assert (half.low, half.high) == pytest.approx((2 * -agreed[0], 2 * agreed[1]))
@@ -415,7 +415,7 @@ def test_a_relative_drop_of_nothing_is_not_sure_either() -> None:
 def test_intervals_cover_the_drop_of_models_that_are_nearly_constant(
     base_rate: float, shift_rate: float, classes: int, images: int, paired: bool
 ) -> None:
-    """Of 200 data sets drawn from known rates; where all images agree, a bootstrap alone misses every one."""
+    """200 data sets are drawn from known rates; a bootstrap alone misses each one whose images all agree."""
     rng = np.random.default_rng(17)
     covered = 0
     for _ in range(200):
@@ -425,7 +425,7 @@ def test_intervals_cover_the_drop_of_models_that_are_nearly_constant(
         shown = drops(drawn, paired=paired, seed=0, salt="s", replicates=200).interval(0)
         assert shown.low is not None and shown.high is not None
         covered += shown.low <= base_rate - shift_rate <= shown.high
-    # Five standard errors below 95 %, as 200 data sets tell it.
+    # Five standard errors below 95 %, for 200 data sets.
     assert covered / 200 > 0.95 - 5 * (0.95 * 0.05 / 200) ** 0.5
 
 
@@ -433,7 +433,7 @@ COLOURS = 3
 
 
 def by_hand(correct: int, images: int, outputs: int) -> bool:
-    """The definition, with the interval of another library."""
+    """Apply the definition with the interval of another library."""
     chance, low = 1 / outputs, wilson_interval(correct, images)[0]
     assert low is not None
     return low < chance + 0.1 * (1 - chance)
@@ -442,8 +442,8 @@ def by_hand(correct: int, images: int, outputs: int) -> bool:
 @given(images=st.integers(1, 400), outputs=st.integers(2, 1000), data=st.data())
 def test_near_chance_is_wilsons_lower_end_under_the_line(images: int, outputs: int, data: st.DataObject) -> None:
     correct = data.draw(st.integers(0, images))
-    found = near_chance(np.array([correct / images]), images, np.array([1 / outputs]))
-    assert found.tolist() == [by_hand(correct, images, outputs)]
+    near = near_chance(np.array([correct / images]), images, np.array([1 / outputs]))
+    assert near.tolist() == [by_hand(correct, images, outputs)]
 
 
 def test_ten_images_are_not_enough_where_a_thousand_are() -> None:
@@ -453,20 +453,20 @@ def test_ten_images_are_not_enough_where_a_thousand_are() -> None:
 
 
 def test_a_class_is_judged_by_the_models_that_are_not_near_chance() -> None:
-    # Two models that see the first class, and six that guess: an average over all would call it near chance.
+    # Two models know the first class and six guess: an average over all would be near chance.
     guess = [0.1] * 6
     accuracy = np.array([[0.9, 0.9, *guess], [0.9, 0.8, *guess], [0.05, 0.1, *guess]])
-    found = find_near_chance("abc", accuracy, np.array([30, 30, 30]), np.full((3, 8), 0.1))
-    assert found.models.tolist() == [False, False, *[True] * 6]
-    assert found.classes == {"c": pytest.approx(0.075)}
-    assert found.cells["a"].tolist() == [False, False, *[True] * 6]
+    near = find_near_chance("abc", accuracy, np.array([30, 30, 30]), np.full((3, 8), 0.1))
+    assert near.models.tolist() == [False, False, *[True] * 6]
+    assert near.classes == {"c": pytest.approx(0.075)}
+    assert near.cells["a"].tolist() == [False, False, *[True] * 6]
 
 
 def test_where_every_model_is_near_chance_classes_are_judged_by_all_of_them() -> None:
     accuracy = np.array([[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]])
-    found = find_near_chance("abc", accuracy, np.array([12, 12, 12]), np.full((3, 2), 1 / 3))
-    assert found.models.all()
-    assert list(found.classes) == ["b", "c"]
+    near = find_near_chance("abc", accuracy, np.array([12, 12, 12]), np.full((3, 2), 1 / 3))
+    assert near.models.all()
+    assert list(near.classes) == ["b", "c"]
 
 
 def test_the_highest_chance_of_the_models_counts_for_a_class() -> None:
@@ -476,11 +476,11 @@ def test_the_highest_chance_of_the_models_counts_for_a_class() -> None:
 
 
 def test_a_class_with_many_right_outputs_is_measured_by_its_own_chance() -> None:
-    # Of 10 outputs 4 are right for the first class: a guess is right in 40 % of its images, in 10 % of the second's.
+    # 4 of 10 outputs are right for the first class, 1 for the second: a guess is right in 40 % and 10 % of images.
     accuracy, images = np.full((2, 1), 0.45), np.array([200, 200])
-    found = find_near_chance("ab", accuracy, images, np.array([[0.4], [0.1]]))
-    assert (list(found.classes), found.cells) == (["a"], {"a": [True], "b": [False]})
-    assert not found.models[0] and find_near_chance("ab", accuracy, images, np.full((2, 1), 0.4)).models
+    near = find_near_chance("ab", accuracy, images, np.array([[0.4], [0.1]]))
+    assert (list(near.classes), near.cells) == (["a"], {"a": [True], "b": [False]})
+    assert not near.models[0] and find_near_chance("ab", accuracy, images, np.full((2, 1), 0.4)).models
     assert ClassMap("imagenet", 10, ((1, 2, 3, 4), (5,))).chances.tolist() == [0.4, 0.1]
 
 
@@ -497,7 +497,7 @@ def test_a_model_near_chance_is_marked_and_in_no_average(evaluation: Evaluation,
         scores = [evaluation.score(name, shift.name) for name in sound]
         line = slope([score.base_accuracy or 0 for score in scores], [score.accuracy or 0 for score in scores])
         assert line is not None and line.slope == pytest.approx(fitted.value)
-    # It stays in every table.
+    # Every table keeps it.
     rows = [row for row in csv_rows(evaluation.files["robustness"]) if row["model"] == models["only_blue"]]
     assert [row["near_chance"] for row in rows] == ["1", "1"] and all(row["drop"] for row in rows)
     marks = {row["model"]: row["near_chance"] for row in csv_rows(evaluation.files["results"])}
@@ -506,7 +506,7 @@ def test_a_model_near_chance_is_marked_and_in_no_average(evaluation: Evaluation,
 
 @pytest.fixture(scope="module")
 def blind(dataset: Path, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
-    """One model, which never says green: that class is near chance on the base, and no other."""
+    """Evaluate one model that never answers green: only that class is near chance on the base."""
     out = tmp_path_factory.mktemp("blind")
     return evaluate(dataset, [models["no_green"]], device="cpu", out=out, reference=False)
 
@@ -514,23 +514,23 @@ def blind(dataset: Path, models: dict[str, str], tmp_path_factory: pytest.TempPa
 def test_a_class_near_chance_is_left_out_and_kept_apart_from_few_images(blind: Evaluation, dataset: Path) -> None:
     [model] = blind.models
     assert not model.near_chance and blind.base
-    assert [(one.class_id, one.why, one.base_accuracy) for one in blind.base.left_out] == [("01", "near chance", 0.0)]
+    assert [(cls.class_id, cls.why, cls.base_accuracy) for cls in blind.base.left_out] == [("01", "near chance", 0.0)]
     base = blind.results.base_number(model.name)
     assert base is not None and base.value == 1.0
     for shift in blind.shifts:
         score = blind.score(model.name, shift.name)
         assert (shift.classes, score.classes, score.images) == (2, 2, 2 * CANDIDATES)
-        assert [one.why for one in shift.left_out] == ["near chance"]
+        assert [cls.why for cls in shift.left_out] == ["near chance"]
         assert score.base_accuracy == 1.0
-    # Averaged over all three classes, the blind class would have halved what swap does.
+    # An average over all three classes would understate the drop.
     swap = blind.score(model.name, "swap").drop
     assert swap is not None and swap.value == pytest.approx(1 / 3)
-    green = next(one for one in classes_of(blind.results, "swap") if one.class_id == "01")
+    green = next(cls for cls in classes_of(blind.results, "swap") if cls.class_id == "01")
     assert (green.class_near_chance, green.near_chance, green.impact) == (True, (True,), None)
     assert green.base_accuracy == (0.0,) and len(green.drops) == 1
     few = evaluate(dataset, [model.name], device="cpu", out=blind.files["report"].parent / "few",
                    min_images_per_class=CANDIDATES + 1, reference=False)  # fmt: skip
-    assert few.base and {one.why for one in few.base.left_out} == {"few images"}
+    assert few.base and {cls.why for cls in few.base.left_out} == {"few images"}
     assert not few.models[0].near_chance and few.results.base_number(model.name) is None
 
 
@@ -550,8 +550,8 @@ def test_what_is_left_out_is_counted_in_words(blind: Evaluation, evaluation: Eva
         "1 of 6 models (only_blue) is near chance on the base and is left out of averages over models.",
     )
     assert blind.base is not None
-    [one] = blind.base.left_out
-    many = tuple(replace(one, class_id=str(n), name=f"class {n}") for n in range(40))
+    [cls] = blind.base.left_out
+    many = tuple(replace(cls, class_id=str(n), name=f"class {n}") for n in range(40))
     groups = (replace(blind.base, classes=60, left_out=many), *blind.shifts)
     [shown] = near_chance_sentences(replace(blind.results, groups=groups))
     assert shown.startswith("40 of 100 classes (class 0, class 1, ") and "and 28 more) are near chance" in shown
@@ -559,7 +559,7 @@ def test_what_is_left_out_is_counted_in_words(blind: Evaluation, evaluation: Eva
 
 def test_whom_an_average_is_over_is_said(blind: Evaluation, evaluation: Evaluation) -> None:
     alone, several = blind.files["report"].read_text(), evaluation.files["report"].read_text()
-    # What explains the method may speak of models in general.
+    # The text on the method may name models in general.
     shown = alone.split(">Method<")[0].split("<script>")[0].split("<strong>Absolute impact")[0]
     assert "averaged over models" not in shown and "all models" not in shown
     assert several.count("averaged over models not near chance") > 3 and "all models: impact" not in several
@@ -572,17 +572,17 @@ def test_where_everything_is_near_chance_there_are_words_and_no_number(tmp_path:
         return png_of(replace(sample, label=(sample.label + 1) % COLOURS))
 
     dataset = build_colours(tmp_path / "d", image=image)
-    found = evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out", reference=False)
-    assert found.models[0].near_chance and found.results.base_number(found.models[0].name) is None
-    assert not found.results.rows.where("impact", class_id="") and not found.results.rows.where("slope")
-    assert all(score.drop is None and score.base_accuracy is None for score in found.scores)
-    shown = near_chance_sentences(found.results)
+    result = evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out", reference=False)
+    assert result.models[0].near_chance and result.results.base_number(result.models[0].name) is None
+    assert not result.results.rows.where("impact", class_id="") and not result.results.rows.where("slope")
+    assert all(score.drop is None and score.base_accuracy is None for score in result.scores)
+    shown = near_chance_sentences(result.results)
     assert len(shown) == 2 and "no drop can be measured" in shown[0]
-    text = json.dumps(found.to_json(), allow_nan=False)
+    text = json.dumps(result.to_json(), allow_nan=False)
     assert "NaN" not in text
     for name in ("results", "robustness", "shifts", "classes", "report"):
-        assert "nan" not in found.files[name].read_text().lower().split(","), name
-    with found.files["robustness"].open(newline="") as file:
+        assert "nan" not in result.files[name].read_text().lower().split(","), name
+    with result.files["robustness"].open(newline="") as file:
         assert {row["drop"] for row in csv.DictReader(file)} == {""}
 
 

@@ -1,4 +1,4 @@
-"""What a judge got wrong: how often the others are wrong about it, by caption, beside the base, and by kinship."""
+"""How often other models are wrong where a judge was wrong: by caption, beside the base, and by kinship."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ PLAIN = "prompts.shifts.swap={kind: colour}"
 
 @pytest.fixture(scope="module")
 def picked(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A rule kept what `sharp` gets wrong, under a shift that nobody mined. Read only."""
+    """Build a dataset whose rule keeps what `sharp` gets wrong, under a shift that was not mined. Read-only."""
     return build_mined(tmp_path_factory.mktemp("picked") / "colours", models["sharp"], PLAIN, PICKED)
 
 
 @pytest.fixture(scope="module")
 def measured(picked: Path, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
-    # It answers the colour before: right about what is painted as the next class, and about nothing else.
+    # `before` answers the previous colour: it is right only on images painted as the next class.
     given = {"before": ColourModule((1, 2, 0)), "sharp": models["sharp"], "only_blue": models["only_blue"]}
     return evaluate(picked, given, out=tmp_path_factory.mktemp("out"), device="cpu", transform={"before": as_tensor})
 
 
 @dataclass(frozen=True)
 class Score:
-    """A model of a judge under a shift: its kinship, the top-1 and top-3 rows, and those of the base beside."""
+    """Kinship of a model to a judge, its top-1 and top-3 rows under a shift, and those of the base."""
 
     relation: str
     images: int | None
@@ -69,15 +69,15 @@ class Score:
 
 
 def scores_of(results: Results, transfer: Transfer, shift: str = "") -> dict[str, Score]:
-    found = {}
+    scores = {}
     for model in transfer.models:
         key = {"model": model.name, "group": shift, "against": transfer.judge}
         first, third = (results.rows.one("transfer", at=rule, **key) for rule in ("top1", "top3"))
         base, base_third = (results.rows.one("transfer_base", at=rule, **key) for rule in ("top1", "top3"))
         if first is not None and base is not None:
             third_base = base_third.value if base_third else None
-            found[model.name] = Score(model.relation, first.n, base.n, first, third, base.value, third_base)
-    return found
+            scores[model.name] = Score(model.relation, first.n, base.n, first, third, base.value, third_base)
+    return scores
 
 
 def test_rates_are_over_what_the_judge_got_wrong_with_the_base_beside(measured: Evaluation) -> None:
@@ -86,20 +86,20 @@ def test_rates_are_over_what_the_judge_got_wrong_with_the_base_beside(measured: 
     assert (transfer.captions, transfer.images) == (3, 3 * WRONG)
     [shift] = transfer.shifts
     assert (shift.name, shift.at_least, shift.candidates, shift.accepted) == ("swap", 1, 3 * CANDIDATES, 3 * WRONG)
-    found = scores_of(measured.results, transfer)
-    rates = {name: (score.rate.value, score.base) for name, score in found.items()}
-    # Blue is always answered: right of the images of blue alone, on either side.
+    scores = scores_of(measured.results, transfer)
+    rates = {name: (score.rate.value, score.base) for name, score in scores.items()}
+    # `only_blue` is right on images of blue only, on either side.
     assert rates == {"sharp": (1, 0), "before": (0, 1), "only_blue": (pytest.approx(2 / 3), pytest.approx(2 / 3))}
-    assert {score.base_images for score in found.values()} == {3 * BASE}
-    assert {name: score.relation for name, score in found.items()} == {
+    assert {score.base_images for score in scores.values()} == {3 * BASE}
+    assert {name: score.relation for name, score in scores.items()} == {
         "sharp": "judge", "only_blue": "same architecture", "before": "other"
     }  # fmt: skip
-    itself, before, blue = (found[name].rate for name in ("sharp", "before", "only_blue"))
+    itself, before, blue = (scores[name].rate for name in ("sharp", "before", "only_blue"))
     assert (itself.low, itself.high) == (None, None), "nothing was estimated"
     assert before.high is not None and before.high > 0.3, "three captions agree"
     assert blue.low is not None and blue.high is not None
     assert 0 < blue.low < 0.05 and 0.99 < blue.high < 1, "three captions, of which one is right"
-    assert all(score.third is None for score in found.values()), "three outputs leave nothing to get wrong"
+    assert all(score.third is None for score in scores.values()), "three outputs leave nothing to get wrong"
 
 
 def test_a_dataset_without_such_a_rule_has_nothing_of_it(evaluation: Evaluation, models: dict[str, str]) -> None:
@@ -109,25 +109,25 @@ def test_a_dataset_without_such_a_rule_has_nothing_of_it(evaluation: Evaluation,
 
 
 def test_a_judge_that_is_not_scored_is_known_by_what_it_recorded(picked: Path, models: dict[str, str]) -> None:
-    found = evaluate(picked, [models["no_blue"]], device="cpu")
-    [transfer] = found.transfer
+    result = evaluate(picked, [models["no_blue"]], device="cpu")
+    [transfer] = result.transfer
     assert not transfer.scored
     judge, other = transfer.models
     assert (judge.name, judge.relation, other.relation) == (JUDGE, "judge", "same architecture")
-    score = scores_of(found.results, transfer)[JUDGE]
+    score = scores_of(result.results, transfer)[JUDGE]
     assert (score.rate, score.base) == (Estimate(1.0), None)
 
 
 def test_classes_near_chance_on_the_base_are_in_no_rate(picked: Path, models: dict[str, str]) -> None:
     given = [models[name] for name in ("sharp", "no_red", "only_blue")]
-    found = evaluate(picked, given, device="cpu", reference=False)
-    assert [cls.name for cls in found.near_chance_classes] == ["red"]
-    [transfer] = found.transfer
+    result = evaluate(picked, given, device="cpu", reference=False)
+    assert [cls.name for cls in result.near_chance_classes] == ["red"]
+    [transfer] = result.transfer
     assert (transfer.captions, transfer.images, transfer.classes_near_chance) == (2, 2 * WRONG, ("red",))
-    assert scores_of(found.results, transfer)[models["no_red"]].base == 0, "of red it is wrong about every image"
+    assert scores_of(result.results, transfer)[models["no_red"]].base == 0, "of red it is wrong about every image"
     assert "Not counted: red, near chance on the base." in kept_words(transfer)
-    assert "1 model of its architecture" in found_words(transfer, found.results)
-    [table] = transfer_tables(transfer, found.results)
+    assert "1 model of its architecture" in found_words(transfer, result.results)
+    [table] = transfer_tables(transfer, result.results)
     assert [(row.cells[0].text, row.cells[0].below) for row in table.rows] == [
         ("sharp", ""), ("no_red", ""), ("only_blue", "near chance")
     ]  # fmt: skip
@@ -140,17 +140,17 @@ def test_the_first_three_answers_count_where_a_model_ranks_enough(
     table = pq.read_table(measured.files["predictions"]).to_pylist()
     lines = ["key," + ",".join(names)]
     for row in table:
-        # The label comes second for red, last for the others; and first on the base.
-        place = 0 if row["shift"] == "base" else 1 if row["label"] == 0 else 4
+        # The label is first on the base; otherwise second for red and last for the others.
+        rank = 0 if row["shift"] == "base" else 1 if row["label"] == 0 else 4
         others = [other for other in range(5) if other != row["label"]]
-        order = [*others[:place], row["label"], *others[place:]]
+        order = [*others[:rank], row["label"], *others[rank:]]
         lines.append(f"{row['key']}," + ",".join(str((5 - order.index(output)) / 15) for output in range(5)))
     answers = tmp_path / "answers.csv"
     answers.write_text("\n".join(lines) + "\n")
-    found = evaluate(picked, [f"predictions:{answers}"], device="cpu")
-    assert str(tmp_path) not in json.dumps(with_public_names(found.results).to_json()), "a folder of this machine"
-    [transfer] = found.transfer
-    score = scores_of(found.results, transfer)[f"predictions:{answers}"]
+    result = evaluate(picked, [f"predictions:{answers}"], device="cpu")
+    assert str(tmp_path) not in json.dumps(with_public_names(result.results).to_json()), "a folder of this machine"
+    [transfer] = result.transfer
+    score = scores_of(result.results, transfer)[f"predictions:{answers}"]
     assert score.relation == "other" and (score.rate.value, score.base) == (1, 0)
     assert score.third is not None and (score.third.value, score.base_third) == (pytest.approx(2 / 3), 0)
 
@@ -162,12 +162,12 @@ def test_images_beside_the_dataset_are_reported_where_they_are_at_hand(
         (tmp_path / "natural" / name).mkdir(parents=True)
         Image.new("RGB", (SIZE, SIZE), colour).save(tmp_path / "natural" / name / "one.png")
     given = [models["only_blue"], models["sharp"]]
-    found = evaluate(picked, given, beside={"natural": tmp_path / "natural"}, device="cpu")
-    key = {"model": models["only_blue"], "against": found.transfer[0].judge, "at": "top1 natural"}
-    assert found.results.rows.value("transfer_beside", **key) == pytest.approx(2 / 3)
-    text = found.files["transfer"].read_text()
+    result = evaluate(picked, given, beside={"natural": tmp_path / "natural"}, device="cpu")
+    key = {"model": models["only_blue"], "against": result.transfer[0].judge, "at": "top1 natural"}
+    assert result.results.rows.value("transfer_beside", **key) == pytest.approx(2 / 3)
+    text = result.files["transfer"].read_text()
     assert "beside.natural.top1" in text.splitlines()[0]
-    Page(found.files["report"].read_text())  # every tag closes
+    Page(result.files["report"].read_text())  # every tag closes
 
 
 def test_a_built_dataset_of_two_judges_agrees_with_a_count_of_its_rows(tmp_path: Path) -> None:
@@ -176,26 +176,28 @@ def test_a_built_dataset_of_two_judges_agrees_with_a_count_of_its_rows(tmp_path:
     dataset = tmp_path / "d"
     tiny(dataset, keep, "prompts.shifts.pencil_sketch=null", "samples.candidates=4", "screen.store_embeddings=false")
     scored = [*judges, "lab:resnet14t", "lab:mobilenetv3_small_050", "lab:vit_tiny_patch8"]
-    found = evaluate(dataset, scored, device="cpu", out=tmp_path / "out")
+    result = evaluate(dataset, scored, device="cpu", out=tmp_path / "out")
     rows = [row for file in sorted((dataset / "data").rglob("*.parquet")) for row in pq.read_table(file).to_pylist()]
-    answers = {row["key"]: row for row in pq.read_table(found.files["predictions"]).to_pylist()}
-    assert [one.judge for one in found.transfer] == list(judges)
-    for transfer, column in zip(found.transfer, ("resnet10t_right", "lcnet_035_right"), strict=True):
-        kept = [row for row in rows if row[column] is False]
-        assert 0 < len(kept) == transfer.images
-        assert transfer.captions == len({(row["shift"], row["class_id"]) for row in kept})
+    answers = {row["key"]: row for row in pq.read_table(result.files["predictions"]).to_pylist()}
+    assert [transfer.judge for transfer in result.transfer] == list(judges)
+    for transfer, column in zip(result.transfer, ("resnet10t_right", "lcnet_035_right"), strict=True):
+        failures = [row for row in rows if row[column] is False]
+        assert 0 < len(failures) == transfer.images
+        assert transfer.captions == len({(row["shift"], row["class_id"]) for row in failures})
         for shift in ("", "red", "in_the_snow"):
-            own = [row for row in kept if shift in ("", row["shift"])]
-            scores = scores_of(found.results, transfer, shift)
-            assert set(scores) == (set(scored) if own else set())
+            counted = [row for row in failures if shift in ("", row["shift"])]
+            scores = scores_of(result.results, transfer, shift)
+            assert set(scores) == (set(scored) if counted else set())
             for model, score in scores.items():
-                wrong = [row for row in own if not answers[row["key"]][f"right.{model}"]]
-                assert (score.first.count, score.images) == (len(wrong), len(own))
-                assert score.rate.value == pytest.approx(len(wrong) / len(own))
+                wrong = [row for row in counted if not answers[row["key"]][f"right.{model}"]]
+                assert (score.first.count, score.images) == (len(wrong), len(counted))
+                assert score.rate.value == pytest.approx(len(wrong) / len(counted))
                 assert score.third is not None and score.third.count <= score.first.count
-        itself = scores_of(found.results, transfer)[transfer.judge]
+        itself = scores_of(result.results, transfer)[transfer.judge]
         assert itself.rate.value == 1, "the build's answers are those that are measured here"
-    relations = {model: [scores_of(found.results, one)[model].relation for one in found.transfer] for model in scored}
+    relations = {
+        model: [scores_of(result.results, transfer)[model].relation for transfer in result.transfer] for model in scored
+    }
     assert relations == {
         "lab:resnet10t": ["judge", "other"],
         "lab:lcnet_035": ["other", "judge"],
@@ -229,8 +231,8 @@ def test_tables_page_and_results_tell_it(picked: Path, models: dict[str, str], t
     stored = read_results(dataset, content_of_receipts(read_receipts(dataset)))
     assert stored is not None
     [shown] = stored.transfer
-    found = [score.rate.value for score in scores_of(stored, shown).values()]
-    assert found == [1, pytest.approx(2 / 3, abs=1e-6)]
+    rates = [score.rate.value for score in scores_of(stored, shown).values()]
+    assert rates == [1, pytest.approx(2 / 3, abs=1e-6)]
     assert str(Path(models["sharp"].removeprefix("local-dir:")).parent) not in text
     assert (dataset / "evaluation" / "transfer.csv").read_text().count("\n") == 3
     card = (dataset / "README.md").read_text()
@@ -241,7 +243,7 @@ def test_tables_page_and_results_tell_it(picked: Path, models: dict[str, str], t
             app, ["evaluate", str(dataset), "--models", *names, "--out", str(tmp_path / "p"), "--json"]
         ).stdout
     )
-    assert [one["relation"] for one in document["transfer"][0]["models"]] == ["judge", "same architecture"]
+    assert [model["relation"] for model in document["transfer"][0]["models"]] == ["judge", "same architecture"]
 
 
 def test_a_page_of_many_judges_models_and_shifts_holds(measured: Evaluation) -> None:

@@ -62,36 +62,38 @@ def test_images_are_those_of_the_dataset_and_name_their_base(evaluation: Evaluat
 
 def test_coco_names_every_image_its_label_and_every_answer(evaluation: Evaluation, folder: Path) -> None:
     lines, coco, _ = read(folder)
-    names = {one["id"]: one["name"] for one in coco["categories"]}
+    names = {category["id"]: category["name"] for category in coco["categories"]}
     assert list(names.values()) == [cls.name for cls in evaluation.results.classes]
-    images = {one["id"]: one for one in coco["images"]}
-    for one in images.values():
-        with Image.open(folder / one["file_name"]) as picture:
-            assert picture.size == (one["width"], one["height"])
-    truth = {one["image_id"]: names[one["category_id"]] for one in coco["annotations"]}
-    assert truth == {number: one["file_name"].split("/")[1] for number, one in images.items()}
+    images = {image["id"]: image for image in coco["images"]}
+    for image in images.values():
+        with Image.open(folder / image["file_name"]) as picture:
+            assert picture.size == (image["width"], image["height"])
+    truth = {annotation["image_id"]: names[annotation["category_id"]] for annotation in coco["annotations"]}
+    assert truth == {number: image["file_name"].split("/")[1] for number, image in images.items()}
     wrong = {
-        (images[one["image_id"]]["key"], one["model"], one["answer"]) for one in coco["answers"] if not one["right"]
+        (images[row["image_id"]]["key"], row["model"], row["answer"]) for row in coco["answers"] if not row["right"]
     }
     assert wrong == {(line["key"], line["model"], line["answered"]) for line in lines}
     assert len(coco["answers"]) == len(images) * len(evaluation.models)
 
 
 def test_fiftyone_finds_images_labels_and_answers(evaluation: Evaluation, folder: Path) -> None:
-    """What `LegacyFiftyOneDatasetImporter` of FiftyOne 1.22 reads: metadata without a version of its database."""
+    """`LegacyFiftyOneDatasetImporter` of FiftyOne 1.22 reads metadata without a version of its database."""
     _, coco, samples = read(folder)
     metadata = json.loads((folder / "metadata.json").read_text())
     assert metadata["media_type"] == "image" and "version" not in metadata
     assert list(metadata["info"]["models"].values()) == [model.name for model in evaluation.models]
-    assert [one["filepath"] for one in samples] == [one["file_name"] for one in coco["images"]]
+    assert [sample["filepath"] for sample in samples] == [image["file_name"] for image in coco["images"]]
     for sample in samples:
         assert (folder / sample["filepath"]).is_file() and sample["tags"] == [sample["shift"]]
         assert all(re.fullmatch(r"[a-z][A-Za-z0-9_]*", name) for name in sample)
-        labels = {name: one for name, one in sample.items() if isinstance(one, dict)}
+        labels = {name: value for name, value in sample.items() if isinstance(value, dict)}
         assert set(labels) == {"ground_truth", *metadata["info"]["models"]}
-        assert {one["_cls"] for one in labels.values()} == {"Classification"}
-        right = {name.removeprefix("right_"): one for name, one in sample.items() if name.startswith("right_")}
-        answers = {name.removeprefix("answer_"): one["label"] for name, one in labels.items() if name != "ground_truth"}
+        assert {label["_cls"] for label in labels.values()} == {"Classification"}
+        right = {name.removeprefix("right_"): value for name, value in sample.items() if name.startswith("right_")}
+        answers = {
+            name.removeprefix("answer_"): label["label"] for name, label in labels.items() if name != "ground_truth"
+        }
         truth = labels["ground_truth"]["label"]
         assert {name: label == truth for name, label in answers.items()} == right and not all(right.values())
 
@@ -101,7 +103,7 @@ HOSTILE = ["../../up", "Mug", "mug", "茶", "=1+1", "a/b"]
 
 @pytest.fixture
 def strange(tmp_path: Path) -> Evaluation:
-    """Images whose classes and models have names that no path may hold."""
+    """Evaluate images whose classes and models have names that are invalid as paths."""
     source = tmp_path / "source"
     source.mkdir()
     table = {
@@ -125,8 +127,8 @@ def test_no_name_of_a_stranger_becomes_a_path(strange: Evaluation, tmp_path: Pat
     lines, coco, samples = read(folder)
     assert len({line["path"].lower() for line in lines}) == len(coco["images"]) == len(samples)
     folders = {line["class"]: line["path"].split("/")[1] for line in lines}
-    assert len({one.lower() for one in folders.values()}) == len(folders)
-    assert {line["class"] for line in lines} <= {*HOSTILE, "'=1+1"}  # a spreadsheet takes it for text
+    assert len({name.lower() for name in folders.values()}) == len(folders)
+    assert {line["class"] for line in lines} <= {*HOSTILE, "'=1+1"}  # a spreadsheet reads this as text
     metadata = json.loads((folder / "metadata.json").read_text())
     assert sorted(metadata["info"]["models"].values()) == ["../a b.c", "a_b_c"] and len(metadata["info"]["models"]) == 2
 

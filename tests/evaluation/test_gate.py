@@ -44,16 +44,16 @@ from prove_intervals import answered_of, gate_world, gated
 
 
 def answered(counts: dict[str, tuple[int, int]], classes: int = 4, images: int = 50) -> AllAnswers:
-    """Answers to base and shifts: by group how many images of each class the models `new` and `old` get right."""
+    """Make answers; `counts` are, by group, the images of each class that `new` and `old` get right."""
     right = np.zeros((len(counts), classes, images, 2), bool)
-    for group, both in enumerate(counts.values()):
-        for model, count in enumerate(both):
+    for group, pair in enumerate(counts.values()):
+        for model, count in enumerate(pair):
             right[group, :, :count, model] = True
     return answered_of(right, np.ones(right.shape[:3], bool))
 
 
-def judged(found: AllAnswers, *lines: str, checks: LabelChecks | None = None, **options: Any) -> tuple[Judged, ...]:
-    return judge_gate(found, read_gate(lines), ["new"], checks, **options).judged
+def judged(answers: AllAnswers, *lines: str, checks: LabelChecks | None = None, **options: Any) -> tuple[Judged, ...]:
+    return judge_gate(answers, read_gate(lines), ["new"], checks, **options).judged
 
 
 # ---- Lines
@@ -73,8 +73,8 @@ def test_lines_are_read_from_a_file_and_from_texts(tmp_path: Path) -> None:
     file.write_text("".join(f"- {json.dumps(text)}\n" for text in texts))
     lines = read_gate(file)
     assert lines == read_gate(texts)
-    found = [(line.measure, line.other_model, line.group, line.limit) for line in lines]
-    assert found == [
+    parts = [(line.measure, line.other_model, line.group, line.limit) for line in lines]
+    assert parts == [
         ("accuracy", "", "base", 0.8),
         ("drop", "", "at_night", 0.105),
         ("worse_than", "local-dir:models/old", "any", -0.01),
@@ -145,97 +145,97 @@ def test_a_file_that_is_no_list_of_lines_is_refused(text: str, tmp_path: Path) -
 
 
 def test_a_line_passes_fails_or_is_undecided_by_its_whole_interval() -> None:
-    found = answered({"base": (45, 45), "shift_1": (30, 40)})
+    answers = answered({"base": (45, 45), "shift_1": (30, 40)})
     lines = [f"accuracy(shift_1) >= {limit}" for limit in range(32, 90, 5)]
     for text in lines:  # one line a gate: a gate takes no comparison twice
-        [one] = judged(found, text)
-        assert one.estimate is not None and one.estimate.low is not None and one.estimate.high is not None
+        [line] = judged(answers, text)
+        assert line.estimate is not None and line.estimate.low is not None and line.estimate.high is not None
         limit = float(text.split()[-1]) / 100
-        expected = "pass" if one.estimate.low >= limit else "fail" if one.estimate.high < limit else "undecided"
-        assert one.verdict == expected
-        assert (one.needed is not None) == (one.verdict == "undecided")
-    verdicts = [judged(found, text)[0].verdict for text in lines]
+        expected = "pass" if line.estimate.low >= limit else "fail" if line.estimate.high < limit else "undecided"
+        assert line.verdict == expected
+        assert (line.needed is not None) == (line.verdict == "undecided")
+    verdicts = [judged(answers, text)[0].verdict for text in lines]
     assert verdicts[0] == "pass" and verdicts[-1] == "fail" and "undecided" in verdicts
 
 
 def test_a_group_called_any_is_meant_by_quotes() -> None:
-    found = answered({"base": (45, 40), "shift_1": (30, 41), "shift_2": (20, 41)})
-    groups = (*found.subject.groups[:2], replace(found.subject.groups[2], name="any"))
-    found = replace(found, subject=replace(found.subject, groups=groups))
-    shown = {text: [one.group for one in judged(found, text)] for text in ("drop(any) <= 1", 'drop("any") <= 1')}
+    answers = answered({"base": (45, 40), "shift_1": (30, 41), "shift_2": (20, 41)})
+    groups = (*answers.subject.groups[:2], replace(answers.subject.groups[2], name="any"))
+    answers = replace(answers, subject=replace(answers.subject, groups=groups))
+    shown = {text: [line.group for line in judged(answers, text)] for text in ("drop(any) <= 1", 'drop("any") <= 1')}
     assert shown == {"drop(any) <= 1": ["shift_1", "any"], 'drop("any") <= 1': ["any"]}
-    assert len(judged(found, *shown)) == 3, "one does not repeat the other"
+    assert len(judged(answers, *shown)) == 3, "one does not repeat the other"
 
 
 def test_estimates_are_differences_of_class_averages() -> None:
-    found = answered({"base": (45, 40), "shift_1": (30, 41)})
-    drop, worse, base = judged(found, "drop(shift_1) <= 1", "worse_than(old, shift_1) <= 1", "accuracy(base) >= 1")
-    values = [one.estimate.value for one in (drop, worse, base) if one.estimate]
+    answers = answered({"base": (45, 40), "shift_1": (30, 41)})
+    drop, worse, base = judged(answers, "drop(shift_1) <= 1", "worse_than(old, shift_1) <= 1", "accuracy(base) >= 1")
+    values = [line.estimate.value for line in (drop, worse, base) if line.estimate]
     assert values == pytest.approx([0.9 - 0.6, 0.82 - 0.6, 0.9])
 
 
 def test_intervals_of_large_sets_are_those_of_the_paired_formula() -> None:
-    """Of one comparison: the variance of the paired difference of each class, over its images."""
+    """One comparison: the variance of the paired difference of each class, divided by its images."""
     rng = np.random.default_rng(1)
     base = rng.random((5, 2000)) < np.linspace(0.6, 0.95, 5)[:, None]
     shift = base ^ (rng.random(base.shape) < 0.15)
     right = np.stack([base, shift])[..., None].repeat(2, axis=3)
-    [one] = judged(answered_of(right, np.ones(right.shape[:3], bool)), "drop(shift_1) <= 1")
+    [line] = judged(answered_of(right, np.ones(right.shape[:3], bool)), "drop(shift_1) <= 1")
     differences = base.astype(float) - shift
     error = math.sqrt(float((differences.var(axis=1, ddof=1) / 2000).sum())) / 5
-    assert one.estimate is not None and one.estimate.low is not None and one.estimate.high is not None
-    assert one.estimate.high - one.estimate.low == pytest.approx(2 * 1.96 * error, rel=0.06)
+    assert line.estimate is not None and line.estimate.low is not None and line.estimate.high is not None
+    assert line.estimate.high - line.estimate.low == pytest.approx(2 * 1.96 * error, rel=0.06)
 
 
 def test_a_longer_gate_has_wider_intervals_that_bonferroni_bounds() -> None:
     rng = np.random.default_rng(2)
     right = rng.random((13, 4, 200, 2)) < 0.7
-    found = answered_of(right, np.ones(right.shape[:3], bool))
-    [alone] = judged(found, "drop(shift_1) <= 1")
-    together = judged(found, "drop(any) <= 1")
+    answers = answered_of(right, np.ones(right.shape[:3], bool))
+    [alone] = judged(answers, "drop(shift_1) <= 1")
+    together = judged(answers, "drop(any) <= 1")
     assert len(together) == 12
-    widths = [one.estimate.high - one.estimate.low for one in (alone, together[0]) if one.estimate]  # type: ignore[operator]
+    widths = [line.estimate.high - line.estimate.low for line in (alone, together[0]) if line.estimate]  # type: ignore[operator]
     assert 1.2 < widths[1] / widths[0] < 2.87 / 1.96 + 0.05  # the normal quantile of 0.05 / 24
 
 
 def test_no_interval_is_without_width() -> None:
-    found = answered({"base": (50, 50), "shift_1": (50, 50)})
-    for one in judged(found, "accuracy(base) >= 99.9", "drop(shift_1) <= 0.1", "worse_than(old, any) <= 0.1"):
-        assert one.verdict == "undecided" and one.estimate is not None
-        assert one.estimate.low < one.estimate.high  # type: ignore[operator]
+    answers = answered({"base": (50, 50), "shift_1": (50, 50)})
+    for line in judged(answers, "accuracy(base) >= 99.9", "drop(shift_1) <= 0.1", "worse_than(old, any) <= 0.1"):
+        assert line.verdict == "undecided" and line.estimate is not None
+        assert line.estimate.low < line.estimate.high  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("limit", [12, 24])
 def test_as_many_images_as_are_said_to_be_needed_decide(limit: int) -> None:
-    """The same shares of about so many images, which are right and wrong in the same turn."""
+    """Tile images in one order to about the number that the gate names, so that shares stay equal."""
     turn = np.random.default_rng(0).permutation(50)
 
-    def of(times: int) -> Judged:
+    def repeated(times: int) -> Judged:
         base, shift = turn < 45, np.random.default_rng(1).permutation(turn) < 36
         right = np.tile(np.stack([base, shift])[:, None, :, None], (1, 4, times, 2))
         return judged(answered_of(right, np.ones(right.shape[:3], bool)), f"drop(shift_1) <= {limit}")[0]
 
-    few = of(1)
+    few = repeated(1)
     assert few.verdict == "undecided" and few.needed is not None and few.images == 50
-    assert of(math.ceil(1.3 * few.needed / 50)).verdict == ("fail" if limit < 18 else "pass")
-    assert of(max(1, math.floor(0.5 * few.needed / 50))).verdict == "undecided"
+    assert repeated(math.ceil(1.3 * few.needed / 50)).verdict == ("fail" if limit < 18 else "pass")
+    assert repeated(max(1, math.floor(0.5 * few.needed / 50))).verdict == "undecided"
 
 
 def test_a_class_that_a_model_forgot_counts() -> None:
-    """Near chance for the one model that is scored, it would be in no average of the report."""
+    """Averages of the report leave it out, because it is near chance for the only scored model."""
     right = np.ones((2, 4, 50, 2), bool)
     right[:, 0, :, 0] = False
     near = NearChance(np.zeros(2, bool), {"00": 0.0}, {"00": 0.25})
-    found = answered_of(right, np.ones(right.shape[:3], bool))
-    object.__setattr__(found, "near_chance", near)
-    accuracy, worse, drop = judged(found, "accuracy(base) >= 80", "worse_than(old, base) <= 2", "drop(any) <= 10")
+    answers = answered_of(right, np.ones(right.shape[:3], bool))
+    object.__setattr__(answers, "near_chance", near)
+    accuracy, worse, drop = judged(answers, "accuracy(base) >= 80", "worse_than(old, base) <= 2", "drop(any) <= 10")
     assert accuracy.verdict == worse.verdict == "fail"
     assert accuracy.estimate and accuracy.estimate.value == 0.75
     assert drop.verdict == "pass"
 
 
 def test_a_gate_at_all_its_limits_rarely_fails() -> None:
-    """Of 40 gates of 24 lines; at one in twenty more than six would fail in one of 300 runs of this test."""
+    """40 gates of 24 lines: at a rate of one in twenty, more than six fail in one of 300 runs of this test."""
     shares, lines = gate_world("drops, worse_than", 24, 0.8, 0.9)
     rng = np.random.default_rng(7)
     failed = [gated(rng, shares, np.full(10, 20), lines).verdict == "fail" for _ in range(40)]
@@ -243,27 +243,27 @@ def test_a_gate_at_all_its_limits_rarely_fails() -> None:
 
 
 def test_classes_of_few_images_are_not_taken_for_certain() -> None:
-    """Of 60 lines at the truth, 1.5 should pass wrongly; where the hard class has few images, 10 once did."""
+    """Of 60 lines at the truth, 1.5 should pass wrongly; with few images of the hard class, 10 once did."""
     shares = np.array([0.99] * 9 + [0.7])[None, :, None].repeat(2, axis=2)
     limit = float(shares[0, :, 0].mean())
     rng = np.random.default_rng(3)
     counts = np.array([200] * 9 + [5])
-    found = [gated(rng, shares, counts, [GateLine("", "accuracy", "base", limit)]) for _ in range(60)]
-    assert sum(one.verdict == "pass" for one in found) <= 5
+    results = [gated(rng, shares, counts, [GateLine("", "accuracy", "base", limit)]) for _ in range(60)]
+    assert sum(result.verdict == "pass" for result in results) <= 5
 
 
 # ---- Relative drops, classes, advice
 
 
 def test_a_relative_drop_is_the_drop_over_the_base_and_its_interval_is_fiellers() -> None:
-    """Of large sets: the shares d for which (1 - d)·base - shift may be zero, by the variances of the paired shares."""
+    """In large sets: the shares d for which (1 - d)·base - shift can be zero, by the variances of paired shares."""
     rng = np.random.default_rng(4)
     base = rng.random((5, 3000)) < np.linspace(0.5, 0.9, 5)[:, None]
     shift = base & (rng.random(base.shape) < 0.85) | (rng.random(base.shape) < 0.05)
     right = np.stack([base, shift])[..., None].repeat(2, axis=3)
-    [one] = judged(answered_of(right, np.ones(right.shape[:3], bool)), "relative_drop(shift_1) <= 10%")
+    [line] = judged(answered_of(right, np.ones(right.shape[:3], bool)), "relative_drop(shift_1) <= 10%")
     means = base.mean(), shift.mean()
-    covariance = np.sum([np.cov(base[each], shift[each]) for each in range(5)], axis=0) / 3000 / 25
+    covariance = np.sum([np.cov(base[label], shift[label]) for label in range(5)], axis=0) / 3000 / 25
     # Fieller (1954): roots of (shift - r·base)² = 1.96² (v_ss - 2 r v_bs + r² v_bb).
     square = 1.96**2
     polynomial = [
@@ -272,72 +272,72 @@ def test_a_relative_drop_is_the_drop_over_the_base_and_its_interval_is_fiellers(
         means[1] ** 2 - square * covariance[1, 1],
     ]
     expected = sorted(1 - np.roots(polynomial).real)
-    assert one.estimate is not None and one.estimate.value == pytest.approx(1 - means[1] / means[0])
+    assert line.estimate is not None and line.estimate.value == pytest.approx(1 - means[1] / means[0])
     width = expected[1] - expected[0]
-    assert one.estimate.low == pytest.approx(expected[0], abs=0.05 * width)
-    assert one.estimate.high == pytest.approx(expected[1], abs=0.05 * width)
+    assert line.estimate.low == pytest.approx(expected[0], abs=0.05 * width)
+    assert line.estimate.high == pytest.approx(expected[1], abs=0.05 * width)
 
 
 @pytest.mark.parametrize(("base", "shift"), [(50, 0), (50, 50), (3, 50), (1, 0), (25, 50)])
 def test_a_relative_drop_at_an_end_keeps_a_width(base: int, shift: int) -> None:
-    [one] = judged(answered({"base": (base, 50), "shift_1": (shift, 50)}), "relative_drop(shift_1) <= 10%")
-    assert one.estimate is not None and one.estimate.value == pytest.approx(1 - shift / base)
-    low, high = one.estimate.low, one.estimate.high
+    [line] = judged(answered({"base": (base, 50), "shift_1": (shift, 50)}), "relative_drop(shift_1) <= 10%")
+    assert line.estimate is not None and line.estimate.value == pytest.approx(1 - shift / base)
+    low, high = line.estimate.low, line.estimate.high
     assert low is not None and high is not None
-    assert (low <= one.estimate.value <= high) and low < high <= 1.0
+    assert (low <= line.estimate.value <= high) and low < high <= 1.0
 
 
 def test_who_is_never_right_on_the_base_has_no_relative_drop() -> None:
-    [one] = judged(answered({"base": (0, 50), "shift_1": (10, 50)}), "relative_drop(shift_1) <= 10%")
-    assert one.verdict == "undecided" and one.reason == "new is right on no image of the base" and not one.estimate
+    [line] = judged(answered({"base": (0, 50), "shift_1": (10, 50)}), "relative_drop(shift_1) <= 10%")
+    assert line.verdict == "undecided" and line.reason == "new is right on no image of the base" and not line.estimate
 
 
 def test_a_line_of_a_class_is_of_its_images_alone() -> None:
     rng = np.random.default_rng(5)
     right = rng.random((3, 4, 60, 2)) < np.array([0.9, 0.6, 0.5])[:, None, None, None]
-    found = answered_of(right, np.ones(right.shape[:3], bool))
+    answers = answered_of(right, np.ones(right.shape[:3], bool))
     accuracy, *drops, worse = judged(
-        found,
+        answers,
         'accuracy(base, class="class 2") >= 50',
         "drop(any, class=02) <= 1",
         "worse_than(old, shift_1, class=02) <= 1",
     )
     mean = right[:, 2].mean(axis=1)
     expected = [mean[0, 0], mean[0, 0] - mean[1, 0], mean[0, 0] - mean[2, 0], mean[1, 1] - mean[1, 0]]
-    values = [one.estimate.value for one in (accuracy, *drops, worse) if one.estimate]
-    assert values == pytest.approx(expected) and {one.classes for one in (accuracy, *drops, worse)} == {(1, 1)}
-    # One share alone: Wilson's interval of its images.
-    [alone] = judged(found, "accuracy(base, class=02) >= 50")
+    values = [line.estimate.value for line in (accuracy, *drops, worse) if line.estimate]
+    assert values == pytest.approx(expected) and {line.classes for line in (accuracy, *drops, worse)} == {(1, 1)}
+    # The only share has Wilson's interval of its images.
+    [alone] = judged(answers, "accuracy(base, class=02) >= 50")
     low, high = wilson_interval(int(right[0, 2, :, 0].sum()), 60)
     assert alone.estimate is not None and alone.estimate.low == pytest.approx(low, abs=0.02)
     assert alone.estimate.high == pytest.approx(high, abs=0.02)
 
 
 def test_a_class_that_a_shift_lacks_is_passed_over_by_any_and_undecided_by_name() -> None:
-    found = answered({"base": (45, 45), "shift_1": (30, 45), "shift_2": (30, 45)})
-    groups = (*found.subject.groups[:2], replace(found.subject.groups[2], class_labels=(0, 1)))
-    found = replace(found, subject=replace(found.subject, groups=groups))
-    lines = judged(found, "drop(any, class=03) <= 1", "accuracy(shift_2, class=03) >= 50")
+    answers = answered({"base": (45, 45), "shift_1": (30, 45), "shift_2": (30, 45)})
+    groups = (*answers.subject.groups[:2], replace(answers.subject.groups[2], class_labels=(0, 1)))
+    answers = replace(answers, subject=replace(answers.subject, groups=groups))
+    lines = judged(answers, "drop(any, class=03) <= 1", "accuracy(shift_2, class=03) >= 50")
     assert [(line.group, line.verdict) for line in lines] == [("shift_1", "fail"), ("shift_2", "undecided")]
     assert lines[1].reason == "03 has fewer than 1 images"
 
 
 def test_an_advisory_line_is_answered_and_never_fails() -> None:
-    found = answered({"base": (45, 45), "shift_1": (20, 40)})
+    answers = answered({"base": (45, 45), "shift_1": (20, 40)})
     lines = read_gate(["accuracy(base) >= 50", "advisory: drop(shift_1) <= 10", "advisory: accuracy(base) >= 90"])
-    result = judge_gate(found, lines, ["new"], None)
-    assert [one.verdict for one in result.judged] == ["pass", "fail", "undecided"]
+    result = judge_gate(answers, lines, ["new"], None)
+    assert [line.verdict for line in result.judged] == ["pass", "fail", "undecided"]
     assert result.verdict == "pass" and result.exit_code == 0
     result.raise_if_failed()
-    assert [one["advisory"] for one in result.to_json()["lines"]] == [False, True, True]
-    told = "The gate says pass for new (1 comparison: 1 pass; 2 advisory comparisons: 1 fail, 1 undecided)."
-    assert gate_sentence(result) == told
+    assert [line["advisory"] for line in result.to_json()["lines"]] == [False, True, True]
+    sentence = "The gate says pass for new (1 comparison: 1 pass; 2 advisory comparisons: 1 fail, 1 undecided)."
+    assert gate_sentence(result) == sentence
     suite = ElementTree.fromstring(gate_junit(result).encode())
-    assert [[one.tag for one in case] for case in suite] == [[], ["skipped"], ["skipped"]]
+    assert [[child.tag for child in case] for case in suite] == [[], ["skipped"], ["skipped"]]
     assert (suite.get("failures"), suite.get("errors"), suite.get("skipped")) == ("0", "0", "2")
     assert [row.cells[3].text for row in gate_table(result).rows] == ["pass", "fail", "undecided"]
-    # It takes part in the family all the same.
-    alone = judge_gate(found, lines[:1], ["new"], None).judged[0].estimate
+    # The interval is corrected for advisory lines too.
+    alone = judge_gate(answers, lines[:1], ["new"], None).judged[0].estimate
     together = result.judged[0].estimate
     assert alone is not None and together is not None
     assert together.high - together.low > alone.high - alone.low  # type: ignore[operator]
@@ -347,8 +347,8 @@ def test_an_advisory_line_is_answered_and_never_fails() -> None:
 
 
 def test_what_says_nothing_is_undecided() -> None:
-    found = answered({"base": (45, 45), "shift_1": (10, 45), "shift_2": (10, 45)})
-    object.__setattr__(found, "near_chance", NearChance(np.array([True, True])))
+    answers = answered({"base": (45, 45), "shift_1": (10, 45), "shift_2": (10, 45)})
+    object.__setattr__(answers, "near_chance", NearChance(np.array([True, True])))
     share = CheckedShare(0.0, 0.0, 0.1)
     checked = [ShiftChecks(name, JudgedLabels(50, 0, share, None)) for name in ("base", "shift_1")]
     checks = LabelChecks("judge", 10, tuple(checked))
@@ -358,19 +358,19 @@ def test_what_says_nothing_is_undecided() -> None:
         "accuracy(shift_2) >= 50",
         "accuracy(base) >= 50",
     ]
-    found_lines = judged(found, *lines, checks=checks)
-    assert [found_line.verdict for found_line in found_lines] == ["undecided"] * 3 + ["pass"]
-    reasons = [found_line.reason for found_line in found_lines]
+    judged_lines = judged(answers, *lines, checks=checks)
+    assert [line.verdict for line in judged_lines] == ["undecided"] * 3 + ["pass"]
+    reasons = [line.reason for line in judged_lines]
     assert reasons[:2] == ["new is near chance on the base", "old is near chance on the base"]
     assert reasons[2] == "nobody checked its labels"
-    assert all(found_line.estimate is not None and found_line.needed is None for found_line in found_lines[:3])
-    assert [one.verdict for one in judged(found, lines[2])] == ["fail"]  # where labels are the images' own
+    assert all(line.estimate is not None and line.needed is None for line in judged_lines[:3])
+    assert [line.verdict for line in judged(answers, lines[2])] == ["fail"]  # where labels are the images' own
 
 
 def test_no_shift_and_too_few_images_are_undecided() -> None:
     alone = answered({"base": (45, 45)})
-    [one] = judged(alone, "drop(any) <= 5")
-    assert one.verdict == "undecided" and one.reason == "the dataset has no shift"
+    [line] = judged(alone, "drop(any) <= 5")
+    assert line.verdict == "undecided" and line.reason == "the dataset has no shift"
     object.__setattr__(alone, "min_images", 51)
     [few] = judged(alone, "accuracy(base) >= 50")
     assert few.verdict == "undecided" and few.reason == "no class has 51 images"
@@ -378,19 +378,19 @@ def test_no_shift_and_too_few_images_are_undecided() -> None:
 
 def test_a_group_of_which_most_classes_lack_images_is_undecided() -> None:
     right = np.ones((2, 10, 50, 2), bool)
-    there = np.ones(right.shape[:3], bool)
+    present = np.ones(right.shape[:3], bool)
     for lacking, verdict in ((4, "pass"), (6, "undecided")):
-        there[1, :lacking, 4:] = False
-        found = answered_of(right, there)
-        object.__setattr__(found, "min_images", 5)
-        lines = judged(found, "accuracy(shift_1) >= 50", "drop(shift_1) <= 50", "worse_than(old, shift_1) <= 50")
+        present[1, :lacking, 4:] = False
+        answers = answered_of(right, present)
+        object.__setattr__(answers, "min_images", 5)
+        lines = judged(answers, "accuracy(shift_1) >= 50", "drop(shift_1) <= 50", "worse_than(old, shift_1) <= 50")
         assert [line.verdict for line in lines] == [verdict] * 3
         assert {line.classes for line in lines} == {(10 - lacking, 10)}
         assert all(f"{10 - lacking} " in why(line) and "10 classes" in why(line) for line in lines)
 
 
 def test_images_that_a_judge_chose_do_not_judge_it() -> None:
-    found = answered({"base": (45, 45), "shift_1": (45, 0)})
+    answers = answered({"base": (45, 45), "shift_1": (45, 0)})
     judges: Any = SimpleNamespace(shifts=(SimpleNamespace(index=1, judges=("old",)),))
     pins = {"old": {"architecture": "a", "sha256": "old", "targets": [[0]]}}
     scored: Any = tuple(
@@ -398,10 +398,10 @@ def test_images_that_a_judge_chose_do_not_judge_it() -> None:
             classifier=SimpleNamespace(name=name, architecture="a", sha256=name),
             class_map=SimpleNamespace(targets=((0,),)),
         )
-        for name in found.models
+        for name in answers.models
     )
-    found = replace(found, scored=scored, subject=replace(found.subject, judged=judges, pins=pins))
-    worse, accuracy = judged(found, "worse_than(old, shift_1) <= 5", "accuracy(shift_1) >= 50")
+    answers = replace(answers, scored=scored, subject=replace(answers.subject, judged=judges, pins=pins))
+    worse, accuracy = judged(answers, "worse_than(old, shift_1) <= 5", "accuracy(shift_1) >= 50")
     assert worse.verdict == "undecided" and worse.reason == "its images were chosen because old gets them wrong"
     assert accuracy.verdict == "pass"
 
@@ -409,16 +409,16 @@ def test_images_that_a_judge_chose_do_not_judge_it() -> None:
 def test_a_drop_needs_the_labels_of_both_sides() -> None:
     share = CheckedShare(0.0, 0.0, 0.1)
     checks = LabelChecks("judge", 10, (ShiftChecks("shift_1", JudgedLabels(50, 0, share, None)),))
-    found = answered({"base": (45, 45), "shift_1": (45, 45)})
-    drop, accuracy = judged(found, "drop(shift_1) <= 50", "accuracy(shift_1) >= 50", checks=checks)
+    answers = answered({"base": (45, 45), "shift_1": (45, 45)})
+    drop, accuracy = judged(answers, "drop(shift_1) <= 50", "accuracy(shift_1) >= 50", checks=checks)
     assert drop.reason == "nobody checked the labels of the base" and accuracy.verdict == "pass"
 
 
 def test_names_that_the_images_lack_are_mistakes_of_the_gate() -> None:
-    found = answered({"base": (45, 45), "shift_1": (45, 45)})
-    groups = (replace(found.subject.groups[0], name="clear"), found.subject.groups[1])
-    classes = (*found.subject.classes[:2], *(replace(cls, name="mug") for cls in found.subject.classes[2:]))
-    subject = replace(found.subject, groups=groups, classes=classes)
+    answers = answered({"base": (45, 45), "shift_1": (45, 45)})
+    groups = (replace(answers.subject.groups[0], name="clear"), answers.subject.groups[1])
+    classes = (*answers.subject.classes[:2], *(replace(cls, name="mug") for cls in answers.subject.classes[2:]))
+    subject = replace(answers.subject, groups=groups, classes=classes)
     wrong = {
         "drop(shift_11) <= 5": "has no shift or group 'shift_11'; did you mean 'shift_1'?",
         "drop(clear) <= 5": "'clear' is the base, which has no drop",
@@ -435,16 +435,16 @@ def test_names_that_the_images_lack_are_mistakes_of_the_gate() -> None:
         assert words in problem
     with pytest.raises(UserError, match="the images have no base"):
         check_names(read_gate(["drop(any) <= 5"]), replace(subject, base=False))
-    found = replace(found, subject=subject)
-    one, other = judged(found, "accuracy(base) >= 50", "accuracy(clear) >= 51")
-    assert one.group == other.group == "clear" and one.verdict == other.verdict == "pass"
+    answers = replace(answers, subject=subject)
+    first, second = judged(answers, "accuracy(base) >= 50", "accuracy(clear) >= 51")
+    assert first.group == second.group == "clear" and first.verdict == second.verdict == "pass"
 
 
 def test_the_images_that_are_told_are_those_of_the_side_that_has_fewer() -> None:
-    right, there = np.ones((2, 4, 300, 2), bool), np.ones((2, 4, 300), bool)
-    there[0, :, 8:] = False
-    [one] = judged(answered_of(right, there), "drop(shift_1) <= 4")
-    assert one.images == 8 and one.verdict == "undecided"
+    right, present = np.ones((2, 4, 300, 2), bool), np.ones((2, 4, 300), bool)
+    present[0, :, 8:] = False
+    [line] = judged(answered_of(right, present), "drop(shift_1) <= 4")
+    assert line.images == 8 and line.verdict == "undecided"
 
 
 def result_of(
@@ -461,8 +461,8 @@ def result_of(
 
 def test_a_failed_line_goes_before_an_undecided_one() -> None:
     codes = [
-        result_of(*one, allow=allow).exit_code
-        for one in (("pass",), ("pass", "undecided"), ("undecided", "fail"))
+        result_of(*verdicts, allow=allow).exit_code
+        for verdicts in (("pass",), ("pass", "undecided"), ("undecided", "fail"))
         for allow in (False, True)
     ]
     assert codes == [0, 0, UNDECIDED, 0, FAILED, FAILED]
@@ -476,7 +476,7 @@ HOSTILE = "<img src=x>|]]>&\x00\n::error::`@you`[a](http://x.example) https://y.
 def test_junit_and_markdown_hold_names_as_text() -> None:
     result = result_of("fail", "undecided", "pass", text=HOSTILE, name=HOSTILE, reason=HOSTILE)
     suite = ElementTree.fromstring(gate_junit(result).encode())
-    assert [[one.tag for one in case] for case in suite] == [["failure"], ["error"], []]
+    assert [[child.tag for child in case] for case in suite] == [["failure"], ["error"], []]
     assert {case.get("classname") for case in suite} == {HOSTILE.replace("\x00", " ").replace("\n", " ")}
     allowed = ElementTree.fromstring(gate_junit(result_of("undecided", allow=True)).encode())
     assert allowed[0][0].tag == "skipped" and allowed.get("errors") == "0"
@@ -511,27 +511,27 @@ def test_the_command_ends_with_the_answer(code: int, weather: Path, tmp_path: Pa
     line = ["evaluate", *words, "--models", "lab:resnet10t", "--gate", str(gate), "--out", str(out)]
     done = CliRunner().invoke(app, line)
     assert done.exit_code == code, done.output
-    assert [one for one in GATES[code] if one not in done.stdout] == []
+    assert [text for text in GATES[code] if text not in done.stdout] == []
     assert (out / "gate.md").read_text().count("\n| ") == 1 + len(GATES[code])
     cases = ElementTree.parse(out / "gate.xml").getroot()
-    assert {one.get("classname") for one in cases} == {"lab:resnet10t"}
+    assert {case.get("classname") for case in cases} == {"lab:resnet10t"}
     assert CliRunner().invoke(app, [*line, "--allow-undecided"]).exit_code == (0 if code == UNDECIDED else code)
-    # Without a gate nothing of it is left beside the report.
-    assert CliRunner().invoke(app, [one for one in line if one not in ("--gate", str(gate))]).exit_code == 0
+    # An evaluation without a gate removes its files.
+    assert CliRunner().invoke(app, [word for word in line if word not in ("--gate", str(gate))]).exit_code == 0
     assert not (out / "gate.md").exists() and not (out / "gate.xml").exists()
 
 
 def test_python_has_the_answers(weather: Path, tmp_path: Path) -> None:
-    found = evaluate(
+    result = evaluate(
         weather, {"new": "lab:resnet10t", "old": "lab:resnet14t"}, recipe="wardrobe-mini", groups="weather",
         base="clear", out=tmp_path, device="cpu", gate=["worse_than(old, any) <= 50", "drop(any) <= 5"],
     )  # fmt: skip
-    assert found.gate is not None and found.gate.models == ("new",) and found.gate.verdict == "fail"
-    assert [one.group for one in found.gate.judged] == ["clear", "grey", "grey"]
-    lines = found.to_json()["gate"]["lines"]
-    score = found.score("new", "grey")
+    assert result.gate is not None and result.gate.models == ("new",) and result.gate.verdict == "fail"
+    assert [line.group for line in result.gate.judged] == ["clear", "grey", "grey"]
+    lines = result.to_json()["gate"]["lines"]
+    score = result.score("new", "grey")
     assert score.drop is not None and lines[2]["value"] == pytest.approx(score.drop.value)
-    # Of six images a class and two lines: no narrower than the report's, which is of one.
+    # With six images a class and two lines, no narrower than the report's interval, which is for one.
     assert lines[2]["high"] - lines[2]["low"] > (score.drop.high or 0) - (score.drop.low or 0)
     assert lines[2]["low"] < score.drop.value < lines[2]["high"]
 
@@ -561,5 +561,5 @@ def test_no_line_of_output_is_a_command_to_a_runner(width: int, monkeypatch: pyt
         print_table(terminal(width), shown, 10, "gate.md")
     print_json({name: name})
     out = capsys.readouterr().out
-    assert "##[" not in out and not [one for one in out.splitlines() if one.lstrip().startswith("::")]
+    assert "##[" not in out and not [line for line in out.splitlines() if line.lstrip().startswith("::")]
     assert json.loads(out[out.index("{\n") :]) == {name: name}

@@ -20,7 +20,7 @@ from counterfoil.report.reference import near_chance_sentences, order_warnings
 
 
 def answers_of(labels: np.ndarray, right: float, order: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """What a model answers that is right on so many images, and whose outputs stand in `order`."""
+    """Return the answers of a model that is right on a share of images and has its outputs in `order`."""
     k = len(order)
     meant = np.where(rng.random(len(labels)) < right, labels, rng.integers(0, k, len(labels)))
     return np.argsort(order)[meant]
@@ -41,20 +41,20 @@ class TestOrders:
     def test_the_order_is_found_and_measured_on_other_images(self, order: np.ndarray, kind: str) -> None:
         rng = np.random.default_rng(0)
         labels = np.repeat(np.arange(10), 40)
-        known = [("to be in timm's order", np.array([0, 1, 3, 2, 5, 4, 7, 6, 9, 8]))]
-        found = better_order(labels, answers_of(labels, 0.8, order, rng), 10, known)
-        assert found is not None and found.kind == kind and found.means.tolist() == order.tolist()
-        assert found.better.value == pytest.approx(0.82, abs=0.08) and found.given.value < 0.5
+        named_orders = [("to be in timm's order", np.array([0, 1, 3, 2, 5, 4, 7, 6, 9, 8]))]
+        match = better_order(labels, answers_of(labels, 0.8, order, rng), 10, named_orders)
+        assert match is not None and match.kind == kind and match.means.tolist() == order.tolist()
+        assert match.better.value == pytest.approx(0.82, abs=0.08) and match.given.value < 0.5
 
     @pytest.mark.parametrize("classes", [2, 3, 10, 100])
     def test_who_guesses_is_never_told_of_a_better_order(self, classes: int) -> None:
-        found = []
+        warned = []
         for seed in range(60):
             rng = np.random.default_rng(seed)
             labels = np.repeat(np.arange(classes), rng.integers(2, 20, classes))
-            found.append(better_order(labels, rng.integers(0, classes, len(labels)), classes) is not None)
-        # One false warning in a thousand runs would be seen here with a chance of 6 %.
-        assert binomtest(sum(found), len(found), 0.001, alternative="greater").pvalue > 0.05
+            warned.append(better_order(labels, rng.integers(0, classes, len(labels)), classes) is not None)
+        # At one false warning in a thousand runs, a warning appears here with a chance of 6 %.
+        assert binomtest(sum(warned), len(warned), 0.001, alternative="greater").pvalue > 0.05
 
     def test_who_is_right_or_always_answers_one_class_is_in_no_other_order(self) -> None:
         labels = np.repeat(np.arange(5), 30)
@@ -71,10 +71,10 @@ class TestOrders:
         for seed in range(40):
             rng = np.random.default_rng(seed)
             labels = np.repeat(np.arange(6), 12)
-            found = better_order(labels, answers_of(labels, rng.random(), rng.permutation(6), rng), 6)
-            if found is not None:
-                assert found.better.low is not None and found.given.high is not None
-                assert found.better.low >= found.given.high + LEAST_GAIN
+            match = better_order(labels, answers_of(labels, rng.random(), rng.permutation(6), rng), 6)
+            if match is not None:
+                assert match.better.low is not None and match.given.high is not None
+                assert match.better.low >= match.given.high + LEAST_GAIN
 
 
 def test_a_folder_that_a_model_guesses_on_is_near_chance(tmp_path: Path) -> None:
@@ -85,12 +85,12 @@ def test_a_folder_that_a_model_guesses_on_is_near_chance(tmp_path: Path) -> None
         return np.eye(4)[np.zeros(len(batch), dtype=int)]
 
     given: Any = {"guesses": always_first, "knows": save_trained(tmp_path / "model", names, names)}
-    found = evaluate(images, given, device="cpu", out=tmp_path / "out")
-    assert [model.near_chance for model in found.models] == [True, False]
-    (said,) = near_chance_sentences(found.results)
-    assert said.startswith("guesses is near chance on these images") and "25.0 %" in said
-    assert said in html.unescape((tmp_path / "out" / "report.html").read_text())
-    assert found.score("guesses", "all").top1.value == 0.25  # type: ignore[union-attr]
+    result = evaluate(images, given, device="cpu", out=tmp_path / "out")
+    assert [model.near_chance for model in result.models] == [True, False]
+    (sentence,) = near_chance_sentences(result.results)
+    assert sentence.startswith("guesses is near chance on these images") and "25.0 %" in sentence
+    assert sentence in html.unescape((tmp_path / "out" / "report.html").read_text())
+    assert result.score("guesses", "all").top1.value == 0.25  # type: ignore[union-attr]
 
 
 def test_an_order_that_fits_far_better_is_named_everywhere(tmp_path: Path) -> None:
@@ -115,15 +115,15 @@ def test_timms_order_of_folders_is_named(tmp_path: Path) -> None:
     names = ("1", "2", "10", "11")
     images = save_folders(tmp_path / "images", names, 12)
     model = save_trained(tmp_path / "model", names, names)  # as timm sorts them
-    found = evaluate(images, model, device="cpu", out=tmp_path / "out", class_order="position")
-    (warning,) = order_warnings(found.results)
+    result = evaluate(images, model, device="cpu", out=tmp_path / "out", class_order="position")
+    (warning,) = order_warnings(result.results)
     assert "look to be in timm's order of the class names: 100.0 % of images are right if output 1 is 2" in warning
 
 
 def test_a_built_dataset_is_judged_by_its_base(tmp_path: Path) -> None:
     dataset = build_colours(tmp_path / "dataset", "samples.candidates=24")
     model: Any = ColourModule((1, 2, 0))
-    found = evaluate(dataset, {"mine": model}, device="cpu", out=tmp_path / "out", transform=as_tensor)
-    (warning,) = order_warnings(found.results)
+    result = evaluate(dataset, {"mine": model}, device="cpu", out=tmp_path / "out", transform=as_tensor)
+    (warning,) = order_warnings(result.results)
     assert "look shifted by one: 100.0 % of images are right if output 0 is green" in warning
-    assert found.models[0].near_chance
+    assert result.models[0].near_chance

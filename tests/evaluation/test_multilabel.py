@@ -40,7 +40,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def scores(built: Path) -> dict[str, NDArray[np.float64]]:
-    """The scores of each image by its key, in the order of the labels, as probabilities."""
+    """Return the probabilities of each image by its key, in the order of the labels."""
     answers = {}
     for key, encoded in open_dataset(built).images():
         pixels = np.asarray(rgb_image(encoded or b""), np.float32).transpose(2, 0, 1) / 255
@@ -50,7 +50,7 @@ def scores(built: Path) -> dict[str, NDArray[np.float64]]:
 
 @pytest.fixture(scope="module")
 def answers_file(built: Path, scores: dict[str, NDArray[np.float64]]) -> Path:
-    """A file of predictions with a column a label, in another order than the recipe's."""
+    """Write a file of predictions with a column a label, in another order than the recipe."""
     file = built.parent / "answers.csv"
     with file.open("w", newline="") as stream:
         rows = csv.writer(stream)
@@ -68,7 +68,7 @@ def evaluation(built: Path, answers_file: Path) -> Evaluation:
 
 
 def truth_of(built: Path) -> dict[str, NDArray[np.bool_]]:
-    """The labels of each image by its key, from the folder that it was made of."""
+    """Return the labels of each image by its key, from the source folder."""
     with (built.parent / "data" / "metadata.csv").open() as file:
         source = [np.array([row[name] == "1" for name in LABELS]) for row in csv.DictReader(file)]
     table = pq.ParquetDataset(built / "data").read(columns=["key", "source_row"]).to_pylist()
@@ -130,18 +130,18 @@ def test_drops_are_differences_and_their_intervals_hold_them(evaluation: Evaluat
 
 
 def test_a_function_answers_as_its_file_of_predictions_does(built: Path, evaluation: Evaluation) -> None:
-    own = evaluate(built, {"mine": colour_classifier}, out=built.parent / "own")
+    by_function = evaluate(built, {"mine": colour_classifier}, out=built.parent / "own")
     filed = {
         (row.measure, row.group, row.class_id, row.at): row.value for row in evaluation.results.rows
     }  # fmt: skip
-    assert len(filed) == len(own.results.rows)
-    for row in own.results.rows:
+    assert len(filed) == len(by_function.results.rows)
+    for row in by_function.results.rows:
         assert row.value == pytest.approx(filed[row.measure, row.group, row.class_id, row.at], abs=1e-6)
 
 
 def test_files_hold_the_document_every_number_and_every_failure(evaluation: Evaluation) -> None:
     document = json.loads(evaluation.files["document"].read_text())
-    assert [one["name"] for one in document["models"]] == [evaluation.results.models[0].name]
+    assert [model["name"] for model in document["models"]] == [evaluation.results.models[0].name]
     (model,) = document["models"]
     with evaluation.files["shifts"].open() as file:
         lines = {line["shift"]: line for line in csv.DictReader(file)}
@@ -265,15 +265,15 @@ def test_what_only_one_label_an_image_allows_is_refused(
 ) -> None:
     with pytest.raises(UserError, match="several labels an image, and classifiers of these take no into_card, compare"):
         evaluate(built, [f"predictions:{answers_file}"], into_card=True, compare=("a", "b"))
-    one = built.parent / "one.csv"
-    with one.open("w", newline="") as stream:
+    path = built.parent / "one.csv"
+    with path.open("w", newline="") as stream:
         csv.writer(stream).writerows([["key", "label"], *([key, "red"] for key in open_dataset(built).keys)])
     with pytest.raises(UserError, match="where a model gives each image one class"):
         evaluation.failures()
     with pytest.raises(UserError, match="where a model gives each image one class"):
         evaluation.export_failures(built.parent / "exported")
     with pytest.raises(UserError, match="gives one label per image"):
-        evaluate(built, [f"predictions:{one}"], out=built.parent / "one")
+        evaluate(built, [f"predictions:{path}"], out=built.parent / "one")
 
 
 def test_datasets_and_croissant_read_the_stored_conditions(built: Path) -> None:

@@ -1,4 +1,4 @@
-"""Models of a person's own code, by name: what they may be, and that no name of anybody else is imported."""
+"""Models of a person's own code, by name: what they can be, and that names of strangers are not imported."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def nothing():
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A working folder with the code above as `models.of_colours`, and images of three colours."""
+    """Make a working folder with `CODE` as `models.of_colours` and images of three colours."""
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "of_colours.py").write_text(CODE)
     save_folders(tmp_path / "images", NAMES)
@@ -86,13 +86,13 @@ def scored(name: str, **options: Any) -> Any:
 class TestImported:
     @pytest.mark.parametrize("name", ["pair", "predict"])
     def test_a_factory_or_a_function_of_images_is_a_model(self, folder: Path, name: str) -> None:
-        found = scored(name, class_order=NAMES)
-        assert top1(found).value == 1.0
-        assert [model.name for model in found.models] == [f"python:models.of_colours:{name}"]
+        result = scored(name, class_order=NAMES)
+        assert top1(result).value == 1.0
+        assert [model.name for model in result.models] == [f"python:models.of_colours:{name}"]
 
     def test_a_factory_s_model_has_its_names(self, folder: Path) -> None:
-        found = scored("made")
-        assert top1(found).value == 1.0 and found.models[0].matched == "by name: 3 of 3 classes"
+        result = scored("made")
+        assert top1(result).value == 1.0 and result.models[0].matched == "by name: 3 of 3 classes"
 
     @pytest.mark.parametrize(
         ("name", "says"),
@@ -161,13 +161,13 @@ class TestGates:
         images = save_folders(folder / "many", NAMES, 12)
         for limit, allowed in ((95, False), (95, True), (0, False)):
             lines, model = [f"accuracy(all) >= {limit}"], "python:models.of_colours:wrong"
-            found = evaluate(images, model, gate=lines, allow_undecided=allowed, device="cpu", out=folder / "out")
-            assert found.gate is not None and found.gate.exit_code == (FAILED if limit else 0)
+            result = evaluate(images, model, gate=lines, allow_undecided=allowed, device="cpu", out=folder / "out")
+            assert result.gate is not None and result.gate.exit_code == (FAILED if limit else 0)
             if not limit:
-                found.gate.raise_if_failed()
+                result.gate.raise_if_failed()
                 continue
             with pytest.raises(GateFailure, match=r"accuracy\(all\) >= 95 for python:models.* on all: fail") as raised:
-                found.gate.raise_if_failed()
+                result.gate.raise_if_failed()
             assert raised.value.exit_code == FAILED
 
     def test_what_is_undecided_raises_unless_it_is_allowed(self) -> None:
@@ -181,12 +181,12 @@ class TestGates:
 
 class TestVersion:
     @pytest.fixture
-    def asked(self) -> list[int]:
+    def batch_sizes(self) -> list[int]:
         return []
 
-    def score(self, asked: list[int], version: str | dict[str, str] | None, turn: int = 0) -> Any:
+    def score(self, batch_sizes: list[int], version: str | dict[str, str] | None, turn: int = 0) -> Any:
         def model(batch: np.ndarray) -> np.ndarray:
-            asked.append(len(batch))
+            batch_sizes.append(len(batch))
             return np.roll(colour_function(batch), turn, axis=1)
 
         models = {"mine": model, "other": lambda batch: colour_function(1 - batch)}
@@ -194,42 +194,42 @@ class TestVersion:
             "images", models, version=version, device="cpu", out=Path("out"), batch_size=2, class_order=NAMES
         )
 
-    def test_answers_are_kept_under_it_alone(self, folder: Path, asked: list[int]) -> None:
-        first = self.score(asked, version="1")
-        assert sum(asked) > 1, "of more than the image that it is tried on"
+    def test_answers_are_kept_under_it_alone(self, folder: Path, batch_sizes: list[int]) -> None:
+        first = self.score(batch_sizes, version="1")
+        assert sum(batch_sizes) > 1, "of more than the image that it is tried on"
         for version in ("1", {"mine": "1"}):
-            del asked[:]
-            again = self.score(asked, version, turn=1)  # what the code is by now, nobody asks
-            assert asked == [1]
+            del batch_sizes[:]
+            again = self.score(batch_sizes, version, turn=1)  # the present code does not matter
+            assert batch_sizes == [1]
             assert [again.score(model, "all") for model in ("mine", "other")] == [
                 first.score(model, "all") for model in ("mine", "other")
             ]
         for turn, version in enumerate(("2", None, {"other": "1"})):
-            del asked[:]
-            self.score(asked, version, turn)
-            assert sum(asked) > 1
+            del batch_sizes[:]
+            self.score(batch_sizes, version, turn)
+            assert sum(batch_sizes) > 1
 
     def test_a_run_that_ends_early_resumes(
-        self, folder: Path, asked: list[int], monkeypatch: pytest.MonkeyPatch
+        self, folder: Path, batch_sizes: list[int], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("counterfoil.prediction.predictions.PART_ROWS", 2)
         with pytest.raises(KeyboardInterrupt), listening(stop_at(2)):
-            self.score(asked, version="ended")
-        del asked[:]
-        self.score(asked, version="ended")
-        resumed = sum(asked)
-        self.score(asked, version="whole")
-        assert resumed < sum(asked) - resumed
+            self.score(batch_sizes, version="ended")
+        del batch_sizes[:]
+        self.score(batch_sizes, version="ended")
+        resumed = sum(batch_sizes)
+        self.score(batch_sizes, version="whole")
+        assert resumed < sum(batch_sizes) - resumed
 
-    def test_what_is_none_is_refused(self, folder: Path, asked: list[int]) -> None:
+    def test_what_is_none_is_refused(self, folder: Path, batch_sizes: list[int]) -> None:
         with pytest.raises(UserError, match="version: there is no callable 'mime'"):
-            self.score(asked, version={"mime": "1"})
+            self.score(batch_sizes, version={"mime": "1"})
         with pytest.raises(UserError, match="version of model 'mine': found ' ', expected a text"):
-            self.score(asked, version=" ")
+            self.score(batch_sizes, version=" ")
 
 
 def stop_at(images: int) -> Callable[[Stage], None]:
-    """A listener that interrupts a model's answers after so many images."""
+    """Return a listener that interrupts the answers of a model after so many images."""
 
     def heard(stage: Stage) -> None:
         if "mine" in stage.name and stage.done >= images:

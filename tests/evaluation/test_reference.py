@@ -1,4 +1,4 @@
-"""The reference: the source's validation images, few and always the same, beside the base; or a word why not."""
+"""The reference: a fixed sample of the source's validation images beside the base, or the reason for none."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ MODEL = "lab:resnet10t"
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Plain colours under names of the wardrobe's classes: a base that is nothing like its source."""
+    """Build plain colours under names of the wardrobe's classes: a base that is unlike its source."""
     classes = ", ".join(f"{{id: '{n}', name: {c}, source_label: {n}}}" for n, c in enumerate(CLASSES) if n >= 7)
     return build_colours(tmp_path_factory.mktemp("lab") / "d", f"source.classes=[{classes}]")
 
 
 def numbers_of(evaluation: Evaluation, model: str) -> tuple[Estimate, Estimate, Estimate]:
-    """A model's accuracy on validation images and on the base, and the gap."""
+    """Return the accuracy of a model on validation images and on the base, and the gap."""
     names = ("validation", "validation_base", "validation_gap")
     validation, base, gap = (evaluation.number(name, model=model) for name in names)
     assert validation is not None and base is not None and gap is not None
@@ -66,7 +66,7 @@ def test_the_gap_is_between_the_same_classes_of_both_sides(evaluation: Evaluatio
             assert shown.low is not None and shown.high is not None and shown.low <= shown.value <= shown.high
             assert shown.low < shown.high
     assert numbers_of(evaluation, models["sharp"])[2].value < -0.4
-    assert any("The base differs from the input dataset" in one for one in reference_warnings(evaluation.results))
+    assert any("The base differs from the input dataset" in text for text in reference_warnings(evaluation.results))
 
 
 def test_the_accuracy_is_that_of_the_same_images_scored_by_themselves(
@@ -80,9 +80,9 @@ def test_the_accuracy_is_that_of_the_same_images_scored_by_themselves(
     folder = tmp_path / "same"
     keys = frozenset(prepared.images.keys)
     for (key, encoded), label in zip(prepared.images.images(keys), prepared.images.labels, strict=True):
-        place = folder / NAMES[label] / f"{key}.png"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(encoded or b"")
+        path = folder / NAMES[label] / f"{key}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(encoded or b"")
     alone = evaluate(folder, [models["sharp"]], device="cpu", out=tmp_path / "out", recipe=subject.recipe)
     validation, _, _ = numbers_of(evaluation, models["sharp"])
     assert alone.scores[0].accuracy == pytest.approx(validation.value)
@@ -101,10 +101,10 @@ def test_it_is_scored_once_and_kept_in_the_users_cache(
         return sum({stage.name: stage.done for stage in steps if stage.name.endswith(", validation")}.values())
 
     assert warnings_of(dataset) == 3 * IMAGES_A_CLASS
-    # What is remembered takes its place among what is scored now.
+    # Stored answers join those that are computed now.
     both = evaluate(dataset, [models["small"], models["no_blue"]], device="cpu", out=tmp_path / "both")
     assert scored(both) == [models["small"], models["no_blue"]]
-    # Another dataset of the same source and classes, and the same weights: the answers are there.
+    # Another dataset of the same source and classes, with the same weights, uses the stored answers.
     assert warnings_of(build_colours(tmp_path / "other", "samples.seed=11")) == 0
     assert list((user_cache() / "predictions").iterdir())
 
@@ -129,14 +129,14 @@ def test_a_base_of_few_images_is_reported_as_the_reason(models: dict[str, str], 
 
 
 def test_it_is_left_away_where_nobody_wants_it(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
-    found = evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path, reference=False)
-    assert found.reference is None and "reference" not in found.to_json()
-    assert reference_note(found.results) is None and reference_warnings(found.results) == ()
-    assert csv_rows(found.files["results"])[0]["validation"] == ""
+    result = evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path, reference=False)
+    assert result.reference is None and "reference" not in result.to_json()
+    assert reference_note(result.results) is None and reference_warnings(result.results) == ()
+    assert csv_rows(result.files["results"])[0]["validation"] == ""
 
 
 def with_source(dataset: Path, name: str) -> None:
-    """The same dataset, its recipe and lock telling of another source, sealed again as a stranger would."""
+    """Change the source in the recipe of a dataset and seal it again, as a stranger would."""
     recipe = dataset / "recipe.yaml"
     text = recipe.read_text()
     assert "dataset: lab:wardrobe" in text
@@ -148,20 +148,20 @@ def test_a_folder_in_a_datasets_recipe_is_not_opened(
     dataset: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = Path(shutil.copytree(dataset, tmp_path / "d", ignore=shutil.ignore_patterns(".counterfoil")))
-    # A folder that would do, here and by the same name.
+    # A suitable folder of the same name on this machine.
     for index, name in enumerate(NAMES):
         photo = tmp_path / "photos" / "validation" / name / "a.png"
         photo.parent.mkdir(parents=True)
         Image.new("RGB", (32, 32), (80 * index, 0, 0)).save(photo)
     monkeypatch.chdir(tmp_path)
     with_source(copy, '"./photos"')
-    found = evaluate(copy, [models["sharp"]], device="cpu", out=tmp_path / "out", reference=True)
-    assert found.reference is not None and found.reference.skipped is not None
-    assert "the machine that built the dataset" in found.reference.skipped and scored(found) == []
-    assert (reference_note(found.results) or "").startswith(
+    result = evaluate(copy, [models["sharp"]], device="cpu", out=tmp_path / "out", reference=True)
+    assert result.reference is not None and result.reference.skipped is not None
+    assert "the machine that built the dataset" in result.reference.skipped and scored(result) == []
+    assert (reference_note(result.results) or "").startswith(
         "Accuracy on the source's validation images was not measured: "
     )
-    assert found.scores and reference_warnings(found.results) == ()
+    assert result.scores and reference_warnings(result.results) == ()
 
 
 def test_a_dataset_of_the_hub_is_not_fetched_unasked(
@@ -170,9 +170,9 @@ def test_a_dataset_of_the_hub_is_not_fetched_unasked(
     copy = Path(shutil.copytree(dataset, tmp_path / "d", ignore=shutil.ignore_patterns(".counterfoil")))
     with_source(copy, "someone/photos")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    found = evaluate(copy, [models["sharp"]], device="cpu", out=tmp_path / "out")
-    assert found.reference is not None
-    assert found.reference.skipped == "'someone/photos' is not on this machine; Add --reference to download it"
+    result = evaluate(copy, [models["sharp"]], device="cpu", out=tmp_path / "out")
+    assert result.reference is not None
+    assert result.reference.skipped == "'someone/photos' is not on this machine; Add --reference to download it"
 
 
 def test_a_source_that_cannot_be_fetched_is_skipped_with_a_word(
@@ -182,9 +182,9 @@ def test_a_source_that_cannot_be_fetched_is_skipped_with_a_word(
     with_source(copy, "someone/photos")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
-    found = evaluate(copy, [models["sharp"]], device="cpu", out=tmp_path / "out", reference=True)
-    assert found.reference is not None and found.reference.skipped
-    assert "someone/photos" in found.reference.skipped and found.scores
+    result = evaluate(copy, [models["sharp"]], device="cpu", out=tmp_path / "out", reference=True)
+    assert result.reference is not None and result.reference.skipped
+    assert "someone/photos" in result.reference.skipped and result.scores
 
 
 def test_a_file_of_predictions_has_no_reference(
@@ -207,23 +207,24 @@ def test_a_file_of_predictions_has_no_reference(
 
 
 def test_classes_near_chance_on_the_base_are_reported_by_their_validation_accuracy(lab: Path, tmp_path: Path) -> None:
-    found = evaluate(lab, [MODEL], device="cpu", out=tmp_path)
-    reference = found.reference
-    assert reference is not None and found.near_chance_classes
-    # What the base does not show, the source does.
+    result = evaluate(lab, [MODEL], device="cpu", out=tmp_path)
+    reference = result.reference
+    assert reference is not None and result.near_chance_classes
+    # The source shows what the base does not.
     assert reference.unseen is not None and reference.unseen > 0.5 and reference.unseen_known
-    # Where the models do not know these classes there either, that is no warning, and is said beside the floor.
-    unknown = replace(found.results, reference=replace(reference, unseen=0.05, unseen_known=False))
-    assert not any("near chance" in one for one in reference_warnings(unknown))
+    # If models do not know these classes on the source either, the sentence on chance says so, without a warning.
+    unknown = replace(result.results, reference=replace(reference, unseen=0.05, unseen_known=False))
+    assert not any("near chance" in text for text in reference_warnings(unknown))
     assert "on validation images either (5.0 % right there)" in near_chance_sentences(unknown)[-1]
-    assert "either" not in " ".join(near_chance_sentences(found.results))
+    assert "either" not in " ".join(near_chance_sentences(result.results))
     assert any(
-        "near chance on the base" in one and "on validation images" in one for one in reference_warnings(found.results)
+        "near chance on the base" in text and "on validation images" in text
+        for text in reference_warnings(result.results)
     )
 
 
 def test_warnings_say_which_gap_is_large_and_why(evaluation: Evaluation) -> None:
-    """Of a model each, by validation, base, gap and the ends of its interval."""
+    """Each model has validation, base, gap and the ends of its interval."""
     gaps = {
         "even": (0.8, 0.79, 0.01, -0.04, 0.06),
         "near": (0.8, 0.74, 0.06, 0.01, 0.11),
@@ -291,7 +292,7 @@ def test_an_error_of_the_program_is_no_source_that_cannot_be_read(lab: Path, mon
 def test_a_model_that_fails_on_validation_images_takes_nothing_from_the_others(
     dataset: Path, models: dict[str, str], evaluation: Evaluation, tmp_path: Path
 ) -> None:
-    """The dataset's images are small; those of the source are not."""
+    """Images of the dataset are small, those of the source large."""
 
     def shy(batch: np.ndarray) -> np.ndarray:
         if batch.shape[-1] > SIZE:
@@ -299,13 +300,15 @@ def test_a_model_that_fails_on_validation_images_takes_nothing_from_the_others(
         return colour_function(batch)
 
     given = {"shy": shy, "sharp": models["sharp"]}
-    found = evaluate(dataset, given, device="cpu", out=tmp_path / "both")
-    assert found.reference is not None and found.reference.skipped is None
-    (name, why) = next(iter(found.reference.left_out.items()))
+    result = evaluate(dataset, given, device="cpu", out=tmp_path / "both")
+    assert result.reference is not None and result.reference.skipped is None
+    (name, why) = next(iter(result.reference.left_out.items()))
     assert "shy" in name and why.startswith("which failed there: ") and "too large for me" in why
-    assert len(found.models) == 2 and scored(found) == [model.name for model in found.models if "shy" not in model.name]
-    (other,) = scored(found)
-    assert numbers_of(found, other) == numbers_of(evaluation, models["sharp"])
-    assert "too large for me" in (reference_note(found.results) or "")
+    assert len(result.models) == 2 and scored(result) == [
+        model.name for model in result.models if "shy" not in model.name
+    ]
+    (other,) = scored(result)
+    assert numbers_of(result, other) == numbers_of(evaluation, models["sharp"])
+    assert "too large for me" in (reference_note(result.results) or "")
     alone = evaluate(dataset, {"shy": shy}, device="cpu", out=tmp_path / "alone")
     assert alone.reference is not None and "too large for me" in (alone.reference.skipped or "")

@@ -30,7 +30,7 @@ def report(evaluation: Evaluation) -> Path:
 
 @pytest.fixture(scope="module")
 def full_report(evaluation: Evaluation, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same with everything that a report can say of its base and its labels, and a class near chance."""
+    """Write a report with every statement on its base and its labels, and a class near chance."""
     share = CheckedShare(0.12, 0.08, 0.17)
     judge = JudgedLabels(100, 12, share, None)
     people = SelectedByPeople(40, share, 0.61, 40, share, -0.02)
@@ -59,8 +59,8 @@ def table_of(page: Page, caption: str) -> Locator:
     return page.locator("table", has=page.locator("caption", has_text=caption)).first
 
 
-def column(table: Locator, place: int) -> list[str]:
-    return [row.locator("th, td").nth(place).inner_text() for row in table.locator("tbody tr").all()]
+def column(table: Locator, index: int) -> list[str]:
+    return [row.locator("th, td").nth(index).inner_text() for row in table.locator("tbody tr").all()]
 
 
 @pytest.mark.parametrize("press", ["click", "Enter", pytest.param(" ", marks=pytest.mark.whole)])
@@ -118,7 +118,7 @@ def test_the_contents_lead_to_every_section(full_report: Path, open_page: Opened
     contents = page.get_by_role("navigation", name="Contents")
     links = contents.locator("a[href^='#']")
     headings = page.locator("h2").all()
-    assert [link.get_attribute("href") for link in links.all()] == [f"#{one.get_attribute('id')}" for one in headings]
+    assert [link.get_attribute("href") for link in links.all()] == [f"#{h2.get_attribute('id')}" for h2 in headings]
     assert len(headings) > 6
     for link, heading in zip(links.all(), headings, strict=True):
         link.click()
@@ -127,9 +127,9 @@ def test_the_contents_lead_to_every_section(full_report: Path, open_page: Opened
             " return top >= 0 && top < innerHeight }",
             arg=heading.get_attribute("id"),
         )
-        bar, own = contents.bounding_box(), heading.bounding_box()
+        bar, title = contents.bounding_box(), heading.bounding_box()
         # On a narrow screen the contents take several lines and scroll away with the page.
-        assert bar and own and (bar["y"] >= 0) is (width > 576) and own["y"] >= bar["y"] + bar["height"] - 1, (
+        assert bar and title and (bar["y"] >= 0) is (width > 576) and title["y"] >= bar["y"] + bar["height"] - 1, (
             "a heading lies under the bar"
         )
 
@@ -140,22 +140,22 @@ def test_the_chosen_model_is_reported_everywhere_in_the_table_of_classes(
     page = open_page(report)
     chooser, table = page.locator("#heat-model"), page.locator("table.classes")
     assert "models not near chance, averaged" in table.locator("caption").inner_text()
-    place = next(at for at, model in enumerate(evaluation.models) if model.name.endswith("no_red"))
-    name = evaluation.models[place].name
-    chooser.select_option(str(place))
+    index = next(at for at, model in enumerate(evaluation.models) if model.name.endswith("no_red"))
+    name = evaluation.models[index].name
+    chooser.select_option(str(index))
     assert table.locator("caption").inner_text() == f"Points lost, {name}"
     assert "averaged" not in page.locator("p", has=page.locator(".whose")).inner_text()
     assert name in page.locator("#class-numbers caption").inner_text()
-    for score in [one for shift in evaluation.shifts for one in classes_of(evaluation.results, shift.name)]:
+    for score in [score for shift in evaluation.shifts for score in classes_of(evaluation.results, shift.name)]:
         cell = table.locator(
             f"a[href='failures.html#model={quote_plus(name)}&shift={score.shift}&class={score.class_id}']"
         )
         words = cell.get_attribute("aria-label") or ""
         assert name in words and "averaged" not in words
-        assert f"base {100 * score.base_accuracy[place]:.1f} %" in words
-        assert f"drop {100 * score.drops[place]:.1f} points" in words
-        assert ("near chance" in words) == score.near_chance[place]
-        assert int(cell.inner_text().replace("−", "-")) == round(100 * score.drops[place])
+        assert f"base {100 * score.base_accuracy[index]:.1f} %" in words
+        assert f"drop {100 * score.drops[index]:.1f} points" in words
+        assert ("near chance" in words) == score.near_chance[index]
+        assert int(cell.inner_text().replace("−", "-")) == round(100 * score.drops[index])
     chooser.select_option("")
     assert "averaged over models" in (table.locator("td a").first.get_attribute("aria-label") or "")
     assert "model=" not in (table.locator("td a").first.get_attribute("href") or "")
@@ -163,10 +163,10 @@ def test_the_chosen_model_is_reported_everywhere_in_the_table_of_classes(
 
 def test_a_row_near_a_models_chance_has_no_average(report: Path, evaluation: Evaluation, open_page: Opened) -> None:
     page = open_page(report)
-    place = next(at for at, model in enumerate(evaluation.models) if model.name.endswith("no_red"))
-    red, blue = (page.locator(f"table.classes tr[data-class='{one}'] td.impact") for one in ("00", "02"))
+    index = next(at for at, model in enumerate(evaluation.models) if model.name.endswith("no_red"))
+    red, blue = (page.locator(f"table.classes tr[data-class='{class_id}'] td.impact") for class_id in ("00", "02"))
     before = red.inner_text()
-    page.locator("#heat-model").select_option(str(place))
+    page.locator("#heat-model").select_option(str(index))
     assert (red.inner_text(), red.get_attribute("data-value")) == ("·", "")
     assert "floor" in (red.get_attribute("class") or "") and "floor" not in (blue.get_attribute("class") or "")
     assert blue.inner_text() != "·"
@@ -181,8 +181,8 @@ def test_every_number_of_a_class_is_shown_without_a_pointer(
     page.locator("#heat-class").select_option("02")
     table = page.locator("#class-numbers")
     assert "blue" in table.locator("caption").inner_text()
-    rows = {row[0]: row for row in (one.split("\t") for one in table.locator("tbody").inner_text().split("\n"))}
-    for score in [one for shift in evaluation.shifts for one in classes_of(evaluation.results, shift.name)]:
+    rows = {row[0]: row for row in (line.split("\t") for line in table.locator("tbody").inner_text().split("\n"))}
+    for score in [score for shift in evaluation.shifts for score in classes_of(evaluation.results, shift.name)]:
         if score.class_id == "02":
             base, shifted = map(evaluation.results.mean_of_sound, (score.base_accuracy, score.accuracy))
             assert base is not None and shifted is not None and score.impact is not None
@@ -194,7 +194,7 @@ def test_every_number_of_a_class_is_shown_without_a_pointer(
 def test_nothing_is_reported_by_hovering_alone(full_report: Path, open_page: Opened) -> None:
     page = open_page(full_report)
     assert page.locator("[title]").count() == 0
-    # What points and bars of figures tell stands in tables too.
+    # Tables have the numbers of points and bars of figures too.
     page.locator("details.numbers summary").first.click()
     numbers = " ".join(page.locator("table").all_inner_texts())
     for tip in page.locator("svg title").all_text_contents():
@@ -250,7 +250,7 @@ def test_a_narrow_page_does_not_scroll_sideways_and_its_figures_can_be_read(
         " * Math.hypot(one.getScreenCTM().a, one.getScreenCTM().b))"
     )
     assert len(heights) > 10 and min(heights) >= 9.9
-    # What scrolls inside can be reached by keyboard, and says what it is.
+    # Scrolling parts are reachable by keyboard and have a label.
     for sheet in page.locator(".sheet:has(> svg), .sheet:has(> table)").all():
         assert sheet.get_attribute("tabindex") == "0" and sheet.get_attribute("aria-label")
 
@@ -266,7 +266,7 @@ def test_no_unchecked_shift_is_a_headline_and_the_gap_stands_below(
     assert above and between and below and below["y"] < above["y"] < between["y"]
     message = page.locator(".message").inner_text()
     assert "swap" in message and "dusk" not in message
-    # Also where no style parts them, as in what is copied or read aloud.
+    # Spaces part the numbers without a style too, as in copied text or speech.
     cell = table.locator("tbody td").first
     assert cell.text_content() == "70.0 60.0 to 80.0"
     assert "smallest average drop" not in page.inner_text("body")
@@ -298,6 +298,6 @@ def test_near_chance_is_grey_named_and_not_heated(full_report: Path, open_page: 
     assert any(cell.evaluate(_GROUND) != bare for cell in other.locator("td.cell").all())
     heading = page.locator("table.drops thead th", has_text="only")
     assert "near chance" in heading.inner_text()
-    place = page.locator("table.drops thead th").all_inner_texts().index(heading.inner_text())
-    cells = [row.locator("th, td").nth(place) for row in page.locator("table.drops tbody tr:not([data-fixed])").all()]
+    index = page.locator("table.drops thead th").all_inner_texts().index(heading.inner_text())
+    cells = [row.locator("th, td").nth(index) for row in page.locator("table.drops tbody tr:not([data-fixed])").all()]
     assert all(cell.evaluate(_GROUND) == bare for cell in cells)

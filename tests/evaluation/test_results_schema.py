@@ -18,11 +18,11 @@ def test_documents_fit_the_schema_that_is_shipped(
     text = (bundled_folder() / "results.schema.json").read_text(encoding="utf-8")
     assert text == schema_text(Results, "Counterfoil results"), "run scripts/write_schema.py"
     schema = json.loads(text)
-    for one in (evaluation, graded, photographed):
-        document = json.loads(one.files["document"].read_text())
+    for result in (evaluation, graded, photographed):
+        document = json.loads(result.files["document"].read_text())
         assert misfits(document, schema, schema) == []
-        # What the command prints has a few more keys, which the documentation lists.
+        # The printed document has a few more keys, which the documentation lists.
         more = {"source", "directory", "unreadable_images", "unreadable_paths", "notes", "files"}
-        assert one.to_json().keys() - document.keys() == more
+        assert result.to_json().keys() - document.keys() == more
         document["rows"][0]["value"] = "much"
         assert misfits(document, schema, schema)

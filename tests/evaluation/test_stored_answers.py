@@ -21,7 +21,7 @@ OPTIONS: Any = {"recipe": "wardrobe-mini", "groups": "weather", "base": "clear",
 
 @pytest.fixture(scope="module")
 def earlier(weather: Path, tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
-    """What lab:resnet14t was right about, as the evaluation of some release has it."""
+    """Evaluate lab:resnet14t, as an earlier release did."""
     return evaluate(weather, ["lab:resnet14t"], out=tmp_path_factory.mktemp("earlier"), **OPTIONS)
 
 
@@ -31,19 +31,19 @@ def test_a_stored_evaluation_gives_the_answer_of_its_model(weather: Path, earlie
     shown = []
     for name in (str(file), "lab:resnet14t"):
         gate = [line.format(name) for line in lines]
-        found = evaluate(weather, ["lab:resnet10t"], gate=gate, out=tmp_path, **OPTIONS).gate
-        assert found is not None and found.models == ("lab:resnet10t",)
-        shown.append([(one.group, one.verdict, one.estimate, one.images, one.classes) for one in found.judged])
+        result = evaluate(weather, ["lab:resnet10t"], gate=gate, out=tmp_path, **OPTIONS).gate
+        assert result is not None and result.models == ("lab:resnet10t",)
+        shown.append([(line.group, line.verdict, line.estimate, line.images, line.classes) for line in result.judged])
     assert shown[0] == shown[1] and len(shown[0]) == 3
 
 
 def test_the_stored_model_is_the_one_of_the_same_name_else_the_only_one(
     weather: Path, earlier: Evaluation, tmp_path: Path
 ) -> None:
-    both = evaluate(weather, ["lab:resnet10t", "lab:resnet14t"], out=tmp_path / "both", **OPTIONS)
-    gate = [f"worse_than({both.files['document']}, any) <= 0"]
-    found = evaluate(weather, ["lab:resnet14t"], gate=gate, out=tmp_path / "new", **OPTIONS).gate
-    assert found is not None and [one.estimate.value for one in found.judged if one.estimate] == [0.0, 0.0]
+    stored = evaluate(weather, ["lab:resnet10t", "lab:resnet14t"], out=tmp_path / "both", **OPTIONS)
+    gate = [f"worse_than({stored.files['document']}, any) <= 0"]
+    result = evaluate(weather, ["lab:resnet14t"], gate=gate, out=tmp_path / "new", **OPTIONS).gate
+    assert result is not None and [line.estimate.value for line in result.judged if line.estimate] == [0.0, 0.0]
     with pytest.raises(UserError, match="has lab:resnet10t and lab:resnet14t, and no model 'mine'"):
         evaluate(weather, {"mine": "lab:resnet10t"}, gate=gate, out=tmp_path / "new", **OPTIONS)
 
@@ -98,14 +98,14 @@ def test_images_that_could_not_be_read_then_leave_a_line_undecided(
     folder = tmp_path / "earlier"
     shutil.copytree(earlier.files["document"].parent, folder)
     table = pq.read_table(folder / "predictions.parquet")
-    place = table.column_names.index("right.lab:resnet14t")
+    index = table.column_names.index("right.lab:resnet14t")
     grey = [shift == "grey" for shift in table["shift"].to_pylist()]
     first = grey.index(True)
-    right = [None if row == first else one for row, one in enumerate(table["right.lab:resnet14t"].to_pylist())]
-    table = table.set_column(place, "right.lab:resnet14t", pa.array(right, pa.bool_()))
+    right = [None if row == first else value for row, value in enumerate(table["right.lab:resnet14t"].to_pylist())]
+    table = table.set_column(index, "right.lab:resnet14t", pa.array(right, pa.bool_()))
     pq.write_table(table, folder / "predictions.parquet")
     gate = [f"worse_than({folder}/results.json, any) <= 99"]
-    found = evaluate(weather, ["lab:resnet10t"], gate=gate, out=tmp_path / "out", **OPTIONS).gate
-    assert found is not None
-    assert [one.verdict for one in found.judged] == ["pass", "undecided"]
-    assert found.judged[1].reason.endswith("results.json could not read 1 of its images")
+    result = evaluate(weather, ["lab:resnet10t"], gate=gate, out=tmp_path / "out", **OPTIONS).gate
+    assert result is not None
+    assert [line.verdict for line in result.judged] == ["pass", "undecided"]
+    assert result.judged[1].reason.endswith("results.json could not read 1 of its images")

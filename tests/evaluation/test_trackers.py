@@ -20,7 +20,7 @@ from counterfoil.evaluation.trackers import TRACKERS, TrackedRun, check_trackers
 
 @pytest.fixture
 def judged(evaluation: Evaluation) -> Evaluation:
-    """An evaluation with a gate: one line fails, an advisory one too."""
+    """Return an evaluation with a gate: one line fails, and an advisory line too."""
     line = GateLine("drop(swap) <= 1", "drop", "swap", 0.01)
     lines = (Judged(line, "m", "swap", "fail"), Judged(replace(line, advisory=True), "m", "swap", "fail"))
     return replace(evaluation, gate=GateResult(evaluation.name, ("m",), lines))
@@ -29,7 +29,7 @@ def judged(evaluation: Evaluation) -> Evaluation:
 def test_a_run_has_every_accuracy_and_drop_with_its_interval(judged: Evaluation) -> None:
     run = tracked_run(judged.results, judged.files, judged.gate, None)
     for score in judged.scores:
-        model = next(one.short_name for one in judged.models if one.name == score.model)
+        model = next(facts.short_name for facts in judged.models if facts.name == score.model)
         key = f"{model}/{score.shift}"
         assert run.metrics[f"{key}/accuracy"] == score.accuracy
         drop = score.drop
@@ -39,8 +39,8 @@ def test_a_run_has_every_accuracy_and_drop_with_its_interval(judged: Evaluation)
     assert run.parameters["dataset_content"] == judged.results.content and run.parameters["gate"] == "fail"
     assert [run.metrics[f"gate/{verdict}"] for verdict in ("pass", "fail", "undecided")] == [0, 1, 0]
     assert {"report.html", "results.json"} <= {file.name for file in run.files}
-    folders = [one.name.partition(":")[2].rpartition("/")[0] for one in judged.models if "/" in one.name]
-    assert not [folder for folder in folders if any(folder in str(one) for one in (*run.metrics, *run.parameters))]
+    folders = [model.name.partition(":")[2].rpartition("/")[0] for model in judged.models if "/" in model.name]
+    assert not [folder for folder in folders if any(folder in str(key) for key in (*run.metrics, *run.parameters))]
 
 
 def test_names_are_checked_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ def test_wandb_writes_a_run_offline(run: TrackedRun, tmp_path: Path, monkeypatch
     TRACKERS["wandb"](run)
     [written] = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
     items = _wandb_records(written)
-    while not any(record.WhichOneof("record_type") == "exit" for record in items):  # a process of wandb writes it
+    while not any(record.WhichOneof("record_type") == "exit" for record in items):  # another process writes it
         time.sleep(0.1)
         items = _wandb_records(written)
     summary = {
@@ -105,17 +105,17 @@ def test_wandb_writes_a_run_offline(run: TrackedRun, tmp_path: Path, monkeypatch
 
 
 def _wandb_records(path: Path) -> list[Any]:
-    """A file of wandb: seven bytes, then LevelDB's log format, whose records are Protocol Buffers."""
+    """Read a file of wandb: seven bytes, then LevelDB's log format with records of Protocol Buffers."""
     wandb_internal_pb2 = pytest.importorskip("wandb.proto.wandb_internal_pb2")
-    content, place, parts, records = path.read_bytes(), 7, b"", []
-    while place < len(content):
-        left = 32768 - place % 32768
+    content, offset, parts, records = path.read_bytes(), 7, b"", []
+    while offset < len(content):
+        left = 32768 - offset % 32768
         if left < 7:  # too little for a header
-            place += left
+            offset += left
             continue
-        length, kind = struct.unpack("<HB", content[place + 4 : place + 7])
-        parts += content[place + 7 : place + 7 + length]
-        place += 7 + length
+        length, kind = struct.unpack("<HB", content[offset + 4 : offset + 7])
+        parts += content[offset + 7 : offset + 7 + length]
+        offset += 7 + length
         if kind in (1, 4):  # full, or the last part
             record = wandb_internal_pb2.Record()
             record.ParseFromString(parts)
@@ -133,14 +133,14 @@ def test_mlflow_writes_a_run_to_a_folder(run: TrackedRun, tmp_path: Path, monkey
     client = mlflow.MlflowClient()
     experiment = client.get_experiment_by_name("counterfoil")
     stored = client.search_runs([experiment.experiment_id])
-    assert [one.info.status for one in stored] == ["FINISHED", "FINISHED"]
+    assert [entry.info.status for entry in stored] == ["FINISHED", "FINISHED"]
     assert stored[0].data.metrics == run.metrics
     assert stored[0].data.params == {key: str(value) for key, value in run.parameters.items()}
-    assert [one.path for one in client.list_artifacts(stored[0].info.run_id)] == ["report.html"]
+    assert [artifact.path for artifact in client.list_artifacts(stored[0].info.run_id)] == ["report.html"]
 
 
 def test_trackio_writes_a_run_below_the_cache_of_the_hub(run: TrackedRun) -> None:
-    """Which the tests keep in a folder of their own."""
+    """Tests keep that cache in a separate folder."""
     utils = pytest.importorskip("trackio.utils")
     storage = pytest.importorskip("trackio.sqlite_storage").SQLiteStorage
     TRACKERS["trackio"](run)
@@ -149,8 +149,8 @@ def test_trackio_writes_a_run_below_the_cache_of_the_hub(run: TrackedRun) -> Non
     assert {key: logged[key] for key in run.metrics} == run.metrics
     config = storage.get_run_config("counterfoil", name)
     assert config is not None and {key: config[key] for key in run.parameters} == run.parameters
-    kept = [path.read_bytes() for path in Path(utils.ARTIFACTS_DIR).rglob("*") if path.is_file()]
-    assert run.files[0].read_bytes() in kept
+    contents = [path.read_bytes() for path in Path(utils.ARTIFACTS_DIR).rglob("*") if path.is_file()]
+    assert run.files[0].read_bytes() in contents
 
 
 def test_tensorboard_writes_a_run_to_a_folder(run: TrackedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ LONE_RED = "prompts.shifts.lone={prompt: 'a photo of a {class} alone', caption: 
 
 
 def noisy(colour: tuple[int, int, int], seed: int) -> Image.Image:
-    """A picture of a colour that is like no other picture of it."""
+    """Draw a colour with noise, so that no two pictures are equal."""
     noise = np.random.default_rng(seed).normal(0, 25, (SIZE, SIZE, 3))
     return Image.fromarray((np.array(colour) + noise).clip(0, 255).astype(np.uint8))
 
@@ -45,7 +45,7 @@ def picture(sample: Sample) -> bytes:
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Images like those of the base, which are not the same."""
+    """Save images that are like those of the base, but not equal."""
     root = tmp_path_factory.mktemp("photos")
     for label, name in enumerate(NAMES):
         (root / name).mkdir()
@@ -61,9 +61,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def noisy_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """24 candidates a cell, and a shift of one class whose candidates are few."""
-    place = tmp_path_factory.mktemp("noisy") / "dataset"
-    return build_colours(place, f"samples.candidates={EACH}", LONE_RED, image=picture)
+    """Build 24 candidates a cell, and a shift of one class with few candidates."""
+    folder = tmp_path_factory.mktemp("noisy") / "dataset"
+    return build_colours(folder, f"samples.candidates={EACH}", LONE_RED, image=picture)
 
 
 @pytest.fixture(scope="module")
@@ -72,59 +72,61 @@ def measured(noisy_dataset: Path, model: str, photos: Path, tmp_path_factory: py
     return evaluate(noisy_dataset, [model], distances=["clip", model], against=photos, out=out, device="cpu")
 
 
-def kid_of(results: Results, distances: Distances, one: ImageSet) -> Estimate:
-    found = results.rows.estimate("kid", **distances.key(one))
-    assert found is not None
-    return found
+def kid_of(results: Results, distances: Distances, images: ImageSet) -> Estimate:
+    estimate = results.rows.estimate("kid", **distances.key(images))
+    assert estimate is not None
+    return estimate
 
 
 def test_images_like_the_source_are_as_near_as_it_is_to_itself_and_a_shift_is_far(
     measured: Evaluation, model: str
 ) -> None:
     assert [distance.features for distance in measured.distances] == ["lab:clip", model]
-    for one in measured.distances:
-        sets = {each.name: each for each in one.sets}
-        assert list(sets)[:-1] == ["colours", "base", "dusk", "swap", "lone"] and one.sets[-1].what == "source"
+    for distance in measured.distances:
+        sets = {images.name: images for images in distance.sets}
+        assert list(sets)[:-1] == ["colours", "base", "dusk", "swap", "lone"] and distance.sets[-1].what == "source"
         assert (sets["colours"].what, sets["base"].what) == ("dataset", "group")
         assert (sets["base"].images, sets["base"].source_images) == (3 * EACH, 3 * EACH)
-        base, dusk, near = (kid_of(measured.results, one, each) for each in (sets["base"], sets["dusk"], one.sets[-1]))
+        base, dusk, near = (
+            kid_of(measured.results, distance, images) for images in (sets["base"], sets["dusk"], distance.sets[-1])
+        )
         assert base.low is not None and base.high is not None and dusk.low is not None
         assert near.low is not None and near.high is not None
         assert base.low <= 0 <= base.high and near.low <= 0 <= near.high
         assert dusk.low > max(base.high, near.high)
-        fids = [measured.results.rows.value("fid", **one.key(sets[name])) for name in ("dusk", "base")]
+        fids = [measured.results.rows.value("fid", **distance.key(sets[name])) for name in ("dusk", "base")]
         assert fids[0] and fids[1] and fids[0] > fids[1]
-        assert all(each.fid_biased for each in one.sets)  # 72 images, and more features
+        assert all(images.fid_biased for images in distance.sets)  # fewer images (72) than features
 
 
 def test_a_shift_of_some_classes_is_compared_with_the_sources_images_of_these(measured: Evaluation) -> None:
     for distance in measured.distances:
-        lone = next(each for each in distance.sets if each.name == "lone")
+        lone = next(images for images in distance.sets if images.name == "lone")
         assert (lone.classes, lone.images, lone.source_images) == (1, EACH, EACH)
         kid = kid_of(measured.results, distance, lone)
-        # Reds against reds: against all colours they would be far.
+        # Reds are compared with reds; all colours would be far from them.
         assert kid.low is not None and kid.high is not None and kid.low <= 0 <= kid.high
 
 
 def test_the_numbers_are_those_of_the_features(measured: Evaluation, noisy_dataset: Path, photos: Path) -> None:
-    """CLIP's unit vectors are lengthened, so that the kernel is (1 + cosine)³."""
+    """CLIP's unit vectors are scaled so that the kernel is (1 + cosine)³."""
     from counterfoil.data import labelled_source
     from counterfoil.evaluation.dataset import open_dataset
     from counterfoil.models.clip import load_clip
 
     clip = load_clip("lab:clip")
     opened = open_dataset(noisy_dataset)
-    ours, theirs = opened.labelled(), labelled_source(photos, opened.recipe.classes)
+    built, source = opened.labelled(), labelled_source(photos, opened.recipe.classes)
 
     def unit(images: LabelledImages, rows: np.ndarray) -> np.ndarray:
         encoded = [image for _, image in images.images()]
         decoded = [images.decoded(encoded[row]) for row in rows.tolist()]
-        return clip.embed_images([one for one in decoded if one is not None], 64)
+        return clip.embed_images([image for image in decoded if image is not None], 64)
 
-    one, other = unit(ours, np.flatnonzero(ours.groups == 1)), unit(theirs, np.arange(len(theirs)))
-    expected = kernel_distance(one * np.sqrt(one.shape[1]), other * np.sqrt(one.shape[1]))
+    features, reference = unit(built, np.flatnonzero(built.groups == 1)), unit(source, np.arange(len(source)))
+    expected = kernel_distance(features * np.sqrt(features.shape[1]), reference * np.sqrt(features.shape[1]))
     clips = measured.distances[0]
-    dusk = kid_of(measured.results, clips, next(each for each in clips.sets if each.name == "dusk"))
+    dusk = kid_of(measured.results, clips, next(images for images in clips.sets if images.name == "dusk"))
     assert (dusk.value, dusk.low, dusk.high) == pytest.approx((expected.value, expected.low, expected.high), rel=1e-4)
     assert measured.distances[0].scaled and not measured.distances[1].scaled
 
@@ -132,11 +134,11 @@ def test_the_numbers_are_those_of_the_features(measured: Evaluation, noisy_datas
 def test_table_report_and_json_have_every_row(measured: Evaluation) -> None:
     rows = csv_rows(measured.files["distances"])
     assert [row["what"] for row in rows] == ["dataset", *["group"] * 4, "source"] * 2
-    for row, one in zip(rows[:6], measured.distances[0].sets, strict=True):
-        kid = kid_of(measured.results, measured.distances[0], one)
+    for row, images in zip(rows[:6], measured.distances[0].sets, strict=True):
+        kid = kid_of(measured.results, measured.distances[0], images)
         assert (float(row["kid"]), float(row["kid_low"])) == pytest.approx((kid.value, kid.low), rel=1e-5)
-        assert (int(row["n_images"]), int(row["n_source_images"])) == (one.images, one.source_images)
-        assert (int(row["kid_subset"]), row["kid_subsets"]) == (one.images // 2, "100")
+        assert (int(row["n_images"]), int(row["n_source_images"])) == (images.images, images.source_images)
+        assert (int(row["kid_subset"]), row["kid_subsets"]) == (images.images // 2, "100")
     page = measured.files["report"].read_text()
     assert page.count('<table class="distances">') == 2 and "Distance to the source" in page
     assert f"two halves of {measured.distances[0].source}" in page
@@ -160,8 +162,8 @@ def test_a_second_run_computes_no_feature_again(
 def test_without_asking_nothing_is_measured_and_nothing_reported(
     noisy_dataset: Path, model: str, tmp_path: Path
 ) -> None:
-    found = evaluate(noisy_dataset, [model], out=tmp_path, device="cpu")
-    assert found.distances == () and "distances" not in found.to_json()
+    result = evaluate(noisy_dataset, [model], out=tmp_path, device="cpu")
+    assert result.distances == () and "distances" not in result.to_json()
     assert not (tmp_path / "distances.csv").exists()
     assert "Distance to the source" not in (tmp_path / "report.html").read_text()
 
@@ -171,17 +173,17 @@ def test_the_recipes_source_is_opened_and_its_splits_tell_what_near_is(
 ) -> None:
     monkeypatch.setattr(measure_distances, "MOST_IMAGES", 50)
     measured = evaluate(noisy_dataset, [model], distances=model, out=tmp_path, device="cpu")
-    (found,) = measured.distances
-    assert found.skipped is None and found.source == "lab:wardrobe:validation"
-    assert [each.source_images for each in found.sets[:2]] == [50, 50] and found.source_rows > 50
-    near = found.sets[-1]
+    (distance,) = measured.distances
+    assert distance.skipped is None and distance.source == "lab:wardrobe:validation"
+    assert [images.source_images for images in distance.sets[:2]] == [50, 50] and distance.source_rows > 50
+    near = distance.sets[-1]
     assert near.name == "lab:wardrobe:train against lab:wardrobe:validation"
     assert (near.images, near.source_images) == (50, 50)
-    # Scenes are near scenes, plain colours are not.
-    assert kid_of(measured.results, found, near).value < kid_of(measured.results, found, found.sets[1]).value
-    # Fifty rows of three classes: too few of the one class of this shift.
-    lone = found.sets[-2]
-    row = measured.results.rows.one("kid", **found.key(lone))
+    # Scenes are near scenes; plain colours are far.
+    assert kid_of(measured.results, distance, near).value < kid_of(measured.results, distance, distance.sets[1]).value
+    # Fifty rows of three classes have too few of the shift's class.
+    lone = distance.sets[-2]
+    row = measured.results.rows.one("kid", **distance.key(lone))
     assert lone.source_images < FEWEST_IMAGES and row is not None and row.value is None
     assert f"{lone.source_images} independent images" in row.note
     assert row.note in (tmp_path / "report.html").read_text()
@@ -205,33 +207,33 @@ def test_the_command_prints_kid_first_and_the_source_against_itself(
     assert result.exit_code == 0, result.output
     table = result.stdout.partition("Distances to")[2]
     assert table.index("KID") < table.index("FID") < table.index("dusk") < table.index("two halves of")
-    own = measured.distances[1]
-    kid = kid_of(measured.results, own, next(each for each in own.sets if each.name == "dusk"))
+    distance = measured.distances[1]
+    kid = kid_of(measured.results, distance, next(images for images in distance.sets if images.name == "dusk"))
     assert f"{kid.value:.4f}"[:5] in table
     assert str(tmp_path / "distances.csv") in result.stdout
 
 
 def test_the_images_of_the_source_themselves_are_not_measured(photos: Path, model: str, tmp_path: Path) -> None:
-    found = evaluate(photos, [model], distances=model, against=photos, out=tmp_path, device="cpu")
-    assert found.distances[0].skipped and "themselves" in found.distances[0].skipped
+    result = evaluate(photos, [model], distances=model, against=photos, out=tmp_path, device="cpu")
+    assert result.distances[0].skipped and "themselves" in result.distances[0].skipped
 
 
 def test_into_the_card_go_the_numbers_and_no_folder_of_this_machine(model: str, photos: Path, tmp_path: Path) -> None:
     dataset = build_colours(tmp_path / "dataset", f"samples.candidates={EACH}", image=picture)
-    found = evaluate(dataset, [model], distances=model, against=photos, device="cpu", into_card=True)
+    result = evaluate(dataset, [model], distances=model, against=photos, device="cpu", into_card=True)
     assert verify_files(dataset) == []
     text = (dataset / "README.md").read_text()
     section = text.partition("## Distance to the source")[2].partition("\n## ")[0]
-    kept = json.loads((dataset / "evaluation" / "results.json").read_text())
-    stored = read_results(dataset, found.results.content)
+    document = json.loads((dataset / "evaluation" / "results.json").read_text())
+    stored = read_results(dataset, result.results.content)
     assert stored is not None
-    kid = kid_of(found.results, found.distances[0], found.distances[0].sets[2])
+    kid = kid_of(result.results, result.distances[0], result.distances[0].sets[2])
     assert kid_of(stored, stored.distances[0], stored.distances[0].sets[2]).value == pytest.approx(kid.value, abs=1e-6)
     assert "\n| `dusk` | " in section and "\n| `colours, all of it` | " in section
     assert "local-dir:./sharp" in section and "\n| `two halves of ./" in section
     assert section.count("\n| ") == 1 + 4 + 1  # the head, three groups and all of them, the source
     assert "†" in section and f"fewer than {IMAGES_A_FEATURE} images" in section and f"{LARGEST_SUBSET:,} at" in section
-    for published in (text, json.dumps(kept), (dataset / "evaluation" / "distances.csv").read_text()):
+    for published in (text, json.dumps(document), (dataset / "evaluation" / "distances.csv").read_text()):
         assert str(photos.parent) not in published and str(Path(model.partition(":")[2]).parent) not in published
 
 

@@ -26,7 +26,7 @@ NAMES = ("base", "fog_25", "fog_50", "fog_75", "fog", "blue")
 
 
 def subject_of(present: NDArray[np.bool_], labels: NDArray[np.int64], indices: NDArray[np.int64]) -> Subject:
-    """Trajectories (n,) whose images at the base, at four levels of fog, and blue, are there (n, 6)."""
+    """Make trajectories (n,); `present` (n, 6) marks the images at the base, four levels of fog, and blue."""
     groups, scenes = np.nonzero(present.T)
     classes = tuple(
         RecipeClass(f"{index:02d}", f"class {index}", index, index, ()) for index in range(int(labels.max()) + 1)
@@ -37,8 +37,8 @@ def subject_of(present: NDArray[np.bool_], labels: NDArray[np.int64], indices: N
     planned = tuple(range(len(classes)))
     shown = [Group(name, None, "", name, planned, len(labels), paired=True) for name in NAMES]
     shown[1:5] = [
-        replace(one, group="fog", of="fog", level=level, top=level == 1)
-        for one, level in zip(shown[1:5], LEVELS, strict=True)
+        replace(group, group="fog", of="fog", level=level, top=level == 1)
+        for group, level in zip(shown[1:5], LEVELS, strict=True)
     ]
     return replace(subject, groups=tuple(shown), indices=indices[scenes])
 
@@ -46,7 +46,7 @@ def subject_of(present: NDArray[np.bool_], labels: NDArray[np.int64], indices: N
 def answered_of(
     subject: Subject, correct: NDArray[np.bool_], near: NearChance | None = None, min_images: int = 1
 ) -> AllAnswers:
-    """correct: (images, models)."""
+    """Make answers of models; `correct` is (images, models)."""
     models = correct.shape[1]
     answers = ModelAnswers(np.ones(len(correct), bool), np.zeros(correct.shape, np.int32), correct, correct)
     scored: Any = tuple(
@@ -59,7 +59,7 @@ def answered_of(
 def fading(
     n: int, models: Sequence[float], lost: float = 0.1, classes: int = 3, seed: int = 0
 ) -> tuple[AllAnswers, NDArray[np.bool_], NDArray[np.bool_]]:
-    """Models that fail, each on average at its level; with which images there are (n, 6), and right (n, 6, models)."""
+    """Return answers of models that fail on average at their level, present images (n, 6), and right (n, 6, models)."""
     rng = np.random.default_rng(seed)
     labels, indices = np.arange(n) % classes, np.arange(n) // classes
     present = rng.random((n, 6)) >= [0.05, lost, lost, lost, 2 * lost, 0.05]
@@ -71,35 +71,35 @@ def fading(
 
 
 def measured(answered: AllAnswers) -> tuple[Severity, ResultRows]:
-    [found], rows = measure_severity(answered)
-    return found, ResultRows(rows)
+    [severity], rows = measure_severity(answered)
+    return severity, ResultRows(rows)
 
 
 def test_curves_are_averages_over_classes_with_intervals_around_them() -> None:
     answered, present, right = fading(300, [0.4, 0.7, 0.9])
-    found, rows = measured(answered)
+    severity, rows = measured(answered)
     labels = np.arange(300) % 3
-    assert found.shift == "fog" and found.ats == ("0", "0.25", "0.5", "0.75", "1") and found.axis == "level"
-    assert found.trajectories == present[:, 0].sum() and found.complete == present[:, :5].all(axis=1).sum()
-    assert [level.lost for level in found.levels] == [(present[:, 0] & ~present[:, k]).sum() for k in range(1, 5)]
+    assert severity.shift == "fog" and severity.ats == ("0", "0.25", "0.5", "0.75", "1") and severity.axis == "level"
+    assert severity.trajectories == present[:, 0].sum() and severity.complete == present[:, :5].all(axis=1).sum()
+    assert [level.lost for level in severity.levels] == [(present[:, 0] & ~present[:, k]).sum() for k in range(1, 5)]
     for model in range(3):
         accuracy = [
             np.mean([right[present[:, k] & (labels == label), k, model].mean() for label in range(3)]) for k in range(5)
         ]
-        for k, at in enumerate(found.ats):
-            one = rows.one("severity_accuracy", model=f"m{model}", group="fog", at=at)
-            assert one is not None and one.value == pytest.approx(accuracy[k]) and one.n == present[:, k].sum()
-            assert one.low is not None and one.high is not None and one.value is not None
-            assert one.low < one.value < one.high
+        for k, at in enumerate(severity.ats):
+            row = rows.one("severity_accuracy", model=f"m{model}", group="fog", at=at)
+            assert row is not None and row.value == pytest.approx(accuracy[k]) and row.n == present[:, k].sum()
+            assert row.low is not None and row.high is not None and row.value is not None
+            assert row.low < row.value < row.high
             if k:
                 drop = rows.estimate("severity_drop", model=f"m{model}", group="fog", at=at)
                 assert drop and drop.value == pytest.approx(accuracy[0] - accuracy[k])
     ten = [rows.one("severity_ten_points", model=f"m{model}", group="fog") for model in range(3)]
-    assert [one.value for one in ten if one] == sorted(one.value or 2 for one in ten if one)
+    assert [row.value for row in ten if row] == sorted(row.value or 2 for row in ten if row)
 
 
 def test_the_drop_at_the_whole_shift_is_that_of_the_drop_measure() -> None:
-    """But where a class is too small at a milder level alone, and is in no curve."""
+    """Except for a class that is too small at a milder level only: curves leave it out."""
     answered, *_ = fading(300, [0.4, 0.7])
     _, rows = measured(answered)
     drops = answered.drops(4)
@@ -117,27 +117,27 @@ def test_the_drop_at_the_whole_shift_is_that_of_the_drop_measure() -> None:
 
 
 def test_drops_of_classes_have_intervals_that_draw_the_trajectories_of_the_class() -> None:
-    """Beside a plain bootstrap with draws of its own."""
+    """Compare with a plain bootstrap with other draws."""
     answered, present, right = fading(150, [0.5, 0.9], lost=0.2)
     _, rows = measured(answered)
     rng = np.random.default_rng(7)
     for label, model, k in ((0, 0, 1), (1, 0, 3), (2, 1, 4)):
-        own = np.flatnonzero((np.arange(150) % 3 == label) & present[:, :5].any(axis=1))
+        of_class = np.flatnonzero((np.arange(150) % 3 == label) & present[:, :5].any(axis=1))
         drawn = []
         for _ in range(2000):
-            some = rng.choice(own, len(own))
-            base, here = (right[some[present[some, side]], side, model].mean() for side in (0, k))
-            drawn.append(base - here)
+            some = rng.choice(of_class, len(of_class))
+            base, shifted = (right[some[present[some, side]], side, model].mean() for side in (0, k))
+            drawn.append(base - shifted)
         at = f"{LEVELS[k - 1]:g}"
-        one = rows.one("severity_drop", model=f"m{model}", group="fog", class_id=f"{label:02d}", at=at)
-        assert one is not None and one.n == present[own, k].sum() and one.value is not None
-        assert one.value == pytest.approx(np.mean(drawn), abs=0.01)
-        assert [one.low, one.high] == pytest.approx(np.quantile(drawn, [0.025, 0.975]).tolist(), abs=0.03)
+        row = rows.one("severity_drop", model=f"m{model}", group="fog", class_id=f"{label:02d}", at=at)
+        assert row is not None and row.n == present[of_class, k].sum() and row.value is not None
+        assert row.value == pytest.approx(np.mean(drawn), abs=0.01)
+        assert [row.low, row.high] == pytest.approx(np.quantile(drawn, [0.025, 0.975]).tolist(), abs=0.03)
 
 
 @pytest.mark.parametrize("lost", [0.0, 0.3])
 def test_no_drop_of_a_class_has_an_interval_of_no_width(lost: float) -> None:
-    """Of models that are always right, always wrong, as right at every level as at the base, and right at the base."""
+    """Models: always right, always wrong, as right at every level as at the base, right at the base only."""
     rng = np.random.default_rng(3)
     labels, indices = np.arange(36) % 3, np.arange(36) // 3
     present = rng.random((36, 6)) >= lost
@@ -145,11 +145,11 @@ def test_no_drop_of_a_class_has_an_interval_of_no_width(lost: float) -> None:
     right[..., 0], right[..., 2], right[:, 0, 3] = True, (indices < 6)[:, None], True
     groups, scenes = np.nonzero(present.T)
     _, rows = measured(answered_of(subject_of(present, labels, indices), right[scenes, groups]))
-    found = [one for one in rows.where("severity_drop", group="fog") if one.class_id]
-    assert len(found) == 3 * 4 * 4
-    for one in found:
-        assert one.low is not None and one.high is not None and one.value is not None
-        assert -1 <= one.low <= one.value <= one.high <= 1 and one.high - one.low > 0.15
+    drops = [row for row in rows.where("severity_drop", group="fog") if row.class_id]
+    assert len(drops) == 3 * 4 * 4
+    for row in drops:
+        assert row.low is not None and row.high is not None and row.value is not None
+        assert -1 <= row.low <= row.value <= row.high <= 1 and row.high - row.low > 0.15
 
 
 def test_an_image_without_its_pair_makes_no_interval_narrower_where_pairs_agree() -> None:
@@ -161,9 +161,9 @@ def test_an_image_without_its_pair_makes_no_interval_narrower_where_pairs_agree(
         present[39:, 1:], present[bases:, 0] = False, False
         groups, scenes = np.nonzero(present.T)
         _, rows = measured(answered_of(subject_of(present, labels, indices), right[scenes, groups]))
-        one = rows.estimate("severity_drop", model="m0", group="fog", class_id="00", at="0.25")
-        assert one is not None and one.low is not None and one.high is not None
-        widths.append(one.high - one.low)
+        drop = rows.estimate("severity_drop", model="m0", group="fog", class_id="00", at="0.25")
+        assert drop is not None and drop.low is not None and drop.high is not None
+        widths.append(drop.high - drop.low)
     assert 0.08 < widths[0] <= widths[1]
 
 
@@ -171,13 +171,13 @@ def test_a_class_with_one_trajectory_has_drops() -> None:
     present = np.ones((3, 6), bool)
     answered = answered_of(subject_of(present, np.arange(3), np.zeros(3, np.int64)), np.ones((18, 1), bool))
     _, rows = measured(answered)
-    one = rows.one("severity_drop", model="m0", group="fog", class_id="01", at="1")
-    assert one is not None and one.value == 0 and one.low is not None and one.low < -0.5
+    row = rows.one("severity_drop", model="m0", group="fog", class_id="01", at="1")
+    assert row is not None and row.value == 0 and row.low is not None and row.low < -0.5
 
 
 @pytest.mark.whole
 def test_drops_of_classes_cover_the_truth() -> None:
-    """Of classes with 30 trajectories, a level of which may be lost: 4 levels, 3 classes, 2 models, 100 runs."""
+    """Classes have 30 trajectories that can lose a level: 4 levels, 3 classes, 2 models, 100 runs."""
     models = [0.5, 0.9]
     _, _, right = fading(300_000, models)
     truth = right[:, :1].mean(axis=0) - right[:, :5].mean(axis=0)
@@ -187,22 +187,22 @@ def test_drops_of_classes_cover_the_truth() -> None:
         for k in range(4):
             for model in range(2):
                 key = {"model": f"m{model}", "group": "fog", "at": f"{LEVELS[k]:g}"}
-                for one in (one for one in rows.where("severity_drop", **key) if one.class_id):
-                    assert one.low is not None and one.high is not None
-                    covered[k, model] += one.low <= truth[k + 1, model] <= one.high
+                for row in (row for row in rows.where("severity_drop", **key) if row.class_id):
+                    assert row.low is not None and row.high is not None
+                    covered[k, model] += row.low <= truth[k + 1, model] <= row.high
     assert (covered / 300 >= 0.88).all() and covered.mean() / 300 >= 0.92, covered / 300
 
 
 def test_failure_points_are_counts_where_nothing_is_lost_and_lie_between_bounds_where_something_is() -> None:
     answered, present, right = fading(300, [0.5], lost=0.0)
     _, rows = measured(answered)
-    own = right[present[:, :5].all(axis=1), :5, 0]
-    own = own[own[:, 0], 1:]
+    whole = right[present[:, :5].all(axis=1), :5, 0]
+    whole = whole[whole[:, 0], 1:]
     for k, at in enumerate(("0.25", "0.5", "0.75", "1")):
-        one = rows.one("severity_failed", model="m0", group="fog", at=at)
+        row = rows.one("severity_failed", model="m0", group="fog", at=at)
         complete = rows.one("severity_failed_complete", model="m0", group="fog", at=at)
-        assert complete and complete.value == pytest.approx((~own[:, : k + 1]).any(axis=1).mean(), abs=1e-6)
-        assert one and one.n and one.n >= len(own)
+        assert complete and complete.value == pytest.approx((~whole[:, : k + 1]).any(axis=1).mean(), abs=1e-6)
+        assert row and row.n and row.n >= len(whole)
     again = rows.one("severity_recovered", model="m0", group="fog")
     assert again and 0 < (again.value or 0) < 0.2
     answered, present, right = fading(300, [0.5], lost=0.2)
@@ -214,7 +214,7 @@ def test_failure_points_are_counts_where_nothing_is_lost_and_lie_between_bounds_
         )
         assert hold is not None and first is not None and fail is not None and lasting is not None
         assert hold <= first <= fail and lasting <= first + 1e-6
-    medians = [rows.value(f"severity_median{one}", model="m0", group="fog") for one in ("_if_lost_fail", "")]
+    medians = [rows.value(f"severity_median{ending}", model="m0", group="fog") for ending in ("_if_lost_fail", "")]
     assert medians[0] is not None and medians[1] is not None and medians[0] < medians[1]
 
 
@@ -232,9 +232,9 @@ def test_models_are_compared_at_every_level_and_those_near_chance_are_not() -> N
     answered, _, _ = fading(400, [0.4, 0.42, 0.9, 0.3])
     near = NearChance(np.array([False, False, False, True]), {"02": 0.3})
     answered = replace(answered, near_chance=near, made={})
-    found, rows = measured(answered)
-    assert found.classes == 2
-    pairs = {(one.model, one.against) for one in rows.where("severity_difference")}
+    severity, rows = measured(answered)
+    assert severity.classes == 2
+    pairs = {(row.model, row.against) for row in rows.where("severity_difference")}
     assert len(pairs) == 3 and not any("m3" in pair for pair in pairs)
     tests = rows.where("severity_failure_difference")
     assert len(tests) == 3 and all(test.p is not None and test.q is not None and test.q >= test.p for test in tests)
@@ -251,17 +251,17 @@ def test_a_class_with_few_images_at_a_level_has_failure_points_and_no_curve() ->
     subject = answered.subject
     lost = (subject.shifts == 4) & (subject.labels == 2)
     answers = replace(answered.answers, readable=~lost)
-    found, rows = measured(replace(answered, answers=answers, min_images=5))
-    assert found.left_out == ("class 2",) and found.classes == 2
-    one = rows.one("severity_failed", model="m0", group="fog", at="1")
+    severity, rows = measured(replace(answered, answers=answers, min_images=5))
+    assert severity.left_out == ("class 2",) and severity.classes == 2
+    row = rows.one("severity_failed", model="m0", group="fog", at="1")
     curve = rows.one("severity_accuracy", model="m0", group="fog", at="0")
-    assert one and curve and (one.n or 0) > (curve.n or 0) * 0.9
-    assert found.trajectories == present[:, 0].sum()
+    assert row and curve and (row.n or 0) > (curve.n or 0) * 0.9
+    assert severity.trajectories == present[:, 0].sum()
 
 
 def test_no_other_measure_knows_of_the_levels_between() -> None:
     answered, _, _ = fading(60, [0.5, 0.8])
-    assert [answered.group(place).name for place in answered.places] == ["base", "fog", "blue"]
+    assert [answered.group(index).name for index in answered.places] == ["base", "fog", "blue"]
     assert [answered.group(shift).name for shift in answered.shifts] == ["fog", "blue"]
     scenes = trajectories_of(answered, [1, 2, 3, 4])
     subject = answered.subject

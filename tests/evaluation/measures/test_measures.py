@@ -43,24 +43,24 @@ def answers_of(answered: AllAnswers) -> Iterator[ResultRow]:
 def test_a_measure_of_ones_own_is_in_every_output(
     tmp_path: Path, models: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = Measure(answers_of, "Brightness of it all", "plain", "How bright a group is.")
-    monkeypatch.setitem(MEASURES, "brightness", own)  # type: ignore[arg-type]
+    measure = Measure(answers_of, "Brightness of it all", "plain", "How bright a group is.")
+    monkeypatch.setitem(MEASURES, "brightness", measure)  # type: ignore[arg-type]
     dataset, out = build_colours(tmp_path / "d"), tmp_path / "out"
-    found = evaluate(dataset, [models["sharp"]], device="cpu", out=out, into_card=True, reference=False)
+    result = evaluate(dataset, [models["sharp"]], device="cpu", out=out, into_card=True, reference=False)
     document = results_from((out / "results.json").read_bytes(), "results.json")
     assert document.rows.value("brightness", model=models["sharp"], group="swap") == 0.36
     lines = csv_rows(out / "measures.csv")
     assert {line["value"] for line in lines if line["measure"] == "brightness"} == {"0.36"}
     assert {line["brightness"] for line in csv_rows(out / "robustness.csv")} == {"36.000"}
-    assert found.to_pandas()["brightness"].tolist() == [0.36, 0.36]
-    assert found.scores[0].get("brightness") == found.number("brightness", model=models["sharp"], group="dusk")
+    assert result.to_pandas()["brightness"].tolist() == [0.36, 0.36]
+    assert result.scores[0].get("brightness") == result.number("brightness", model=models["sharp"], group="dusk")
     for page in ((out / "report.html").read_text(), (dataset / "README.md").read_text()):
         assert "Brightness of it all" in page and "How bright a group is." in page and "0.36" in page
     words = ["evaluate", str(dataset), "--models", models["sharp"], "--device", "cpu", "--no-reference"]
     shown = CliRunner().invoke(app, words)
     assert "Brightness of it all" in " ".join(shown.stdout.split()) and "0.36" in shown.stdout
     message = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
-    assert [one["value"] for one in message["rows"] if one["measure"] == "brightness"] == [0.36, 0.36]
+    assert [entry["value"] for entry in message["rows"] if entry["measure"] == "brightness"] == [0.36, 0.36]
 
 
 def test_a_nested_measure_of_ones_own_is_in_every_output(
@@ -80,18 +80,18 @@ def test_a_nested_measure_of_ones_own_is_in_every_output(
         warnings=lambda results: ["the glare is strong"],
         skipped=lambda results: ["No glare in the dark"],
         file="glare.csv",
-        csv=lambda results: csv_text([{"glare": one.value} for one in results.rows.where("glare")]),
+        csv=lambda results: csv_text([{"glare": entry.value} for entry in results.rows.where("glare")]),
     )
     monkeypatch.setitem(NESTED, "published", shown)  # type: ignore[arg-type]
-    own = NestedMeasure(measure, lambda results: ["<svg>drawn</svg>"])
-    monkeypatch.setitem(NESTED_MEASURES, "published", own)  # type: ignore[arg-type]
+    nested = NestedMeasure(measure, lambda results: ["<svg>drawn</svg>"])
+    monkeypatch.setitem(NESTED_MEASURES, "published", nested)  # type: ignore[arg-type]
     dataset, out = build_colours(tmp_path / "d"), tmp_path / "out"
     words = ["evaluate", str(dataset), "--models", models["sharp"], "--device", "cpu", "--no-reference"]
-    said = CliRunner().invoke(app, [*words, "--out", str(out)])
-    assert said.exit_code == 0, said.output
-    assert "Warning: the glare is strong" in said.stdout and "glare: a quarter" in said.stdout
-    assert "only one" in said.stdout and f"glare:       {out / 'glare.csv'}" in said.stdout
-    assert "No glare in the dark" in said.stderr
+    done = CliRunner().invoke(app, [*words, "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert "Warning: the glare is strong" in done.stdout and "glare: a quarter" in done.stdout
+    assert "only one" in done.stdout and f"glare:       {out / 'glare.csv'}" in done.stdout
+    assert "No glare in the dark" in done.stderr
     document = results_from((out / "results.json").read_bytes(), "results.json")
     assert document.published == PublishedResults("a" * 40, (), {models["sharp"]: "made here"})
     assert document.rows.value("glare", model=models["sharp"], group="swap") == 0.25
@@ -103,13 +103,13 @@ def test_a_nested_measure_of_ones_own_is_in_every_output(
 
 
 def test_every_row_has_the_facts_of_its_measure(graded: Evaluation, evaluation: Evaluation) -> None:
-    """Those of nested measures too, whose numbers have tables of their own and no others."""
+    """Rows of nested measures as well, whose numbers are in separate tables only."""
     nested = {facts.name: facts for shown in NESTED.values() for facts in shown.measures}
     assert len(nested) == sum(len(shown.measures) for shown in NESTED.values()) and not set(nested) & set(MEASURES)
-    for found in (graded, evaluation):
-        facts = {measure.name for measure in found.results.measures}
-        assert {result.measure for result in found.results.rows} <= facts
-        assert facts - set(MEASURES) <= {result.measure for result in found.results.rows}
+    for scored in (graded, evaluation):
+        facts = {measure.name for measure in scored.results.measures}
+        assert {result.measure for result in scored.results.rows} <= facts
+        assert facts - set(MEASURES) <= {result.measure for result in scored.results.rows}
     assert {"severity_drop", "severity_median_lasting"} <= {measure.name for measure in graded.results.measures}
     assert not any(measure.shown for measure in nested.values())
     with graded.files["robustness"].open() as file:
@@ -118,23 +118,23 @@ def test_every_row_has_the_facts_of_its_measure(graded: Evaluation, evaluation: 
 
 def test_recall_precision_and_confusion_are_counts_of_answers(evaluation: Evaluation, models: dict[str, str]) -> None:
     rows, key = evaluation.results.rows, {"model": models["sharp"], "group": "swap"}
-    # A third of each class is painted as the next: found in two thirds, and as much of its answers is another's.
+    # A third of each class is painted as the next class: recall is two thirds, and so is precision.
     for class_id, taken_for in (("00", "01"), ("01", "02"), ("02", "00")):
         for measure in ("recall", "precision"):
-            one = rows.one(measure, class_id=class_id, **key)
-            assert one is not None and one.low is not None and one.high is not None
-            assert (one.value, one.n) == (pytest.approx(2 / 3), 12) and one.low < 2 / 3 < one.high
+            number = rows.one(measure, class_id=class_id, **key)
+            assert number is not None and number.low is not None and number.high is not None
+            assert (number.value, number.n) == (pytest.approx(2 / 3), 12) and number.low < 2 / 3 < number.high
         mixed = rows.one("confusion", class_id=class_id, against=taken_for, **key)
         assert mixed is not None and (mixed.value, mixed.n) == (pytest.approx(1 / 3), 4)
     for model in models.values():
         for group in ("base", "dusk", "swap"):
-            counts = [one.n or 0 for one in rows.where("confusion", model=model, group=group)]
+            counts = [entry.n or 0 for entry in rows.where("confusion", model=model, group=group)]
             assert sum(counts) == 36
 
 
 def test_images_of_few_a_class_have_an_accuracy_with_its_interval(photos: Path, named: str, tmp_path: Path) -> None:
-    found = evaluate(photos, [named], device="cpu", out=tmp_path, min_images_per_class=100)
-    [score] = found.scores
+    result = evaluate(photos, [named], device="cpu", out=tmp_path, min_images_per_class=100)
+    [score] = result.scores
     assert score.accuracy is None and score.top1 is not None
     assert score.top1.low is not None and score.top1.high is not None
     assert score.top1.low < score.top1.value < score.top1.high
@@ -147,24 +147,24 @@ def test_calibration_error_is_the_mean_distance_of_confidence_from_accuracy() ->
     bins = np.minimum((confidence * 15).astype(np.int64), 14)
     naive = 0.0
     for at in range(15):
-        own = bins == at
-        if own.any():
-            naive += own.mean() * abs(right[own].mean() - confidence[own].astype(np.float64).mean())
-    [found] = calibration_errors(confidence[:, None], right[:, None], rng)
-    assert found.value == pytest.approx(naive)
+        in_bin = bins == at
+        if in_bin.any():
+            naive += in_bin.mean() * abs(right[in_bin].mean() - confidence[in_bin].astype(np.float64).mean())
+    [error] = calibration_errors(confidence[:, None], right[:, None], rng)
+    assert error.value == pytest.approx(naive)
 
 
 def test_bins_of_confidence_hold_all_images(evaluation: Evaluation, models: dict[str, str]) -> None:
     rows = evaluation.results.rows
     for name in models.values():
         bins = rows.where("calibration", model=name, group="base")
-        assert sum(one.n or 0 for one in bins) == 36
+        assert sum(entry.n or 0 for entry in bins) == 36
         error = rows.estimate("calibration_error", model=name, group="base")
         distance = sum(
-            (one.n or 0)
+            (entry.n or 0)
             / 36
-            * abs((one.value or 0) - (rows.value("confidence", model=name, group="base", at=one.at) or 0))
-            for one in bins
+            * abs((entry.value or 0) - (rows.value("confidence", model=name, group="base", at=entry.at) or 0))
+            for entry in bins
         )
         assert error is not None and error.low is not None and error.high is not None
         assert error.value == pytest.approx(distance) and error.low <= error.value <= error.high
@@ -174,7 +174,7 @@ def test_a_document_is_read_as_it_was_written_and_an_earlier_one_is_refused_in_w
     text = evaluation.files["document"].read_text()
     document: dict[str, Any] = json.loads(text)
     assert results_from(text, "results.json").to_json() == document
-    assert not any("class_id" in one for one in document["rows"])
+    assert not any("class_id" in entry for entry in document["rows"])
     for version, problem in ((None, "version: "), (2, "earlier version")):
         with pytest.raises(UserError, match=problem):
             results_from(json.dumps({**document, "version": version}), "results.json")
@@ -186,7 +186,7 @@ def test_a_document_without_room_for_every_row_says_how_many_it_leaves_out(
     evaluation: Evaluation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = evaluation.results.to_json()["rows"]
-    without_at = [one for one in whole if "at" not in one]
+    without_at = [entry for entry in whole if "at" not in entry]
     monkeypatch.setattr(results, "MOST_ROWS", len(without_at))
     document = evaluation.results.to_json()
     assert document["rows"] == without_at, "bins and rules go first"
@@ -201,25 +201,25 @@ SURE = {"a": {"a": 150}, "b": {"b": 150}}
 
 
 def test_one_line_tells_of_the_base_and_of_the_shift_in_most_doubt() -> None:
-    said = labels_text(judged_checks(JUDGE, COUNTS, SURE, SHIFTS))
-    assert "estimated label error 0.0 % (" in said and "under base" in said and JUDGE in said
-    assert "at most 40.0 % (" in said and "under at_night" in said and "red" not in said and "300 validation" in said
+    text = labels_text(judged_checks(JUDGE, COUNTS, SURE, SHIFTS))
+    assert "estimated label error 0.0 % (" in text and "under base" in text and JUDGE in text
+    assert "at most 40.0 % (" in text and "under at_night" in text and "red" not in text and "300 validation" in text
     plain = labels_text(judged_checks(JUDGE, COUNTS, None, SHIFTS))
     assert "disagreement with the labels" in plain and "error 40" not in plain and "own error rate unknown" in plain
     assert "no answer to any accepted image" in labels_text(judged_checks(JUDGE, {}, SURE, SHIFTS))
 
 
 def test_an_estimate_comes_with_its_assumption_and_with_how_many_shifts_have_none() -> None:
-    said = labels_text(judged_checks(JUDGE, COUNTS, SURE, [*SHIFTS, "fog"]))
-    assert "1 of 4 has no estimate" in said and "the estimate assumes" in said and "upper" not in said
+    text = labels_text(judged_checks(JUDGE, COUNTS, SURE, [*SHIFTS, "fog"]))
+    assert "1 of 4 has no estimate" in text and "the estimate assumes" in text and "upper" not in text
     whole = labels_text(judged_checks(JUDGE, COUNTS, SURE, SHIFTS))
     assert "no estimate" not in whole and "the estimate assumes" in whole
     assert "the estimate assumes" not in labels_text(judged_checks(JUDGE, COUNTS, None, SHIFTS))
 
 
 def test_images_that_the_judge_picked_are_no_shift_in_doubt() -> None:
-    said = labels_text(judged_checks(JUDGE, COUNTS, SURE, SHIFTS, picked={"at_night"}))
-    assert "at_night" not in said and "under red" in said
+    text = labels_text(judged_checks(JUDGE, COUNTS, SURE, SHIFTS, picked={"at_night"}))
+    assert "at_night" not in text and "under red" in text
     alone = labels_text(judged_checks(JUDGE, {("red", "a"): (100, 100)}, SURE, ["red"], picked={"red"}))
     assert "%" not in alone and "a keep rule chose" in alone
 
@@ -228,9 +228,9 @@ def test_a_judge_that_is_scored_too_is_reported_by_its_weights_or_its_name() -> 
     checks = judged_checks(JUDGE, COUNTS, SURE, SHIFTS)
     pinned = {"judges": {JUDGE: {"sha256": "a" * 64}}}
     models = [("lab:other", "b" * 64), ("local-dir:copy", "a" * 64), (JUDGE, "c" * 64), (JUDGE, None)]
-    found = with_scored_judge(checks, pinned, models)
-    assert found is not None and found.also_scored == ("local-dir:copy", JUDGE)
-    assert labels_text(found).endswith("its own drop is part of this estimate")
+    reported = with_scored_judge(checks, pinned, models)
+    assert reported is not None and reported.also_scored == ("local-dir:copy", JUDGE)
+    assert labels_text(reported).endswith("its own drop is part of this estimate")
     other = with_scored_judge(checks, pinned, models[:1])
     assert other is not None and "its own drop" not in labels_text(other)
     assert with_scored_judge(None, pinned, models) is None
@@ -242,12 +242,12 @@ def test_a_dataset_without_a_second_judge_is_unchecked(dataset: Path, models: di
     assert "labels: not checked by a second judge" in shown.stdout
     document = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)["label_checks"]
     assert document["judge"] is None
-    assert "base" in [one["shift"] for one in document["shifts"]]
+    assert "base" in [entry["shift"] for entry in document["shifts"]]
 
 
 def test_of_images_that_no_build_made_nothing_is_said(named: str, tmp_path: Path) -> None:
     for name, colour in (("red", "#ff0000"), ("green", "#00ff00"), ("blue", "#0000ff")):
         (tmp_path / "photos" / name).mkdir(parents=True)
         Image.new("RGB", (32, 32), colour).save(tmp_path / "photos" / name / "0.png")
-    found = evaluate(tmp_path / "photos", [named], out=tmp_path / "out", device="cpu")
-    assert found.label_checks is None and "label_checks" not in found.to_json()
+    result = evaluate(tmp_path / "photos", [named], out=tmp_path / "out", device="cpu")
+    assert result.label_checks is None and "label_checks" not in result.to_json()

@@ -50,7 +50,7 @@ def test_the_published_table_says_where_it_is_from() -> None:
     columns = ["imagenet", "v2", "sketch", "r", "r_clean", "a", "a_clean", "real"]
     assert table.column_names == ["model", "img_size", *columns] and set(columns) == set(SETS)
     assert {table.schema.field(name).type for name in SETS} == {pa.float32()}
-    # In the table of ImageNet-A one model of 1,556 is another.
+    # One of the 1,556 models in the table of ImageNet-A is another model.
     assert table.num_rows == 1557 and [table[name].null_count for name in SETS] == [1] * len(SETS)
     assert len(set(zip(table["model"].to_pylist(), table["img_size"].to_pylist(), strict=True))) == 1557
     metadata = table.schema.metadata
@@ -78,22 +78,22 @@ def test_only_a_model_of_timm_by_its_name_is_known(name: str, known: str | None)
 
 
 def test_a_model_is_published_at_its_own_size_or_the_nearest() -> None:
-    asked = {
+    wanted = {
         "own": ("resnet50.a1_in1k", 288),
         "near": ("resnet50.a1_in1k", 300),
         "no": ("mine.a1", 224),
         "x": (None, 1),
     }
-    found = published_models(asked)
-    assert {name: shown for name, (shown, _) in found.items()} == dict.fromkeys(
+    matches = published_models(wanted)
+    assert {name: shown for name, (shown, _) in matches.items()} == dict.fromkeys(
         ("own", "near"), "resnet50.a1_in1k, 288 px"
     )
     unknown = published_models({"any": ("resnet50.a1_in1k", None)})
     assert unknown["any"][0] == "resnet50.a1_in1k, 288 px (the largest published; the model's own size is not known)"
-    own = found["own"][1]
-    assert list(own) == list(SETS)
+    accuracies = matches["own"][1]
+    assert list(accuracies) == list(SETS)
     # results-imagenet.csv and results-imagenet-r.csv at that commit.
-    assert (own["imagenet"], own["r"]) == (pytest.approx(0.81240), pytest.approx(0.38993))
+    assert (accuracies["imagenet"], accuracies["r"]) == (pytest.approx(0.81240), pytest.approx(0.38993))
 
 
 @pytest.fixture(scope="module")
@@ -135,9 +135,12 @@ def test_six_models_have_their_effective_robustness(imagenet: Evaluation) -> Non
         scores = [imagenet.score(model.name, shift.name) for model in imagenet.models]
         base, shifted = np.array([[score.base_accuracy, score.accuracy] for score in scores], dtype=np.float64).T
         expected = effective_robustness(base, shifted, (shift.base_images, shift.images))
-        found = [score.get("effective_robustness") for score in scores]
-        assert [one.value for one in found if one] == pytest.approx(expected)
-        assert all(one and one.low is not None and one.high is not None and one.low < one.high for one in found)
+        estimates = [score.get("effective_robustness") for score in scores]
+        assert [estimate.value for estimate in estimates if estimate] == pytest.approx(expected)
+        assert all(
+            estimate and estimate.low is not None and estimate.high is not None and estimate.low < estimate.high
+            for estimate in estimates
+        )
     assert ">Effective robustness</h2>" in imagenet.files["report"].read_text()
     assert all(line["effective_robustness"] for line in csv_rows(imagenet.files["robustness"]))
 
@@ -152,24 +155,24 @@ def test_models_that_timm_knows_have_a_row_of_their_published_accuracies(
     imagenet: Evaluation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert models_table(imagenet.results) is None and imagenet.directory is not None
-    # timm's own weights are not on this machine: the second folder stands for them.
-    folders = [f"local-dir:{imagenet.directory.parent / place}" for place in ("0", "1")]
+    # The second folder stands for timm's weights, which are not on this machine.
+    folders = [f"local-dir:{imagenet.directory.parent / folder}" for folder in ("0", "1")]
     known = {folders[1]: "resnet50.a1_in1k"}
     monkeypatch.setattr(published, "timm_name", known.get)
     given = dict(zip(("mine", "theirs"), folders, strict=True))
-    found = evaluate(imagenet.directory, given, device="cpu", out=tmp_path, reference=False)
-    assert found.results.published is not None
-    assert found.results.published.models == {"theirs": "resnet50.a1_in1k, 224 px"}  # it takes 32 pixels here
-    rows = {one.at: one for one in found.results.rows.where(ACCURACY)}
+    result = evaluate(imagenet.directory, given, device="cpu", out=tmp_path, reference=False)
+    assert result.results.published is not None
+    assert result.results.published.models == {"theirs": "resnet50.a1_in1k, 224 px"}  # it takes 32 pixels here
+    rows = {row.at: row for row in result.results.rows.where(ACCURACY)}
     assert list(rows) == list(SETS) and {row.model for row in rows.values()} == {"theirs"}
-    table = models_table(found.results)
+    table = models_table(result.results)
     assert table is not None and [len(table.rows), len(table.columns)] == [1, 3 + len(SETS)]
     texts = [cell.text for cell in table.rows[0].cells]
     # results-imagenet.csv and results-imagenet-a.csv at that commit.
     assert texts[:4] == ["theirs", "resnet50.a1_in1k, 224 px", "66.7", "80.4"] and "10.0" in texts
-    assert "resnet50.a1_in1k, 224 px" in found.files["report"].read_text()
+    assert "resnet50.a1_in1k, 224 px" in result.files["report"].read_text()
     # In a card a model has its public name.
-    named = replace(found.results.models[1], name="local-dir:/a/theirs")
-    facts = replace(found.results.published, models={named.name: "resnet50.a1_in1k, 224 px"})
-    public = with_public_names(replace(found.results, models=(named,), published=facts)).published
+    named = replace(result.results.models[1], name="local-dir:/a/theirs")
+    facts = replace(result.results.published, models={named.name: "resnet50.a1_in1k, 224 px"})
+    public = with_public_names(replace(result.results, models=(named,), published=facts)).published
     assert public is not None and list(public.models) == ["local-dir:./theirs"]
