@@ -193,7 +193,7 @@ def test_what_is_said_of_pages_and_lines_is_of_some() -> None:
 
 @pytest.mark.parametrize("line", sorted({line for page in PAGES for line in lines(page) if not runs_here(line)}))
 def test_a_line_that_cannot_run_here_is_a_command(line: str) -> None:
-    """The command line parses its name, options and values; a script that it names exists."""
+    """Its name, options and values pass the parser of the command line; a script that it names exists."""
     assert all((ROOT / script).is_file() for script in re.findall(r"\bbash (scripts/\S+)", line))
     for written in re.findall(r"\bcounterfoil [^'>]*", line.replace("$((SLURM_ARRAY_TASK_ID + 1))", "1")):
         _, name, *arguments = shlex.split(written, comments=True)

@@ -133,7 +133,7 @@ def test_an_evaluation_shows_average_precision_and_its_drops(evaluation: Evaluat
     assert score.drop == evaluation.number("drop", model=name, group="gaussian_noise", at="AP")
     assert score.get("AP") == evaluation.number("AP", model=name, group="gaussian_noise")
     assert "% AP on base; largest drop" in repr(evaluation) and "AP (%)" in evaluation._repr_html_()
-    assert list(evaluation.to_pandas()["drop"]) == [each.drop.value for each in evaluation.scores if each.drop]
+    assert list(evaluation.to_pandas()["drop"]) == [score.drop.value for score in evaluation.scores if score.drop]
 
 
 def test_the_report_begins_with_what_the_detector_loses(evaluation: Evaluation) -> None:

@@ -17,9 +17,9 @@ from counterfoil.evaluation.detection.categories import (
 
 
 def test_coco_has_eighty_categories_with_ids_from_1_to_90() -> None:
-    known = {"person": 1, "stop sign": 13, "backpack": 27, "dining table": 67, "toilet": 70, "tv": 72, "toothbrush": 90}
+    coco = {"person": 1, "stop sign": 13, "backpack": 27, "dining table": 67, "toilet": 70, "tv": 72, "toothbrush": 90}
     ids = dict(zip(COCO_NAMES, COCO_IDS, strict=True))
-    assert len(ids) == 80 and {name: ids[name] for name in known} == known
+    assert len(ids) == 80 and {name: ids[name] for name in coco} == coco
     assert category_ids(("bus", "Person")) == (6, 1) and category_ids(("bus", "tram")) == (1, 2)
 
 

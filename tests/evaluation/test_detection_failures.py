@@ -122,7 +122,7 @@ def test_many_failures_are_cut_evenly() -> None:
 def written(folder: Path, seed: int = 0) -> Path:
     objects, detectors = scenes(seed)
     failures = shown(objects, detectors)
-    return write_detection_failures("cups", failures, IMAGES, lambda *which: drawn(objects, *which), folder)
+    return write_detection_failures("cups", failures, IMAGES, lambda *shape: drawn(objects, *shape), folder)
 
 
 def test_pictures_are_as_they_were_and_old_ones_go(tmp_path: Path) -> None:
@@ -136,9 +136,9 @@ def test_pictures_are_as_they_were_and_old_ones_go(tmp_path: Path) -> None:
     # WebP is lossy, but pictures have no drawn boxes.
     objects, detectors = scenes()
     failures = shown(objects, detectors)
-    for number, which in enumerate(failures.pictures[:6]):
+    for number, picture in enumerate(failures.pictures[:6]):
         stored = np.asarray(Image.open(tmp_path / "failures" / f"{number:05d}.webp").convert("RGB"), np.int64)
-        difference = np.abs(stored - np.asarray(drawn(objects, *which), np.int64))
+        difference = np.abs(stored - np.asarray(drawn(objects, *picture), np.int64))
         assert difference.mean() < 3
 
 

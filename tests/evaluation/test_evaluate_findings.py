@@ -425,23 +425,23 @@ def stranger(whole: Path, tmp_path: Path) -> Path:
     return shutil.copytree(whole, tmp_path / "stranger")
 
 
-def forge(dataset: Path, what: str, change: Callable[[pa.Table], pa.Table]) -> None:
-    rewrite(dataset / what / "swap", change, min((dataset / "receipts").glob("swap-*.json")))
+def forge(dataset: Path, folder: str, change: Callable[[pa.Table], pa.Table]) -> None:
+    rewrite(dataset / folder / "swap", change, min((dataset / "receipts").glob("swap-*.json")))
 
 
 def twice(table: pa.Table) -> pa.Table:
     return pa.concat_tables([table, table.slice(1, 1)])
 
 
-@pytest.mark.parametrize("what", ["candidates", "rejected"])
+@pytest.mark.parametrize("folder", ["candidates", "rejected"])
 def test_tables_that_are_not_their_receipts_are_refused(
-    what: str, stranger: Path, models: dict[str, str], tmp_path: Path
+    folder: str, stranger: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
-    rewrite(stranger / what / "swap", lambda table: table.slice(1))
-    with pytest.raises(RunFailure, match=rf"{what}/swap/.* is not the file in its receipt"):
+    rewrite(stranger / folder / "swap", lambda table: table.slice(1))
+    with pytest.raises(RunFailure, match=rf"{folder}/swap/.* is not the file in its receipt"):
         evaluate(stranger, [models["sharp"]], device="cpu", out=tmp_path / "out")
-    min((stranger / what / "swap").iterdir()).unlink()
-    with pytest.raises(RunFailure, match=rf"{what}/swap/.* is missing"):
+    min((stranger / folder / "swap").iterdir()).unlink()
+    with pytest.raises(RunFailure, match=rf"{folder}/swap/.* is missing"):
         evaluate(stranger, [models["sharp"]], device="cpu", out=tmp_path / "out")
 
 
@@ -478,8 +478,8 @@ FORGED: dict[str, tuple[str, Callable[[pa.Table], pa.Table], str]] = {
 def test_forged_rows_are_reported_and_never_counted(
     case: str, stranger: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
-    what, change, shown = FORGED[case]
-    forge(stranger, what, change)
+    folder, change, shown = FORGED[case]
+    forge(stranger, folder, change)
     with pytest.raises(RunFailure, match=shown):
         evaluate(stranger, [models["sharp"]], device="cpu", out=tmp_path / "out")
 

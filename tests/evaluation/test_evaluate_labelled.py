@@ -62,7 +62,7 @@ def test_a_folder_of_images_gives_plain_accuracies(photographed: Evaluation) -> 
     result = photographed
     assert result.base is None and result.directory is None
     (score,) = result.scores
-    # accuracy is the mean of the classes 1, 4 of 6, 1; top1 counts each image once
+    # `accuracy` is the mean of the classes 1, 4 of 6, 1; `top1` counts each image once.
     assert score.accuracy == pytest.approx((1 + 4 / 6 + 1) / 3)
     assert score.top1 is not None and score.top1.value == pytest.approx(16 / 18)
     assert (score.drop, score.base_accuracy, score.pairs_drop) == (None, None, None)
@@ -177,15 +177,15 @@ def test_a_table_of_an_earlier_version_still_has_its_failures(photographed: Eval
 
 
 def test_one_content_at_two_paths_is_reported_by_each(photos: Path, named: str, tmp_path: Path) -> None:
-    both = tmp_path / "both"
+    source = tmp_path / "both"
     for name in ("red", "blue"):
-        (both / name).mkdir(parents=True)
-        shutil.copy(photos / "green" / "1.png", both / name / f"{name}.png")
-    result = evaluate(both, [named], out=tmp_path / "out", device="cpu")
+        (source / name).mkdir(parents=True)
+        shutil.copy(photos / "green" / "1.png", source / name / f"{name}.png")
+    result = evaluate(source, [named], out=tmp_path / "out", device="cpu")
     rows = pq.read_table(result.files["predictions"]).to_pylist()
     assert [(row["path"], row["class"]) for row in rows] == [("blue/blue.png", "blue"), ("red/red.png", "red")]
-    moved = (both / "red" / "red.png").rename(both / "red" / "other.png")
-    again = evaluate(both, [named], out=tmp_path / "out", device="cpu")
+    moved = (source / "red" / "red.png").rename(source / "red" / "other.png")
+    again = evaluate(source, [named], out=tmp_path / "out", device="cpu")
     assert again.failures()["path"].tolist() == [f"red/{moved.name}"]
 
 

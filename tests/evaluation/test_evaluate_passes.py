@@ -71,14 +71,14 @@ def test_five_models_decode_each_image_once(counting: Path, models: dict[str, st
 def test_models_that_do_not_fit_together_are_scored_in_passes(
     counting: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    both = [models["sharp"], models["no_red"]]
-    together = evaluate(counting, both, device="cpu", out=tmp_path / "together")
+    names = [models["sharp"], models["no_red"]]
+    together = evaluate(counting, names, device="cpu", out=tmp_path / "together")
     first = predictions_of(counting)
     for path in (counting / ".counterfoil" / "predictions").iterdir():
         path.unlink()
     scored_in_two_passes(monkeypatch)
     decoded.clear()
-    apart, scored = evaluated(counting, both, out=tmp_path / "apart")
+    apart, scored = evaluated(counting, names, out=tmp_path / "apart")
     assert scored == 2 * IMAGES
     assert apart.scores == together.scores
     assert predictions_of(counting) == first
@@ -118,13 +118,13 @@ def killed_run(dataset: Path, models: list[str], *, stage: int, image: int, apar
 def test_a_run_killed_after_its_first_model_does_not_score_it_again(
     counting: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    both = [models["sharp"], models["no_red"]]
-    killed_run(counting, both, stage=2, image=8, apart=True)
+    names = [models["sharp"], models["no_red"]]
+    killed_run(counting, names, stage=2, image=8, apart=True)
     [(name, entry)] = predictions_of(counting).items()
     assert "sharp" in name
     monkeypatch.setattr(predictions, "PART_ROWS", 16)
     # Only the second model needs images: all of them, because the kill came before its first part.
-    assert evaluated(counting, both, batch_size=8, out=tmp_path / "out")[1] == IMAGES
+    assert evaluated(counting, names, batch_size=8, out=tmp_path / "out")[1] == IMAGES
     assert predictions_of(counting)[name] == entry
     assert len(predictions_of(counting)) == 2
 
@@ -133,18 +133,18 @@ def test_a_run_killed_after_its_first_model_does_not_score_it_again(
 def test_a_run_killed_within_a_pass_goes_on_where_it_stood_and_ends_the_same(
     counting: Path, models: dict[str, str], tmp_path: Path, image: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    both = [models["sharp"], models["no_red"]]
-    killed_run(counting, both, stage=1, image=image)
+    names = [models["sharp"], models["no_red"]]
+    killed_run(counting, names, stage=1, image=image)
     assert predictions_of(counting) == {}
     monkeypatch.setattr(predictions, "PART_ROWS", 16)
-    resumed, scored = evaluated(counting, both, batch_size=8, out=tmp_path / "resumed")
+    resumed, scored = evaluated(counting, names, batch_size=8, out=tmp_path / "resumed")
     # Parts hold 16 images, so both models resume after the last whole part before the kill.
     assert scored == IMAGES - image // 16 * 16
     assert not list((counting / ".counterfoil" / "predictions").glob("*.parts"))
     entries = predictions_of(counting)
     for path in (counting / ".counterfoil" / "predictions").iterdir():
         path.unlink()
-    fresh = evaluate(counting, both, device="cpu", batch_size=8, out=tmp_path / "fresh")
+    fresh = evaluate(counting, names, device="cpu", batch_size=8, out=tmp_path / "fresh")
     assert predictions_of(counting) == entries
     assert {name: path.read_bytes() for name, path in resumed.files.items()} == {
         name: path.read_bytes() for name, path in fresh.files.items()
@@ -192,13 +192,13 @@ def test_what_is_reported_goes_forward_stage_by_stage_and_ends_with_everything_d
     counting: Path, models: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scored_in_two_passes(monkeypatch)
-    both = [models["sharp"], models["no_red"]]
+    names = [models["sharp"], models["no_red"]]
     shown: list[Stage] = []
     with listening(shown.append):
-        evaluate(counting, both, device="cpu", batch_size=25, reference=False)
-    assert [stage.name for stage in shown if stage.done == stage.total] == [*both, "measuring", "pictures of failures"]
-    names = dict.fromkeys(stage.name for stage in shown)
-    by_stage = {name: [stage for stage in shown if stage.name == name] for name in names}
+        evaluate(counting, names, device="cpu", batch_size=25, reference=False)
+    assert [stage.name for stage in shown if stage.done == stage.total] == [*names, "measuring", "pictures of failures"]
+    stage_names = dict.fromkeys(stage.name for stage in shown)
+    by_stage = {name: [stage for stage in shown if stage.name == name] for name in stage_names}
     assert shown == [stage for stages in by_stage.values() for stage in stages]  # each stage comes once
     for name, stages in by_stage.items():
         done = [stage.done for stage in stages]
@@ -206,25 +206,25 @@ def test_what_is_reported_goes_forward_stage_by_stage_and_ends_with_everything_d
         assert {stage.total for stage in stages} == {{"measuring": 2, "pictures of failures": 1}.get(name, IMAGES)}
     repeated: list[Stage] = []
     with listening(repeated.append):
-        evaluate(counting, both, device="cpu", batch_size=25, reference=False)
+        evaluate(counting, names, device="cpu", batch_size=25, reference=False)
     assert {stage.name for stage in repeated} == {"measuring", "pictures of failures"}
 
 
 def test_an_evaluation_that_is_given_up_half_way_goes_on_with_what_it_had(
     counting: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    both = [models["sharp"], models["no_red"]]
+    names = [models["sharp"], models["no_red"]]
     monkeypatch.setattr(predictions, "PART_ROWS", 16)
     threads = set(threading.enumerate())
     with given_up(lambda stage: stage.done == 56):
-        evaluate(counting, both, device="cpu", batch_size=8)
+        evaluate(counting, names, device="cpu", batch_size=8)
     assert not set(threading.enumerate()) - threads  # its decoders ended too
     decoded.clear()
-    resumed, scored = evaluated(counting, both, batch_size=8, out=tmp_path / "resumed")
+    resumed, scored = evaluated(counting, names, batch_size=8, out=tmp_path / "resumed")
     assert scored == IMAGES - 48
     entries = predictions_of(counting)
     for path in (counting / ".counterfoil" / "predictions").iterdir():
         path.unlink()
-    whole = evaluate(counting, both, device="cpu", batch_size=8, out=tmp_path / "whole")
+    whole = evaluate(counting, names, device="cpu", batch_size=8, out=tmp_path / "whole")
     assert predictions_of(counting) == entries
     assert resumed.scores == whole.scores

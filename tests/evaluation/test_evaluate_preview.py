@@ -88,10 +88,10 @@ def test_what_is_final_refuses_it(dataset: Path, named: str) -> None:
         ({"into_card": True}, "results on a card"),
         ({"distances": "clip"}, "distances"),
     )
-    for given, what in refused_of:
+    for given, words in refused_of:
         with pytest.raises(UserError) as refused:
             evaluate(dataset, [named], device="cpu", limit=7, **given)
-        assert refused.value.problems == (f"this is a preview of 7 images a shift, which takes no {what}",)
+        assert refused.value.problems == (f"this is a preview of 7 images a shift, which takes no {words}",)
     with pytest.raises(UserError, match="limit is 0: expected 1 or more"):
         evaluate(dataset, [named], device="cpu", limit=0)
 

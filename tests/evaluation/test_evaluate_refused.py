@@ -235,12 +235,12 @@ def test_bad_lines_and_unknown_models_are_reported_together_with_their_lines(dat
 
 
 def test_a_list_is_scored_like_the_names_in_it(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
-    both = [models["sharp"], models["no_red"]]
-    file = write(tmp_path / "m.txt", "\n".join(both))
+    names = [models["sharp"], models["no_red"]]
+    file = write(tmp_path / "m.txt", "\n".join(names))
     listed = evaluate(dataset, file, device="cpu", out=tmp_path / "listed")
-    named = evaluate(dataset, both, device="cpu", out=tmp_path / "named")
+    named = evaluate(dataset, names, device="cpu", out=tmp_path / "named")
     assert listed.scores == named.scores
-    assert evaluate(dataset, both[0], device="cpu", out=tmp_path / "one").models[0].name == both[0]
+    assert evaluate(dataset, names[0], device="cpu", out=tmp_path / "one").models[0].name == names[0]
 
 
 def test_a_recipes_own_models_are_never_read_from_files(tmp_path: Path, models: dict[str, str]) -> None:

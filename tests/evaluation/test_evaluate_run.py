@@ -367,18 +367,18 @@ def test_a_mistake_reaches_the_caller_as_an_error_for_people(dataset: Path) -> N
 def test_two_evaluations_into_one_folder_write_one_after_the_other(
     dataset: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
-    out, release, held = tmp_path / "out", threading.Event(), threading.Event()
+    out, release, locked = tmp_path / "out", threading.Event(), threading.Event()
     out.mkdir()
 
     def hold() -> None:
         with writing_lock(out):
-            held.set()
+            locked.set()
             release.wait(60)
             (out / "results.json").write_text("of the other")
 
     other = threading.Thread(target=hold)
     other.start()
-    held.wait(60)
+    locked.wait(60)
     messages = []
 
     def hear(event: object) -> None:

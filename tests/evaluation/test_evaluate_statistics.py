@@ -140,14 +140,14 @@ def test_probit_numbers_of_an_evaluation_are_those_of_its_accuracies(evaluation:
 
 def random_classes(seed: int, classes: int = 3, units: int = 20, models: int = 2) -> list[ClassUnits]:
     rng = np.random.default_rng(seed)
-    made = []
+    drawn = []
     for index in range(classes):
         base, shift = rng.random(units) < 0.8, rng.random(units) < 0.6
         base[0] = shift[0] = True
-        made.append(
+        drawn.append(
             ClassUnits(f"c{index}", base, rng.random((units, models)) < 0.8, shift, rng.random((units, models)) < 0.5)
         )
-    return made
+    return drawn
 
 
 def naive_accuracy(classes: list[ClassUnits], model: int, side: str) -> float:
@@ -247,22 +247,22 @@ def test_paired_spread_is_the_standard_error_of_the_mean_difference() -> None:
 
 
 def test_an_interval_does_not_depend_on_the_other_models_or_classes_order() -> None:
-    made = random_classes(9, models=3)
-    all_models = drops(made, paired=True, seed=4, salt="snow")
+    classes = random_classes(9, models=3)
+    all_models = drops(classes, paired=True, seed=4, salt="snow")
     alone = [
         ClassUnits(c.class_id, c.base_present, c.base_correct[:, 1:2], c.shift_present, c.shift_correct[:, 1:2])
-        for c in reversed(made)
+        for c in reversed(classes)
     ]
     one_model = drops(alone, paired=True, seed=4, salt="snow")
     np.testing.assert_allclose(one_model.replicates[:, 0], all_models.replicates[:, 1], rtol=0, atol=1e-12)
 
 
 def test_seed_and_shift_change_the_draws() -> None:
-    made = random_classes(9)
-    first = drops(made, paired=True, seed=0, salt="snow").replicates
-    assert np.array_equal(first, drops(made, paired=True, seed=0, salt="snow").replicates)
-    assert not np.array_equal(first, drops(made, paired=True, seed=1, salt="snow").replicates)
-    assert not np.array_equal(first, drops(made, paired=True, seed=0, salt="fog").replicates)
+    classes = random_classes(9)
+    first = drops(classes, paired=True, seed=0, salt="snow").replicates
+    assert np.array_equal(first, drops(classes, paired=True, seed=0, salt="snow").replicates)
+    assert not np.array_equal(first, drops(classes, paired=True, seed=1, salt="snow").replicates)
+    assert not np.array_equal(first, drops(classes, paired=True, seed=0, salt="fog").replicates)
 
 
 def test_a_draw_without_an_image_on_one_side_sits_out() -> None:

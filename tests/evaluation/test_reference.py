@@ -102,8 +102,8 @@ def test_it_is_scored_once_and_kept_in_the_users_cache(
 
     assert warnings_of(dataset) == 3 * IMAGES_A_CLASS
     # Stored answers join those that are computed now.
-    both = evaluate(dataset, [models["small"], models["no_blue"]], device="cpu", out=tmp_path / "both")
-    assert scored(both) == [models["small"], models["no_blue"]]
+    result = evaluate(dataset, [models["small"], models["no_blue"]], device="cpu", out=tmp_path / "both")
+    assert scored(result) == [models["small"], models["no_blue"]]
     # Another dataset of the same source and classes, with the same weights, uses the stored answers.
     assert warnings_of(build_colours(tmp_path / "other", "samples.seed=11")) == 0
     assert list((user_cache() / "predictions").iterdir())
@@ -196,12 +196,12 @@ def test_a_file_of_predictions_has_no_reference(
     file = tmp_path / "answers.csv"
     file.write_text("\n".join(rows) + "\n")
     name = f"predictions:{file}"
-    both = evaluate(dataset, [name, models["sharp"]], device="cpu", out=tmp_path / "both")
-    assert both.reference is not None and both.reference.skipped is None
-    assert scored(both) == [models["sharp"]]
-    assert numbers_of(both, models["sharp"]) == numbers_of(evaluation, models["sharp"])
-    assert list(both.reference.left_out) == [name]
-    assert "a file of recorded predictions" in (reference_note(both.results) or "")
+    result = evaluate(dataset, [name, models["sharp"]], device="cpu", out=tmp_path / "both")
+    assert result.reference is not None and result.reference.skipped is None
+    assert scored(result) == [models["sharp"]]
+    assert numbers_of(result, models["sharp"]) == numbers_of(evaluation, models["sharp"])
+    assert list(result.reference.left_out) == [name]
+    assert "a file of recorded predictions" in (reference_note(result.results) or "")
     alone = evaluate(dataset, [name], device="cpu", out=tmp_path / "alone")
     assert alone.reference is not None and "recorded predictions" in (alone.reference.skipped or "")
 

@@ -172,14 +172,14 @@ def test_only_captions_that_are_not_known_are_asked_about(
     plain: Captioner, looks: Looks, pictures: list[bytes | None], tmp_path: Path
 ) -> None:
     first = likelihoods_of(labelled(pictures), CAPTIONS[:1], plain, tmp_path)
-    both = likelihoods_of(labelled(pictures), CAPTIONS, plain, tmp_path)
+    complete = likelihoods_of(labelled(pictures), CAPTIONS, plain, tmp_path)
     assert len(looks) == 2 * N
     again = likelihoods_of(labelled(pictures), CAPTIONS[::-1], plain, tmp_path, keys=["k1", "k4"])
     assert len(looks) == 2 * N
-    assert np.array_equal(again.sums, both.sums[[1, 4], ::-1])
-    assert np.array_equal(first.sums[:, 0], both.sums[:, 0])
+    assert np.array_equal(again.sums, complete.sums[[1, 4], ::-1])
+    assert np.array_equal(first.sums[:, 0], complete.sums[:, 0])
     fresh = likelihoods_of(labelled(pictures), CAPTIONS, plain, tmp_path / "fresh")
-    assert np.array_equal(fresh.sums, both.sums)
+    assert np.array_equal(fresh.sums, complete.sums)
     assert likelihoods_of(labelled(pictures), [], plain, tmp_path).sums.shape == (N, 0)
 
 

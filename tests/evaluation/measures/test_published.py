@@ -157,8 +157,8 @@ def test_models_that_timm_knows_have_a_row_of_their_published_accuracies(
     assert models_table(imagenet.results) is None and imagenet.directory is not None
     # The second folder stands for timm's weights, which are not on this machine.
     folders = [f"local-dir:{imagenet.directory.parent / folder}" for folder in ("0", "1")]
-    known = {folders[1]: "resnet50.a1_in1k"}
-    monkeypatch.setattr(published, "timm_name", known.get)
+    names = {folders[1]: "resnet50.a1_in1k"}
+    monkeypatch.setattr(published, "timm_name", names.get)
     given = dict(zip(("mine", "theirs"), folders, strict=True))
     result = evaluate(imagenet.directory, given, device="cpu", out=tmp_path, reference=False)
     assert result.results.published is not None
