@@ -34,14 +34,12 @@ QUICK = (
 
 
 def run(*words: str) -> Result:
-    """Run a command, which has to succeed."""
     done = CliRunner().invoke(app, list(words))
     assert done.exit_code == 0, (done.output, done.exception)
     return done
 
 
 def flat(text: str) -> str:
-    """Join the lines of a terminal."""
     return " ".join(text.split())
 
 

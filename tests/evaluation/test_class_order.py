@@ -50,7 +50,6 @@ def order_of(samples: list[tuple[str, int]]) -> list[str]:
 
 
 def timms_accuracy(model: str, samples: list[tuple[str, int]]) -> float:
-    """Compute the accuracy of a model with timm alone."""
     module: Any = timm.create_model(model, pretrained=True).eval()
     form: dict[str, Any] = dict(resolve_model_data_config(module))
     transform: Any = create_transform(**form, is_training=False)

@@ -58,8 +58,6 @@ class Group:
 
 @dataclass(frozen=True)
 class Compared:
-    """A comparison with its rows."""
-
     comparison: ModelComparison
     rows: ResultRows
 

@@ -173,8 +173,6 @@ def test_a_gate_judges_drops_of_any_measure(built: Path, results_file: Path) -> 
 
 
 class Blind(ColourDetector):
-    """Return boxes beside every object."""
-
     def __call__(self, images: list[Image.Image]) -> list[dict[str, Any]]:
         answers = super().__call__(images)
         for answer in answers:

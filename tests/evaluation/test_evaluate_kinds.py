@@ -219,7 +219,6 @@ def test_a_zero_shot_model_answers_with_the_datasets_own_classes(tmp_path: Path)
 
 
 def scored_by(dataset: Path, model: str) -> tuple[list[str], np.ndarray]:
-    """Return keys and the logits of the model, computed image by image."""
     classifier = load_classifier(model)
     transform = classifier.transform()
     keys, rows = [], []

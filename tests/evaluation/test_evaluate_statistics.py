@@ -349,7 +349,6 @@ def test_blocks_of_draws_change_no_bit(paired: bool, monkeypatch: pytest.MonkeyP
 
 
 def units(base: np.ndarray, shift: np.ndarray, name: str = "c") -> ClassUnits:
-    """Make a class with all units on both sides, for one model."""
     present = np.ones(len(base), dtype=bool)
     return ClassUnits(name, present, base[:, None].astype(bool), present, shift[:, None].astype(bool))
 

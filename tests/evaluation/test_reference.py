@@ -41,7 +41,6 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def numbers_of(evaluation: Evaluation, model: str) -> tuple[Estimate, Estimate, Estimate]:
-    """Return the accuracy of a model on validation images and on the base, and the gap."""
     names = ("validation", "validation_base", "validation_gap")
     validation, base, gap = (evaluation.number(name, model=model) for name in names)
     assert validation is not None and base is not None and gap is not None

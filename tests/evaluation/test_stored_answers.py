@@ -21,7 +21,6 @@ OPTIONS: Any = {"recipe": "wardrobe-mini", "groups": "weather", "base": "clear",
 
 @pytest.fixture(scope="module")
 def earlier(weather: Path, tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
-    """Evaluate lab:resnet14t, as an earlier release did."""
     return evaluate(weather, ["lab:resnet14t"], out=tmp_path_factory.mktemp("earlier"), **OPTIONS)
 
 

@@ -140,7 +140,6 @@ def test_mlflow_writes_a_run_to_a_folder(run: TrackedRun, tmp_path: Path, monkey
 
 
 def test_trackio_writes_a_run_below_the_cache_of_the_hub(run: TrackedRun) -> None:
-    """Tests keep that cache in a separate folder."""
     utils = pytest.importorskip("trackio.utils")
     storage = pytest.importorskip("trackio.sqlite_storage").SQLiteStorage
     TRACKERS["trackio"](run)

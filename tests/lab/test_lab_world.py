@@ -218,7 +218,6 @@ WARDROBE_SPLITS = ("train", "validation", "audit")
 
 @cache
 def scenes_of(world: str) -> list[Scene]:
-    """Return the scenes of a split of the wardrobe, or of a world without bias."""
     if world == "unbiased":
         return [unbiased_scene(number) for number in range(6000)]
     if world == "pretraining":
