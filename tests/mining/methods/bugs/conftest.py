@@ -16,13 +16,13 @@ AT_NIGHT = "a sandal at night"
 
 @pytest.fixture(scope="session")
 def small_search(once_a_run: Callable[[str, Callable[[Path], object]], Path]) -> Path:
-    """The folder of a real search. Read only."""
+    """Return the folder of a real search. Read only."""
     return once_a_run("small-bugs", searched)
 
 
 @pytest.fixture(scope="session")
 def tried(small_search: Path, once_a_run: Callable[[str, Callable[[Path], object]], Path]) -> Path:
-    """The same folder where a person tried "a sandal at night", under which every image failed. Read only."""
+    """Return the same folder after a try of "a sandal at night", on which every image failed. Read only."""
 
     def make(out: Path) -> None:
         shutil.copytree(small_search, out)

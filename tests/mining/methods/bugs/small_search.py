@@ -39,9 +39,9 @@ def colour(words: str) -> Piece:
 
 @dataclass
 class World:
-    """rate: the chance of a failure of a label's image, by its place and colour. accepted: the screen's share.
+    """rate: the failure rate of a label's images, by place and colour. accepted: the share that the screen accepts.
 
-    `said` is what a captioner says of a cluster; the true place and colour that most images have, unless it is given.
+    say: the captioner's description of a cluster. By default, the place and colour that most images have.
     """
 
     rate: Rate
@@ -51,73 +51,69 @@ class World:
     rounds: list[RoundAsked] = field(default_factory=list)
     seen: dict[str, tuple[str, str]] = field(default_factory=dict)
 
-    def draw(self, asked: RoundAsked) -> DrawnRound:
-        self.rounds.append(asked)
-        report(asked.name, 0, 1)
+    def draw(self, request: RoundAsked) -> DrawnRound:
+        self.rounds.append(request)
+        report(request.name, 0, 1)
         rows = []
-        cells = [(0, "base", label, Description(())) for label in asked.labels]
-        cells += [(at, name, cell.label, cell.description) for at, (name, cell) in enumerate(asked.cells.items(), 1)]
+        cells = [(0, "base", label, Description(())) for label in request.labels]
+        cells += [(at, name, cell.label, cell.description) for at, (name, cell) in enumerate(request.cells.items(), 1)]
         for shift, name, label, description in cells:
-            for index in range(asked.candidates if shift else asked.of_base):
-                # One noise for a class and an index, in every cell: a pair. What it fails by is each half's own.
-                noise = np.random.default_rng([self.seed, asked.number, label, index])
+            for index in range(request.candidates if shift else request.of_base):
+                # Images of a class and index share noise in all cells, as a pair. Each image fails by noise of its own.
+                noise = np.random.default_rng([self.seed, request.number, label, index])
                 drawn_place, drawn_colour = str(noise.choice(PLACES)), str(noise.choice(COLOURS))
-                own = np.random.default_rng([self.seed, asked.number, label, index, shift])
-                kept, threshold = own.random() < self.accepted, own.random()
+                image_noise = np.random.default_rng([self.seed, request.number, label, index, shift])
+                kept, threshold = image_noise.random() < self.accepted, image_noise.random()
                 for piece in description.pieces:
                     drawn_place = piece.words if piece.words in PLACES else drawn_place
                     drawn_colour = piece.words if piece.words in COLOURS else drawn_colour
-                key = f"{asked.name}/{name}_{label}_{index:06d}"
+                key = f"{request.name}/{name}_{label}_{index:06d}"
                 self.seen[key] = (drawn_place, drawn_colour)
                 if kept:
                     rows.append((shift, label, index, threshold < self.rate(label, drawn_place, drawn_colour), key))
-        return self._round(asked, rows)
+        return self._round(request, rows)
 
     def look(self, keys: Sequence[str]) -> NDArray[np.float32]:
         report("features", 0, len(keys))
-        found = np.zeros((len(keys), len(PLACES) + len(COLOURS)), dtype=np.float32)
+        features = np.zeros((len(keys), len(PLACES) + len(COLOURS)), dtype=np.float32)
         for row, key in enumerate(keys):
-            found[row, PLACES.index(self.seen[key][0])] = 2.0
-            found[row, len(PLACES) + COLOURS.index(self.seen[key][1])] = 1.0
-        return found / np.linalg.norm(found, axis=1, keepdims=True)
+            features[row, PLACES.index(self.seen[key][0])] = 2.0
+            features[row, len(PLACES) + COLOURS.index(self.seen[key][1])] = 1.0
+        return features / np.linalg.norm(features, axis=1, keepdims=True)
 
     def describe(self, clusters: Sequence[FailureCluster]) -> Sequence[Described]:
         report("describe", 0, len(clusters))
-        found = []
+        results = []
         for cluster in clusters:
             seen = [self.seen[key] for key in cluster.keys]
-            said = usual(seen) if self.say is None else self.say(seen)
-            found.append(Described(said) if said is not None else Described(None, "says nothing of these images"))
-        return found
+            answer = usual(seen) if self.say is None else self.say(seen)
+            results.append(Described(answer) if answer is not None else Described(None, "says nothing of these images"))
+        return results
 
-    def _round(self, asked: RoundAsked, rows: Sequence[tuple[int, int, int, bool, str]]) -> DrawnRound:
+    def _round(self, request: RoundAsked, rows: Sequence[tuple[int, int, int, bool, str]]) -> DrawnRound:
         columns: Mapping[str, NDArray[np.int64]] = {
             name: np.asarray([row[at] for row in rows], dtype=np.int64)
             for at, name in enumerate(("shifts", "labels", "indices", "failed"))
         }
-        keys = tuple(row[4] for row in rows)
-        images = LabelledImages(
-            asked.name, "", keys, columns["labels"], columns["shifts"], ("base", *asked.cells), lambda wanted: iter(())
-        )
+        keys, names = tuple(row[4] for row in rows), ("base", *request.cells)
+        labels, shifts = columns["labels"], columns["shifts"]
+        images = LabelledImages(request.name, "", keys, labels, shifts, names, lambda wanted: iter(()))
         failed = columns["failed"].astype(bool)
         # A wrong answer is the next class.
-        answers = np.where(failed, columns["labels"] + 1, columns["labels"])
-        return DrawnRound(
-            asked, asked.number, ("base", *asked.cells), columns["shifts"], columns["labels"], columns["indices"],
-            failed, answers, keys, images,
-        )  # fmt: skip
+        answers, indices = np.where(failed, labels + 1, labels), columns["indices"]
+        return DrawnRound(request, request.number, names, shifts, labels, indices, failed, answers, keys, images)
 
 
 def usual(seen: Sequence[tuple[str, str]]) -> Description:
-    """The place and the colour that most have."""
-    places, colours = [one for one, _ in seen], [one for _, one in seen]
+    """Return the place and the colour that most images have."""
+    places, colours = [words for words, _ in seen], [words for _, words in seen]
     return Description((colour(max(COLOURS, key=colours.count)), place(max(PLACES, key=places.count))))
 
 
 RECIPE, TARGET = "wardrobe-bugs", "lab:resnet10t"
 
 T_SHIRT, SANDAL = "00", "05"
-# Two steps draw no sandals. One that may report nearly everything goes through every stage with eight pairs.
+# Two steps draw no sandals. A search with fdr 0.9 goes through every stage with eight pairs.
 DRAWN = ("generator.steps=3", "generator.batch_size=8", "screen.object_threshold=0.2", "samples.seed=0")
 SEARCHED = (
     f'mine.settings.classes=["{T_SHIRT}", "{SANDAL}"]',
@@ -137,7 +133,6 @@ WRITTEN = ("findings.json", "findings.csv", "report.html", "recipe.yaml", "adver
 
 
 def searched(out: Path, *sets: str, target: str = TARGET, **more: Any) -> MineResult:
-    """`mine` with the small settings, and with `sets` over them."""
     overrides = [*DRAWN, *SEARCHED, *sets]
     return mine(RECIPE, out, overrides=overrides, target=target, device="cpu", workers=1, **more)
 
@@ -147,23 +142,22 @@ def findings_of(folder: Path) -> Findings:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """What mining wrote in its folder, by name, beside the rounds, and beside the page that names the folder."""
+    """Return files of a mining folder by name, without the rounds and without the page that names the folder."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.name != INDEX}
 
 
 def round_recipes(folder: Path) -> Mapping[str, Recipe]:
-    """The recipe of each round, by the round's name."""
-    found = [path for kind in ("rounds", "tries") for path in sorted(folder.glob(f"{kind}/*/recipe.yaml"))]
-    return {f"{path.parents[1].name}/{path.parent.name}": load_recipe(path) for path in found}
+    paths = [path for kind in ("rounds", "tries") for path in sorted(folder.glob(f"{kind}/*/recipe.yaml"))]
+    return {f"{path.parents[1].name}/{path.parent.name}": load_recipe(path) for path in paths}
 
 
 @contextmanager
 def described_images(*, fail: bool) -> Iterator[None]:
-    """Rounds are drawn as they are; the target is right about every base, and about every described image or none."""
+    """Make the target right on every base image, and wrong (`fail`) or right on every described image."""
     real = RoundDrawer.__call__
 
-    def drawn_so(self: RoundDrawer, asked: RoundAsked) -> DrawnRound:
-        drawn = real(self, asked)
+    def drawn_so(self: RoundDrawer, request: RoundAsked) -> DrawnRound:
+        drawn = real(self, request)
         failed = (drawn.shifts > 0) & fail
         return replace(drawn, failed=failed, answers=np.where(failed, (drawn.labels + 1) % 10, drawn.labels))
 

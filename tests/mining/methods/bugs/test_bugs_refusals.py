@@ -1,4 +1,4 @@
-"""What a person can get wrong in a search for bugs is told in words before anything is drawn, and changes no file."""
+"""Mistakes in a search for bugs are refused in words before anything is drawn, and change no file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def left_in(folder: Path) -> list[str]:
-    """What lies there, but the lock that one process at a time holds."""
+    """Return the files of a folder, without the lock and the index page."""
     paths = [path.relative_to(folder).as_posix() for path in folder.rglob("*")] if folder.exists() else []
     return sorted(path for path in paths if not path.startswith((".counterfoil", "index.html")))
 
@@ -75,7 +75,7 @@ def left_in(folder: Path) -> list[str]:
 )
 def test_wrong_settings_are_told_before_anything_is_drawn(sets: Sequence[str], message: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=message):
-        searched(tmp_path / "out", *(f"mine.settings.{one}" for one in sets))
+        searched(tmp_path / "out", *(f"mine.settings.{setting}" for setting in sets))
     assert left_in(tmp_path / "out") == []
 
 
@@ -151,12 +151,12 @@ def test_paths_in_the_settings_are_from_the_recipe_that_names_them_and_told_by_t
     (tmp_path / "own.yaml").write_text(yaml.safe_dump({"extends": RECIPE, "mine": {"settings": settings}}))
     recipe = load_recipe(tmp_path / "own.yaml")
     assert recipe.mine is not None
-    found = recipe.mine.settings
-    assert found["captioner"] == f"local-dir:{tmp_path / 'models' / 'captioner'}"
-    assert list(found["seeds"]) == [str(tmp_path / "built")]
-    assert [one["image"] for one in found["examples"]] == [str(tmp_path / "photos" / "boot.png")]
-    # Neither what is published nor what a mined shift tells of its search names a folder of this machine.
-    for text in (recipe.portable_yaml, json.dumps(_shared(found))):
+    resolved = recipe.mine.settings
+    assert resolved["captioner"] == f"local-dir:{tmp_path / 'models' / 'captioner'}"
+    assert list(resolved["seeds"]) == [str(tmp_path / "built")]
+    assert [example["image"] for example in resolved["examples"]] == [str(tmp_path / "photos" / "boot.png")]
+    # Neither the published recipe nor the record in a mined shift names a folder of this machine.
+    for text in (recipe.portable_yaml, json.dumps(_shared(resolved))):
         assert str(tmp_path) not in text and "boot.png" in text and "./built" in text
 
 
@@ -184,7 +184,7 @@ def test_failures_that_make_no_cluster_are_told() -> None:
     failed = np.asarray([True, False, False, False], np.bool_)
     seeds = FailedImages(tuple(keys), np.zeros(4, dtype=np.int64), failed, np.ones(4, dtype=np.int64))
     settings = BugsSettings(captioner="lab:captioner", seeds=("validation",))
-    found = search_bugs([SANDAL_CLASS], world.draw, world.look, world.describe, Mine(method="bugs"), settings, seeds)
-    assert [one.reason for one in found.baseline] == [
+    search = search_bugs([SANDAL_CLASS], world.draw, world.look, world.describe, Mine(method="bugs"), settings, seeds)
+    assert [audit.reason for audit in search.baseline] == [
         "1 of its images of mine.settings.seeds fails, but a cluster needs 2 (mine.settings.fewest_failures)"
     ]

@@ -12,7 +12,7 @@ from counterfoil.mining.methods.bugs.descriptions import Description, Piece
 
 
 def cloud(rng: np.random.Generator, rows: int, centre: int = 0, width: int = 32) -> np.ndarray:
-    """Unit vectors around an axis, with most of what they share in common, as embeddings have it."""
+    """Return unit vectors around an axis that share most of their direction, as embeddings do."""
     points = 0.1 * rng.standard_normal((rows, width)) * np.linspace(1, 0.2, width)
     points[:, -1] += 1
     points[:, centre] += 0.8 * (centre > 0)
@@ -20,19 +20,16 @@ def cloud(rng: np.random.Generator, rows: int, centre: int = 0, width: int = 32)
 
 
 def clustered(features, answers, *, most: int = 20, least: int = 5, seed: int = 0) -> list[tuple[int, list[int]]]:
-    found = cluster_failures(np.asarray(features), np.asarray(answers), most=most, least=least, seed=seed)
-    assert all(rows.dtype == np.int64 for rows, _ in found)
-    return [(answered, sorted(rows.tolist())) for rows, answered in found]
+    clusters = cluster_failures(np.asarray(features), np.asarray(answers), most=most, least=least, seed=seed)
+    assert all(rows.dtype == np.int64 for rows, _ in clusters)
+    return [(answered, sorted(rows.tolist())) for rows, answered in clusters]
 
 
 def test_groups_of_one_answer_come_apart_as_they_were_made() -> None:
     rng = np.random.default_rng(0)
     features = np.concatenate([cloud(rng, rows, centre) for rows, centre in ((30, 1), (20, 2), (12, 3))])
-    assert clustered(features, np.full(62, 7)) == [
-        (7, list(range(30))),
-        (7, list(range(30, 50))),
-        (7, list(range(50, 62))),
-    ]
+    rows = [list(range(30)), list(range(30, 50)), list(range(50, 62))]
+    assert clustered(features, np.full(62, 7)) == [(7, group) for group in rows]
 
 
 def test_one_cloud_is_one_cluster() -> None:
@@ -54,9 +51,9 @@ def test_answers_that_are_too_rare_are_one_group_of_their_own() -> None:
     rng = np.random.default_rng(2)
     features = np.concatenate([cloud(rng, 20), cloud(rng, 12, 2), cloud(rng, 8, 5)])
     answers = np.array([9] * 20 + [0, 1, 2] * 4 + [4, 4, 5, 6, 7, 4, 6, 6])
-    found = clustered(features, answers, least=7)
-    assert [rows for _, rows in found] == [list(range(20)), list(range(20, 32)), list(range(32, 40))]
-    assert [answered for answered, _ in found] == [9, 0, 4]
+    clusters = clustered(features, answers, least=7)
+    assert [rows for _, rows in clusters] == [list(range(20)), list(range(20, 32)), list(range(32, 40))]
+    assert [answered for answered, _ in clusters] == [9, 0, 4]
 
 
 def test_rows_that_are_too_few_are_no_cluster() -> None:
@@ -71,8 +68,8 @@ def test_a_part_that_is_too_small_joins_the_nearest_of_its_answer() -> None:
     features = np.concatenate([cloud(rng, 20, 1), cloud(rng, 20, 2), cloud(rng, 3, 1) @ np.eye(32, dtype=np.float32)])
     features[40:, 8] += 0.35  # apart from the first group, and farther from the second
     features /= np.linalg.norm(features, axis=1, keepdims=True)
-    found = clustered(features, np.zeros(43, np.int64), least=8)
-    assert found == [(0, [*range(20), 40, 41, 42]), (0, list(range(20, 40)))]
+    clusters = clustered(features, np.zeros(43, np.int64), least=8)
+    assert clusters == [(0, [*range(20), 40, 41, 42]), (0, list(range(20, 40)))]
 
 
 def test_the_most_central_row_comes_first() -> None:
@@ -96,13 +93,13 @@ def test_the_same_image_again_and_again_has_no_parts(rows: int) -> None:
 
 def test_three_images_again_and_again_are_three_parts() -> None:
     three = np.concatenate([np.repeat(cloud(np.random.default_rng(8), 1, centre), 6, axis=0) for centre in (1, 2, 3)])
-    found = clustered(three, np.zeros(18, np.int64), least=6)
-    assert found == [(0, list(range(first, first + 6))) for first in (0, 6, 12)]
+    clusters = clustered(three, np.zeros(18, np.int64), least=6)
+    assert clusters == [(0, list(range(first, first + 6))) for first in (0, 6, 12)]
 
 
 def test_three_rows_that_all_differ_are_no_error() -> None:
-    found = cluster_failures(np.eye(3, 8), np.zeros(3, dtype=np.int64), most=4, least=1, seed=0)
-    assert sorted(row for rows, _ in found for row in rows.tolist()) == [0, 1, 2]
+    clusters = cluster_failures(np.eye(3, 8), np.zeros(3, dtype=np.int64), most=4, least=1, seed=0)
+    assert sorted(row for rows, _ in clusters for row in rows.tolist()) == [0, 1, 2]
 
 
 LAB = "a photo of a {class}"
@@ -115,7 +112,7 @@ WORDS = ["a", "photo", "of", "person", "and", "red", "striped", "sandal", "in", 
 
 
 class Teller:
-    """A captioner that says one caption: the log-likelihood per token of others falls with what differs."""
+    """A captioner with one caption per image. The log-likelihood per token falls after the first other token."""
 
     def __init__(self, *captions: str) -> None:
         self.captions, self.asked = captions, []
@@ -127,11 +124,11 @@ class Teller:
 
     @staticmethod
     def _one(text: str, caption: str) -> float:
-        said, true = [*text.split(), "."], [*caption.split(), "."]
+        words, truth = [*text.split(), "."], [*caption.split(), "."]
         known = next(
-            (at for at, (a, b) in enumerate(zip(said, true, strict=False)) if a != b), min(len(said), len(true))
+            (at for at, (a, b) in enumerate(zip(words, truth, strict=False)) if a != b), min(len(words), len(truth))
         )
-        return (known * np.log(0.9) + (len(said) - known) * np.log(0.01)) / len(said)
+        return (known * np.log(0.9) + (len(words) - known) * np.log(0.01)) / len(words)
 
 
 def test_the_caption_of_the_images_is_put_together_from_pieces_in_any_order() -> None:
@@ -171,20 +168,16 @@ def test_every_order_of_phrases_is_tried_and_sentences_come_last_as_they_are_fou
 
     dark, wet = Piece("it is dark and late.", "after"), Piece("it is wet.", "after")
     combine([SNOW, NIGHT], score, 2)
-    assert {one.pieces for one in seen} == {(SNOW,), (NIGHT,), (SNOW, NIGHT), (NIGHT, SNOW)}
+    assert {description.pieces for description in seen} == {(SNOW,), (NIGHT,), (SNOW, NIGHT), (NIGHT, SNOW)}
     seen.clear()
     combine([wet, dark], score, 2)
-    assert {one.pieces for one in seen} == {(wet,), (dark,), (dark, wet)}
+    assert {description.pieces for description in seen} == {(wet,), (dark,), (dark, wet)}
 
 
 def test_pieces_of_one_place_are_not_both_said_and_contradictions_may_be() -> None:
     woman, day = Piece("woman wearing a", "before"), Piece("at day", "after")
-    combined = combine([PERSON, woman, day, NIGHT, NIGHT], lambda many: [[float(one.length)] for one in many], 9)
-    assert set(combined[-1][0].pieces) == {woman, day, NIGHT} or set(combined[-1][0].pieces) == {
-        PERSON,
-        day,
-        NIGHT,
-    }
+    combined = combine([PERSON, woman, day, NIGHT, NIGHT], lambda many: [[float(text.length)] for text in many], 9)
+    assert set(combined[-1][0].pieces) in ({woman, day, NIGHT}, {PERSON, day, NIGHT})
 
 
 def test_without_a_piece_nothing_is_asked() -> None:
@@ -194,5 +187,5 @@ def test_without_a_piece_nothing_is_asked() -> None:
 
 def test_a_caption_that_cannot_be_said_is_never_chosen() -> None:
     scores = {"in the snow": -np.inf, "at night": -50.0}
-    combined = combine([SNOW, NIGHT], lambda many: [[scores.get(one.words("x")[2:], -np.inf)] for one in many], 2)
+    combined = combine([SNOW, NIGHT], lambda many: [[scores.get(text.words("x")[2:], -np.inf)] for text in many], 2)
     assert combined[-1][0].pieces == (NIGHT,)

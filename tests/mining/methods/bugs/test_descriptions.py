@@ -167,10 +167,10 @@ def test_pieces_for_one_place_make_no_description() -> None:
 def test_pieces_come_in_the_order_of_a_prompt() -> None:
     pieces = (Piece("it is night.", "after"), Piece("in the snow", "after"), Piece("red", "before"))
     pieces += (Piece("person and a", "before"), Piece("sketch of", "lead"), Piece("striped", "before"))
-    one = Description(pieces)
-    assert one.prompt(LAB) == "a sketch of a person and a red striped {class} in the snow. it is night."
-    assert one == Description((*pieces[3:5], pieces[2], pieces[5], *pieces[:2]))
-    assert one.length == 3 + 3 + 1 + 3 + 1 + 2
+    description = Description(pieces)
+    assert description.prompt(LAB) == "a sketch of a person and a red striped {class} in the snow. it is night."
+    assert description == Description((*pieces[3:5], pieces[2], pieces[5], *pieces[:2]))
+    assert description.length == 3 + 3 + 1 + 3 + 1 + 2
 
 
 @pytest.mark.parametrize(
@@ -220,14 +220,14 @@ CAPTIONS = st.one_of(
 def test_what_a_prompt_says_is_read_from_it_again(before: str, behind: str, base: str, class_name: str) -> None:
     pieces = pieces_of(f"{before} {class_name} {behind}", base, class_name)
     assert pieces is not None
-    one = Description(pieces)
-    assert one.pieces == pieces
+    description = Description(pieces)
+    assert description.pieces == pieces
     for mended in (False, True):
-        prompt = one.prompt(base, mended=mended)
+        prompt = description.prompt(base, mended=mended)
         assert template_problem(prompt, with_class=True, about_class=True) is None
         assert pieces_of(prompt, base, class_name) == pieces
-        assert pieces_of(one.prompt(base, class_name, mended=mended), base, class_name) == pieces
-    assert one.caption.isprintable() and one.words(class_name).isprintable()
+        assert pieces_of(description.prompt(base, class_name, mended=mended), base, class_name) == pieces
+    assert description.caption.isprintable() and description.words(class_name).isprintable()
 
 
 @pytest.mark.parametrize("caption", ["sandal " * 3000, "a b" * 5000, "a red sandal " + "in a b. " * 2000, "{" * 10_000])
@@ -246,8 +246,8 @@ SEVERAL += ["outside", "sitting on a floor", "at night"]
 def test_pieces_of_several_captions_stay_apart_in_any_order(words: list[str], number: int) -> None:
     before = {"red", "black and white", "pair of"}
     pieces = tuple(Piece(word, "before" if word in before else "after") for word in words[:number])
-    one = Description(pieces)
-    assert pieces_of(one.prompt(LAB, "sandal"), LAB, "sandal") == one.pieces
+    description = Description(pieces)
+    assert pieces_of(description.prompt(LAB, "sandal"), LAB, "sandal") == description.pieces
 
 
 def test_the_class_is_a_word_of_its_own() -> None:
@@ -279,8 +279,8 @@ def described(caption: str, base: str = LAB, class_name: str = "sandal") -> Desc
 
 def prompts(caption: str, base: str = LAB, class_name: str = "sandal") -> list[str]:
     head = base.removesuffix(".").replace("{class}", class_name)
-    found = [one.prompt(base, class_name) for one in shorter(described(caption, base, class_name))]
-    return [prompt.removeprefix(head).removeprefix(".").strip() for prompt in found]
+    texts = [cut.prompt(base, class_name) for cut in shorter(described(caption, base, class_name))]
+    return [prompt.removeprefix(head).removeprefix(".").strip() for prompt in texts]
 
 
 def test_the_example_of_the_paper() -> None:
@@ -295,8 +295,8 @@ def test_the_example_of_the_paper() -> None:
 
 
 def test_single_pieces_and_each_piece_dropped() -> None:
-    found = [one.prompt(LAB, "sandal") for one in shorter(described("a photo of a red sandal in the snow at night"))]
-    assert set(found) == {
+    texts = [cut.prompt(LAB, "sandal") for cut in shorter(described("a photo of a red sandal in the snow at night"))]
+    assert set(texts) == {
         "a photo of a red sandal", "a photo of a sandal in the snow", "a photo of a sandal at night",
         "a photo of a red sandal in the snow", "a photo of a red sandal at night",
         "a photo of a sandal in the snow at night",
@@ -324,7 +324,7 @@ def test_adjectives_stand_between_a_determiner_and_the_last_word_of_its_phrase(p
     if len(pieces) == 1:
         assert sorted(prompts(f"a photo of a sandal {phrase}")) == sorted(plainer)
     else:
-        plain = [one.words("sandal") for one in shorter(Description(pieces))]
+        plain = [description.words("sandal") for description in shorter(Description(pieces))]
         assert "sandal with a dog and a cat" in plain and "sandal with a dog and a small cat" in plain
 
 
@@ -338,12 +338,12 @@ def test_adjectives_stand_between_a_determiner_and_the_last_word_of_its_phrase(p
 )
 def test_what_is_shorter_is_a_description_that_is_read_again_shortest_first(caption: str) -> None:
     whole = described(caption)
-    found = shorter(whole)
-    lengths = [one.length for one in found]
-    assert found and lengths == sorted(lengths) and len(set(found)) == len(found)
-    assert all(0 < one.length < whole.length for one in found)
-    assert all(pieces_of(one.prompt(LAB, "sandal"), LAB, "sandal") == one.pieces for one in found)
-    assert {Description((piece,)) for piece in whole.pieces} <= set(found)
+    shortened = shorter(whole)
+    lengths = [cut.length for cut in shortened]
+    assert shortened and lengths == sorted(lengths) and len(set(shortened)) == len(shortened)
+    assert all(0 < cut.length < whole.length for cut in shortened)
+    assert all(pieces_of(cut.prompt(LAB, "sandal"), LAB, "sandal") == cut.pieces for cut in shortened)
+    assert {Description((piece,)) for piece in whole.pieces} <= set(shortened)
 
 
 def test_the_base_and_a_single_word_have_nothing_shorter() -> None:
@@ -363,11 +363,11 @@ def test_the_shortest_that_fails_no_less_often_is_kept() -> None:
 
 
 def test_nothing_is_kept_without_pairs() -> None:
-    one = described("a sandal outside")
-    assert shortest_kept([(one, fails(0, 0))], fails(20)) is None
-    assert shortest_kept([(one, fails(20))], fails(0, 0)) is None
-    # Of a whole description that never fails, the lower bound is 0.
-    assert shortest_kept([(one, fails(0))], fails(0)) == 0
+    description = described("a sandal outside")
+    assert shortest_kept([(description, fails(0, 0))], fails(20)) is None
+    assert shortest_kept([(description, fails(20))], fails(0, 0)) is None
+    # If the whole description never fails, the lower bound is 0.
+    assert shortest_kept([(description, fails(0))], fails(0)) == 0
 
 
 def background(caption: str, base: str = LAB, class_name: str = "sandal") -> list[str]:
@@ -379,10 +379,10 @@ def test_of_what_the_lab_tells_exactly_the_backgrounds_are(attribute: str) -> No
     whole = {"class": "sandal", "style": "photo"}
     for value in ATTRIBUTES[attribute]:
         if (attribute, value) in {("weather", "clear"), ("light", "day"), ("companion", "none"), ("style", "photo")}:
-            continue  # captions never tell these
+            continue  # captions never mention these
         description = described(caption_of(whole | {attribute: value}))
-        found = background_of(description)
-        assert found == (description.pieces if attribute == "background" else ()), value
+        pieces = background_of(description)
+        assert pieces == (description.pieces if attribute == "background" else ()), value
 
 
 @pytest.mark.parametrize(
@@ -409,7 +409,7 @@ def test_a_phrase_is_where_a_preposition_of_place_has_a_noun(phrase: str, words:
 
 
 @pytest.mark.parametrize(
-    ("sentence", "place"),
+    ("sentence", "in_background"),
     [
         ("the background is blurred.", True),
         ("background is green.", True),
@@ -424,9 +424,9 @@ def test_a_phrase_is_where_a_preposition_of_place_has_a_noun(phrase: str, words:
         ("it has two wings.", False),
     ],
 )
-def test_sentences_as_the_paper_has_them(sentence: str, place: bool) -> None:
-    found = background(f"a realistic photograph of a fly (insect). {sentence}", WILES, "fly")
-    assert found == ([sentence] if place else [])
+def test_sentences_as_the_paper_has_them(sentence: str, in_background: bool) -> None:
+    words = background(f"a realistic photograph of a fly (insect). {sentence}", WILES, "fly")
+    assert words == ([sentence] if in_background else [])
 
 
 def test_all_pieces_of_the_background_are_one_unit_and_are_tried_whatever_else_is() -> None:
@@ -437,10 +437,10 @@ def test_all_pieces_of_the_background_are_one_unit_and_are_tried_whatever_else_i
         "red striped sandal at night",
     ]
     assert parts[0] not in shorter(whole) and parts[1] not in shorter(whole)
-    found = tried_shorter(whole, 6)
-    assert len(found) == 6 and set(parts) <= set(found)
-    assert [one.length for one in found] == sorted(one.length for one in found)
-    # What single pieces say is tried already: nothing is added to a description of two.
+    shortened = tried_shorter(whole, 6)
+    assert len(shortened) == 6 and set(parts) <= set(shortened)
+    assert [cut.length for cut in shortened] == sorted(cut.length for cut in shortened)
+    # Single pieces are tried already: a description of two pieces gets no further ones.
     for caption in ("a photo of a red sandal in the snow", "a photo of a sandal at night", "a red sandal at night"):
         assert tried_shorter(described(caption), 6) == shorter(described(caption))
     assert parts_of(described("a sandal in a garden, on a floor")) is None is parts_of(described("a red sandal"))
@@ -459,9 +459,9 @@ def test_what_explains_a_failure(alone: int | None, rest: int, explains: str | N
     drawn = None if alone is None else counted(40, alone)
     counts = BackgroundCounts(counted(40, 24), drawn, counted(40, rest))
     assert counts.explains == explains
-    found = background_facts(described("a red sandal in the snow"), counts)["background"]
-    assert (found["words"], found["all"], found.get("explains")) == (["in the snow"], False, explains)
-    assert found["rest"] == {"pairs": 40, "rate": rest / 40, "base_rate": 0}
+    facts = background_facts(described("a red sandal in the snow"), counts)["background"]
+    assert (facts["words"], facts["all"], facts.get("explains")) == (["in the snow"], False, explains)
+    assert facts["rest"] == {"pairs": 40, "rate": rest / 40, "base_rate": 0}
 
 
 def test_words_that_are_no_background_tell_nothing_and_those_that_all_are_say_so() -> None:
@@ -471,15 +471,15 @@ def test_words_that_are_no_background_tell_nothing_and_those_that_all_are_say_so
     }
 
 
-def found(world: World) -> BugSearch:
+def search_in(world: World) -> BugSearch:
     settings = BugsSettings(captioner="lab:captioner")
     return search_bugs([SANDAL_CLASS], world.draw, world.look, world.describe, Mine(method="bugs"), settings)
 
 
 def failing_where(places: Mapping[str, float], colours: Mapping[str, float]) -> World:
-    """Failures of a place and a colour; the captioner always says both."""
-    said = Description((colour("red"), place("in the snow")))
-    return World(lambda _, where, which: places.get(where, 0.05) * colours.get(which, 1.0), say=lambda seen: said)
+    """Return a world with failures by place and colour. The captioner always says both."""
+    both = Description((colour("red"), place("in the snow")))
+    return World(lambda _, where, which: places.get(where, 0.05) * colours.get(which, 1.0), say=lambda seen: both)
 
 
 @pytest.mark.parametrize(
@@ -492,13 +492,13 @@ def failing_where(places: Mapping[str, float], colours: Mapping[str, float]) -> 
     ids=["place", "colour", "both"],
 )
 def test_a_search_says_whether_the_place_alone_makes_it_fail(world: World, explains: str) -> None:
-    search = found(world)
-    [whole] = [one for one in search.tested if len(one.hypothesis.description.pieces) == 2]
+    search = search_in(world)
+    [whole] = [trial for trial in search.tested if len(trial.hypothesis.description.pieces) == 2]
     counts = search.backgrounds[whole.hypothesis.name]
     assert counts.explains == explains
     assert search.backgrounds.keys() == {whole.hypothesis.name}
-    # On new noise, all three: what was found in the test of the whole flatters it.
-    rounds = [one for one in search.rounds if one.asked.purpose == "shorten"]
+    # All three are counted on new noise, because the test of the whole overestimates its failures.
+    rounds = [drawn for drawn in search.rounds if drawn.asked.purpose == "shorten"]
     name = f"{whole.hypothesis.name}_again"
-    assert counts.whole == sum((one.pairs(name).count for one in rounds if name in one.asked.cells), fails(0, 0))
-    assert counts.whole.pairs <= sum(one.asked.candidates for one in rounds)
+    assert counts.whole == sum((drawn.pairs(name).count for drawn in rounds if name in drawn.asked.cells), fails(0, 0))
+    assert counts.whole.pairs <= sum(drawn.asked.candidates for drawn in rounds)

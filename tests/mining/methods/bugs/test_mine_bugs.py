@@ -56,95 +56,95 @@ def findings(small_search: Path) -> Findings:
 
 @cache
 def answered_independently(folder: Path) -> dict[str, str]:
-    """Key of every accepted image of every round → the class that the target takes it for, in no one's code but timm's.
+    """Return the target's answer by key for every accepted image of every round, computed by timm alone.
 
-    The lab's classifiers have an output a class, in the order of the source's labels.
+    The lab's classifiers have one output per class, in the order of the source's labels.
     """
     names = [cls.name for cls in load_recipe(RECIPE).classes]
     model = load_classifier(TARGET)
     transform = model.transform()
-    found: dict[str, str] = {}
+    answers: dict[str, str] = {}
     for dataset in sorted(folder.glob("*/*/dataset")):
         for row in read_rows(dataset, ["key", "image"]):
             with Image.open(io.BytesIO(row["image"]["bytes"])) as image:
                 batch = transform(image.convert("RGB")).unsqueeze(0)
-            found[f"{dataset.parents[1].name}/{dataset.parent.name}/{row['key']}"] = names[
+            answers[f"{dataset.parents[1].name}/{dataset.parent.name}/{row['key']}"] = names[
                 int(model.logits(batch, "cpu").argmax())
             ]
-    return found
+    return answers
 
 
 def failed_of(folder: Path, name: str) -> Failed:
-    """Every accepted image of a round, whether it fails."""
+    """Return whether each accepted image of a round fails."""
     names = {cls.id: cls.name for cls in load_recipe(RECIPE).classes}
-    found: Failed = {}
+    failed: Failed = {}
     for key, answer in answered_independently(folder).items():
-        place, _, sample = key.rpartition("/")
-        if place == name:
+        round_name, _, sample = key.rpartition("/")
+        if round_name == name:
             shift, class_id, index = sample.rsplit("_", 2)
-            found.setdefault(shift, {})[class_id, int(index)] = answer != names[class_id]
-    return found
+            failed.setdefault(shift, {})[class_id, int(index)] = answer != names[class_id]
+    return failed
 
 
 def test_every_round_is_a_dataset_that_is_whole(small_search: Path, findings: Findings) -> None:
-    assert [one.purpose for one in findings.rounds][:1] == ["baseline"]
-    assert {one.name for one in findings.rounds} == round_recipes(small_search).keys()
-    for one in findings.rounds:
-        assert verify(small_search / one.name / "dataset").problems == ()
+    assert [drawn.purpose for drawn in findings.rounds][:1] == ["baseline"]
+    assert {drawn.name for drawn in findings.rounds} == round_recipes(small_search).keys()
+    for drawn in findings.rounds:
+        assert verify(small_search / drawn.name / "dataset").problems == ()
 
 
 def test_no_two_rounds_and_no_recipe_share_their_noise(small_search: Path, findings: Findings) -> None:
     seeds = {name: recipe.samples.seed for name, recipe in round_recipes(small_search).items()}
-    assert seeds == {one.name: one.seed for one in findings.rounds}
+    assert seeds == {drawn.name: drawn.seed for drawn in findings.rounds}
     layers = [small_search / name for name in ("recipe.yaml", "adversarial.yaml") if (small_search / name).exists()]
-    every = [*seeds.values(), *(load_recipe(one).samples.seed for one in (RECIPE, *layers))]
+    every = [*seeds.values(), *(load_recipe(path).samples.seed for path in (RECIPE, *layers))]
     assert len(set(every)) == len(every)
 
 
 def test_rounds_are_drawn_in_pairs_and_screened_for_the_object_alone(small_search: Path, findings: Findings) -> None:
-    for one in findings.rounds:
-        recipe = round_recipes(small_search)[one.name]
+    for drawn in findings.rounds:
+        recipe = round_recipes(small_search)[drawn.name]
         assert recipe.samples.noise == "paired" and not recipe.judges
         assert all(shift.kind == "mined" and shift.caption is None for shift in recipe.prompts.shifts.values())
         base = recipe.prompts.base.classes or ()
-        assert {each for shift in recipe.prompts.shifts.values() for each in shift.classes or ()} <= set(base)
-        drawn = list(read_rows(small_search / one.name / "dataset", ["key"], what="candidates"))
-        accepted = list(read_rows(small_search / one.name / "dataset", ["key"]))
-        assert (one.images, one.accepted) == (len(drawn), len(accepted))
+        assert {class_id for shift in recipe.prompts.shifts.values() for class_id in shift.classes or ()} <= set(base)
+        candidates = list(read_rows(small_search / drawn.name / "dataset", ["key"], what="candidates"))
+        accepted = list(read_rows(small_search / drawn.name / "dataset", ["key"]))
+        assert (drawn.images, drawn.accepted) == (len(candidates), len(accepted))
 
 
 def test_counts_are_those_of_the_rounds_own_images(small_search: Path, findings: Findings) -> None:
     base = failed_of(small_search, "rounds/01")["base"]
     for audit in findings.classes:
-        own = [failed for (class_id, _), failed in base.items() if class_id == audit.id]
-        assert (audit.rows, audit.errors) == (len(own), sum(own))
+        of_class = [failed for (class_id, _), failed in base.items() if class_id == audit.id]
+        assert (audit.rows, audit.errors) == (len(of_class), sum(of_class))
         assert audit.drawn == (12 if audit.id in (T_SHIRT, SANDAL) else None)
-    estimates = {one.name for one in findings.rounds if one.purpose == "estimate"}
+    estimates = {drawn.name for drawn in findings.rounds if drawn.purpose == "estimate"}
     assert findings.standing and len(estimates) == len(findings.standing)
-    for one in findings.findings:
-        # Pairs, both, failing, rescued: of the test, and of what was drawn after it.
+    for finding in findings.findings:
+        # Pairs, both, failing, rescued: of the test, and of the fresh pairs.
         of_test, fresh = [0, 0, 0, 0], [0, 0, 0, 0]
         for name, recipe in round_recipes(small_search).items():
-            if one.name not in recipe.prompts.shifts:
+            if finding.name not in recipe.prompts.shifts:
                 continue
             failed, counts = failed_of(small_search, name), fresh if name in estimates else of_test
-            for place, fails in failed.get(one.name, {}).items():
-                if place in failed["base"]:
-                    base_fails = failed["base"][place]
-                    each = (True, fails and base_fails, fails and not base_fails, base_fails and not fails)
-                    counts[:] = [count + more for count, more in zip(counts, each, strict=True)]
-        assert one.pairs is not None
-        assert [one.pairs.pairs, one.pairs.both, one.pairs.failing, one.pairs.rescued] == of_test
-        assert one.pairs.looks[-1].pairs == of_test[0]
+            for sample, fails in failed.get(finding.name, {}).items():
+                if sample in failed["base"]:
+                    base_fails = failed["base"][sample]
+                    outcome = (True, fails and base_fails, fails and not base_fails, base_fails and not fails)
+                    counts[:] = [count + more for count, more in zip(counts, outcome, strict=True)]
+        assert finding.pairs is not None
+        assert [finding.pairs.pairs, finding.pairs.both, finding.pairs.failing, finding.pairs.rescued] == of_test
+        assert finding.pairs.looks[-1].pairs == of_test[0]
         rates = of_test
-        if one in findings.standing:
-            assert one.pairs.fresh is not None and one.pairs.fresh.round in estimates
-            own = one.pairs.fresh
-            assert [own.pairs, own.both, own.failing, own.rescued] == fresh
+        if finding in findings.standing:
+            assert finding.pairs.fresh is not None and finding.pairs.fresh.round in estimates
+            fresh_pairs = finding.pairs.fresh
+            assert [fresh_pairs.pairs, fresh_pairs.both, fresh_pairs.failing, fresh_pairs.rescued] == fresh
             rates = fresh
-        elif one.confirmed:
+        elif finding.confirmed:
             rates = [0, 0, 0, 0]
-        assert (one.set.failures, one.rest.failures) == (rates[1] + rates[2], rates[1] + rates[3])
+        assert (finding.set.failures, finding.rest.failures) == (rates[1] + rates[2], rates[1] + rates[3])
 
 
 def test_what_is_told_of_single_images_is_what_the_target_answers(small_search: Path, findings: Findings) -> None:
@@ -161,18 +161,18 @@ def test_what_is_told_of_single_images_is_what_the_target_answers(small_search: 
 def test_every_hypothesis_comes_from_failures_of_the_base_or_is_shorter_words_of_one(findings: Findings) -> None:
     by_name = {finding.name: finding for finding in findings.findings}
     base = {cls.name: cls.errors for cls in findings.classes}
-    for one in findings.findings:
-        if one.origin == "shortened":
-            whole = by_name[one.about["shortened_from"]]
-            assert whole.origin == "found" and len(one.caption.split()) < len(whole.caption.split())
+    for finding in findings.findings:
+        if finding.origin == "shortened":
+            whole = by_name[finding.about["shortened_from"]]
+            assert whole.origin == "found" and len(finding.caption.split()) < len(whole.caption.split())
         else:
-            assert one.about["described"] and len(one.about["described"]) <= base[one.class_names[0]]
-            assert {key.rpartition("/")[0] for key in one.about["described"]} == {"rounds/01"}
+            assert finding.about["described"] and len(finding.about["described"]) <= base[finding.class_names[0]]
+            assert {key.rpartition("/")[0] for key in finding.about["described"]} == {"rounds/01"}
     hypotheses = [finding for finding in findings.findings if finding.origin == "found"]
     reasons = {cls.name: cls.reason for cls in findings.classes}
-    # A class that was looked at has a hypothesis, a cluster that nobody could describe, or a reason.
+    # Each audited class has a hypothesis, a cluster without a description, or a reason.
     result = {hypothesis.class_names[0] for hypothesis in hypotheses} | {
-        one.words.partition(":")[0] for one in findings.not_tested
+        untested.words.partition(":")[0] for untested in findings.not_tested
     }
     assert all(name in result or reason for name, reason in reasons.items())
 
@@ -187,11 +187,11 @@ def test_findings_read_back_and_fit_the_schema(small_search: Path, findings: Fin
 
 
 def test_what_was_asked_is_kept_as_a_recipe(small_search: Path) -> None:
-    asked, wanted = load_recipe(small_search / "mine.yaml"), load_recipe(RECIPE, [*DRAWN, *SEARCHED])
-    assert asked.mine is not None and wanted.mine is not None
-    assert asked.recipe_hash == wanted.recipe_hash
-    assert (asked.mine.method, asked.mine.target, asked.mine.fdr) == ("bugs", TARGET, 0.9)
-    assert BugsSettings.model_validate(asked.mine.settings) == BugsSettings.model_validate(wanted.mine.settings)
+    stored, wanted = load_recipe(small_search / "mine.yaml"), load_recipe(RECIPE, [*DRAWN, *SEARCHED])
+    assert stored.mine is not None and wanted.mine is not None
+    assert stored.recipe_hash == wanted.recipe_hash
+    assert (stored.mine.method, stored.mine.target, stored.mine.fdr) == ("bugs", TARGET, 0.9)
+    assert BugsSettings.model_validate(stored.mine.settings) == BugsSettings.model_validate(wanted.mine.settings)
 
 
 def test_the_same_search_again_gives_the_same_bytes_and_draws_nothing(small_search: Path, tmp_path: Path) -> None:
@@ -206,14 +206,13 @@ def test_the_same_search_again_gives_the_same_bytes_and_draws_nothing(small_sear
 def test_a_search_that_was_killed_goes_on_and_ends_with_the_same_bytes(
     small_search: Path, findings: Findings, tmp_path: Path
 ) -> None:
-    """Amid a round of the test, and amid one that tells the rates of what it confirmed."""
     killed = tmp_path / "killed"
     shutil.copytree(small_search, killed)
     for name in files_of(killed):
         (killed / name).unlink()
     halves = []
     for purpose in ("test", "estimate"):
-        half = killed / next(one.name for one in findings.rounds if one.purpose == purpose) / "dataset"
+        half = killed / next(drawn.name for drawn in findings.rounds if drawn.purpose == purpose) / "dataset"
         (half / "manifest.json").unlink()
         receipts = sorted(half.rglob("receipts/*"))
         assert receipts
@@ -238,15 +237,15 @@ def test_a_refused_search_leaves_the_folder_as_it_was(small_search: Path, tmp_pa
 def test_mined_recipes_hold_what_stands(tried: Path) -> None:
     findings, recipe = findings_of(tried), load_recipe(tried / "recipe.yaml")
     hard = {name: shift for name, shift in recipe.prompts.shifts.items() if shift.group == "hard"}
-    assert hard.keys() == {one.name for one in findings.standing} >= {"sandal_at_night"}
+    assert hard.keys() == {finding.name for finding in findings.standing} >= {"sandal_at_night"}
     assert {shift.kind for shift in recipe.prompts.shifts.values()} == {"mined"}
-    found = hard["sandal_at_night"].mined_from
-    assert found is not None and found["origin"] == "tried" and found["pairs"]["failing"] == found["pairs"]["pairs"]
+    record = hard["sandal_at_night"].mined_from
+    assert record is not None and record["origin"] == "tried" and record["pairs"]["failing"] == record["pairs"]["pairs"]
     collected = load_recipe(tried / "adversarial.yaml")
     assert collected.prompts.shifts.keys() == hard.keys()
     assert collected.judges == (TARGET,)
     assert (collected.samples.accepted, collected.samples.at_most) == (4, 100)
-    seeds = [recipe.samples.seed, collected.samples.seed, *(one.seed for one in findings.rounds)]
+    seeds = [recipe.samples.seed, collected.samples.seed, *(drawn.seed for drawn in findings.rounds)]
     assert len(set(seeds)) == len(seeds)
 
 
@@ -266,19 +265,19 @@ def test_what_is_told_in_fewer_words_is_no_shift(tried: Path, tmp_path: Path) ->
 
 def test_images_that_exist_are_described_where_they_are_named(small_search: Path, tmp_path: Path) -> None:
     shutil.copytree(small_search / "rounds" / "01", tmp_path / "seeded" / "rounds" / "01")
-    there = small_search / "rounds" / "02" / "dataset"
+    seeds = small_search / "rounds" / "02" / "dataset"
     with described_images(fail=True):
-        found = searched(tmp_path / "seeded", f"mine.settings.seeds=[{there}]", "mine.settings.shorten=false").findings
-    recipe, images = load_recipe(RECIPE), open_dataset(there).labelled()
-    assert [(one.content, one.rows) for one in found.on] == [(images.content, len(images))]
-    assert found.findings
+        mined = searched(tmp_path / "seeded", f"mine.settings.seeds=[{seeds}]", "mine.settings.shorten=false").findings
+    recipe, images = load_recipe(RECIPE), open_dataset(seeds).labelled()
+    assert [(audited.content, audited.rows) for audited in mined.on] == [(images.content, len(images))]
+    assert mined.findings
     label_of = dict(zip(images.keys, images.labels.tolist(), strict=True))
-    for one in found.findings:
-        keys = one.about["described"]
+    for finding in mined.findings:
+        keys = finding.about["described"]
         assert keys and all(key.startswith("seeds/0/") for key in keys)
-        assert {recipe.classes[label_of[key.removeprefix("seeds/0/")]].id for key in keys} == set(one.classes)
-    # A base without a failure is no reason to leave a class out whose failures come from elsewhere.
-    assert not any("no failure in" in (cls.reason or "") for cls in found.classes)
+        assert {recipe.classes[label_of[key.removeprefix("seeds/0/")]].id for key in keys} == set(finding.classes)
+    # A class whose failures come from other images is not left out for a base without failures.
+    assert not any("no failure in" in (cls.reason or "") for cls in mined.classes)
 
 
 OTHER = "lab:lcnet_035"
@@ -287,18 +286,12 @@ QUOTA: dict[str, Any] = {"accepted": 2, "at_most": 8, "method": "bugs", "seed": 
 
 def origin(role: str, rate: float | None = 0.25, failure: str = "top1") -> dict[str, Any]:
     set_rate = {} if rate is None else {"set": {"rate": rate, "rows": 40}}
-    return {
-        "failure": failure,
-        "finding": "f",
-        "words": "red things",
-        "role": role,
-        "target": {"name": TARGET},
-        **set_rate,
-    }
+    facts = {"failure": failure, "finding": "f", "words": "red things", "role": role, "target": {"name": TARGET}}
+    return facts | set_rate
 
 
 def write_mined(folder: Path, *, hard: bool = True, failure: str = "top1") -> Path:
-    """Mining's layer in `folder`: a failure of two classes, one of a class with numbers of its own, and an easy one."""
+    """Write mining's layer: a failure of two classes, one of a class with its own samples, and an easy shift."""
     recipe = load_recipe("wardrobe-mini", TINY)
     by_id = {cls.id: cls for cls in recipe.classes}
     shirts, bag = [by_id["00"], by_id["05"]], [by_id["08"]]
@@ -341,7 +334,7 @@ def test_it_is_a_layer_over_minings_own(tmp_path: Path) -> None:
 
 def test_its_noise_is_its_own(tmp_path: Path) -> None:
     changes: list[dict[str, Any]] = [{}, {"target": OTHER}, {"seed": 5}, {"method": "directions"}]
-    seeds = [write_layer(tmp_path, **each).samples.seed for each in changes]
+    seeds = [write_layer(tmp_path, **change).samples.seed for change in changes]
     others = [seed_for(12, purpose, "bugs", TARGET, 4) for purpose in ("layer", "confirm")]
     assert len({12, *seeds, *others}) == len(changes) + 3
     assert write_layer(tmp_path).samples.seed == seeds[0]
@@ -377,7 +370,9 @@ def test_check_prices_it(tmp_path: Path) -> None:
     assert (red.cells, red.rate, red.candidates_each, red.candidates_a_cell) == (2, 0.25, 4, 8)
     assert (snow.cells, snow.rate, snow.candidates_each) == (1, None, None)
     plan = make_plan(recipe)
-    assert sum(one.cells * one.at_most for one in (red, snow)) == plan.n_samples - 8 * 3, "the base is drawn besides"
+    assert sum(quota.cells * quota.at_most for quota in (red, snow)) == plan.n_samples - 8 * 3, (
+        "the base is drawn besides"
+    )
     assert format_quotas((red, snow)) == (
         "at most 8 candidates per cell, 24 in all, until 2 are kept that lab:resnet10t gets wrong; at the failure rates"
         " in mined_from (25 %), a kept image takes about 4 candidates that pass the screen, and a cell about 8;"

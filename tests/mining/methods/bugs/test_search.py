@@ -52,16 +52,10 @@ CLASSES = (SANDAL_CLASS, COAT_CLASS)
 SNOW = Description((place("in the snow"),))
 
 
-def found(world: World, labels: Sequence[int] = (0, 1), fdr: float = 0.1, **settings: object) -> BugSearch:
+def search_in(world: World, labels: Sequence[int] = (0, 1), fdr: float = 0.1, **settings: object) -> BugSearch:
     chosen = BugsSettings.model_validate({"captioner": "lab:captioner"} | settings)
-    return search_bugs(
-        [CLASSES[label] for label in labels],
-        world.draw,
-        world.look,
-        world.describe,
-        Mine(method="bugs", fdr=fdr),
-        chosen,
-    )
+    classes, mine = [CLASSES[label] for label in labels], Mine(method="bugs", fdr=fdr)
+    return search_bugs(classes, world.draw, world.look, world.describe, mine, chosen)
 
 
 def snow(label: int, where: str, which: str) -> float:
@@ -69,15 +63,16 @@ def snow(label: int, where: str, which: str) -> float:
 
 
 def described(search: BugSearch, names: Sequence[str]) -> set[tuple[int, Description]]:
-    return {(one.hypothesis.label, one.hypothesis.description) for one in search.tested if one.hypothesis.name in names}
+    hypotheses = [trial.hypothesis for trial in search.tested if trial.hypothesis.name in names]
+    return {(hypothesis.label, hypothesis.description) for hypothesis in hypotheses}
 
 
 def test_a_planted_failure_is_confirmed_in_its_shortest_words() -> None:
-    search = found(World(snow))
-    standing = search.confirmed - search.shortened_to.keys()
-    assert (0, SNOW) in described(search, sorted(standing))
-    assert all("in the snow" in {piece.words for piece in one.pieces} for _, one in described(search, sorted(standing)))
-    assert {label for label, _ in described(search, sorted(standing))} == {0}
+    search = search_in(World(snow))
+    standing = described(search, sorted(search.confirmed - search.shortened_to.keys()))
+    assert (0, SNOW) in standing
+    assert all("in the snow" in {piece.words for piece in description.pieces} for _, description in standing)
+    assert {label for label, _ in standing} == {0}
 
 
 def test_a_failure_beside_words_that_hide_it_is_found_by_its_own() -> None:
@@ -85,102 +80,102 @@ def test_a_failure_beside_words_that_hide_it_is_found_by_its_own() -> None:
         return 0.0 if which == "red" else 0.8 if where == "in the snow" else 0.1
 
     both = Description((colour("red"), place("in the snow")))
-    search = found(World(hidden, say=lambda seen: both), (0,))
+    search = search_in(World(hidden, say=lambda seen: both), (0,))
     standing = described(search, sorted(search.confirmed - search.shortened_to.keys()))
     assert standing == {(0, SNOW)}
-    (whole,) = [one for one in search.tested if one.hypothesis.description == both]
+    (whole,) = [trial for trial in search.tested if trial.hypothesis.description == both]
     assert whole.state == "futile" and whole.hypothesis.name not in search.shortened_to
-    assert not described(found(World(hidden, say=lambda seen: both), (0,), shorten=False), sorted(search.confirmed))
+    assert not described(search_in(World(hidden, say=lambda seen: both), (0,), shorten=False), sorted(search.confirmed))
 
 
 @pytest.mark.release(of="statistics")
 def test_nothing_is_confirmed_in_most_worlds_without_a_failure_of_their_own() -> None:
     # Each image fails one time in five, whatever it shows. The run's share of false findings is at most 0.1.
     worlds = [World(lambda *_: 0.2, seed=seed) for seed in range(16)]
-    confirmed = [bool(found(world, (0,), baseline=32, pairs=64).confirmed) for world in worlds]
+    confirmed = [bool(search_in(world, (0,), baseline=32, pairs=64).confirmed) for world in worlds]
     assert np.mean(confirmed) <= 0.1 + 2 * np.sqrt(0.1 * 0.9 / 16)
 
 
 def test_every_round_has_noise_of_its_own_and_words_come_before_their_images() -> None:
     world = World(snow)
-    search = found(world)
-    numbers = [asked.number for asked in world.rounds]
-    assert numbers == list(range(1, len(numbers) + 1)) == [one.asked.number for one in search.rounds]
-    described_from = {key.partition("/base")[0] for one in search.tested for key in one.hypothesis.evidence}
+    search = search_in(world)
+    numbers = [drawn.number for drawn in world.rounds]
+    assert numbers == list(range(1, len(numbers) + 1)) == [drawn.asked.number for drawn in search.rounds]
+    described_from = {key.partition("/base")[0] for trial in search.tested for key in trial.hypothesis.evidence}
     assert described_from == {"rounds/01"}
-    tested_on = {pairs.drawn.asked.name for one in search.tested for pairs in one.pairs}
+    tested_on = {pairs.drawn.asked.name for trial in search.tested for pairs in trial.pairs}
     assert "rounds/01" not in tested_on
 
 
 def test_the_same_world_gives_the_same_search() -> None:
-    one, other = found(World(snow)), found(World(snow))
-    assert [each.looks for each in one.tested] == [each.looks for each in other.tested]
-    assert one.confirmed == other.confirmed and one.shortened_to == other.shortened_to
+    first, second = search_in(World(snow)), search_in(World(snow))
+    assert [trial.looks for trial in first.tested] == [trial.looks for trial in second.tested]
+    assert first.confirmed == second.confirmed and first.shortened_to == second.shortened_to
 
 
 def test_pairs_are_of_one_noise_and_both_accepted() -> None:
-    search = found(World(snow, accepted=0.7))
-    for one in search.tested:
-        for pairs in one.pairs:
+    search = search_in(World(snow, accepted=0.7))
+    for trial in search.tested:
+        for pairs in trial.pairs:
             drawn = pairs.drawn
             assert np.array_equal(drawn.indices[pairs.described], drawn.indices[pairs.base])
-            assert (drawn.shifts[pairs.base] == 0).all() and (drawn.labels[pairs.base] == one.hypothesis.label).all()
+            assert (drawn.shifts[pairs.base] == 0).all() and (drawn.labels[pairs.base] == trial.hypothesis.label).all()
             assert len(pairs.described) <= drawn.asked.candidates
-    assert any(one.count.pairs for one in search.tested)
+    assert any(trial.count.pairs for trial in search.tested)
 
 
 def test_no_more_is_drawn_than_the_budget_has() -> None:
     world = World(snow)
-    found(world, images=400)
-    assert sum(asked.images for asked in world.rounds) <= 400
+    search_in(world, images=400)
+    assert sum(drawn.images for drawn in world.rounds) <= 400
 
 
 def test_a_class_that_fails_more_than_half_the_time_is_left_out_with_a_hint_at_tokens() -> None:
-    search = found(World(lambda label, *_: 0.9 if label == 1 else 0.1))
+    search = search_in(World(lambda label, *_: 0.9 if label == 1 else 0.1))
     sandal, coat = search.baseline
     assert "tokens" in (coat.reason or "") and sandal.reason is None
-    assert all(one.hypothesis.label == 0 for one in search.tested)
+    assert all(trial.hypothesis.label == 0 for trial in search.tested)
 
 
 def test_a_class_that_the_screen_never_accepts_is_left_out() -> None:
-    search = found(World(snow, accepted=0.0))
-    assert all("accepts 0 of 64" in (one.reason or "") for one in search.baseline)
+    search = search_in(World(snow, accepted=0.0))
+    assert all("accepts 0 of 64" in (audit.reason or "") for audit in search.baseline)
     assert not search.tested and len(search.rounds) == 1
 
 
 def test_a_base_without_a_failure_ends_the_search_with_the_bound_that_it_implies() -> None:
-    search = found(World(lambda *_: 0.0))
-    assert [one.interval for one in search.baseline] == [(0.0, pytest.approx(1 - 0.025 ** (1 / 64)))] * 2
-    assert all("no failure in 64" in (one.reason or "") for one in search.baseline)
+    search = search_in(World(lambda *_: 0.0))
+    assert [audit.interval for audit in search.baseline] == [(0.0, pytest.approx(1 - 0.025 ** (1 / 64)))] * 2
+    assert all("no failure in 64" in (audit.reason or "") for audit in search.baseline)
     assert not search.tested
 
 
 def test_a_captioner_that_says_nothing_leaves_a_reason_and_no_hypothesis() -> None:
-    search = found(World(snow, say=lambda seen: None))
+    search = search_in(World(snow, say=lambda seen: None))
     assert not search.tested and search.undescribed
     assert all(reason == "says nothing of these images" for _, reason in search.undescribed)
 
 
 def test_a_captioner_that_always_says_the_same_makes_one_hypothesis_a_class() -> None:
     always = Description((colour("red"),))
-    search = found(World(snow, say=lambda seen: always), shorten=False)
-    assert [one.hypothesis.description for one in search.tested] == [always] * len(search.tested)
-    assert len({one.hypothesis.label for one in search.tested}) == len(search.tested)
+    search = search_in(World(snow, say=lambda seen: always), shorten=False)
+    assert [trial.hypothesis.description for trial in search.tested] == [always] * len(search.tested)
+    assert len({trial.hypothesis.label for trial in search.tested}) == len(search.tested)
 
 
 def test_a_budget_that_could_confirm_nothing_is_refused_in_numbers() -> None:
     with pytest.raises(UserError, match=r"8 pairs cannot confirm") as refused:
-        found(World(snow), fdr=0.001, pairs=8, batch=8)
+        search_in(World(snow), fdr=0.001, pairs=8, batch=8)
     assert "pairs" in str(refused.value)
 
 
 def test_an_estimate_is_of_images_that_entered_no_test() -> None:
-    search = found(World(snow), until=10, images=20_000)
+    search = search_in(World(snow), until=10, images=20_000)
     assert search.estimates.keys() <= search.confirmed
     for name, estimate in search.estimates.items():
-        drawn = next(one for one in search.rounds if one.asked.purpose == "until" and name in one.asked.cells)
+        drawn = next(drawn for drawn in search.rounds if drawn.asked.purpose == "until" and name in drawn.asked.cells)
         assert estimate.reached and drawn.asked.name not in {
-            pairs.drawn.asked.name for one in search.tested for pairs in one.pairs
+            pairs.drawn.asked.name for trial in search.tested for pairs in trial.pairs
         }
         assert estimate.interval[0] <= 0.7 <= estimate.interval[1]
 
@@ -195,31 +190,32 @@ BASE_RATE = 0.1
 
 @dataclass
 class Drawn:
-    """Rounds of numbers: by name, how much more often than the base a description fails.
+    """Rounds of numbers. more: how much more often than the base a description fails, by name.
 
-    Both images of a pair fail by themselves. accepted: the share of images that the screen accepts.
+    Images of a pair fail independently. accepted: the share of images that the screen accepts.
     """
 
     more: Mapping[str, float]
     rng: np.random.Generator
     accepted: float = 1.0
-    asked: list[RoundAsked] = field(default_factory=list)
+    rounds: list[RoundAsked] = field(default_factory=list)
 
-    def draw(self, asked: RoundAsked) -> DrawnRound:
-        report(asked.name, 0, 1)
-        asked = replace(asked, number=len(self.asked) + 1)
-        self.asked.append(asked)
-        base = self.rng.random(asked.candidates) < BASE_RATE
-        own = [self.rng.random(asked.candidates) < BASE_RATE + self.more[name] for name in asked.cells]
-        failed = np.concatenate([base, *own])
-        shifts = np.repeat(np.arange(1 + len(own)), asked.candidates)
+    def draw(self, request: RoundAsked) -> DrawnRound:
+        report(request.name, 0, 1)
+        request = replace(request, number=len(self.rounds) + 1)
+        self.rounds.append(request)
+        base = self.rng.random(request.candidates) < BASE_RATE
+        cells = [self.rng.random(request.candidates) < BASE_RATE + self.more[name] for name in request.cells]
+        failed = np.concatenate([base, *cells])
+        shifts = np.repeat(np.arange(1 + len(cells)), request.candidates)
         kept = self.rng.random(len(failed)) < self.accepted
-        indices, shifts, failed = np.tile(np.arange(asked.candidates), 1 + len(own))[kept], shifts[kept], failed[kept]
-        keys = tuple(f"{asked.name}/{shift}_{index:06d}" for shift, index in zip(shifts, indices, strict=True))
-        labels, names = np.full(len(failed), SANDAL), ("base", *asked.cells)
-        images = LabelledImages(asked.name, "", keys, labels, shifts, names, lambda wanted: iter(()))
+        indices = np.tile(np.arange(request.candidates), 1 + len(cells))[kept]
+        shifts, failed = shifts[kept], failed[kept]
+        keys = tuple(f"{request.name}/{shift}_{index:06d}" for shift, index in zip(shifts, indices, strict=True))
+        labels, names = np.full(len(failed), SANDAL), ("base", *request.cells)
+        images = LabelledImages(request.name, "", keys, labels, shifts, names, lambda wanted: iter(()))
         answers = np.where(failed, SANDAL + 1, labels)
-        return DrawnRound(asked, asked.number, names, shifts, labels, indices, failed, answers, keys, images)
+        return DrawnRound(request, request.number, names, shifts, labels, indices, failed, answers, keys, images)
 
 
 def hypotheses_of(names: Sequence[str]) -> list[BugHypothesis]:
@@ -227,10 +223,10 @@ def hypotheses_of(names: Sequence[str]) -> list[BugHypothesis]:
 
 
 def searched(world: Drawn) -> Findings:
-    """What a search leaves of one test of each, before anything is estimated."""
+    """Return the findings of a search that tests each description once, before any estimate."""
     budget = Budget(10**6, 1)
     trials = carry_to_test(hypotheses_of([*world.more]), world.draw, budget, MINE, SETTINGS, family=len(world.more))
-    found = [finding_of(one, RECIPE, SETTINGS, ANSWERS) for one in trials.tested]
+    findings = [finding_of(trial, RECIPE, SETTINGS, ANSWERS) for trial in trials.tested]
     return Findings(
         recipe=MinedRecipe(RECIPE.name, RECIPE.recipe_hash),
         method=MethodUsed("bugs", {}),
@@ -240,10 +236,10 @@ def searched(world: Drawn) -> Findings:
         halves=None,
         margin=MINE.margin,
         fdr=MINE.fdr,
-        tested=len(found),
+        tested=len(findings),
         smallest_difference=None,
         classes=(),
-        findings=adjusted_together(found, MINE.fdr, MINE.margin),
+        findings=adjusted_together(findings, MINE.fdr, MINE.margin),
         seed=0,
     )
 
@@ -258,7 +254,7 @@ def names_of(number: int) -> list[str]:
 
 @pytest.fixture(scope="module")
 def one_run() -> tuple[Drawn, Findings, Findings]:
-    """A world with something, little and nothing; its findings before and after they are estimated."""
+    """Return a world with large, small and no differences, and its findings before and after estimates."""
     shares = dict(zip(names_of(6), (0.5, 0.3, 0.3, 0.0, 0.0, 0.0), strict=True))
     world = Drawn(shares, np.random.default_rng(3))
     before = searched(world)
@@ -267,18 +263,18 @@ def one_run() -> tuple[Drawn, Findings, Findings]:
 
 @pytest.mark.whole
 def test_what_is_told_of_findings_is_true_on_average_and_covered() -> None:
-    """By all of mining's own steps; `tests/scripts/test_bugs_estimates.py` simulates many more runs by arrays."""
+    """Run all of mining's own steps; `tests/scripts/test_bugs_estimates.py` simulates many more runs by arrays."""
     off, by_test, covered, together = [], [], [], []
     for seed in range(150):
         world = Drawn(dict.fromkeys(names_of(8), 0.1), np.random.default_rng([1, seed]))
-        found = estimated(world, searched(world)).standing
-        for one in found:
-            low, high = one.difference.interval or (np.nan, np.nan)
-            off.append((one.difference.value or np.nan) - 0.1)
-            by_test.append(pairs_of(one).difference - 0.1)
+        standing = estimated(world, searched(world)).standing
+        for finding in standing:
+            low, high = finding.difference.interval or (np.nan, np.nan)
+            off.append((finding.difference.value or np.nan) - 0.1)
+            by_test.append(pairs_of(finding).difference - 0.1)
             covered.append(low <= 0.1 <= high)
-        reported = [one.difference.reported_interval or (np.nan, np.nan) for one in found]
-        together += [all(low <= 0.1 <= high for low, high in reported)] if found else []
+        reported = [finding.difference.reported_interval or (np.nan, np.nan) for finding in standing]
+        together += [all(low <= 0.1 <= high for low, high in reported)] if standing else []
     error = np.std(off, ddof=1) / np.sqrt(len(off))
     assert len(off) >= 100 and abs(np.mean(off)) < 3.5 * error < 0.02 < 0.05 < np.mean(by_test)
     assert np.mean(covered) >= 0.93 - 3.5 * np.sqrt(0.93 * 0.07 / len(off))
@@ -294,56 +290,58 @@ def test_the_verdict_and_the_evidence_are_the_tests_and_the_rates_are_not(
     assert {
         finding.name: (finding.confirmed, finding.p, finding.q, finding.evidence) for finding in after.findings
     } == {finding.name: (finding.confirmed, finding.p, finding.q, finding.evidence) for finding in before.findings}
-    assert len(after.standing) == 3 and all(one.set.rate is None for one in before.standing)
+    assert len(after.standing) == 3 and all(finding.set.rate is None for finding in before.standing)
     level = 1 - 0.05 / 3
-    for one in after.standing:
-        assert one.pairs is not None and one.pairs.fresh is not None and one.answers is not None
-        fresh = one.pairs.fresh
+    for finding in after.standing:
+        assert finding.pairs is not None and finding.pairs.fresh is not None and finding.answers is not None
+        fresh = finding.pairs.fresh
         count = PairCount(fresh.pairs, fresh.both, fresh.failing, fresh.rescued)
-        assert (one.set.rate, one.rest.rate, one.set.rows) == (count.rate, count.base_rate, count.pairs)
-        assert one.difference.value == count.difference
-        assert one.difference.interval == tango_interval(count)
-        assert one.difference.reported_interval == tango_interval(count, level)
-        assert sum(each.images for each in one.answers.after) == count.both + count.failing
-        found = mined_from(after, one)
-        assert (found["set"]["rate"], found["difference"]) == (count.rate, count.difference)
-        assert found["fresh"]["pairs"] == count.pairs and found["pairs"]["pairs"] == one.pairs.pairs
-        row = next(row for row in csv.DictReader(io.StringIO(findings_csv_text(after))) if row["name"] == one.name)
-        told_fresh = [row[f"fresh_{name}"] for name in ("pairs", "both", "failing", "rescued")]
-        assert told_fresh == [str(each) for each in (count.pairs, count.both, count.failing, count.rescued)]
+        assert (finding.set.rate, finding.rest.rate, finding.set.rows) == (count.rate, count.base_rate, count.pairs)
+        assert finding.difference.value == count.difference
+        assert finding.difference.interval == tango_interval(count)
+        assert finding.difference.reported_interval == tango_interval(count, level)
+        assert sum(answer.images for answer in finding.answers.after) == count.both + count.failing
+        record = mined_from(after, finding)
+        assert (record["set"]["rate"], record["difference"]) == (count.rate, count.difference)
+        assert record["fresh"]["pairs"] == count.pairs and record["pairs"]["pairs"] == finding.pairs.pairs
+        row = next(row for row in csv.DictReader(io.StringIO(findings_csv_text(after))) if row["name"] == finding.name)
+        fresh_columns = [row[f"fresh_{name}"] for name in ("pairs", "both", "failing", "rescued")]
+        assert fresh_columns == [str(value) for value in (count.pairs, count.both, count.failing, count.rescued)]
     assert Findings.from_json(findings_json(after)) == after
-    # What is not confirmed has the rates of its test: it is given no other.
-    for one in after.findings:
-        if not one.confirmed:
-            assert one.difference.value == pairs_of(one).difference and one.difference.reported_interval is None
+    # Hypotheses that are not confirmed keep the rates of their test.
+    for finding in after.findings:
+        if not finding.confirmed:
+            assert finding.difference.value == pairs_of(finding).difference
+            assert finding.difference.reported_interval is None
 
 
 def test_each_has_a_round_of_its_own_once(one_run: tuple[Drawn, Findings, Findings]) -> None:
     world, _, after = one_run
-    rounds = [asked for asked in world.asked if asked.purpose == "estimate"]
-    assert [[*asked.cells] for asked in rounds] == [[one.name] for one in sorted(after.standing, key=lambda o: o.name)]
-    assert [(one.name, one.purpose) for one in after.rounds] == [(asked.name, "estimate") for asked in rounds]
-    # What has its rates gets no others, also beside a hypothesis more.
-    assert estimated(world, after) == after and len([one for one in world.asked if one.purpose == "estimate"]) == 3
+    rounds = [drawn for drawn in world.rounds if drawn.purpose == "estimate"]
+    names = sorted(finding.name for finding in after.standing)
+    assert [[*drawn.cells] for drawn in rounds] == [[name] for name in names]
+    assert [(drawn.name, drawn.purpose) for drawn in after.rounds] == [(drawn.name, "estimate") for drawn in rounds]
+    # A finding with rates is not estimated again.
+    assert estimated(world, after) == after and sum(drawn.purpose == "estimate" for drawn in world.rounds) == 3
 
 
 def test_the_number_of_pairs_is_fixed_by_the_test_for_the_half_width(
     one_run: tuple[Drawn, Findings, Findings],
 ) -> None:
     _, before, after = one_run
-    for one in after.standing:
-        low, high = one.difference.interval or (np.nan, np.nan)
-        assert one.pairs is not None and one.pairs.fresh is not None
-        assert one.pairs.fresh.drawn == pairs_to_draw(one, SETTINGS) <= 512
+    for finding in after.standing:
+        low, high = finding.difference.interval or (np.nan, np.nan)
+        assert finding.pairs is not None and finding.pairs.fresh is not None
+        assert finding.pairs.fresh.drawn == pairs_to_draw(finding, SETTINGS) <= 512
         assert (high - low) / 2 < 0.06
-    one = before.standing[0]
-    assert pairs_to_draw(one, SETTINGS.model_copy(update={"estimate_pairs": 40})) == 40
+    finding = before.standing[0]
+    assert pairs_to_draw(finding, SETTINGS.model_copy(update={"estimate_pairs": 40})) == 40
     wide = SETTINGS.model_copy(update={"half_width": 0.1, "estimate_pairs": 10**6})
-    assert pairs_to_draw(one, wide) == pairs_of_half_width(pairs_of(one), 0.1)
+    assert pairs_to_draw(finding, wide) == pairs_of_half_width(pairs_of(finding), 0.1)
     # Half of the pairs were rejected: twice as many are drawn.
-    assert one.pairs is not None
-    rejected = replace(one, pairs=replace(one.pairs, drawn=2 * one.pairs.pairs))
-    assert pairs_to_draw(rejected, wide) == 2 * pairs_to_draw(one, wide)
+    assert finding.pairs is not None
+    rejected = replace(finding, pairs=replace(finding.pairs, drawn=2 * finding.pairs.pairs))
+    assert pairs_to_draw(rejected, wide) == 2 * pairs_to_draw(finding, wide)
 
 
 @pytest.mark.parametrize(("failing", "rescued"), [(16, 0), (40, 8), (30, 30)])
@@ -353,67 +351,70 @@ def test_so_many_pairs_give_that_half_width(failing: int, rescued: int) -> None:
     scaled = PairCount(pairs, 0, round(failing * pairs / 128), round(rescued * pairs / 128))
     low, high = tango_interval(scaled)
     assert (high - low) / 2 == pytest.approx(0.05, abs=0.003)
-    # Pairs that are all alike leave something open, and few of them more.
+    # Pairs that are all alike still leave uncertainty, and fewer leave more.
     assert pairs_of_half_width(PairCount(16, 0, 16, 0), 0.05) > pairs_of_half_width(PairCount(256, 0, 256, 0), 0.05) > 0
 
 
 def test_words_that_shorter_ones_stand_for_have_no_rates(one_run: tuple[Drawn, Findings, Findings]) -> None:
     world, before, _ = one_run
     long, short, other = before.standing
-    found = [
+    changed = [
         replace(long, about={SHORTENED_TO: short.name}),
         *(finding for finding in before.findings if finding is not long),
     ]
-    findings = replace(before, findings=adjusted_together(found, before.fdr, before.margin))
+    findings = replace(before, findings=adjusted_together(changed, before.fdr, before.margin))
     drawn = Drawn(world.more, np.random.default_rng(4))
     after = estimated(drawn, findings)
-    assert {name for asked in drawn.asked for name in asked.cells} == {short.name, other.name}
-    one = next(finding for finding in after.findings if finding.name == long.name)
-    assert one.confirmed and (one.set.rate, one.difference.value, one.difference.reported_interval) == (None,) * 3
+    assert {name for request in drawn.rounds for name in request.cells} == {short.name, other.name}
+    now = next(finding for finding in after.findings if finding.name == long.name)
+    assert now.confirmed and (now.set.rate, now.difference.value, now.difference.reported_interval) == (None,) * 3
     level = 1 - 0.05 / 2
-    fresh = next(one for one in after.standing if one.name == short.name).pairs
+    fresh = next(finding for finding in after.standing if finding.name == short.name).pairs
     assert fresh is not None and fresh.fresh is not None
     count = PairCount(fresh.fresh.pairs, fresh.fresh.both, fresh.fresh.failing, fresh.fresh.rescued)
-    assert any(one.difference.reported_interval == tango_interval(count, level) for one in after.standing)
+    assert any(finding.difference.reported_interval == tango_interval(count, level) for finding in after.standing)
 
 
 def test_a_screen_that_accepts_no_pair_leaves_no_rates(one_run: tuple[Drawn, Findings, Findings]) -> None:
     world, before, _ = one_run
     after = estimated(Drawn(world.more, np.random.default_rng(0), accepted=0.0), before)
-    assert after.confirmed and all(one.set.rate is None and one.difference.value is None for one in after.standing)
-    assert not any(one.perhaps_under(0.05) for one in after.standing)
+    assert after.confirmed
+    assert all(finding.set.rate is None and finding.difference.value is None for finding in after.standing)
+    assert not any(finding.perhaps_under(0.05) for finding in after.standing)
 
 
 def test_a_hypothesis_more_changes_the_family_and_no_rate(one_run: tuple[Drawn, Findings, Findings]) -> None:
     _, _, after = one_run
     tried = replace(after.standing[0], name="tried", origin="tried")
     more = with_more(after, [tried], ())
-    assert [one.set for one in more.standing if one.name != "tried"] == [one.set for one in after.standing]
-    for one in after.standing:
-        now = next(each for each in more.standing if each.name == one.name).difference.reported_interval
-        before = one.difference.reported_interval
+    sets = [finding.set for finding in more.standing if finding.name != "tried"]
+    assert sets == [finding.set for finding in after.standing]
+    for finding in after.standing:
+        now = next(new for new in more.standing if new.name == finding.name).difference.reported_interval
+        before = finding.difference.reported_interval
         assert now is not None and before is not None and now[0] < before[0] < before[1] < now[1]
 
 
 def test_the_test_stands_where_fresh_pairs_show_little_and_that_is_said(
     one_run: tuple[Drawn, Findings, Findings],
 ) -> None:
-    """The test denies that a description is no worse than its base, and nothing else."""
+    """Check that fresh pairs do not change the verdict, which says only that a description is worse than its base."""
     _, _, after = one_run
-    one = after.standing[0]
-    assert one.pairs is not None and not any(each.perhaps_under(after.margin) for each in after.findings)
+    first = after.standing[0]
+    assert first.pairs is not None and not any(finding.perhaps_under(after.margin) for finding in after.findings)
     for fresh in ((400, 20, 40, 12), (400, 20, 10, 30)):
-        small = replace(one, pairs=replace(one.pairs, fresh=FreshPairs(*fresh, 400, "rounds/09")))
-        judged = adjusted_together([small if each is one else each for each in after.findings], after.fdr, after.margin)
-        found = next(each for each in judged if each.name == one.name)
-        assert found.confirmed and found.q == one.q and found.perhaps_under(after.margin)
-        assert found.difference.value == pytest.approx((fresh[2] - fresh[3]) / 400)
-        assert [each.name for each in judged if each.perhaps_under(after.margin)] == [one.name]
+        small = replace(first, pairs=replace(first.pairs, fresh=FreshPairs(*fresh, 400, "rounds/09")))
+        listed = [small if finding is first else finding for finding in after.findings]
+        judged = adjusted_together(listed, after.fdr, after.margin)
+        result = next(finding for finding in judged if finding.name == first.name)
+        assert result.confirmed and result.q == first.q and result.perhaps_under(after.margin)
+        assert result.difference.value == pytest.approx((fresh[2] - fresh[3]) / 400)
+        assert [finding.name for finding in judged if finding.perhaps_under(after.margin)] == [first.name]
 
 
 def test_what_draws_a_finding_is_read_from_its_caption(one_run: tuple[Drawn, Findings, Findings]) -> None:
-    one = one_run[1].standing[0]
-    cell = described_cell(one, RECIPE, SETTINGS)
-    assert cell is not None and cell.description.prompt(base_prompt(RECIPE, SETTINGS)) == one.prompt
-    assert described_cell(replace(one, classes=("nowhere",)), RECIPE, SETTINGS) is None
-    assert described_cell(replace(one, prompt="a photo of something else"), RECIPE, SETTINGS) is None
+    finding = one_run[1].standing[0]
+    cell = described_cell(finding, RECIPE, SETTINGS)
+    assert cell is not None and cell.description.prompt(base_prompt(RECIPE, SETTINGS)) == finding.prompt
+    assert described_cell(replace(finding, classes=("nowhere",)), RECIPE, SETTINGS) is None
+    assert described_cell(replace(finding, prompt="a photo of something else"), RECIPE, SETTINGS) is None

@@ -47,7 +47,7 @@ def keys_of(folder: Path, name: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def again(tried: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the folder, and what it confirmed drawn by another recipe in it. Read only."""
+    """Copy the folder and draw its confirmed findings by another recipe. Read only."""
     folder = tmp_path_factory.mktemp("again") / "mined"
     shutil.copytree(tried, folder)
     with described_images(fail=True):
@@ -57,57 +57,58 @@ def again(tried: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_what_a_person_wrote_joins_the_family_and_every_file_is_written_anew(small_search: Path, tried: Path) -> None:
     before, after = findings_of(small_search), findings_of(tried)
-    one = next(each for each in after.findings if each.origin == "tried")
-    assert (one.name, one.words, one.caption) == (
+    finding = next(finding for finding in after.findings if finding.origin == "tried")
+    assert (finding.name, finding.words, finding.caption) == (
         "sandal_at_night", "sandal at night", "a photo of a sandal at night",
     )  # fmt: skip
-    assert one.confirmed and one.pairs is not None and one.pairs.failing == one.pairs.pairs > 0
+    assert finding.confirmed and finding.pairs is not None and finding.pairs.failing == finding.pairs.pairs > 0
     assert after.tested == before.tested + 1 == len(after.findings)
-    counts, own = (
-        {each.name: each.pairs and replace(each.pairs, state="futile", fresh=None) for each in findings.findings}
+    counts_before, counts_after = (
+        {entry.name: entry.pairs and replace(entry.pairs, state="futile", fresh=None) for entry in findings.findings}
         for findings in (before, after)
     )
-    assert {name: own[name] for name in counts} == counts
-    assert one.pairs.fresh is not None and one.set.rows == one.pairs.fresh.pairs == one.set.failures > 0
+    assert {name: counts_after[name] for name in counts_before} == counts_before
+    assert finding.pairs.fresh is not None and finding.set.rows == finding.pairs.fresh.pairs == finding.set.failures > 0
     new, old = files_of(tried), files_of(small_search)
     assert all(new[name] != old.get(name) for name in ("findings.json", "findings.csv", "report.html", "recipe.yaml"))
     assert new["mine.yaml"] == old["mine.yaml"]
     assert "sandal at night" in new["report.html"].decode() and "sandal at night" in new["findings.csv"].decode()
-    assert f"{one.name}:" in new["recipe.yaml"].decode()
+    assert f"{finding.name}:" in new["recipe.yaml"].decode()
 
 
 def test_q_values_are_over_all_hypotheses_of_the_folder(tried: Path) -> None:
     findings = findings_of(tried)
-    ranked = sorted(findings.findings, key=lambda one: -(one.last_log_e or 0.0))
+    ranked = sorted(findings.findings, key=lambda finding: -(finding.last_log_e or 0.0))
     m = len(ranked)
-    bounds = [m / ((index + 1) * math.exp(one.last_log_e or 0.0)) for index, one in enumerate(ranked)]
-    for place, one in enumerate(ranked):
-        assert one.q == pytest.approx(min(1.0, *bounds[place:]))
-        if one.q > findings.fdr:
-            assert not one.confirmed
+    bounds = [m / ((index + 1) * math.exp(finding.last_log_e or 0.0)) for index, finding in enumerate(ranked)]
+    for index, finding in enumerate(ranked):
+        assert finding.q == pytest.approx(min(1.0, *bounds[index:]))
+        if finding.q > findings.fdr:
+            assert not finding.confirmed
 
 
 def test_rounds_are_appended_with_noise_that_no_other_has(small_search: Path, tried: Path) -> None:
     before, after = findings_of(small_search).rounds, findings_of(tried).rounds
     new = after[len(before) :]
-    assert after[: len(before)] == before and {one.purpose for one in new} == {"try", "try_estimate"}
-    assert [one.name for one in new] == [f"tries/{number:02d}" for number in range(1, len(new) + 1)]
+    assert after[: len(before)] == before and {drawn.purpose for drawn in new} == {"try", "try_estimate"}
+    assert [drawn.name for drawn in new] == [f"tries/{number:02d}" for number in range(1, len(new) + 1)]
     recipes = round_recipes(tried)
-    assert {name: recipe.samples.seed for name, recipe in recipes.items()} == {one.name: one.seed for one in after}
-    assert len({one.seed for one in after}) == len(after)
-    of_purpose = {(one.purpose, shift) for one in new for shift in recipes[one.name].prompts.shifts}
+    seeds = {drawn.name: drawn.seed for drawn in after}
+    assert {name: recipe.samples.seed for name, recipe in recipes.items()} == seeds
+    assert len({drawn.seed for drawn in after}) == len(after)
+    of_purpose = {(drawn.purpose, shift) for drawn in new for shift in recipes[drawn.name].prompts.shifts}
     assert {shift for purpose, shift in of_purpose if purpose == "try"} == {"sandal_at_night"}
     assert ("try_estimate", "sandal_at_night") in of_purpose
 
 
 def test_its_evidence_is_of_its_rounds_and_is_shown(tried: Path) -> None:
     findings = findings_of(tried)
-    one = next(each for each in findings.findings if each.origin == "tried")
-    own = {key for each in findings.rounds if each.purpose == "try" for key in keys_of(tried, each.name)}
-    assert one.evidence and {piece.key for piece in one.evidence} <= own
+    finding = next(finding for finding in findings.findings if finding.origin == "tried")
+    keys = {key for drawn in findings.rounds if drawn.purpose == "try" for key in keys_of(tried, drawn.name)}
+    assert finding.evidence and {piece.key for piece in finding.evidence} <= keys
     page = (tried / "report.html").read_text()
-    start = next(each.name for each in findings.rounds if each.purpose == "try")
-    # Titled by its key, and where there is an image it has the key for a text as well.
+    start = next(drawn.name for drawn in findings.rounds if drawn.purpose == "try")
+    # An image has its key as title and as alternative text.
     assert page.count(f'title="{start}/') == page.count(f' alt="{start}/') > 0
 
 
@@ -116,8 +117,8 @@ def test_what_was_tried_survives_a_second_search_of_the_folder(tried: Path, tmp_
     searched(tmp_path / "mined")
     assert findings_of(tmp_path / "mined") == findings_of(tried)
     assert files_of(tmp_path / "mined")["report.html"] == files_of(tried)["report.html"]
-    one, other = (load_recipe(folder / "recipe.yaml") for folder in (tried, tmp_path / "mined"))
-    assert one.recipe_hash == other.recipe_hash
+    first, second = (load_recipe(folder / "recipe.yaml") for folder in (tried, tmp_path / "mined"))
+    assert first.recipe_hash == second.recipe_hash
 
 
 def test_a_try_that_was_killed_amid_its_estimate_goes_on(small_search: Path, tried: Path, tmp_path: Path) -> None:
@@ -127,7 +128,7 @@ def test_a_try_that_was_killed_amid_its_estimate_goes_on(small_search: Path, tri
         (folder / name).unlink()
     for name in files_of(small_search):
         shutil.copyfile(small_search / name, folder / name)
-    last = next(one.name for one in findings_of(tried).rounds if one.purpose == "try_estimate")
+    last = next(drawn.name for drawn in findings_of(tried).rounds if drawn.purpose == "try_estimate")
     (folder / last / "dataset" / "manifest.json").unlink()
     with described_images(fail=True):
         tried_in(folder, "a sandal at night")
@@ -136,31 +137,32 @@ def test_a_try_that_was_killed_amid_its_estimate_goes_on(small_search: Path, tri
 
 def test_words_that_a_search_comes_to_later_stand_beside_those_that_were_tried(small_search: Path, tried: Path) -> None:
     findings = findings_of(tried)
-    one = next(each for each in findings.findings if each.origin == "tried")
-    both = with_more(findings, [one], ())
-    assert {each.name for each in both.findings} - {each.name for each in findings.findings} == {f"{one.name}_2"}
-    assert both.tested == findings.tested + 1
+    finding = next(finding for finding in findings.findings if finding.origin == "tried")
+    merged = with_more(findings, [finding], ())
+    names = [{finding.name for finding in document.findings} for document in (merged, findings)]
+    assert names[0] - names[1] == {f"{finding.name}_2"}
+    assert merged.tested == findings.tested + 1
 
 
 def test_a_round_that_another_try_left_is_passed_and_no_image_counts_twice(tried: Path, tmp_path: Path) -> None:
-    """Killed while other words were drawn: their round stays, and these take the next numbers, one for each look."""
+    """Each look takes the next free number. The round of the killed try stays."""
     folder = tmp_path / "mined"
     shutil.copytree(tried, folder)
     rounds = findings_of(folder).rounds
-    before, tries = len(rounds), sum(one.name.startswith("tries/") for one in rounds)
+    before, tries = len(rounds), sum(drawn.name.startswith("tries/") for drawn in rounds)
     left = folder / f"tries/{tries + 1:02d}" / "recipe.yaml"
     left.parent.mkdir()
     left.write_text("extends: wardrobe-bugs\n")
     with described_images(fail=False):
         findings = tried_in(folder, "in the snow").findings
     new = findings.rounds[before:]
-    assert [one.name for one in new] == [f"tries/{tries + 2:02d}", f"tries/{tries + 3:02d}"]
-    assert len({one.seed for one in findings.rounds}) == len(findings.rounds)
-    one = next(each for each in findings.findings if each.name == "sandal_in_the_snow")
-    assert one.pairs is not None and [look.pairs for look in one.pairs.looks][-1] == one.pairs.pairs
-    assert {piece.key for piece in one.evidence} <= {key for each in new for key in keys_of(folder, each.name)}
-    page, shown = (folder / "report.html").read_text(), [piece.key for piece in one.evidence]
-    assert shown and not one.confirmed
+    assert [drawn.name for drawn in new] == [f"tries/{tries + 2:02d}", f"tries/{tries + 3:02d}"]
+    assert len({drawn.seed for drawn in findings.rounds}) == len(findings.rounds)
+    finding = next(finding for finding in findings.findings if finding.name == "sandal_in_the_snow")
+    assert finding.pairs is not None and [look.pairs for look in finding.pairs.looks][-1] == finding.pairs.pairs
+    assert {piece.key for piece in finding.evidence} <= {key for drawn in new for key in keys_of(folder, drawn.name)}
+    page, shown = (folder / "report.html").read_text(), [piece.key for piece in finding.evidence]
+    assert shown and not finding.confirmed
     assert page.count(f'title="{new[0].name}/') == page.count(f' alt="{new[0].name}/')
     assert left.read_text() == "extends: wardrobe-bugs\n"
 
@@ -207,8 +209,8 @@ def test_folders_without_a_search_are_refused_and_left_alone(small_search: Path,
 def test_a_folder_whose_settings_are_nonsense_is_refused_in_words(small_search: Path, tmp_path: Path) -> None:
     for name in ("findings.json", "mine.yaml"):
         shutil.copyfile(small_search / name, tmp_path / name)
-    asked = (tmp_path / "mine.yaml").read_text()
-    (tmp_path / "mine.yaml").write_text(asked.replace("pairs: 8", "pairs: many"))
+    text = (tmp_path / "mine.yaml").read_text()
+    (tmp_path / "mine.yaml").write_text(text.replace("pairs: 8", "pairs: many"))
     with pytest.raises(UserError, match=r"mine\.settings\.pairs"):
         tried_in(tmp_path, "in the snow")
     (tmp_path / "mine.yaml").write_text("extends: wardrobe-star\n")
@@ -219,27 +221,26 @@ def test_a_folder_whose_settings_are_nonsense_is_refused_in_words(small_search: 
 def test_findings_are_tested_again_by_another_recipe_in_a_folder_of_their_own(tried: Path, again: Path) -> None:
     first, second = findings_of(again), findings_of(again / "again" / "two_steps")
     assert files_of(again) == files_of(tried)
-    assert first.standing and {finding.name for finding in second.findings} == {one.name for one in first.standing}
+    prompts = {finding.name: finding.prompt for finding in first.standing}
+    assert first.standing and {finding.name for finding in second.findings} == prompts.keys()
     assert (second.recipe.name, second.tested, second.target.name) == ("two-steps", len(first.standing), TARGET)
-    prompts = {one.name: one.prompt for one in first.standing}
     assert {finding.name: finding.prompt for finding in second.findings} == prompts
     recipes = round_recipes(again / "again" / "two_steps")
-    assert {one.name: one.seed for one in second.rounds} == {name: one.samples.seed for name, one in recipes.items()}
+    seeds = {name: recipe.samples.seed for name, recipe in recipes.items()}
+    assert {drawn.name: drawn.seed for drawn in second.rounds} == seeds
     assert {recipe.generator.steps for recipe in recipes.values()} == {2}
-    assert {one.purpose for one in second.rounds} == {"again", "again_estimate"}
-    assert all(one.pairs is not None and one.pairs.fresh is not None for one in second.standing)
-    assert not {one.seed for one in second.rounds} & {one.seed for one in first.rounds}
-    drawn = {key for one in second.rounds for key in keys_of(again / "again" / "two_steps", one.name)}
-    assert {piece.key for finding in second.findings for piece in finding.evidence} <= drawn
+    assert {drawn.purpose for drawn in second.rounds} == {"again", "again_estimate"}
+    assert all(finding.pairs is not None and finding.pairs.fresh is not None for finding in second.standing)
+    assert not {drawn.seed for drawn in second.rounds} & {drawn.seed for drawn in first.rounds}
+    keys = {key for drawn in second.rounds for key in keys_of(again / "again" / "two_steps", drawn.name)}
+    assert {piece.key for finding in second.findings for piece in finding.evidence} <= keys
 
 
 def test_what_another_recipe_confirms_is_a_recipe_as_well(again: Path) -> None:
-    findings, recipe = (
-        findings_of(again / "again" / "two_steps"),
-        load_recipe(again / "again" / "two_steps" / "recipe.yaml"),
-    )
+    folder = again / "again" / "two_steps"
+    findings, recipe = findings_of(folder), load_recipe(folder / "recipe.yaml")
     hard = {name for name, shift in recipe.prompts.shifts.items() if shift.group == "hard"}
-    assert hard == {one.name for one in findings.standing} != set()
+    assert hard == {finding.name for finding in findings.standing} != set()
     assert recipe.generator.steps == 2
 
 
@@ -284,7 +285,7 @@ def hypothesis(words: str) -> BugHypothesis:
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
-    """The first sneakers of the world's validation split, as a dataset without another split."""
+    """Write the first sneakers of the world's validation split as a dataset without another split."""
     world = load_recipe("wardrobe-star", [f"source.dataset={WORLD}", SNEAKERS.format(7), "tokens=null"])
     split = labelled_split(world.source, "validation", world.classes)
     folder = tmp_path_factory.mktemp("photographs") / "data"
@@ -301,9 +302,9 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
 @pytest.fixture(scope="module")
 def tested(recipe: Recipe) -> tuple[Findings, Audited]:
     mine, settings = Mine(method="bugs", target=WORLD, on=("validation",)), BugsSettings(captioner="lab:captioner")
-    asked = [hypothesis(words) for words in (ELSEWHERE, AT_HOME)]
+    hypotheses = [hypothesis(words) for words in (ELSEWHERE, AT_HOME)]
     run = MiningRun(recipe, mine, settings, "wardrobe-star", (), Path())
-    findings, audited, relabel = find_on_photographs(asked, run)
+    findings, audited, relabel = find_on_photographs(hypotheses, run)
     assert relabel is None, "their labels are right"
     return findings, audited
 
@@ -327,19 +328,19 @@ def test_its_set_is_the_nearest_rows_of_the_half_that_cut_nothing_off(
     words: str, recipe: Recipe, tested: tuple[Findings, Audited]
 ) -> None:
     findings, audited = tested
-    one = finding_of(findings, words)
+    finding = finding_of(findings, words)
     clip = load_clip(recipe.screen.clip, recipe.screen.weights, "cpu")
-    cosines = audited.features @ np.asarray(clip.embed_texts([one.caption]), np.float32)[0]
+    cosines = audited.features @ np.asarray(clip.embed_texts([finding.caption]), np.float32)[0]
     confirm = audited.halves.confirm
     nearest = confirm[np.argsort(-cosines[confirm], kind="stable")]
     assert findings.halves is not None and findings.halves.confirm.rows == len(confirm)
-    assert one.set.rows + one.rest.rows == len(confirm) and one.set.rows > 0
-    assert one.set.failures == audited.failed[nearest[: one.set.rows]].sum()
-    assert one.rest.failures == audited.failed[nearest[one.set.rows :]].sum()
+    assert finding.set.rows + finding.rest.rows == len(confirm) and finding.set.rows > 0
+    assert finding.set.failures == audited.failed[nearest[: finding.set.rows]].sum()
+    assert finding.rest.failures == audited.failed[nearest[finding.set.rows :]].sum()
     keys = {half: {audited.keys[row] for row in rows} for half, rows in (
         ("discover", audited.halves.discover), ("confirm", confirm),
     )}  # fmt: skip
-    assert one.evidence and all(piece.key in keys[piece.half] for piece in one.evidence)
+    assert finding.evidence and all(piece.key in keys[piece.half] for piece in finding.evidence)
 
 
 def test_the_folder_of_a_search_gets_it_beside_what_is_there(small_search: Path, tried: Path, tmp_path: Path) -> None:
@@ -348,12 +349,13 @@ def test_the_folder_of_a_search_gets_it_beside_what_is_there(small_search: Path,
     before = files_of(folder)
     first = str(rounds / "01" / "dataset")
     for _ in range(2):
-        found = mine_again(folder, RECIPE, on=[first], overrides=DRAWN, device="cpu").findings
-    assert {finding.name for finding in found.findings} == {one.name for one in findings_of(tried).standing} != set()
-    assert [one.rows for one in found.on] == [findings_of(tried).rounds[0].accepted]
+        findings = mine_again(folder, RECIPE, on=[first], overrides=DRAWN, device="cpu").findings
+    standing = {finding.name for finding in findings_of(tried).standing}
+    assert {finding.name for finding in findings.findings} == standing != set()
+    assert [audited.rows for audited in findings.on] == [findings_of(tried).rounds[0].accepted]
     inside = folder / "again" / "wardrobe_bugs_dataset"
-    assert files_of(folder) == before and findings_of(inside) == found
-    # What exists is drawn by no recipe.
+    assert files_of(folder) == before and findings_of(inside) == findings
+    # Existing images need no recipe.
     assert files_of(inside).keys() == {"findings.json", "findings.csv", "report.html"}
     written = files_of(inside)
     assert not any(str(tmp_path).encode() in content for content in written.values())
