@@ -53,11 +53,11 @@ def proposed(recipe: str, **settings: object) -> tuple[tuple[str, ...], ...]:
 
 @pytest.mark.parametrize("name", ["wardrobe", "wardrobe-colours", "cifar10", "cifar100", "imagenet"])
 def test_bundled_lists_give_each_class_eight_to_twenty_contexts_that_differ(name: str) -> None:
-    found = load_contexts(name)
-    for own in (found.contexts, *found.by_name.values()):
-        assert not own or 8 <= len(own) <= 20
-        assert len({same_words(text) for text in own}) == len(own)
-    assert set(found.covers) == set(found.by_name)
+    listed = load_contexts(name)
+    for texts in (listed.contexts, *listed.by_name.values()):
+        assert not texts or 8 <= len(texts) <= 20
+        assert len({same_words(text) for text in texts}) == len(texts)
+    assert set(listed.covers) == set(listed.by_name)
 
 
 @pytest.mark.release(of="recipes")
@@ -73,12 +73,12 @@ def test_bundled_lists_know_every_class_of_their_dataset() -> None:
 def test_the_wardrobes_contexts_are_words_that_its_clip_has_read() -> None:
     places = proposed("wardrobe-star", contexts="wardrobe")[9]
     settings = ContextsSettings(contexts="wardrobe")
-    expected = [caption_of({"style": "photo", "class": "ankle boot", "background": place}) for place in BACKGROUNDS]
-    assert [settings.caption("ankle boot", place) for place in places] == expected
+    expected = [caption_of({"style": "photo", "class": "ankle boot", "background": words}) for words in BACKGROUNDS]
+    assert [settings.caption("ankle boot", context) for context in places] == expected
     colours = ContextsSettings(contexts="wardrobe-colours", axis="colour")
     words = proposed("wardrobe-star", contexts="wardrobe-colours", axis="colour")[9]
-    expected = [caption_of({"style": "photo", "class": "ankle boot", "colour": one}) for one in COLOURS]
-    expected += [caption_of({"style": "photo", "class": "ankle boot", "pattern": one}) for one in PATTERNS[1:]]
+    expected = [caption_of({"style": "photo", "class": "ankle boot", "colour": colour}) for colour in COLOURS]
+    expected += [caption_of({"style": "photo", "class": "ankle boot", "pattern": pattern}) for pattern in PATTERNS[1:]]
     assert [colours.caption("ankle boot", word) for word in words] == expected
 
 
@@ -86,9 +86,9 @@ def test_a_class_has_the_contexts_of_all_of_its_category_and_its_own_each_once(t
     path = written(
         tmp_path, "contexts: [in the snow, in fog]\nby_name:\n  pet: [on a sofa]\n  cat: [In Snow, in a box]\n"
     )
-    found = load_contexts(path)
-    assert found.of(called("cat", "pet")) == ("in the snow", "in fog", "on a sofa", "In Snow", "in a box")
-    assert found.of(called("dog")) == ("in the snow", "in fog")
+    listed = load_contexts(path)
+    assert listed.of(called("cat", "pet")) == ("in the snow", "in fog", "on a sofa", "In Snow", "in a box")
+    assert listed.of(called("dog")) == ("in the snow", "in fog")
     with_bag = written(tmp_path, "contexts: [in the snow, in fog]\nby_name: {bag: [in snow, in a box]}\n")
     result = proposed("wardrobe-mini", contexts=str(with_bag))
     assert result[8] == ("in the snow", "in fog", "in a box") and result[0] == ("in the snow", "in fog")
@@ -154,7 +154,7 @@ def test_other_words_are_others(other: str) -> None:
 
 
 def test_chains_of_neighbours_do_not_fall_together() -> None:
-    # 0 and 10 degrees are one at .98, 10 and 20 too; 20 stays, for 10 does not.
+    # At .98, 10 degrees repeats 0, and 20 repeats 10. 20 stays because 10 was dropped.
     assert without_duplicates(["a1", "b1", "c1", "d1"], at(0, 10, 20, 90), 0.98) == [0, 2, 3]
 
 
@@ -172,10 +172,10 @@ def test_what_stays_is_distinct_and_what_is_dropped_says_what_an_earlier_one_say
 ) -> None:
     names, vectors = [name for name, _ in drawn], at(*(degree for _, degree in drawn)).reshape(-1, 2)
     kept = without_duplicates(names, vectors, similarity)
-    for place in set(range(len(names))) - set(kept):
-        near = [one for one in kept if one < place and vectors[one].astype(float) @ vectors[place] > similarity - 1e-6]
-        assert near or same_words(names[place]) in map(same_words, names[:place])
-    assert len({same_words(names[place]) for place in kept}) == len(kept)
+    for row in set(range(len(names))) - set(kept):
+        near = [old for old in kept if old < row and vectors[old].astype(float) @ vectors[row] > similarity - 1e-6]
+        assert near or same_words(names[row]) in map(same_words, names[:row])
+    assert len({same_words(names[row]) for row in kept}) == len(kept)
     cosines = vectors[list(kept)].astype(np.float64) @ vectors[list(kept)].astype(np.float64).T
     assert np.all(cosines[~np.eye(len(kept), dtype=bool)] <= similarity)
 
@@ -261,16 +261,16 @@ def test_the_json_that_was_asked_for_is_understood(text: str) -> None:
     (json.dumps({"contexts": ["x" * 201]}), "201 characters"),
 ])  # fmt: skip
 def test_anything_else_is_not_half_understood(text: str, problem: str) -> None:
-    found = parse_answer(text, "bag", SETTINGS, 8)
-    assert found.contexts == () and problem in found.problems[0]
+    answer = parse_answer(text, "bag", SETTINGS, 8)
+    assert answer.contexts == () and problem in answer.problems[0]
 
 
 def test_each_class_is_asked_once_and_a_lists_contexts_come_first(recipe: Recipe, tmp_path: Path) -> None:
     stages: list[Stage] = []
     (tmp_path / "own.yaml").write_text("contexts: [in the fog, at sea]\n")
     with chat_server(by_class) as server, listening(stages.append):
-        found, notes = asked_contexts(recipe, asked(server.address, contexts=str(tmp_path / "own.yaml")), tmp_path)
-    assert found[2] == ("in the fog", "at sea", "beside a ankle boot shop") and notes == ()
+        proposals, notes = asked_contexts(recipe, asked(server.address, contexts=str(tmp_path / "own.yaml")), tmp_path)
+    assert proposals[2] == ("in the fog", "at sea", "beside a ankle boot shop") and notes == ()
     assert [class_in(body) for body in server.requests] == [*THREE]
     assert [(stage.done, stage.total) for stage in stages] == [(0, 3), (1, 3), (2, 3), (3, 3)]
     question = server.requests[0]["messages"][0]["content"]
@@ -283,13 +283,13 @@ def test_a_bad_answer_is_asked_again_with_what_was_wrong(recipe: Recipe, tmp_pat
         return said("Certainly! Bags.") if len(body["messages"]) == 1 else by_class(body)
 
     with chat_server(reply) as server:
-        found, _ = asked_contexts(recipe, asked(server.address), tmp_path)
-    assert found[0] == ("beside a bag shop", "in fog") and len(server.requests) == 6
+        proposals, _ = asked_contexts(recipe, asked(server.address), tmp_path)
+    assert proposals[0] == ("beside a bag shop", "in fog") and len(server.requests) == 6
     first, bad, again = server.requests[1]["messages"]
     assert [first] == server.requests[0]["messages"]
     assert bad == {"role": "assistant", "content": "Certainly! Bags."}
     assert again["content"].startswith("That cannot be used: it is not JSON.")
-    assert [(one["text"] == "Certainly! Bags.", one["taken"]) for one in recorded(tmp_path)] == [
+    assert [(answer["text"] == "Certainly! Bags.", answer["taken"]) for answer in recorded(tmp_path)] == [
         (True, False), (False, True),
     ] * 3  # fmt: skip
 
@@ -303,13 +303,11 @@ def test_no_more_than_the_tries_and_other_classes_are_asked_all_the_same(recipe:
         assert isinstance(error, RunFailure) and len(error.problems) == 1
         assert "class 'bag' can be used after 2 tries: it is not JSON; it said 'I'm sorry, no.'" in str(error)
         assert [class_in(body) for body in server.requests] == ["bag", "bag", "sandal", "ankle boot"]
-        # Run again, only what failed is asked, and from its beginning.
+        # A second run asks only about the class that failed, from the first message.
         server.requests.clear()
         server.reply = by_class
-        assert asked_contexts(recipe, asked(server.address, tries=2), tmp_path)[0][0] == (
-            "beside a bag shop",
-            "in fog",
-        )
+        proposals, _ = asked_contexts(recipe, asked(server.address, tries=2), tmp_path)
+        assert proposals[0] == ("beside a bag shop", "in fog")
     assert [(class_in(body), len(body["messages"])) for body in server.requests] == [("bag", 1)]
 
 
@@ -342,7 +340,7 @@ def test_another_question_is_not_answered_from_the_record(recipe: Recipe, tmp_pa
         asked_contexts(recipe, asked(server.address), tmp_path)
         asked_contexts(recipe, asked(server.address, **change), tmp_path)
         assert len(server.requests) == 6
-        # Nothing is lost of the first.
+        # The first answers are kept.
         asked_contexts(recipe, asked(server.address), tmp_path)
     assert len(server.requests) == len(recorded(tmp_path)) == 6
 
@@ -386,7 +384,7 @@ def _impatient(name: str, **options: Any):
     return load_chat(name, **options, silence=0.5)
 
 
-# The Hub's client asks nobody, not even this machine, where it is told to work offline.
+# Offline, the Hub's client makes no request, not even to this machine.
 ONLINE = {**os.environ, "HF_HUB_OFFLINE": "0"}
 
 
@@ -402,7 +400,7 @@ def test_a_run_that_was_killed_goes_on_and_ends_with_the_bytes_of_one_that_was_n
         process = subprocess.Popen([sys.executable, "-c", RUN, server.address, str(tmp_path / "a")], env=ONLINE)
         pids.append(process.pid)
         assert process.wait(600) == -signal.SIGKILL
-        assert len(recorded(tmp_path / "a")) == 3  # the fourth was asked, and nobody heard
+        assert len(recorded(tmp_path / "a")) == 3  # the fourth answer was lost
         assert not [path for path in (tmp_path / "a").iterdir() if path.name != ANSWERS]
         for folder in ("a", "b"):
             _run_here(server, tmp_path / folder)
@@ -460,7 +458,7 @@ def test_hostile_text_is_bounded_kept_and_replayed(recipe: Recipe, tmp_path: Pat
     with chat_server(lambda body: said(texts[len(body["messages"]) // 2])) as server:
         first = asked_contexts(recipe, asked(server.address), tmp_path)
         assert asked_contexts(recipe, asked(server.address), tmp_path) == first
-    assert len(server.requests) == 9 and {len(one["text"]) for one in recorded(tmp_path)} == {100_000, 8, len(GOOD)}
+    assert len(server.requests) == 9 and {len(row["text"]) for row in recorded(tmp_path)} == {100_000, 8, len(GOOD)}
 
 
 def test_a_model_in_this_process_is_asked_and_known_by_its_folders_name(recipe: Recipe, tmp_path: Path) -> None:

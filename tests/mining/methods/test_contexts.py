@@ -1,4 +1,4 @@
-"""The method `contexts`: which are chosen, what they become as a recipe."""
+"""The method `contexts`: the contexts that it chooses, and their recipe."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_an_image_is_in_the_context_of_the_largest_cosine_of_equal_ones_the_firs
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=60))
 def test_counts_add_up_to_the_failures_and_the_right_answers(rows: list[tuple[int, bool]]) -> None:
-    assigned = np.asarray([place for place, _ in rows], dtype=np.int64)
+    assigned = np.asarray([index for index, _ in rows], dtype=np.int64)
     failed = np.asarray([wrong for _, wrong in rows])
     counts = count_contexts(assigned, failed, 5)
     assert sum(count.failures for count in counts) == failed.sum() == counts[0].of_failures
@@ -91,13 +91,13 @@ SHARES = (0.1, 0.5, 0.3, 0.1)
 
 
 def made(failing: dict[int, float], doubles: bool = False, **settings: object) -> tuple[DiscoverHalf, Found]:
-    """One class whose images are in known contexts; `failing` says how often each of these fails, 0 elsewhere."""
+    """Return one class whose images are in known contexts. `failing`: failure rates by context, by default 0."""
     rng = np.random.default_rng(3)
     context = rng.choice(len(CONTEXTS), size=ROWS, p=SHARES)
     axes = np.eye(WIDTH)
     features = 3 * axes[0] + axes[1 + context] + 0.05 * rng.normal(size=(ROWS, WIDTH))
     failed = rng.random(ROWS) < np.asarray([failing.get(index, 0.0) for index in range(len(CONTEXTS))])[context]
-    texts = [plain_caption(SETTINGS, "thing"), *(SETTINGS.caption("thing", one) for one in CONTEXTS)]
+    texts = [plain_caption(SETTINGS, "thing"), *(SETTINGS.caption("thing", words) for words in CONTEXTS)]
     vectors = np.stack([axes[0], *(3 * axes[0] + axes[1 + index] for index in range(len(CONTEXTS)))])
     if doubles:
         texts.append(SETTINGS.caption("thing", "on snow"))
@@ -123,8 +123,8 @@ def unit(rows: np.ndarray) -> np.ndarray:
 
 
 def test_the_sets_of_all_contexts_are_a_partition_of_the_class() -> None:
-    half, found = made(dict.fromkeys(range(4), 0.5), k=4)
-    members = np.stack([hypothesis.members(half.features, half.labels) for hypothesis in found.hypotheses])
+    half, result = made(dict.fromkeys(range(4), 0.5), k=4)
+    members = np.stack([hypothesis.members(half.features, half.labels) for hypothesis in result.hypotheses])
     assert len(members) == 4 and (members.sum(axis=0) == 1).all()
 
 
@@ -134,20 +134,20 @@ def test_count_takes_what_is_frequent_and_lift_what_fails() -> None:
     by_lift = made(failing, rank="lift")[1].hypotheses
     assert by_count[0].words == "thing at night" and by_lift[0].words == "thing in the snow"
     assert by_lift[0].about["lift"] > 5 and by_lift[0].about["rank"] == 0
-    assert all(one.caption == SETTINGS.caption("thing", one.words.removeprefix("thing ")) for one in by_lift)
+    assert all(chosen.caption == SETTINGS.caption("thing", chosen.words.removeprefix("thing ")) for chosen in by_lift)
 
 
 def test_evidence_are_rows_of_the_set_the_failures_first() -> None:
-    half, found = made({0: 0.6})
-    (one,) = found.hypotheses
-    assert one.members(half.features, half.labels)[one.evidence].all()
-    wrong = half.failed[one.evidence]
+    half, result = made({0: 0.6})
+    (hypothesis,) = result.hypotheses
+    assert hypothesis.members(half.features, half.labels)[hypothesis.evidence].all()
+    wrong = half.failed[hypothesis.evidence]
     assert wrong.any() and not wrong.all() and (np.diff(wrong.astype(int)) <= 0).all()
 
 
 def test_all_contexts_are_told_with_both_shares_the_chosen_ones_first() -> None:
-    half, found = made({0: 0.9, 1: 0.25}, k=1, rank="lift")
-    contexts = found.notes[0].contexts
+    half, result = made({0: 0.9, 1: 0.25}, k=1, rank="lift")
+    contexts = result.notes[0].contexts
     assert [context.rank for context in contexts] == [0, None, None, None]
     assert sum(context.failures for context in contexts) == half.failed.sum()
     assert sum(context.right for context in contexts) == (~half.failed).sum()
@@ -160,13 +160,14 @@ def test_failures_of_further_classifiers_choose_too_each_counted_for_itself() ->
     settings = ContextsSettings(contexts="wardrobe", k=2, similarity=0.995)
     both = find_contexts(replace(half, pooled={"other": at_beach}), Mine(), settings, 1)
     assert [hypothesis.words for hypothesis in both.hypotheses] == ["thing on the beach", "thing in the snow"]
-    found = {context.words: context for context in both.notes[0].contexts}
-    assert found["on the beach"].failures == at_beach.sum() and found["on the beach"].right >= at_beach.sum()
-    # An image that both fail on is drawn for once, whoever counts.
+    by_words = {context.words: context for context in both.notes[0].contexts}
+    assert by_words["on the beach"].failures == at_beach.sum() and by_words["on the beach"].right >= at_beach.sum()
+    # Both classifiers count an image that both fail on, but it is drawn for once.
     more = find_contexts(replace(half, pooled={"same": half.failed}), Mine(), settings, 1).notes[0].contexts
-    assert [one.failures for one in more] == [2 * (one.failed_images or 0) for one in more] and more[0].failures > 0
+    assert [context.failures for context in more] == [2 * (context.failed_images or 0) for context in more]
+    assert more[0].failures > 0
     assert {context.failed_images for context in alone.notes[0].contexts} == {None}
-    assert found["in the snow"].failures == alone.notes[0].contexts[0].failures
+    assert by_words["in the snow"].failures == alone.notes[0].contexts[0].failures
 
 
 def test_a_pooled_classifier_that_there_is_not_is_told_of_the_setting_that_names_it(tmp_path: Path) -> None:
@@ -177,9 +178,9 @@ def test_a_pooled_classifier_that_there_is_not_is_told_of_the_setting_that_names
 
 
 def test_a_double_is_dropped_before_anything_is_counted() -> None:
-    _, found = made({0: 0.9}, doubles=True)
-    assert [context.words for context in found.notes[0].contexts].count("on snow") == 0
-    assert len(found.notes[0].contexts) == 4
+    _, result = made({0: 0.9}, doubles=True)
+    assert [context.words for context in result.notes[0].contexts].count("on snow") == 0
+    assert len(result.notes[0].contexts) == 4
 
 
 def test_a_class_without_failures_or_with_one_says_so() -> None:
@@ -187,14 +188,14 @@ def test_a_class_without_failures_or_with_one_says_so() -> None:
     assert not none.hypotheses and none.notes[0].reason == "no failure on the discover half"
     half, _ = made({})
     half.failed[3] = True
-    one = find_contexts(half, Mine(), ContextsSettings.model_validate({"contexts": "wardrobe"}), 1)
-    assert not one.hypotheses and "2 failures" in (one.notes[0].reason or "") and one.notes[0].contexts
+    single = find_contexts(half, Mine(), ContextsSettings.model_validate({"contexts": "wardrobe"}), 1)
+    assert not single.hypotheses and "2 failures" in (single.notes[0].reason or "") and single.notes[0].contexts
 
 
 def test_a_context_comes_out_of_its_caption_again() -> None:
     for prompt in ("a photo of a {class} {context}", "a photo of a {context} {class}", "a {class} {context} somewhere"):
-        own = ContextsSettings(contexts="wardrobe", prompt=prompt)
-        assert words_alone(own, "ankle boot", own.caption("ankle boot", "in the snow")) == "in the snow"
+        settings = ContextsSettings(contexts="wardrobe", prompt=prompt)
+        assert words_alone(settings, "ankle boot", settings.caption("ankle boot", "in the snow")) == "in the snow"
     assert prompt_in(SETTINGS, "at night") == "a photo of a {class} at night"
     colours = ContextsSettings(contexts="wardrobe-colours", axis="colour")
     assert (
@@ -205,8 +206,8 @@ def test_a_context_comes_out_of_its_caption_again() -> None:
 WORDS = ("in the snow", "at night", "on the road", "in the forest", "on the rocks")
 
 
-def found(failures: tuple[int, ...], chosen: int, seed: int = 0, **settings: Any) -> Findings:
-    """The document of a run in which sandals failed in contexts, of which the first ones were chosen."""
+def document_of(failures: tuple[int, ...], chosen: int, seed: int = 0, **settings: Any) -> Findings:
+    """Return the document of a run in which sandals failed in contexts. The first `chosen` ones were chosen."""
     given = ContextsSettings.model_validate({"contexts": "wardrobe", "at_most_images": 30, **settings})
     contexts = tuple(
         ClassContext(
@@ -237,7 +238,7 @@ def found(failures: tuple[int, ...], chosen: int, seed: int = 0, **settings: Any
 
 
 def noted(findings: Findings, run: MiningRun) -> tuple[str, ...]:
-    """The notes of a run that found the contexts of a document."""
+    """Return the notes of a run that found the contexts of a document."""
     return control_notes(Found((), tuple(ClassNote(contexts=cls.contexts) for cls in findings.classes)), run)
 
 
@@ -255,7 +256,7 @@ def layered(findings: Findings, folder: Path) -> Any:
 
 
 def test_three_groups_of_equal_numbers(tmp_path: Path) -> None:
-    recipe = layered(found((8, 3, 1, 1, 0), 2), tmp_path)
+    recipe = layered(document_of((8, 3, 1, 1, 0), 2), tmp_path)
     images: dict[str, int] = {}
     for shift in recipe.prompts.shifts.values():
         assert shift.kind == "mined" and shift.classes == ("05",) and shift.samples.at_most >= shift.samples.accepted
@@ -265,7 +266,7 @@ def test_three_groups_of_equal_numbers(tmp_path: Path) -> None:
 
 
 def test_the_prompts_are_the_papers_and_random_contexts_are_none_of_the_chosen(tmp_path: Path) -> None:
-    shifts = layered(found((8, 3, 1, 1, 0), 2), tmp_path).prompts.shifts
+    shifts = layered(document_of((8, 3, 1, 1, 0), 2), tmp_path).prompts.shifts
     prompts = {
         group: {shift.prompt for shift in shifts.values() if shift.group == group}
         for group in (CHOSEN_CONTEXTS, CLASS_NAME)
@@ -277,15 +278,15 @@ def test_the_prompts_are_the_papers_and_random_contexts_are_none_of_the_chosen(t
 
 
 def test_a_context_is_screened_by_its_own_words_and_tells_what_it_came_from(tmp_path: Path) -> None:
-    shifts = layered(found((8, 3, 1, 1, 0), 1), tmp_path).prompts.shifts
-    (one,) = [shift for shift in shifts.values() if shift.group == CHOSEN_CONTEXTS]
-    assert one.caption == "a photo in the snow"
-    result = one.mined_from
+    shifts = layered(document_of((8, 3, 1, 1, 0), 1), tmp_path).prompts.shifts
+    (shift,) = [shift for shift in shifts.values() if shift.group == CHOSEN_CONTEXTS]
+    assert shift.caption == "a photo in the snow"
+    result = shift.mined_from
     assert result["rank"] == 0 and result["counts"]["failures"] == 8 and result["method"] == "contexts"
 
 
 def test_an_image_that_several_classifiers_fail_on_is_drawn_for_once(tmp_path: Path) -> None:
-    findings = found((8, 4, 1, 1, 0), 2)
+    findings = document_of((8, 4, 1, 1, 0), 2)
     (sandal,) = [cls for cls in findings.classes if cls.contexts]
     contexts = tuple(replace(context, failed_images=context.failures // 2) for context in sandal.contexts)
     pooled = replace(
@@ -299,17 +300,17 @@ def test_an_image_that_several_classifiers_fail_on_is_drawn_for_once(tmp_path: P
 def test_where_fewer_contexts_are_left_they_have_the_images_of_all_that_were_chosen(
     tmp_path: Path, chosen: int
 ) -> None:
-    findings = found((8, 3, 1, 1, 1), chosen)
+    findings = document_of((8, 3, 1, 1, 1), chosen)
     shifts = layered(findings, tmp_path).prompts.shifts.values()
-    own, anyhow = (
+    of_chosen, of_random = (
         [s.samples.accepted for s in shifts if s.group == group] for group in (CHOSEN_CONTEXTS, RANDOM_CONTEXTS)
     )
-    assert len(anyhow) == 5 - chosen and sum(anyhow) == sum(own) and max(anyhow) - min(anyhow) <= 1
+    assert len(of_random) == 5 - chosen and sum(of_random) == sum(of_chosen) and max(of_random) - min(of_random) <= 1
     assert not noted(findings, run_in(tmp_path))
 
 
 def test_where_no_context_is_left_the_control_has_none_of_the_class_and_that_is_told(tmp_path: Path) -> None:
-    findings = found((8, 3, 1, 1, 1), 5)
+    findings = document_of((8, 3, 1, 1, 1), 5)
     assert not [
         shift for shift in layered(findings, tmp_path).prompts.shifts.values() if shift.group == RANDOM_CONTEXTS
     ]
@@ -321,16 +322,16 @@ def test_where_no_context_is_left_the_control_has_none_of_the_class_and_that_is_
 @pytest.mark.parametrize("other", [{"seed": 1}, {"failures": (4, 3, 1, 1, 0)}])
 def test_another_run_draws_from_other_noise_and_equal_runs_leave_equal_recipes(tmp_path: Path, other: Any) -> None:
     first, again = (
-        layered(found((8, 3, 1, 1, 0), 2), tmp_path / "a"),
-        layered(found((8, 3, 1, 1, 0), 2), tmp_path / "b"),
+        layered(document_of((8, 3, 1, 1, 0), 2), tmp_path / "a"),
+        layered(document_of((8, 3, 1, 1, 0), 2), tmp_path / "b"),
     )
     assert first.recipe_hash == again.recipe_hash and first.samples.seed != load_recipe("wardrobe-star").samples.seed
-    changed = layered(found(other.get("failures", (8, 3, 1, 1, 0)), 2, other.get("seed", 0)), tmp_path / "c")
+    changed = layered(document_of(other.get("failures", (8, 3, 1, 1, 0)), 2, other.get("seed", 0)), tmp_path / "c")
     assert changed.recipe_hash != first.recipe_hash
     assert (changed.samples.seed != first.samples.seed) == ("seed" in other)
 
 
 def test_without_controls_there_is_one_group_and_without_contexts_no_recipe(tmp_path: Path) -> None:
-    shifts = layered(found((8, 3, 1, 1, 0), 2, controls=False), tmp_path).prompts.shifts
+    shifts = layered(document_of((8, 3, 1, 1, 0), 2, controls=False), tmp_path).prompts.shifts
     assert {shift.group for shift in shifts.values()} == {CHOSEN_CONTEXTS}
-    assert contexts_layer(found((1, 0), 0), run_in(tmp_path)) is None
+    assert contexts_layer(document_of((1, 0), 0), run_in(tmp_path)) is None

@@ -26,13 +26,13 @@ from counterfoil.recipe.names import group_name_problem
 from counterfoil.recipe.schema_mine import METHOD_SETTINGS, DirectionsSettings, Mine
 
 WIDTH, ROWS = 24, 240
-# What every caption of the class says, and three contexts that images and captions may have.
+# All captions of a class share axis 0. Images and captions may have three contexts.
 AXES = np.eye(WIDTH)
 CONTEXTS = {"on the beach": 1, "in the snow": 2, "at night": 3}
 
 
 def made(fails_with: str | None, fails_without: str | None, categories: tuple[str | None, ...] = (None, None)) -> Found:
-    """Two classes; the first one's images fail with a context, or without one; the second one's at random."""
+    """Search two classes. Images of the first fail with a context, or without one; images of the second at random."""
     rng = np.random.default_rng(5)
     labels = np.repeat([0, 1], ROWS)
     has = rng.random((2 * ROWS, len(CONTEXTS))) < 0.4
@@ -44,7 +44,7 @@ def made(fails_with: str | None, fails_without: str | None, categories: tuple[st
         if context is not None:
             failed |= (has[:, names.index(context)] == wanted) & (labels == 0) & (rng.random(2 * ROWS) < 0.7)
     texts = ["a photo of a thing", *(f"a photo of a thing {name}" for name in names)]
-    vectors = np.stack([AXES[0], *(AXES[0] + AXES[place] for place in CONTEXTS.values())])
+    vectors = np.stack([AXES[0], *(AXES[0] + AXES[axis] for axis in CONTEXTS.values())])
     half = DiscoverHalf(
         features=unit(features),
         labels=labels,
@@ -63,9 +63,9 @@ def made(fails_with: str | None, fails_without: str | None, categories: tuple[st
 
 
 def confirmed_words(cause: str, absent: bool, seed: int) -> list[tuple[str, str]]:
-    """(role, caption) of what is confirmed where one context of a class makes it fail, 30 points more, or its absence.
+    """Return (role, caption) of what is confirmed if a context, or its absence, adds 30 points of failures.
 
-    An image has one context of the three: what is in the snow is not on the beach. In half of the images the first.
+    Each image has one of the three contexts; half of the images have the first.
     """
     rng = np.random.default_rng(seed)
     at = rng.choice(3, size=2 * ROWS, p=(0.5, 0.25, 0.25))
@@ -74,7 +74,7 @@ def confirmed_words(cause: str, absent: bool, seed: int) -> list[tuple[str, str]
     failed = rng.random(2 * ROWS) < 0.05 + 0.3 * (has != absent)
     names = list(CONTEXTS)
     texts = ("a photo of a thing", *(f"a photo of a thing {name}" for name in names))
-    vectors = unit(np.stack([AXES[0], *(AXES[0] + AXES[place] for place in CONTEXTS.values())])).astype(np.float32)
+    vectors = unit(np.stack([AXES[0], *(AXES[0] + AXES[axis] for axis in CONTEXTS.values())])).astype(np.float32)
     features, labels, units = unit(features), np.zeros(2 * ROWS, np.int64), np.arange(2 * ROWS)
     half = DiscoverHalf(
         features=features[:ROWS],
@@ -88,41 +88,42 @@ def confirmed_words(cause: str, absent: bool, seed: int) -> list[tuple[str, str]
         class_names=("thing",),
         categories=(None,),
     )
-    found = find_directions(half, Mine(), DirectionsSettings(permutations=0), 1).hypotheses
+    hypotheses = find_directions(half, Mine(), DirectionsSettings(permutations=0), 1).hypotheses
     rows = LabelledRows(features[ROWS:], labels[ROWS:], failed[ROWS:], units[ROWS:], labels[ROWS:])
-    tested = confirm_sets([one.count(rows) for one in found], 0.05, 0.1)
-    return [(one.role, one.caption) for one, result in zip(found, tested, strict=True) if result.confirmed]
+    results = confirm_sets([hypothesis.count(rows) for hypothesis in hypotheses], 0.05, 0.1)
+    tested = zip(hypotheses, results, strict=True)
+    return [(hypothesis.role, hypothesis.caption) for hypothesis, result in tested if result.confirmed]
 
 
 def test_not_on_the_beach_is_no_finding_where_the_snow_is_the_cause() -> None:
-    found = [confirmed_words("in the snow", False, seed) for seed in range(12)]
-    assert sum(any(role == "hard" for role, _ in one) for one in found) >= 10
-    assert sum(any(role == "far_from" for role, _ in one) for one in found) <= 1
+    runs = [confirmed_words("in the snow", False, seed) for seed in range(12)]
+    assert sum(any(role == "hard" for role, _ in confirmed) for confirmed in runs) >= 10
+    assert sum(any(role == "far_from" for role, _ in confirmed) for confirmed in runs) <= 1
 
 
 def test_not_on_the_beach_is_found_where_the_beach_is_what_was_learned() -> None:
-    found = [confirmed_words("on the beach", True, seed) for seed in range(12)]
-    assert sum(("far_from", "a photo of a thing on the beach") in one for one in found) >= 9
+    runs = [confirmed_words("on the beach", True, seed) for seed in range(12)]
+    assert sum(("far_from", "a photo of a thing on the beach") in confirmed for confirmed in runs) >= 9
 
 
 def test_what_is_far_from_a_caption_is_tested_outside_of_every_hard_set_of_its_classes() -> None:
-    found = made("in the snow", "on the beach", ("kind", "kind")).hypotheses
-    hard = {one.name: one for one in found if one.role == "hard"}
-    far = [one for one in found if one.role == "far_from"]
-    assert any(len(one.outside) > 1 for one in far), "its own hard set, and its category's"
+    hypotheses = made("in the snow", "on the beach", ("kind", "kind")).hypotheses
+    hard = {hypothesis.name: hypothesis for hypothesis in hypotheses if hypothesis.role == "hard"}
+    far = [hypothesis for hypothesis in hypotheses if hypothesis.role == "far_from"]
+    assert any(len(hypothesis.outside) > 1 for hypothesis in far), "its own hard set, and its category's"
     features = unit(np.random.default_rng(1).normal(size=(400, WIDTH)) + 3 * AXES[0])
     labels = np.repeat([0, 1], 200)
-    for one in far:
-        assert {other.name for other in one.outside} == {
-            name for name, other in hard.items() if set(other.labels) & set(one.labels)
+    for hypothesis in far:
+        assert {other.name for other in hypothesis.outside} == {
+            name for name, other in hard.items() if set(other.labels) & set(hypothesis.labels)
         }
-        rows = one.tested_on(features, labels)
-        for other in one.outside:
+        rows = hypothesis.tested_on(features, labels)
+        for other in hypothesis.outside:
             assert not (rows & other.members(features, labels)).any()
         failed, units = np.zeros(400, bool), np.arange(400)
-        in_set, rest = one.count(LabelledRows(features, labels, failed, units, labels))
-        assert in_set.rows + rest.rows == rows.sum() < np.isin(labels, one.labels).sum()
-    assert not any(one.outside for one in hard.values())
+        in_set, rest = hypothesis.count(LabelledRows(features, labels, failed, units, labels))
+        assert in_set.rows + rest.rows == rows.sum() < np.isin(labels, hypothesis.labels).sum()
+    assert not any(hypothesis.outside for hypothesis in hard.values())
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
@@ -130,31 +131,31 @@ def unit(rows: np.ndarray) -> np.ndarray:
 
 
 def test_a_context_that_fails_is_the_hard_caption_and_its_set() -> None:
-    found = made("in the snow", None)
-    (one,) = [hypothesis for hypothesis in found.hypotheses if hypothesis.labels == (0,) and hypothesis.role == "hard"]
-    assert one.caption == "a photo of a thing in the snow"
-    assert found.notes[0].hard[0].caption == one.caption and found.notes[0].hard[0].score < 0
+    run = made("in the snow", None)
+    (hard,) = [hypothesis for hypothesis in run.hypotheses if hypothesis.labels == (0,) and hypothesis.role == "hard"]
+    assert hard.caption == "a photo of a thing in the snow"
+    assert run.notes[0].hard[0].caption == hard.caption and run.notes[0].hard[0].score < 0
 
 
 def test_the_absence_of_a_context_is_far_from_the_easy_caption() -> None:
-    found = made(None, "on the beach")
-    (one,) = [
-        hypothesis for hypothesis in found.hypotheses if hypothesis.labels == (0,) and hypothesis.role == "far_from"
+    run = made(None, "on the beach")
+    (hypothesis,) = [
+        hypothesis for hypothesis in run.hypotheses if hypothesis.labels == (0,) and hypothesis.role == "far_from"
     ]
-    assert one.caption == "a photo of a thing on the beach" and one.words == "thing not on the beach"
-    assert found.notes[0].easy[0].caption == one.caption
+    assert hypothesis.caption == "a photo of a thing on the beach" and hypothesis.words == "thing not on the beach"
+    assert run.notes[0].easy[0].caption == hypothesis.caption
     # Along what the caption adds, not along the whole of it: the class itself is no part of the set.
-    assert abs(float(one.vector[0])) < 0.5 < float(one.vector[1])
+    assert abs(float(hypothesis.vector[0])) < 0.5 < float(hypothesis.vector[1])
 
 
 def test_classes_of_a_category_are_pooled_and_names_are_told_apart() -> None:
-    found = made("in the snow", None, ("kind", "kind"))
+    run = made("in the snow", None, ("kind", "kind"))
     (pooled,) = [
-        hypothesis for hypothesis in found.hypotheses if len(hypothesis.labels) == 2 and hypothesis.role == "hard"
+        hypothesis for hypothesis in run.hypotheses if len(hypothesis.labels) == 2 and hypothesis.role == "hard"
     ]
     assert pooled.caption == "a photo of a thing in the snow" and pooled.name == "kind_hard"
     assert len(pooled.cutoffs) == 2
-    names = [hypothesis.name for hypothesis in found.hypotheses]
+    names = [hypothesis.name for hypothesis in run.hypotheses]
     assert len(set(names)) == len(names)
 
 
@@ -167,9 +168,9 @@ def test_names_that_are_alike_stay_apart(names: list[str]) -> None:
 
 @given(st.lists(st.text(max_size=30), max_size=6))
 def test_every_name_of_a_class_makes_a_shift_that_a_recipe_takes(names: list[str]) -> None:
-    found = unique_slugs(names)
-    assert [group_name_problem(f"{one}_hard", "shift") for one in found] == [None] * len(names)
-    assert len(set(found)) == len(names)
+    slugs = unique_slugs(names)
+    assert [group_name_problem(f"{slug}_hard", "shift") for slug in slugs] == [None] * len(names)
+    assert len(set(slugs)) == len(names)
 
 
 def test_each_method_has_the_settings_that_recipes_are_checked_by() -> None:
@@ -186,7 +187,7 @@ def case(seed: int = 0, captions: int = 7, width: int = 5):
 
 
 def by_the_paper(plane: Direction, r, candidates, deviation) -> list[float]:
-    """(c - r) / |c - r| along weights / deviation, which is brought to the length of the weights."""
+    """Return (c - r) / |c - r| along weights / deviation, scaled to the length of the weights."""
     width = range(len(r))
     mapped = [plane.weights[i] / deviation[i] for i in width]
     scale = math.sqrt(sum(w * w for w in plane.weights)) / math.sqrt(sum(w * w for w in mapped))
@@ -198,7 +199,7 @@ def by_the_paper(plane: Direction, r, candidates, deviation) -> list[float]:
 
 
 def by_the_public_code(plane: Direction, r, candidates, centre, deviation) -> list[float]:
-    """The difference goes through whatever an image goes through, then gets its decision value."""
+    """Transform the difference c - r as an image and return its decision value."""
     width = range(len(r))
     scores = []
     for c in candidates:
@@ -211,10 +212,10 @@ def by_the_public_code(plane: Direction, r, candidates, centre, deviation) -> li
 @pytest.mark.parametrize("seed", range(5))
 def test_both_scores_are_those_of_plain_loops(seed: int) -> None:
     plane, r, candidates, centre, deviation = case(seed)
-    found = caption_scores(plane, r, candidates, centre, deviation, "difference")
-    np.testing.assert_allclose(found, by_the_paper(plane, r, candidates, deviation), rtol=1e-12)
-    found = caption_scores(plane, r, candidates, centre, deviation, "shifted")
-    np.testing.assert_allclose(found, by_the_public_code(plane, r, candidates, centre, deviation), rtol=1e-12)
+    scores = caption_scores(plane, r, candidates, centre, deviation, "difference")
+    np.testing.assert_allclose(scores, by_the_paper(plane, r, candidates, deviation), rtol=1e-12)
+    scores = caption_scores(plane, r, candidates, centre, deviation, "shifted")
+    np.testing.assert_allclose(scores, by_the_public_code(plane, r, candidates, centre, deviation), rtol=1e-12)
 
 
 def test_the_two_scores_are_not_the_same_and_the_papers_is_the_default() -> None:
@@ -289,11 +290,11 @@ def angle(a: np.ndarray, b: np.ndarray) -> float:
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.5, 1.0])
 def test_a_slerp_goes_its_share_of_the_angle_in_the_plane_of_both(share: float) -> None:
-    found = slerp(3 * REFERENCE, 0.1 * WEIGHTS, share)
+    vector = slerp(3 * REFERENCE, 0.1 * WEIGHTS, share)
     whole = angle(REFERENCE, WEIGHTS)
-    assert np.linalg.norm(found) == pytest.approx(1)
-    assert angle(found, REFERENCE) == pytest.approx(share * whole, abs=1e-7)
-    assert angle(found, WEIGHTS) == pytest.approx((1 - share) * whole, abs=1e-7)
+    assert np.linalg.norm(vector) == pytest.approx(1)
+    assert angle(vector, REFERENCE) == pytest.approx(share * whole, abs=1e-7)
+    assert angle(vector, WEIGHTS) == pytest.approx((1 - share) * whole, abs=1e-7)
 
 
 def test_a_slerp_between_equal_and_nearly_equal_vectors_stays_there() -> None:
@@ -304,17 +305,17 @@ def test_a_slerp_between_equal_and_nearly_equal_vectors_stays_there() -> None:
 
 def test_a_normal_of_whitened_space_orders_raw_points_as_there() -> None:
     centre, points = RNG.normal(size=64), RNG.normal(size=(200, 64))
-    there = (points - centre) / SPREAD @ WEIGHTS
-    here = points @ direction_in_raw_space(WEIGHTS, SPREAD)
-    np.testing.assert_array_equal(np.argsort(there), np.argsort(here))
+    whitened = (points - centre) / SPREAD @ WEIGHTS
+    raw = points @ direction_in_raw_space(WEIGHTS, SPREAD)
+    np.testing.assert_array_equal(np.argsort(whitened), np.argsort(raw))
 
 
 def test_a_dimension_without_spread_says_nothing() -> None:
     deviation = SPREAD.copy()
     deviation[[3, 9]] = 0
-    found = direction_in_raw_space(WEIGHTS, deviation)
-    assert found[3] == found[9] == 0
-    assert np.isfinite(found).all() and np.linalg.norm(found) == pytest.approx(1)
+    direction = direction_in_raw_space(WEIGHTS, deviation)
+    assert direction[3] == direction[9] == 0
+    assert np.isfinite(direction).all() and np.linalg.norm(direction) == pytest.approx(1)
 
 
 def test_hard_lies_against_the_direction_and_easy_along_it_at_the_encoders_length() -> None:

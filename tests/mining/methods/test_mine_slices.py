@@ -1,4 +1,4 @@
-"""The method `slices`: planted groups are found and confirmed, and of worlds without any few are called failing."""
+"""The method `slices`: planted groups are confirmed, and few worlds without one have a finding."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from counterfoil.stats import score_test
 
 CLASSES, WIDTH = 3, 6
 COLUMNS = SliceColumns(MEASURES[:2], ("fog",), WIDTH)
-# How much more likely rows fail than 15 %: features (n, width) and labels (n,) to (n,).
+# Added to the failure rate of 15 %: features (n, width) and labels (n,) to (n,).
 Planted = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def made(seed: int, planted: Planted, rows: int = 240) -> tuple[DiscoverHalf, LabelledRows]:
-    """Two halves of three classes with as many rows.
+    """Return two halves with equally many rows of three classes.
 
-    Measures differ between classes and go together; own features lie around as many centres as they have columns.
+    Measures differ by class and are correlated. Embeddings form as many clusters as they have columns.
     """
     rng = np.random.default_rng(seed)
     labels = np.tile(np.arange(CLASSES), 2 * rows)
     n = len(labels)
     measures = 100 + 10 * labels[:, None] + 20 * (rng.normal(size=(n, 1)) + rng.normal(size=(n, 2)))
-    own = np.eye(WIDTH)[rng.integers(0, WIDTH, n)] + 0.15 * rng.normal(size=(n, WIDTH))
-    own /= np.linalg.norm(own, axis=1, keepdims=True)
-    features = np.concatenate([measures, rng.random((n, 1)) < 0.3, own], axis=1).astype(np.float32)
+    embeddings = np.eye(WIDTH)[rng.integers(0, WIDTH, n)] + 0.15 * rng.normal(size=(n, WIDTH))
+    embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
+    features = np.concatenate([measures, rng.random((n, 1)) < 0.3, embeddings], axis=1).astype(np.float32)
     failed = rng.random(n) < 0.15 + planted(features, labels)
     taken_for = np.where(failed, (labels + rng.integers(1, CLASSES, n)) % CLASSES, labels)
     first, units = n // 2, np.arange(n)
@@ -70,8 +70,8 @@ def alike(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def outcomes(seed: int, planted: Planted, margin: float = 0.05) -> list[tuple[Hypothesis, Confirmation]]:
     half, rows = made(seed, planted)
     mine = Mine(margin=margin)
-    found = find_slices(half, mine, SlicesSettings(), 1).hypotheses
-    return list(zip(found, confirm_sets([one.count(rows) for one in found], margin, mine.fdr), strict=True))
+    groups = find_slices(half, mine, SlicesSettings(), 1).hypotheses
+    return list(zip(groups, confirm_sets([group.count(rows) for group in groups], margin, mine.fdr), strict=True))
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,9 @@ def outcomes(seed: int, planted: Planted, margin: float = 0.05) -> list[tuple[Hy
     ],
 )
 def test_a_planted_group_is_confirmed_and_named(planted: Planted, name: str, words: str) -> None:
-    confirmed = [one for one, outcome in outcomes(1, planted) if outcome.confirmed]
-    assert any(one.name.startswith(name) and one.words.startswith(words) for one in confirmed), [
-        one.words for one in confirmed
+    confirmed = [group for group, outcome in outcomes(1, planted) if outcome.confirmed]
+    assert any(group.name.startswith(name) and group.words.startswith(words) for group in confirmed), [
+        group.words for group in confirmed
     ]
 
 
@@ -97,8 +97,8 @@ def test_a_confusion_counts_one_answer_among_other_classes() -> None:
     first = len(half.labels)
     half.taken_for[bird[:first]], half.failed[bird[:first]] = 2, True
     rows.taken_for[bird[first:]], rows.failed[bird[first:]] = 2, True
-    found = {hypothesis.name: hypothesis for hypothesis in find_slices(half, Mine(), SlicesSettings(), 1).hypotheses}
-    pair, whole = found["cat_answered_bird"], found["cat_the_whole_class"]
+    by_name = {hypothesis.name: hypothesis for hypothesis in find_slices(half, Mine(), SlicesSettings(), 1).hypotheses}
+    pair, whole = by_name["cat_answered_bird"], by_name["cat_the_whole_class"]
     in_set, rest = pair.count(rows)
     assert (in_set.rows, rest.rows) == ((rows.labels == 0).sum(), (rows.labels == 1).sum())  # no bird in either
     assert in_set.failures == ((rows.labels == 0) & (rows.taken_for == 2)).sum()
@@ -111,23 +111,23 @@ def test_a_confusion_counts_one_answer_among_other_classes() -> None:
 
 def test_a_group_over_all_classes_takes_the_same_share_of_each_and_no_answer_decides_who_is_in() -> None:
     half, rows = made(3, lambda features, labels: 0.5 * (features[:, 0] < 90))
-    found = next(
+    group = next(
         hypothesis
         for hypothesis in find_slices(half, Mine(), SlicesSettings(), 1).hypotheses
         if "any_class_dark" in hypothesis.name
     )
-    inside = found.members(half.features, half.labels)
+    inside = group.members(half.features, half.labels)
     shares = [inside[half.labels == label].mean() for label in range(CLASSES)]
     assert max(shares) - min(shares) < 0.01
-    in_set, rest = found.count(rows)
+    in_set, rest = group.count(rows)
     flipped = LabelledRows(rows.features, rows.labels, ~rows.failed, rows.units, rows.taken_for)
-    other, others = found.count(flipped)
+    other, others = group.count(flipped)
     assert (in_set.rows, rest.rows) == (other.rows, others.rows) and other.failures == in_set.rows - in_set.failures
 
 
 def test_a_measure_of_few_values_cuts_single_classes_only() -> None:
     half, _ = made(4, nothing)
-    half.features[:, 0] = np.where(half.labels == 0, 75, 95)  # the classes' own: no class has both
+    half.features[:, 0] = np.where(half.labels == 0, 75, 95)  # each class has one value
     half.features[::7, 1] = 0
     half.failed[:] = half.failed | (half.features[:, 0] == 75)
     for hypothesis in find_slices(half, Mine(margin=0), SlicesSettings(most=20), 1).hypotheses:
@@ -138,9 +138,9 @@ def test_a_measure_of_few_values_cuts_single_classes_only() -> None:
 def test_what_is_carried_promises_something_on_the_discover_half_and_few_failures_are_not_searched() -> None:
     half, _ = made(5, dark_cats)
     rows = LabelledRows(half.features, half.labels, half.failed, half.units, half.taken_for)
-    found = find_slices(half, Mine(), SlicesSettings(), 1)
-    assert all(score_test(*hypothesis.count(rows), 0.05) <= PROMISING_P for hypothesis in found.hypotheses)
-    assert len({hypothesis.name for hypothesis in found.hypotheses}) == len(found.hypotheses) > 0
+    result = find_slices(half, Mine(), SlicesSettings(), 1)
+    assert all(score_test(*hypothesis.count(rows), 0.05) <= PROMISING_P for hypothesis in result.hypotheses)
+    assert len({hypothesis.name for hypothesis in result.hypotheses}) == len(result.hypotheses) > 0
     none = find_slices(half, Mine(), SlicesSettings(fewest_errors=10_000), 1)
     assert not none.hypotheses and {note.reason for note in none.notes} == {
         "fewer than 10000 failures on the discover half"
@@ -148,12 +148,12 @@ def test_what_is_carried_promises_something_on_the_discover_half_and_few_failure
 
 
 def false_share(seed: int) -> float:
-    """Of what is confirmed in a world where nothing fails more, all is false."""
+    """Return 1 if anything is confirmed: without a planted failure, every finding is false."""
     return float(any(outcome.confirmed for _, outcome in outcomes(seed, nothing, margin=0.0)))
 
 
 def test_of_worlds_without_a_failure_few_have_a_finding() -> None:
-    """It takes seconds, for a rate needs repetitions: hundreds are below."""
+    """Check 8 worlds, which takes seconds. The next test checks 200."""
     assert sum(false_share(seed) for seed in range(100, 108)) <= 2  # at a rate of .1 more come in 4 % of draws
 
 

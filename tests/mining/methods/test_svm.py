@@ -35,9 +35,9 @@ Planted = tuple[NDArray[np.float64], NDArray[np.bool_]]
 def planted(
     rows: int, *, seed: int, gap: float = 2.0, errors: float = 0.25, width: int = 32, decay: float = 0.3
 ) -> Planted:
-    """Unit points (rows, width) and whether each is right; right and wrong ones lie 2 · gap apart along one axis.
+    """Return unit points (rows, width) and which are right. Right and wrong ones are 2 · gap apart on the first axis.
 
-    `decay`: how much narrower the further axes are, as those of embeddings.
+    Further axes are narrower by the power `decay`, as in embeddings.
     """
     rng = np.random.default_rng(seed)
     right = rng.permutation(rows) >= round(rows * errors)
@@ -53,7 +53,7 @@ def plain(
     seed: int,
     units: NDArray[np.int64] | None = None,
 ) -> tuple[float, float, Any]:
-    """C, cross-validated balanced accuracy and refitted model by scikit-learn alone, with nothing shared."""
+    """Return C, cross-validated balanced accuracy and the refitted model by scikit-learn alone."""
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, cross_val_score
     from sklearn.svm import SVC
 
@@ -68,38 +68,38 @@ def plain(
     return grid[best], scores[best], models[best].fit(points, right)
 
 
-def direction(found: Direction | str) -> Direction:
-    assert isinstance(found, Direction), found
-    return found
+def direction(fit: Direction | str) -> Direction:
+    assert isinstance(fit, Direction), fit
+    return fit
 
 
 @pytest.mark.parametrize("rows", [50, 140, 300])
 @pytest.mark.parametrize("gap", [0.0, 0.3, 1.5])
 def test_c_strength_and_decisions_are_those_of_plain_scikit_learn(rows: int, gap: float) -> None:
     points, right = planted(rows, seed=rows, gap=gap)
-    found = direction(fit_direction(points, right, seed=3, permutations=0))
+    fit = direction(fit_direction(points, right, seed=3, permutations=0))
     C, strength, model = plain(points, right, GRID, 3)
-    assert (found.C, found.solver) == (C, "kernel")
-    assert found.strength == pytest.approx(strength, abs=1e-12)
-    np.testing.assert_allclose(found.decision(points), model.decision_function(points), atol=1e-4)
-    assert (found.rows, found.errors) == (rows, (~right).sum())
+    assert (fit.C, fit.solver) == (C, "kernel")
+    assert fit.strength == pytest.approx(strength, abs=1e-12)
+    np.testing.assert_allclose(fit.decision(points), model.decision_function(points), atol=1e-4)
+    assert (fit.rows, fit.errors) == (rows, (~right).sum())
 
 
 def test_ties_between_rows_are_broken_as_plain_scikit_learn_breaks_them() -> None:
-    # Squared lengths rounded otherwise end half a thousandth away here, within libsvm's tolerance.
+    # If squared lengths are rounded otherwise, decisions differ by .0005 here, within libsvm's tolerance.
     points, right = planted(300, seed=10, gap=0.3, width=64)
-    found = direction(fit_direction(points, right, seed=0, grid=(1.0,), permutations=0))
+    fit = direction(fit_direction(points, right, seed=0, grid=(1.0,), permutations=0))
     _, _, model = plain(points, right, (1.0,), 0)
-    np.testing.assert_allclose(found.decision(points), model.decision_function(points), atol=1e-4)
+    np.testing.assert_allclose(fit.decision(points), model.decision_function(points), atol=1e-4)
 
 
 def test_units_stay_in_one_fold_as_plain_scikit_learn_has_it() -> None:
     points, right = planted(240, seed=1, gap=1.0)
     units = np.random.default_rng(0).integers(0, 60, 240)
-    found = direction(fit_direction(points, right, units, seed=5, permutations=0))
+    fit = direction(fit_direction(points, right, units, seed=5, permutations=0))
     C, strength, _ = plain(points, right, GRID, 5, units)
-    assert found.C == C
-    assert found.strength == pytest.approx(strength, abs=1e-12)
+    assert fit.C == C
+    assert fit.strength == pytest.approx(strength, abs=1e-12)
     folds = deal_folds(right, units, 2, 5)
     assert not isinstance(folds, str)
     assert not set(units[folds[0].test]) & set(units[folds[1].test])
@@ -107,17 +107,17 @@ def test_units_stay_in_one_fold_as_plain_scikit_learn_has_it() -> None:
 
 def test_above_zero_is_easy() -> None:
     points, right = planted(200, seed=2)
-    found = direction(fit_direction(points, right, seed=0, permutations=0))
+    fit = direction(fit_direction(points, right, seed=0, permutations=0))
     others, easy = planted(400, seed=9)
-    decided = found.decision(others) > 0
+    decided = fit.decision(others) > 0
     assert (decided == easy).mean() > 0.9
-    assert found.weights[0] > 0
+    assert fit.weights[0] > 0
 
 
 def test_ties_go_to_the_smallest_c_in_whatever_order_the_grid_is_given() -> None:
     points, right = planted(80, seed=4, gap=20.0)
-    found = direction(fit_direction(points, right, seed=0, grid=(8.0, 2.0, 4.0), permutations=0))
-    assert (found.C, found.strength) == (2.0, 1.0)
+    fit = direction(fit_direction(points, right, seed=0, grid=(8.0, 2.0, 4.0), permutations=0))
+    assert (fit.C, fit.strength) == (2.0, 1.0)
 
 
 def test_the_order_of_rows_changes_no_prediction_given_the_folds() -> None:
@@ -125,12 +125,12 @@ def test_the_order_of_rows_changes_no_prediction_given_the_folds() -> None:
     folds = deal_folds(right, None, 2, 0)
     assert not isinstance(folds, str)
     order = np.random.default_rng(1).permutation(200)
-    place = np.argsort(order)
-    moved = [Fold(place[fold.train], place[fold.test]) for fold in folds]
-    here, there = KernelSolver(points, folds), KernelSolver(points[order], moved)
+    position = np.argsort(order)
+    moved = [Fold(position[fold.train], position[fold.test]) for fold in folds]
+    solver, moved_solver = KernelSolver(points, folds), KernelSolver(points[order], moved)
     for C in (0.1, 1.0):
         for fold in range(2):
-            same = here.predicted(fold, right, C) == there.predicted(fold, right[order], C)
+            same = solver.predicted(fold, right, C) == moved_solver.predicted(fold, right[order], C)
             assert same.mean() >= 0.99  # one row may lie on the plane, up to the solver's tolerance
 
 
@@ -172,8 +172,8 @@ def test_a_class_without_a_direction_says_why(
     if units is not None and "all errors" in reason:
         units = np.where(right, units, 0)
     points = np.random.default_rng(0).normal(size=(len(right), 4))
-    found = fit_direction(points, right, units, seed=0)
-    assert found == reason
+    result = fit_direction(points, right, units, seed=0)
+    assert result == reason
 
 
 def test_fewer_errors_than_folds_are_told_whatever_is_asked_for() -> None:
@@ -189,16 +189,16 @@ def test_a_fold_without_errors_is_told() -> None:
     right = np.concatenate([rights(12, 0), rights(7, 1), rights(13, 7)])
     points = np.random.default_rng(0).normal(size=(32, 4))
     for seed in range(3):
-        found = fit_direction(points, right, units, seed=seed, fewest_errors=3)
+        result = fit_direction(points, right, units, seed=seed, fewest_errors=3)
         reason = "its units are so unequal that one of 2 folds has no errors or only errors"
-        assert found == reason
+        assert result == reason
 
 
 def test_points_that_are_all_alike_have_a_direction_of_no_strength() -> None:
     right = rights(40, 15)
-    found = direction(fit_direction(np.ones((40, 3)) / 3**0.5, right, seed=0))
-    assert found.strength == 0.5
-    assert found.p > 0.5
+    fit = direction(fit_direction(np.ones((40, 3)) / 3**0.5, right, seed=0))
+    assert fit.strength == 0.5
+    assert fit.p > 0.5
 
 
 def test_whitening_is_by_the_given_numbers_and_to_unit_length() -> None:
@@ -222,10 +222,10 @@ def test_what_cannot_be_fitted_is_refused() -> None:
         fit_directions(points, right, labels, 2, None, DirectionFit(0), 0)
 
 
-def as_bytes(found: Direction | str) -> object:
-    if isinstance(found, str):
-        return found
-    return found.weights.tobytes(), found.intercept, found.C, found.strength, found.interval, found.p, found.rows
+def as_bytes(fit: Direction | str) -> object:
+    if isinstance(fit, str):
+        return fit
+    return fit.weights.tobytes(), fit.intercept, fit.C, fit.strength, fit.interval, fit.p, fit.rows
 
 
 def test_classes_come_in_order_and_the_same_by_any_number_of_workers() -> None:
@@ -241,8 +241,8 @@ def test_classes_come_in_order_and_the_same_by_any_number_of_workers() -> None:
         alone = fit_directions(*arrays, DirectionFit(1, permutations=9), 1)
     assert [(stage.done, stage.total) for stage in stages] == [(done, 5) for done in range(1, 6)]
     together = fit_directions(*arrays, DirectionFit(1, permutations=9), 2)
-    assert [as_bytes(one) for one in alone] == [as_bytes(one) for one in together]
-    assert [one.rows for one in alone if isinstance(one, Direction)] == [60, 90, 75]
+    assert [as_bytes(fit) for fit in alone] == [as_bytes(fit) for fit in together]
+    assert [fit.rows for fit in alone if isinstance(fit, Direction)] == [60, 90, 75]
     assert alone[1] == "no rows"
     assert alone[3] == "4 errors, at least 10 are needed"
     rows = arrays[2] == 4
@@ -266,9 +266,9 @@ def test_both_solvers_know_how_high_small_c_can_score() -> None:
                 assert score <= small.most + 1e-12
 
 
-def p_of(found: object) -> float:
-    assert isinstance(found, Direction), found
-    return found.p
+def p_of(fit: object) -> float:
+    assert isinstance(fit, Direction), fit
+    return fit.p
 
 
 def dealt(right: np.ndarray, units: np.ndarray | None = None) -> tuple[Fold, ...]:
@@ -281,12 +281,12 @@ def test_labels_are_permuted_within_folds() -> None:
     _, right = planted(100, seed=0)
     folds = dealt(right)
     seen = list(islice(permuted_labels(right, None, folds, 0), 50))
-    assert all(one[fold.test].sum() == right[fold.test].sum() for one in seen for fold in folds)
-    assert len({one.tobytes() for one in seen}) > 40
+    assert all(labels[fold.test].sum() == right[fold.test].sum() for labels in seen for fold in folds)
+    assert len({labels.tobytes() for labels in seen}) > 40
     # Every row is wrong about as often as its fold is.
     assert abs(np.mean(seen, axis=0)[~right].mean() - 0.75) < 0.05
     again = list(islice(permuted_labels(right, None, folds, 0), 50))
-    assert all((one == other).all() for one, other in zip(seen, again, strict=True))
+    assert all((labels == other).all() for labels, other in zip(seen, again, strict=True))
 
 
 def test_labels_of_a_unit_move_together_between_units_of_its_size() -> None:
@@ -306,7 +306,7 @@ def test_labels_of_a_unit_move_together_between_units_of_its_size() -> None:
     for labels in seen:
         assert all(vectors(labels, fold) == vectors(right, fold) for fold in folds)
         assert (labels[alone] == right[alone]).all()
-    assert len({one.tobytes() for one in seen}) == 20
+    assert len({labels.tobytes() for labels in seen}) == 20
 
 
 @pytest.mark.parametrize("gap", [0.0, 0.5, 1.5])
@@ -323,18 +323,18 @@ def test_shortcuts_leave_out_no_fit_that_matters(gap: float) -> None:
     for solver in (KernelSolver(points, folds), LinearSolver(points, folds, 0)):
         for labels in (right, *islice(permuted_labels(right, None, folds, 0), 3)):
             score = best(solver, labels)
-            for asked in (0.5, 0.55, 0.6, 0.7, score - 0.01, score, score + 1e-6):
-                assert reaches_score(solver, labels, GRID, asked) is (score >= asked - 1e-9)
+            for threshold in (0.5, 0.55, 0.6, 0.7, score - 0.01, score, score + 1e-6):
+                assert reaches_score(solver, labels, GRID, threshold) is (score >= threshold - 1e-9)
 
 
 @pytest.mark.release(of="statistics")
 def test_noise_is_called_a_direction_no_more_often_than_it_says() -> None:
-    found = []
+    p_values = []
     for seed in range(50):
         points, right = planted(60, seed=seed, gap=0.0, width=12)
-        found.append(p_of(fit_direction(points, right, seed=seed, grid=(0.01, 1.0), permutations=19)))
-    assert np.mean(np.array(found) <= 0.1) <= 0.1 + 3 * (0.09 / 50) ** 0.5
-    assert np.mean(np.array(found) <= 0.5) > 0.25
+        p_values.append(p_of(fit_direction(points, right, seed=seed, grid=(0.01, 1.0), permutations=19)))
+    assert np.mean(np.array(p_values) <= 0.1) <= 0.1 + 3 * (0.09 / 50) ** 0.5
+    assert np.mean(np.array(p_values) <= 0.5) > 0.25
 
 
 @pytest.mark.release(of="statistics")
