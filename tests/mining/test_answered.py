@@ -58,7 +58,7 @@ def test_labels_to_look_at_are_those_with_the_least_confidence() -> None:
     # One label in a hundred is listed.
     assert answers.labels_in_all == 1 and answers.labels[0].key == ROWS.keys[9]
     assert (answers.labels[0].label, answers.labels[0].answered) == ("t-shirt", "trouser")
-    # Equal confidence in all answers shows no doubtful label.
+    # Answers without confidence (all 1) show no doubtful label.
     assert not answers_shown(replace(ROWS, confidence=np.ones(100)), RECIPE).labels
     assert not answers_shown(replace(ROWS, failed=np.zeros(100, dtype=bool), taken_for=LABELS), RECIPE).labels
 

@@ -281,7 +281,7 @@ def test_a_thousand_imagenet_classes_share_about_five_thousand_captions(imagenet
     assert {texts[row] for row in references} == {f"a photo of a {category}" for category in expected}
     for cls, rows in zip(imagenet, candidates, strict=True):
         assert len(rows) == expected[str(cls.category)] - 1, cls
-    assert "a photo of a white canine outside" in texts  # figure 10a, as those that follow
+    assert "a photo of a white canine outside" in texts  # figure 10a, as are the next two
     assert "a photo of a close-up fish" in texts
     assert "a photo of a orange fish with a person" in texts
     assert not [text for text in texts if "one the" in text]  # a slip in the paper's list

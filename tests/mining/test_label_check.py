@@ -28,11 +28,11 @@ from counterfoil.recipe import load_recipe
 CLASSES, EACH, WIDTH = 3, 80, 12
 
 
-def seen(seed: int = 0, each: int = EACH) -> SeenLabels:
+def seen(seed: int = 0, per_class: int = EACH) -> SeenLabels:
     """Return clouds around the captions of three classes. Every answer is right, and each row is its own unit."""
     rng = np.random.default_rng(seed)
     captions = np.eye(CLASSES, WIDTH, dtype=np.float32)
-    truth = np.repeat(np.arange(CLASSES), each)
+    truth = np.repeat(np.arange(CLASSES), per_class)
     features = unit(captions[truth] + 0.25 * rng.standard_normal((len(truth), WIDTH)))
     known = np.ones(CLASSES, dtype=bool)
     return SeenLabels(features, truth, np.arange(len(truth)), np.ones(len(truth), bool), captions, known)
@@ -63,7 +63,7 @@ def test_what_classifier_and_clip_both_take_for_another_class_is_no_wrong_label(
     images, rows = seen(seed), np.arange(20)
     rng = np.random.default_rng(seed)
     features = images.features.copy()
-    # A little nearer to the other class, by its caption and by its rows, and at the edge of both.
+    # The rows are slightly nearer to the other class, by its caption and by its rows, and at the edge of both.
     between = 0.46 * images.captions[0] + 0.54 * images.captions[1]
     features[rows] = unit(between + 0.05 * rng.standard_normal((len(rows), WIDTH)))
     right = images.right.copy()
@@ -118,7 +118,7 @@ def test_a_class_without_right_rows_raises_no_doubt() -> None:
 
 @given(st.permutations(range(20)))
 def test_the_order_of_rows_changes_nothing(order: list[int]) -> None:
-    images, rows = flipped(seen(each=20), np.arange(20), 1), np.asarray(order)
+    images, rows = flipped(seen(per_class=20), np.arange(20), 1), np.asarray(order)
     others = np.zeros(20, dtype=np.int64)
     assert images.check(rows, others)[0] == images.check(np.sort(rows), others)[0]
 

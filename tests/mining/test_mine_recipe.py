@@ -247,7 +247,7 @@ def test_without_a_clip_groups_are_tested_that_need_no_words(
         mine_sneakers(tmp_path / "drawn", "mine.settings.permutations=null", method="slices", confirm="rendered")
     with pytest.raises(UserError, match="gives rows no score"):
         mine_sneakers(tmp_path / "weights", "mine.settings.permutations=null", method="slices", weights=True)
-    # What needs CLIP is refused as before.
+    # Options that need CLIP are still refused.
     with pytest.raises(RunFailure, match="ViT-B-32"):
         mine_sneakers(tmp_path, "screen.model=ViT-B-32", "screen.weights=openai", weights=True)
     with pytest.raises(UserError, match="lab has no 'clipp'"):
@@ -399,7 +399,7 @@ def test_it_leaves_the_files_of_every_method_and_a_recipe_that_loads(contexts_mi
     assert groups == {"contexts", "class_name", "random_contexts"}
     page = (contexts_mined / "report.html").read_text()
     assert "Contexts by class" in page and "what counts is the ratio" not in page
-    # This recipe chooses by number, and the ratio that is shown is not the one that another would choose by.
+    # This recipe chooses by number. Recipes that choose by ratio use a smoothed one, not the one on the page.
     assert "chooses the contexts with the most failures, whatever their ratio" in page
     assert "after adding one failure and one right answer" in page
 

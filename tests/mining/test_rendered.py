@@ -1,4 +1,4 @@
-"""Hypotheses are tested on images that are rendered for them: a dataset of its own, whose noise nothing else has."""
+"""Hypotheses are tested on images that are rendered for them: a dataset with noise of its own."""
 
 from __future__ import annotations
 

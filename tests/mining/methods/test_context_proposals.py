@@ -1,4 +1,4 @@
-"""Contexts of lists and of chat models: read, refused, asked, recorded, each once."""
+"""Contexts from lists and chat models: reading, refusals, questions and records."""
 
 from __future__ import annotations
 
@@ -325,7 +325,7 @@ def test_what_is_recorded_is_replayed_without_the_model_and_with_the_same_bytes(
         answers = tmp_path / "one" / ANSWERS
         bytes_then = answers.read_bytes()
         assert asked_contexts(recipe, settings, tmp_path / "one") == first and len(server.requests) == 3
-    # The server is gone. Elsewhere, by the file, with the model's name and without.
+    # Without the server, the file answers in another folder, with the model's name and without.
     for folder, model in (("two", "small"), ("three", None)):
         settings = asked(None, model=model, answers=str(answers))
         assert asked_contexts(recipe, settings, tmp_path / folder) == first

@@ -155,7 +155,7 @@ def test_all_contexts_are_told_with_both_shares_the_chosen_ones_first() -> None:
 
 def test_failures_of_further_classifiers_choose_too_each_counted_for_itself() -> None:
     half, alone = made({0: 0.9}, k=1, rank="lift")
-    # Another classifier fails wherever the third context is.
+    # Another classifier fails in the third context.
     at_beach = nearest_context(half.features, half.captions.vectors[1:]) == 2
     settings = ContextsSettings(contexts="wardrobe", k=2, similarity=0.995)
     both = find_contexts(replace(half, pooled={"other": at_beach}), Mine(), settings, 1)

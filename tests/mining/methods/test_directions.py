@@ -144,7 +144,7 @@ def test_the_absence_of_a_context_is_far_from_the_easy_caption() -> None:
     ]
     assert hypothesis.caption == "a photo of a thing on the beach" and hypothesis.words == "thing not on the beach"
     assert run.notes[0].easy[0].caption == hypothesis.caption
-    # Along what the caption adds, not along the whole of it: the class itself is no part of the set.
+    # The vector is what the caption adds, without the class itself.
     assert abs(float(hypothesis.vector[0])) < 0.5 < float(hypothesis.vector[1])
 
 
@@ -226,7 +226,7 @@ def test_the_two_scores_are_not_the_same_and_the_papers_is_the_default() -> None
 
 
 def test_the_caption_that_goes_the_directions_way_is_the_easiest_and_the_other_way_the_hardest() -> None:
-    # In embeddings' own space the direction is weights / deviation: along it decision values rise the fastest.
+    # In the space of embeddings, decision values rise fastest along weights / deviation.
     plane, r, _, centre, deviation = case(3)
     along = plane.weights / deviation
     along /= np.linalg.norm(along)

@@ -1,4 +1,4 @@
-"""Directions by SVM: as scikit-learn has them, their strength, its interval and its p."""
+"""Directions by SVM equal those of scikit-learn; their strength, its interval and its p."""
 
 from __future__ import annotations
 
@@ -349,7 +349,7 @@ def test_units_that_share_errors_are_no_evidence_of_a_direction() -> None:
         by_unit.append(p_of(fit_direction(points, right, units, **settings)))
         by_row.append(p_of(fit_direction(points, right, **settings)))
     assert np.mean(np.array(by_unit) <= 0.1) <= 0.1 + 3 * (0.09 / 25) ** 0.5
-    assert np.mean(np.array(by_row) <= 0.1) > 0.8  # what the units are for
+    assert np.mean(np.array(by_row) <= 0.1) > 0.8  # without units, shared errors look like a direction
 
 
 def test_a_planted_direction_has_the_smallest_p_there_is() -> None:

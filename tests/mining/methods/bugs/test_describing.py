@@ -125,10 +125,10 @@ class Teller:
     @staticmethod
     def _one(text: str, caption: str) -> float:
         words, truth = [*text.split(), "."], [*caption.split(), "."]
-        known = next(
+        shared = next(
             (at for at, (a, b) in enumerate(zip(words, truth, strict=False)) if a != b), min(len(words), len(truth))
         )
-        return (known * np.log(0.9) + (len(words) - known) * np.log(0.01)) / len(words)
+        return (shared * np.log(0.9) + (len(words) - shared) * np.log(0.01)) / len(words)
 
 
 def test_the_caption_of_the_images_is_put_together_from_pieces_in_any_order() -> None:

@@ -1,4 +1,4 @@
-"""Hypotheses by hand in the folder of a search; findings once more, drawn by another recipe or on photographs."""
+"""Hypotheses by hand in the folder of a search; findings tested again by another recipe or on photographs."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from counterfoil.store.reading import read_rows
 OTHER = (*DRAWN, "generator.steps=2", "name=two-steps")
 
 
-def tried_in(folder: Path, *texts: str, of: str = "sandal") -> MineResult:
-    return try_descriptions(folder, texts, of, device="cpu", workers=1)
+def tried_in(folder: Path, *texts: str, class_name: str = "sandal") -> MineResult:
+    return try_descriptions(folder, texts, class_name, device="cpu", workers=1)
 
 
 def again_in(folder: Path, *sets: str) -> MineResult:
@@ -168,7 +168,7 @@ def test_a_round_that_another_try_left_is_passed_and_no_image_counts_twice(tried
 
 
 @pytest.mark.parametrize(
-    ("texts", "of", "message"),
+    ("texts", "class_name", "message"),
     [
         (["in the snow"], "sandle", r"--class: the recipe has no class 'sandle'; did you mean 'sandal'"),
         (["a sandal"], "sandal", r"'a sandal' adds nothing to 'a photo of a sandal'"),
@@ -186,10 +186,10 @@ def test_a_round_that_another_try_left_is_passed_and_no_image_counts_twice(tried
     ],
     ids=["class", "class alone", "base", "article", "empty", "prepositions", "brackets", "twice", "before"],
 )
-def test_words_that_cannot_be_tried_are_refused(tried: Path, texts: list[str], of: str, message: str) -> None:
+def test_words_that_cannot_be_tried_are_refused(tried: Path, texts: list[str], class_name: str, message: str) -> None:
     files, rounds = files_of(tried), sorted((tried / "rounds").iterdir())
     with pytest.raises(UserError, match=message):
-        tried_in(tried, *texts, of=of)
+        tried_in(tried, *texts, class_name=class_name)
     assert files_of(tried) == files and sorted((tried / "rounds").iterdir()) == rounds
 
 
