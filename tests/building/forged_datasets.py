@@ -1,4 +1,4 @@
-"""Datasets as they would be had another stack, another hand or a fault made them: whole, but other than a build's."""
+"""Complete datasets that differ from a build's, as another stack, another hand or a fault would make them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from counterfoil.store.reading import read_receipts, read_shard
 
 
 def with_torch(directory: Path, version: str) -> None:
-    """As if another version of torch had made everything."""
+    """Rewrite the lock and the receipts as if another version of torch had made everything."""
     for path in [directory / "lock.json", *(directory / "receipts").iterdir()]:
         document = json.loads(path.read_text())
         document["stack"]["versions"]["torch"] = version
@@ -31,7 +31,7 @@ def with_torch(directory: Path, version: str) -> None:
 
 
 def with_candidates(directory: Path, group: str, number: int, change: Callable[[Candidate], Candidate]) -> None:
-    """One shard written again with other candidates, and a manifest that proves it. Its rejected images are gone."""
+    """Write one shard again with other candidates and without rejected images, and a manifest that proves it."""
     lock = read_lock(directory)
     assert lock is not None
     plan = make_plan(load_recipe(directory))
@@ -55,7 +55,7 @@ def with_candidates(directory: Path, group: str, number: int, change: Callable[[
 
 
 def brighter(image: bytes, levels: int) -> bytes:
-    """The picture with one pixel changed by so many levels in one channel."""
+    """Return the picture with one pixel changed by so many levels in one channel."""
     with Image.open(io.BytesIO(image)) as picture:
         pixels = np.asarray(picture.convert("RGB")).copy()
     pixels[0, 0, 0] = pixels[0, 0, 0] - levels if pixels[0, 0, 0] >= levels else pixels[0, 0, 0] + levels

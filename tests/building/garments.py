@@ -12,12 +12,12 @@ GARMENT_CLASSES = "source.classes=[{id: bag, name: bag, source_label: 0}, {id: s
 
 
 def garment_folder(folder: Path, splits: tuple[str, ...] = ("train", "validation"), images: int = 4) -> Path:
-    """An image folder: split, class, picture."""
+    """Write an image folder: split, class, picture."""
     for split in splits:
         labels, pixels = load_wardrobe(split)
         for name, label in (("bag", 8), ("sandal", 5)):
-            place = folder / split / name
-            place.mkdir(parents=True)
+            class_folder = folder / split / name
+            class_folder.mkdir(parents=True)
             for number, row in enumerate((labels == label).nonzero()[0][:images]):
-                Image.fromarray(pixels(int(row))).save(place / f"{number}.png")
+                Image.fromarray(pixels(int(row))).save(class_folder / f"{number}.png")
     return folder

@@ -1,4 +1,4 @@
-"""What stands in for full-size inputs: miniature pipelines, noise as an input dataset, tokens, a classifier."""
+"""Stand-ins for full-size inputs: miniature pipelines, noise as an input dataset, tokens, a classifier."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIDE = 8  # pixels that the miniatures render: 4 x 4 latents
 
 
 def save_pipeline(folder: Path, kind: str) -> str:
-    """The name of a pipeline with random weights: the architecture of `kind`, so small that it renders in no time."""
+    """Save a pipeline with random weights, a miniature of the architecture of `kind`, and return its name."""
     torch.manual_seed(3)
     pipeline: Any = PIPELINES[kind]()
     pipeline.unet.register_to_config(sample_size=SIDE // pipeline.vae_scale_factor)
@@ -30,7 +30,7 @@ def save_pipeline(folder: Path, kind: str) -> str:
 
 
 def save_source(folder: Path, recipe: str, images: int) -> Path:
-    """An input dataset of noise for a recipe: that many images of every class, in the splits that the recipe names."""
+    """Save an input dataset of noise for a recipe: so many images a class, in the splits that the recipe names."""
     source = load_recipe(recipe).source
     noise = np.random.default_rng(0)
     features = datasets.Features({source.image_column: datasets.Image(), source.label_column: datasets.Value("int64")})
@@ -45,7 +45,7 @@ def save_source(folder: Path, recipe: str, images: int) -> Path:
 
 
 def save_tokens(folder: Path, recipe: str) -> Path:
-    """A token of random numbers for every class of a recipe, as wide as the miniatures' text encoders."""
+    """Save a token of random numbers for every class of a recipe, as wide as the miniatures' text encoders."""
     numbers = torch.Generator().manual_seed(0)
     tokens = folder / f"tokens-of-{recipe}"
     tokens.mkdir()
@@ -56,7 +56,7 @@ def save_tokens(folder: Path, recipe: str) -> Path:
 
 
 def save_classifier(folder: Path, outputs: int) -> str:
-    """The name of a tiny timm model with random weights."""
+    """Save a tiny timm model with random weights and return its name."""
     torch.manual_seed(0)
     model: Any = timm.create_model("test_resnet", num_classes=outputs)
     model.pretrained_cfg |= {"input_size": [3, 32, 32]}

@@ -57,7 +57,7 @@ def uneven(plan: Plan, shards: Sequence[Shard], workers: int) -> list[tuple[Shar
 
 @pytest.fixture
 def rendered(monkeypatch: pytest.MonkeyPatch) -> list[list[Sample]]:
-    """Every batch that this process renders."""
+    """Record every batch that this process renders."""
     batches: list[list[Sample]] = []
     render = Renderer.ahead
 
@@ -71,7 +71,7 @@ def rendered(monkeypatch: pytest.MonkeyPatch) -> list[list[Sample]]:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Datasets that were made shard by shard, as if a batch could not run across them. Read only."""
+    """Build datasets shard by shard, as if a batch could not run across them. Read only."""
     folder = tmp_path_factory.mktemp("alone")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build_dataset, "spans", one_by_one)
@@ -173,15 +173,15 @@ def test_every_shard_of_a_span_is_reported_once_as_it_is_written(
     heard: list[object] = []
     with listening(heard.append):
         tiny(tmp_path / "out", workers=2)
-    progress = [one for one in heard if isinstance(one, BuildProgress)]
-    done = [one.shards_done for one in progress]
+    progress = [event for event in heard if isinstance(event, BuildProgress)]
+    done = [event.shards_done for event in progress]
     assert done == sorted(done)
     assert set(done) == set(range(SHARDS + 1))
-    counted = [sum(sum(reasons.values()) for reasons in one.counts.values()) for one in progress]
+    counted = [sum(sum(reasons.values()) for reasons in event.counts.values()) for event in progress]
     assert len(set(counted)) == SHARDS + 1 and counted[-1] == progress[-1].images
 
 
-# Quota cells: the first n that pass, by index, in full batches, whoever renders them.
+# Quota cells: the first n that pass, by index, in full batches, on every worker.
 
 
 SMALL_QUOTA = ("samples={accepted: 2, at_most: 6, seed: 0}", "generator.batch_size=2", "output.rows_per_shard=12")
@@ -222,17 +222,17 @@ def test_cells_stop_after_the_batch_that_fills_them(alone: dict[str, Path]) -> N
 
 
 def test_a_quota_that_cannot_be_met_gives_up_at_its_cap(tmp_path: Path) -> None:
-    one = "source.classes=[{id: bag, name: bag, source_label: 8}]"
-    result = tiny(tmp_path / "dataset", one, *SHIFTS, "samples=null", *SMALL_QUOTA, "screen.object_threshold=1")
+    bag = "source.classes=[{id: bag, name: bag, source_label: 8}]"
+    result = tiny(tmp_path / "dataset", bag, *SHIFTS, "samples=null", *SMALL_QUOTA, "screen.object_threshold=1")
     assert result.counts == {shift: {"low_object": 6} for shift in ("base", "pencil_sketch")}
     assert result.accepted == 0
     assert not images(tmp_path / "dataset")
 
 
 def test_what_passes_beyond_a_quota_inside_its_batch_is_surplus(tmp_path: Path) -> None:
-    one = "source.classes=[{id: bag, name: bag, source_label: 8}]"
+    bag = "source.classes=[{id: bag, name: bag, source_label: 8}]"
     result = tiny(
-        tmp_path / "dataset", one, *SHIFTS, "samples=null", "samples={accepted: 1, at_most: 6}", *SMALL_QUOTA[1:],
+        tmp_path / "dataset", bag, *SHIFTS, "samples=null", "samples={accepted: 1, at_most: 6}", *SMALL_QUOTA[1:],
     )  # fmt: skip
     assert result.counts == {shift: {"accepted": 1, "surplus": 1} for shift in ("base", "pencil_sketch")}
 
@@ -245,13 +245,13 @@ LOADS = st.builds(Load, st.integers(0, 300), SOME, st.integers(0, 3) | st.just(0
 
 
 def batches(loads: Sequence[Load], size: int) -> int:
-    """What one span renders: each kind of sample in batches of its own, the last of each padded."""
+    """Count the batches of one span: each kind of sample has batches of its own, the last of each padded."""
     ways = zip(*((load.by_prompt, load.by_vector, load.of_pairs) for load in loads), strict=True)
     return sum(-(-sum(images) // size) for images in ways) + sum(load.full for load in loads)
 
 
 def last_end(loads: Sequence[Load], size: int, ends: Iterable[int], workers: int) -> int:
-    """Batches until the last worker ends, where each takes the next span as soon as it is free."""
+    """Count the batches until the last worker ends, if each takes the next span as soon as it is free."""
     free = [0] * workers
     for first, last in pairwise([0, *ends]):
         heapq.heappush(free, heapq.heappop(free) + batches(loads[first:last], size))
@@ -259,13 +259,13 @@ def last_end(loads: Sequence[Load], size: int, ends: Iterable[int], workers: int
 
 
 def padded_share(loads: Sequence[Load], size: int, ends: Sequence[int]) -> float:
-    """The share of rendered images that are padding, of shards that are drawn by prompt."""
+    """Return the share of rendered images that are padding, of shards that are drawn by prompt."""
     rendered = size * sum(batches(loads[first:last], size) for first, last in pairwise([0, *ends]))
     return 1 - sum(load.by_prompt for load in loads) / rendered
 
 
 def uniform(candidates: int, rows: int, classes: int = 10, groups: int = 6) -> list[Load]:
-    """The shards of groups with one shift each: whole cells, as many as `rows` has room for."""
+    """Return the shards of groups with one shift each: whole cells, as many as `rows` has room for."""
     cells = max(1, rows // candidates)
     return [Load(min(cells, classes - at) * candidates) for _ in range(groups) for at in range(0, classes, cells)]
 
@@ -322,23 +322,23 @@ def test_long_lists_are_dealt_evenly_in_bounded_spans(load: Load, count: int, si
 
 def test_a_plan_is_dealt_shard_by_shard_where_batches_end_with_shards() -> None:
     plan = make_plan(load_recipe("wardrobe-star", ["samples.candidates=20", "output.rows_per_shard=100"]))
-    found = spans(plan, plan.shards, 2)
-    assert [list(span) for span in found] == [[shard] for shard in plan.shards]
+    dealt = spans(plan, plan.shards, 2)
+    assert [list(span) for span in dealt] == [[shard] for shard in plan.shards]
 
 
 def test_spans_are_the_shards_in_order_whatever_is_missing_of_them() -> None:
     plan = make_plan(load_recipe("wardrobe-star", ["samples.candidates=17", "output.rows_per_shard=100"]))
     done = {(shard.group, shard.number) for shard in list(plan.shards)[3::5]}
     left = plan.shards_without(done)
-    found = spans(plan, left, 2)
+    dealt = spans(plan, left, 2)
     assert len(done) > 1 and len(left) + len(done) == plan.n_shards
-    assert [shard for span in found for shard in span] == [
+    assert [shard for span in dealt for shard in span] == [
         shard for shard in plan.shards if (shard.group, shard.number) not in done
     ]
-    assert len(found) < len(left)
-    assert (found[-1], list(found[1:3])) == (found[len(found) - 1], [found[1], found[2]])
+    assert len(dealt) < len(left)
+    assert (dealt[-1], list(dealt[1:3])) == (dealt[len(dealt) - 1], [dealt[1], dealt[2]])
     with pytest.raises(IndexError):
-        found[len(found)]
+        dealt[len(dealt)]
 
 
 def test_a_shard_loads_a_worker_with_its_samples_by_kind_and_with_full_batches_of_quotas() -> None:

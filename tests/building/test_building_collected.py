@@ -1,4 +1,4 @@
-"""Shards that workers send: written whole or not at all, once, and only what is theirs; and a build of them."""
+"""Shards that workers send: written whole or not at all, once, with only their own files; and a build of them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ASKED = {(shard.group, shard.number, shard.of) for shard in make_plan(load_recip
 
 @pytest.fixture
 def writer(undisturbed: Path, tmp_path: Path) -> ShardWriter:
-    """That of a dataset which has a lock and no shard."""
+    """Return the writer of a dataset that has a lock and no shard."""
     out = tmp_path / "dataset"
     out.mkdir()
     shutil.copy(undisturbed / LOCK, out)
@@ -45,7 +45,7 @@ def writer(undisturbed: Path, tmp_path: Path) -> ShardWriter:
 
 @pytest.fixture
 def sent(undisturbed: Path) -> list[ShardFiles]:
-    """As a worker sends the shards of a build."""
+    """Return the shards of a build as a worker sends them."""
     return [
         ShardFiles(receipt, {file.path: (undisturbed / file.path).read_bytes() for file in receipt.files})
         for receipt in read_receipts(undisturbed)
@@ -130,13 +130,13 @@ class OtherMachine:
         away = self.folder.with_name("away")
         with contextlib.closing(events):
             while True:
-                here = self.folder.exists()
-                if here:
+                exists = self.folder.exists()
+                if exists:
                     self.folder.rename(away)
                 try:
                     event = next(events, None)
                 finally:
-                    if here:
+                    if exists:
                         away.rename(self.folder)
                 if event is None:
                     return
@@ -153,11 +153,11 @@ def test_what_another_machine_makes_is_written_here(
         tiny(out, engine=EngineChoice("other", str(out)))
     assert f"{out} is a different folder on" in refused.value.problems[0]
     assert not list(out.rglob("receipts/*"))
-    progress_found: list[BuildProgress] = []
+    reports: list[BuildProgress] = []
 
     def hear(progress: object) -> None:
         if isinstance(progress, BuildProgress):
-            progress_found.append(progress)
+            reports.append(progress)
             assert len(list(out.rglob("receipts/*.json"))) >= progress.shards_done
 
     def believed(writer: ShardWriter, shard: object) -> None:
@@ -167,12 +167,12 @@ def test_what_another_machine_makes_is_written_here(
     with listening(hear):
         tiny(out, engine=EngineChoice("other", str(out), collect=True))
     assert published(out) == published(undisturbed)
-    assert [each.images_done for each in progress_found] == sorted(each.images_done for each in progress_found)
-    assert (progress_found[-1].images_done, progress_found[-1].shards_done) == (24, SHARDS)
+    assert [report.images_done for report in reports] == sorted(report.images_done for report in reports)
+    assert (reports[-1].images_done, reports[-1].shards_done) == (24, SHARDS)
     assert not list(out.rglob("*.tmp"))
 
 
-# Shards that come back from workers: only what was asked for is written, and what came is not asked for again.
+# Shards that come back from workers: only requested ones are written, and one that came is not requested again.
 
 
 PLAN = make_plan(load_recipe("wardrobe-mini"), None)
@@ -187,8 +187,8 @@ def test_a_shard_that_nobody_asked_for_is_not_written(change: dict, tmp_path: Pa
     (directory / LOCK).touch()
     writer = ShardWriter.of_plan(directory, PLAN, {}, {})
     with pytest.raises(RunFailure, match="a shard that was not requested"):
-        asked = {(shard.group, shard.number, shard.of) for shard in FIRST}
-        write_collected(writer, ShardFiles(replace(NOTHING, **change), {}), asked)
+        requested = {(shard.group, shard.number, shard.of) for shard in FIRST}
+        write_collected(writer, ShardFiles(replace(NOTHING, **change), {}), requested)
     assert [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()] == [Path("dataset") / LOCK]
 
 

@@ -121,8 +121,8 @@ def test_the_library_that_corrupts_is_of_the_stack(dataset: Path) -> None:
 
 
 def test_it_is_whole_and_comes_out_again(dataset: Path, tmp_path: Path) -> None:
-    found = verify(dataset, rerender=8)
-    assert not found.problems and [one.outcome for one in found.rerendered] == ["identical bytes"] * 8
+    report = verify(dataset, rerender=8)
+    assert not report.problems and [row.outcome for row in report.rerendered] == ["identical bytes"] * 8
     regenerate(dataset, tmp_path / "again", device="cpu", workers=1)
     assert published(tmp_path / "again") == published(dataset)
 
@@ -130,7 +130,7 @@ def test_it_is_whole_and_comes_out_again(dataset: Path, tmp_path: Path) -> None:
 def test_more_candidates_other_shifts_and_workers_change_no_image_that_stays(dataset: Path, tmp_path: Path) -> None:
     corrupted_build(tmp_path / "more", "samples.candidates=4", "prompts.shifts.fog=null", workers=2)
     first, second = (
-        {row["key"]: row["image"]["bytes"] for row in read_rows(place)} for place in (dataset, tmp_path / "more")
+        {row["key"]: row["image"]["bytes"] for row in read_rows(path)} for path in (dataset, tmp_path / "more")
     )
     shared = first.keys() & second.keys()
     assert len(shared) == 3 * 3 * 3 and all(first[key] == second[key] for key in shared)
@@ -158,9 +158,9 @@ def test_it_is_scored_like_any_dataset_and_who_learned_its_rows_is_known(dataset
     assert edits is not None and edits.split == "validation" and len(edits.rows) == 9
 
 
-def folder_recipe(folder: Path, place: Path) -> Path:
-    """A recipe of a folder without splits, whose class names it leaves to the folder."""
-    place.write_text(
+def folder_recipe(folder: Path, path: Path) -> Path:
+    """Write a recipe of a folder without splits; the class names come from the folder."""
+    path.write_text(
         f"""
 recipe: 1
 name: photos
@@ -170,15 +170,15 @@ prompts: {{shifts: {{fog: {{corruption: fog}}}}}}
 samples: {{candidates: 3}}
 """
     )
-    return place
+    return path
 
 
 def test_of_a_small_class_all_is_taken_and_what_does_not_decode_is_replaced(tmp_path: Path) -> None:
     folder = draw_folder(tmp_path / "photos", ("mug", "star"), 5, splits=("",))
-    for place in sorted((folder / "mug").iterdir())[:2]:
-        place.write_bytes(b"no image")
-    for place in sorted((folder / "star").iterdir())[:3]:
-        place.unlink()
+    for path in sorted((folder / "mug").iterdir())[:2]:
+        path.write_bytes(b"no image")
+    for path in sorted((folder / "star").iterdir())[:3]:
+        path.unlink()
     result = build(folder_recipe(folder, tmp_path / "recipe.yaml"), tmp_path / "out", device="cpu", workers=1)
     rows = list(read_rows(tmp_path / "out", columns=["shift", "class_id"]))
     assert sorted((row["shift"], row["class_id"]) for row in rows) == sorted(
@@ -194,8 +194,8 @@ def test_of_a_small_class_all_is_taken_and_what_does_not_decode_is_replaced(tmp_
 
 def test_a_class_without_an_image_that_decodes_is_named(tmp_path: Path) -> None:
     folder = draw_folder(tmp_path / "photos", ("mug", "star"), 1, splits=("",))
-    for place in (folder / "star").iterdir():
-        place.write_bytes(b"no image")
+    for path in (folder / "star").iterdir():
+        path.write_bytes(b"no image")
     with pytest.raises(UserError, match="star"):
         build(folder_recipe(folder, tmp_path / "recipe.yaml"), tmp_path / "out", device="cpu", workers=1)
 
@@ -226,9 +226,9 @@ def test_its_card_says_what_compressing_a_jpeg_file_again_takes_where_a_shift_co
     dataset: Path, tmp_path: Path
 ) -> None:
     corrupted_build(tmp_path, "prompts.shifts.rough={corruption: jpeg_compression}")
-    told = "already than from lossless ones, and a higher severity may then take less"
-    said = [told in (directory / "README.md").read_text() for directory in (dataset, tmp_path)]
-    assert said == [False, True]
+    sentence = "already than from lossless ones, and a higher severity may then take less"
+    has_sentence = [sentence in (directory / "README.md").read_text() for directory in (dataset, tmp_path)]
+    assert has_sentence == [False, True]
     images = {row["key"]: row["image"] for row in rows_of(tmp_path)}
     assert all(images[row["key"]] == row["image"] for row in rows_of(dataset))
 
@@ -248,34 +248,34 @@ def test_a_match_has_the_brightness_and_contrast_of_its_partner_and_nothing_else
     build(tmp_path / "match.yaml", tmp_path / "out", device="cpu", workers=1)
     assert not verify(tmp_path / "out", rerender=4, overrides=[f"source.dataset={dataset}"]).problems
     named = {"00": "t-shirt", "05": "sandal", "08": "bag"}
-    found = {(row["shift"], row["class_id"], row["index"]): row for row in rows_of(tmp_path / "out")}
+    rows = {(row["shift"], row["class_id"], row["index"]): row for row in rows_of(tmp_path / "out")}
     bases = [row for row in rows_of(dataset) if row["shift"] == "base"]
     fogs = {(row["class_id"], row["index"]): pixels(row) for row in rows_of(dataset) if row["shift"] == "fog"}
-    assert len(found) == 2 * len(bases)
-    for place, row in found.items():
-        own = bases[row["source_row"]]
-        assert named[own["class_id"]] == row["class_id"]  # the recipe takes the classes' names, and ids of these
+    assert len(rows) == 2 * len(bases)
+    for cell, row in rows.items():
+        base = bases[row["source_row"]]
+        assert named[base["class_id"]] == row["class_id"]  # the recipe takes the classes' names, and ids of these
         if row["shift"] == "base":
-            assert row["image"]["bytes"] == own["image"]["bytes"]
+            assert row["image"]["bytes"] == base["image"]["bytes"]
             continue
-        fog, matched = fogs[own["class_id"], own["index"]].astype(float), pixels(row).astype(float)
+        fog, matched = fogs[base["class_id"], base["index"]].astype(float), pixels(row).astype(float)
         assert abs(matched.mean() - fog.mean()) < 8 and row["severity"] == 0
-        real = pixels(found["base", *place[1:]]).astype(float)
+        real = pixels(rows["base", *cell[1:]]).astype(float)
         inside = (matched > 2) & (matched < 253)
         assert np.corrcoef(real[inside], matched[inside])[0, 1] > 0.999
 
 
 def test_a_class_needs_a_partner_under_its_own_shifts_alone(dataset: Path, tmp_path: Path) -> None:
-    """A drawn shift of one class leaves the other classes of a match their rows."""
-    one, *others = load_recipe(dataset).classes
-    corrupted_build(tmp_path / "drawn", f"prompts.shifts.fog.classes=['{one.id}']")
-    shifts = f"{{greyscale: {{corruption: match}}, fog: {{corruption: match, classes: ['{one.name}']}}}}"
+    """Other classes of a match keep their rows under a drawn shift of one class."""
+    first, *others = load_recipe(dataset).classes
+    corrupted_build(tmp_path / "drawn", f"prompts.shifts.fog.classes=['{first.id}']")
+    shifts = f"{{greyscale: {{corruption: match}}, fog: {{corruption: match, classes: ['{first.name}']}}}}"
     match = MATCH.format(folder=tmp_path / "drawn").replace("{fog: {corruption: match}}", shifts)
     (tmp_path / "match.yaml").write_text(match)
     build(tmp_path / "match.yaml", tmp_path / "out", device="cpu", workers=1)
     cells = {(row["shift"], row["class_id"]) for row in rows_of(tmp_path / "out")}
-    every = (one.name, *(other.name for other in others))
-    assert cells == {("fog", one.name)} | {(shift, name) for shift in ("base", "greyscale") for name in every}
+    every = (first.name, *(other.name for other in others))
+    assert cells == {("fog", first.name)} | {(shift, name) for shift in ("base", "greyscale") for name in every}
     croissant = (tmp_path / "out" / "croissant.json").read_text()
     assert "contrast of its partner" in croissant and "at a severity from 1 to 5" not in croissant
 
@@ -289,8 +289,8 @@ def test_photographs_that_change_during_a_build_are_in_no_shard(tmp_path: Path) 
         "prompts.shifts.fog=null",
     )
 
-    def swap(told: Any) -> None:
-        if isinstance(told, BuildProgress) and told.shards_done == 1:
+    def swap(progress: Any) -> None:
+        if isinstance(progress, BuildProgress) and progress.shards_done == 1:
             for path in before:
                 Image.new("RGB", (96, 96), "red").save(path)
 

@@ -29,29 +29,29 @@ def drawn_of(directory: Path) -> list[dict[str, Any]]:
     return list(read_rows(directory, columns=list(COLUMNS), what="candidates"))
 
 
-def give(directory: Path, place: Path, *leave_out: str) -> Path:
-    """A folder of the images of a drawn dataset with a CSV that says what each is, without some."""
+def give(directory: Path, folder: Path, *leave_out: str) -> Path:
+    """Write the images of a drawn dataset, except some, to a folder with a CSV that describes each."""
     files = images(directory)
-    (place / "png").mkdir(parents=True)
-    with (place / "drawn.csv").open("w", newline="") as file:
+    (folder / "png").mkdir(parents=True)
+    with (folder / "drawn.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["image", "label", "shift", "index", "seed", "prompt"])
         for row in drawn_of(directory):
             if row["key"] not in leave_out:
                 name = f"png/{row['key']}.png"
-                (place / name).write_bytes(files[row["key"]])
+                (folder / name).write_bytes(files[row["key"]])
                 writer.writerow([name, *(row[key] for key in ("class_id", "shift", "index", "seed", "prompt"))])
-    return place
+    return folder
 
 
-def settings(place: Path, *changes: str) -> list[str]:
+def settings(folder: Path, *changes: str) -> list[str]:
     kept = [change for change in TINY if not change.startswith("generator=")]
     kind = "kind: rows, model: null, steps: null, guidance: null, size: null, dtype: float32, batch_size: 4"
-    return [*kept, f"generator={{{kind}, dataset: {place}, index_column: index}}", *changes]
+    return [*kept, f"generator={{{kind}, dataset: {folder}, index_column: index}}", *changes]
 
 
-def given_build(place: Path, out: Path, *changes: str, workers: int = 1) -> BuildResult:
-    return build("wardrobe-mini", out, overrides=settings(place, *changes), device="cpu", workers=workers)
+def given_build(folder: Path, out: Path, *changes: str, workers: int = 1) -> BuildResult:
+    return build("wardrobe-mini", out, overrides=settings(folder, *changes), device="cpu", workers=workers)
 
 
 def screening(threshold: float) -> list[str]:
@@ -61,7 +61,7 @@ def screening(threshold: float) -> list[str]:
 
 @pytest.fixture(scope="module")
 def folder(screened: Path, once_a_run: Once) -> Path:
-    return once_a_run("given_folder", lambda place: give(screened, place))
+    return once_a_run("given_folder", lambda out: give(screened, out))
 
 
 @pytest.fixture(scope="module")
@@ -82,19 +82,19 @@ def test_they_are_screened_and_accepted_as_when_they_were_drawn(screened: Path, 
 
 def test_they_are_scored_as_when_they_were_drawn(screened: Path, dataset: Path, tmp_path: Path) -> None:
     """Every number with its interval, those of pairs among them."""
-    found = [
-        evaluate(one, ["lab:resnet10t"], out=tmp_path / one.name, device="cpu", min_images_per_class=1)
-        for one in (screened, dataset)
+    evaluations = [
+        evaluate(directory, ["lab:resnet10t"], out=tmp_path / directory.name, device="cpu", min_images_per_class=1)
+        for directory in (screened, dataset)
     ]
-    drawn, given = (Path(one.files["measures"]).read_text() for one in found)
+    drawn, given = (Path(evaluation.files["measures"]).read_text() for evaluation in evaluations)
     assert given == drawn and ",base," in drawn
-    assert found[1].results.paired
+    assert evaluations[1].results.paired
 
 
 def test_the_card_says_what_is_known_of_them(dataset: Path) -> None:
     card, _, its_recipe = (dataset / "README.md").read_text().partition("```yaml")
     assert "kind: rows" in its_recipe and "dataset: ./given_folder" in its_recipe
-    for said in (
+    for words in (
         "images, drawn elsewhere, of 3 classes",
         "images were given with their class and shift",
         "cannot be rendered again",
@@ -103,7 +103,7 @@ def test_the_card_says_what_is_known_of_them(dataset: Path) -> None:
         "`build --from` needs the given images",
         "Seed that the image was given with; -1 if unknown",
     ):
-        assert said in card
+        assert words in card
     others = ("rows of a pool", "each row unchanged", "A diffusion model drew", "**Seeds.**")
     assert not [word for word in others if word in card]
     lock = read_lock(dataset)
@@ -112,8 +112,8 @@ def test_the_card_says_what_is_known_of_them(dataset: Path) -> None:
 
 
 def test_a_dataset_is_made_again(folder: Path, dataset: Path, tmp_path: Path) -> None:
-    own = [f"generator.dataset={folder}"]
-    made = regenerate(dataset, tmp_path / "made", overrides=own, device="cpu", workers=1)
+    overrides = [f"generator.dataset={folder}"]
+    made = regenerate(dataset, tmp_path / "made", overrides=overrides, device="cpu", workers=1)
     assert made.comparison is not None and made.comparison.identical
     assert published(tmp_path / "made") == published(dataset)
     with pytest.raises(UserError, match=r"generator.dataset './given_folder' is a folder on the machine that built"):
@@ -131,7 +131,7 @@ def test_a_table_of_the_same_images_gives_the_same_images(dataset: Path, half_th
         **{name: [row[name] for row in rows.values()] for name in ("shift", "seed", "prompt", "index")},
     }
     features = datasets.Dataset.from_dict({"image": table["image"]}).features | {"image": datasets.Image()}
-    given = datasets.Dataset.from_dict({name: own for name, own in table.items() if name != "image"})
+    given = datasets.Dataset.from_dict({name: column for name, column in table.items() if name != "image"})
     images_alone = datasets.Dataset.from_dict({"image": table["image"]}, features=datasets.Features(features))
     (tmp_path / "table").mkdir()
     datasets.concatenate_datasets([images_alone, given], axis=1).to_parquet(str(tmp_path / "table" / "all.parquet"))
@@ -141,22 +141,22 @@ def test_a_table_of_the_same_images_gives_the_same_images(dataset: Path, half_th
 
 
 def test_what_is_missing_of_a_cell_leaves_its_place_and_its_pairs(screened: Path, tmp_path: Path) -> None:
-    """An image without its base, a base without its shifts and a file that is no image."""
+    """Give an image without its base, a base without one of its shifts and a file that is no image."""
     seeds = {row["key"]: row["seed"] for row in drawn_of(screened)}
     first, second = sorted((f"00_{n:06d}" for n in range(2)), key=lambda pair: seeds[f"base_{pair}"])
-    place = give(screened, tmp_path / "folder", f"base_{first}", f"red_{second}")
-    (place / "png" / f"pencil_sketch_{second}.png").write_bytes(b"no image")
+    folder = give(screened, tmp_path / "folder", f"base_{first}", f"red_{second}")
+    (folder / "png" / f"pencil_sketch_{second}.png").write_bytes(b"no image")
     out = tmp_path / "out"
-    result = given_build(place, out, "generator.index_column=null")
-    said = "\n".join(result.notes)
-    assert f"1 image that cannot be opened, counted as failed: png/pencil_sketch_{second}.png" in said
-    assert "14 of 17 images of shifts are paired" in said
+    result = given_build(folder, out, "generator.index_column=null")
+    notes = "\n".join(result.notes)
+    assert f"1 image that cannot be opened, counted as failed: png/pencil_sketch_{second}.png" in notes
+    assert "14 of 17 images of shifts are paired" in notes
     assert result.counts["pencil_sketch"] == {"accepted": 5, "failed": 1}
-    found = {(row["shift"], row["index"]): row for row in drawn_of(out) if row["class_id"] == "00"}
+    rows = {(row["shift"], row["index"]): row for row in drawn_of(out) if row["class_id"] == "00"}
     both = {(shift, at) for shift in ("in_the_snow", "pencil_sketch") for at in (0, 1)}
-    assert found.keys() == both | {("base", 1), ("red", 0)}
-    assert {(shift, at): row["seed"] for (shift, at), row in found.items()} == {
-        (shift, at): seeds[f"base_{(first, second)[at]}"] for shift, at in found
+    assert rows.keys() == both | {("base", 1), ("red", 0)}
+    assert {(shift, at): row["seed"] for (shift, at), row in rows.items()} == {
+        (shift, at): seeds[f"base_{(first, second)[at]}"] for shift, at in rows
     }
     assert verify(out).problems == ()
     scores = evaluate(out, ["lab:resnet10t"], out=tmp_path / "report", device="cpu", min_images_per_class=1)
@@ -196,7 +196,7 @@ def test_its_recipe_names_no_place_and_its_plan_no_order(folder: Path, dataset: 
     shuffled = shutil.copytree(folder, tmp_path / folder.name)
     header, *lines = (folder / "drawn.csv").read_text().splitlines(keepends=True)
     (shuffled / "drawn.csv").write_text("".join([header, *reversed(lines)]))
-    recipes = [load_recipe("wardrobe-mini", settings(place)) for place in (folder, shuffled)]
+    recipes = [load_recipe("wardrobe-mini", settings(path)) for path in (folder, shuffled)]
     assert recipes[0].plan_hash == recipes[1].plan_hash
     given_build(shuffled, tmp_path / "out")
     assert [row["key"] for row in drawn_of(tmp_path / "out")] == [row["key"] for row in drawn_of(dataset)]
@@ -209,10 +209,10 @@ def test_check_says_what_a_build_would(folder: Path, tmp_path: Path) -> None:
 
     done = check("samples.candidates=5")
     assert done.returncode == 0, done.stderr
-    said = " ".join(done.stdout.split())
-    assert "24 images in 12 cells; 18 of 18 images of shifts are paired" in said
-    assert "12 of 12 cells have fewer images than the recipe allows: base of 00 (2)" in said
+    output = " ".join(done.stdout.split())
+    assert "24 images in 12 cells; 18 of 18 images of shifts are paired" in output
+    assert "12 of 12 cells have fewer images than the recipe allows: base of 00 (2)" in output
     refused = check("prompts.shifts.red=null", "prompts.shifts.at_night={caption: a photo at night}")
     assert refused.returncode == 2
-    said = " ".join(refused.stderr.split())
-    assert "6 rows of the shift 'red'" in said and "3 of 12 cells have no image: 'at_night' of '00'" in said
+    output = " ".join(refused.stderr.split())
+    assert "6 rows of the shift 'red'" in output and "3 of 12 cells have no image: 'at_night' of '00'" in output

@@ -128,7 +128,7 @@ def test_every_shift_edits_the_same_rows_of_its_classes(dataset: tuple[Path, Bui
         assert -1 <= row["source_similarity"] <= 1
         if row["shift"] == "at_night":
             assert row["prompt"] == f"row {row['source_row']} at night"  # in one line, without the full stop
-    assert all(len(found) == 1 for found in of_pair.values()) and len(of_pair) == 6
+    assert all(len(row_numbers) == 1 for row_numbers in of_pair.values()) and len(of_pair) == 6
     assert len({row["image"]["bytes"] for row in rows}) == len(rows)
     base = {row["key"]: row for row in rows if row["shift"] == "base"}
     drawn = Image.open(io.BytesIO(base["base_00_000000"]["image"]["bytes"]))
@@ -139,33 +139,33 @@ def test_a_level_of_an_edit_is_nearer_to_its_row(source: Path, tmp_path: Path) -
     few = ("prompts.shifts.at_night=null", "generator.caption_column=null", "samples.candidates=1")
     levels = "prompts.shifts.red.severity={levels: [.3, 1]}"
     edited_build(source, tmp_path / "levels", *few, levels, "generator.steps=4")
-    found = images(tmp_path / "levels")
-    pixels = {key: np.asarray(Image.open(io.BytesIO(content)).convert("RGB"), float) for key, content in found.items()}
-    for key in (key for key in found if key.startswith("base")):
+    drawn = images(tmp_path / "levels")
+    pixels = {key: np.asarray(Image.open(io.BytesIO(content)).convert("RGB"), float) for key, content in drawn.items()}
+    for key in (key for key in drawn if key.startswith("base")):
         mild, whole = (np.abs(pixels[key.replace("base", name)] - pixels[key]).mean() for name in ("red_30", "red"))
         assert 0 < mild < whole
     again = verify(tmp_path / "levels", rerender=3, device="cpu", overrides=[f"source.dataset={source}"])
-    assert [one.outcome for one in again.rerendered] == ["identical bytes"] * 3
+    assert [row.outcome for row in again.rerendered] == ["identical bytes"] * 3
 
 
 def test_more_candidates_or_fewer_classes_edit_the_rows_that_they_did(source: Path) -> None:
     chosen = partial(chosen_rows, source)
     few, more = chosen(), chosen("samples.candidates=3")
-    assert all(more[class_id][:2] == own for class_id, own in few.items())
-    one = chosen("source.classes=[{id: '05', name: sandal, source_label: 5}]")
-    assert one == {"05": few["05"]}
+    assert all(more[class_id][:2] == rows for class_id, rows in few.items())
+    sandals = chosen("source.classes=[{id: '05', name: sandal, source_label: 5}]")
+    assert sandals == {"05": few["05"]}
     assert chosen("samples.seed=1") != few
 
 
 def test_no_caption_cuts_away_what_a_shift_says(source: Path, tmp_path: Path) -> None:
-    """The lab's model reads 32 tokens: rows with longer captions are left out, and counted."""
-    first = {one[0] for one in chosen_rows(source).values()} - {WORDLESS}
+    """Rows with captions of more tokens than the 32 that the lab's model reads are left out, and counted."""
+    first = {rows[0] for rows in chosen_rows(source).values()} - {WORDLESS}
     assert len(first) == 3
     wordy = saved(tmp_path / "photos", SCENES, dict.fromkeys(first, "a bag " * 30))
-    found = choose(wordy)
-    assert not first & {one.row for row in found.table.rows.values() for one in row}
-    assert any("3 of the first rows have a caption too long for" in n for n in found.notes)
-    assert "32 prompt tokens that lab:sd reads" in " ".join(found.notes)
+    choice = choose(wordy)
+    assert not first & {row.row for cell in choice.table.rows.values() for row in cell}
+    assert any("3 of the first rows have a caption too long for" in n for n in choice.notes)
+    assert "32 prompt tokens that lab:sd reads" in " ".join(choice.notes)
     with pytest.raises(CounterfoilError, match="1 more with one too long for the 32 tokens of a prompt"):
         choose(wordy, "samples.candidates=4")
     assert choose(wordy, "prompts.shifts.at_night=null", "generator.caption_column=null").notes == ()
@@ -177,7 +177,7 @@ def choose(source: Path, *changes: str) -> ChosenTable:
 
 
 def chosen_rows(source: Path, *changes: str) -> dict[str, list[int]]:
-    return {class_id: [one.row for one in own] for (_, class_id), own in choose(source, *changes).table.rows.items()}
+    return {class_id: [row.row for row in rows] for (_, class_id), rows in choose(source, *changes).table.rows.items()}
 
 
 def rows_to_edit_pin(recipe: Any) -> Any:
@@ -188,8 +188,8 @@ def rows_to_edit_pin(recipe: Any) -> Any:
 
 def test_it_is_whole_tells_what_it_is_and_comes_out_again(dataset: tuple[Path, BuildResult], source: Path) -> None:
     directory = dataset[0]
-    found = verify(directory, rerender=4, overrides=[f"source.dataset={source}"], device="cpu")
-    assert found.problems == () and [one.outcome for one in found.rerendered] == ["identical bytes"] * 4
+    report = verify(directory, rerender=4, overrides=[f"source.dataset={source}"], device="cpu")
+    assert report.problems == () and [row.outcome for row in report.rerendered] == ["identical bytes"] * 4
     with pytest.raises(CounterfoilError, match=r"source\.dataset"):
         verify(directory, rerender=1, device="cpu")
     card, _, its_recipe = (directory / "README.md").read_text().partition("```yaml")
@@ -206,7 +206,7 @@ def test_it_is_whole_tells_what_it_is_and_comes_out_again(dataset: tuple[Path, B
 def test_what_was_chosen_stands(
     dataset: tuple[Path, BuildResult], source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A build that was ended goes on with its rows, and a dataset that is made again brings them along."""
+    """Resumed and repeated builds keep the rows of the first build."""
     again = tmp_path / "again"
     shutil.copytree(dataset[0], again)
     for path in ("manifest.json", "receipts/red-00000.json", "receipts/at_night-00001.json"):
@@ -218,8 +218,8 @@ def test_what_was_chosen_stands(
     with monkeypatch.context() as patched:
         patched.setattr(rows_to_edit, "in_drawn_order", never)
         edited_build(source, again, workers=2)
-        own = [f"source.dataset={source}"]
-        made = regenerate(dataset[0], tmp_path / "made", overrides=own, device="cpu", workers=1)
+        overrides = [f"source.dataset={source}"]
+        made = regenerate(dataset[0], tmp_path / "made", overrides=overrides, device="cpu", workers=1)
         assert made.comparison is not None and made.comparison.identical
     for folder in ("again", "made"):
         assert published(tmp_path / folder) == published(dataset[0])
@@ -233,9 +233,9 @@ def test_a_changed_table_is_seen(
     file = tmp_path / "changed" / "rows.csv"
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new, 1))
-    found = verify(tmp_path / "changed")
-    assert "rows.csv" in {problem.path for problem in found.problems}
-    assert "prompts were not compared with the plan, because rows.csv is damaged" in found.notes
+    report = verify(tmp_path / "changed")
+    assert "rows.csv" in {problem.path for problem in report.problems}
+    assert "prompts were not compared with the plan, because rows.csv is damaged" in report.notes
     with pytest.raises(CounterfoilError, match=r"rows\.csv"):
         regenerate(tmp_path / "changed", tmp_path / "again", overrides=[f"source.dataset={source}"], device="cpu")
 
@@ -244,7 +244,7 @@ def test_a_changed_table_is_seen(
 def test_a_lock_that_pins_too_little_for_edits_is_reported(
     dataset: tuple[Path, BuildResult], source: Path, tmp_path: Path, others: tuple[str, ...]
 ) -> None:
-    """Also where its hash is of what it says: with rows and nothing to edit them by, or without the rows."""
+    """Also a lock with the right hash is reported: with rows and nothing to edit them by, or without the rows."""
     for number, gone in enumerate((("pool",), others)):
         shutil.copytree(dataset[0], crafted := tmp_path / str(number))
         lock = read_lock(crafted)
@@ -252,9 +252,9 @@ def test_a_lock_that_pins_too_little_for_edits_is_reported(
         inputs = {name: value for name, value in lock.inputs.items() if name not in gone}
         inputs["models"] = {name: pin for name, pin in lock.inputs["models"].items() if name not in gone}
         write_lock(crafted, replace(lock, inputs=inputs, hashes={**lock.hashes, "inputs": sha256_json(inputs)}))
-        found = verify(crafted, rerender=1, overrides=[f"source.dataset={source}"], device="cpu")
+        report = verify(crafted, rerender=1, overrides=[f"source.dataset={source}"], device="cpu")
         assert ("lock.json", "does not pin models and tokens as a build does") in {
-            (problem.path, problem.what) for problem in found.problems
+            (problem.path, problem.what) for problem in report.problems
         }
 
 
@@ -271,18 +271,18 @@ def test_files_are_named_on_this_machine_and_in_nothing_that_is_published(tmp_pa
         (tmp_path / "photos" / split / "metadata.csv").write_text(csv_text(listed))
     edited_build(tmp_path / "photos", out, "prompts.shifts.red=null")
     options: dict[str, Any] = {"device": "cpu", "min_images_per_class": 1}
-    found = evaluate(out, ["lab:resnet10t"], into_card=True, repo=REPO, reference=True, **options)
-    assert found.reference is not None and found.reference.images > 0  # the folder's own rows were scored
-    assert found.results.paired
-    here = evaluate(out, ["lab:resnet10t"], beside={"photos": f"{tmp_path / 'photos'}:validation"}, **options)
+    evaluation = evaluate(out, ["lab:resnet10t"], into_card=True, repo=REPO, reference=True, **options)
+    assert evaluation.reference is not None and evaluation.reference.images > 0  # the folder's own rows were scored
+    assert evaluation.results.paired
+    beside = evaluate(out, ["lab:resnet10t"], beside={"photos": f"{tmp_path / 'photos'}:validation"}, **options)
     files = published(out)
     assert "evaluation/results.json" in files and not holding(files, person)
-    local = {name: path.read_bytes() for name, path in here.files.items()}
+    local = {name: path.read_bytes() for name, path in beside.files.items()}
     assert {"predictions", "failures"} <= holding(local, person)
 
 
 def holding(files: Mapping[str, bytes], text: str) -> set[str]:
-    """The files that hold a text, also in a value that a Parquet has compressed."""
+    """Return the files that hold a text, also in a compressed value of a Parquet file."""
 
     def values(content: bytes) -> str:
         return repr(pq.read_table(pa.BufferReader(content)).to_pylist()) if content.startswith(b"PAR1") else ""
@@ -298,7 +298,7 @@ def mended_with(edits: EditsOf | None) -> MendedNote:
 def test_who_mends_with_edits_of_a_folder_learns_which_rows_they_are_of(
     dataset: tuple[Path, BuildResult], source: Path, tmp_path: Path
 ) -> None:
-    """The dataset does not say where the folder lies; its content tells, wherever it lies."""
+    """Rows are known by the content of their folder, because the dataset does not name its path."""
     shutil.copytree(source, moved := tmp_path / "moved")
     for folder in (source, moved):
         recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"source.dataset={folder}", "source.unit_column=terms"])
@@ -309,13 +309,13 @@ def test_who_mends_with_edits_of_a_folder_learns_which_rows_they_are_of(
         assert given.edits is not None and set(given.edits.rows) == set(rows)
         assert sorted(given.units or ()) == sorted(f"licence {row}" for row in rows)
     subject = open_dataset(dataset[0])
-    own = edits_of(dataset[0], load_recipe(dataset[0]), subject.pins, subject.keys)
-    assert own is not None
-    others = (replace(own, rows=(10**6,)), replace(own, split="train"), replace(own, pool="e" * 64))
+    own_edits = edits_of(dataset[0], load_recipe(dataset[0]), subject.pins, subject.keys)
+    assert own_edits is not None
+    others = (replace(own_edits, rows=(10**6,)), replace(own_edits, split="train"), replace(own_edits, pool="e" * 64))
     for edits in (None, *others):  # of one samples.seed, which began none of them
         refuse_trained_on(subject, {"m": mended_with(edits)})
     with pytest.raises(UserError, match=r"mended with drawn, and .* has edits of 1 of the same rows, such as row"):
-        refuse_trained_on(subject, {"m": mended_with(replace(own, rows=own.rows[:1]))})
+        refuse_trained_on(subject, {"m": mended_with(replace(own_edits, rows=own_edits.rows[:1]))})
     other = saved(tmp_path / "photos", [1000 + scene for scene in SCENES])
     recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"source.dataset={other}", "source.unit_column=terms"])
     given, _ = open_debug_images(given_variants([f"{dataset[0]}:red"])[0], recipe)
@@ -332,9 +332,9 @@ def test_a_row_that_is_none_is_reported_to_who_mends_with_it(
         for file in receipt.files:
             if file.path.startswith("data/"):
                 table = pq.read_table(crafted / file.path)
-                place = table.column_names.index("source_row")
+                index = table.column_names.index("source_row")
                 column = pa.array([row] * table.num_rows, pa.int64())
-                pq.write_table(table.set_column(place, table.schema.field(place), column), crafted / file.path)
+                pq.write_table(table.set_column(index, table.schema.field(index), column), crafted / file.path)
     sealed(crafted)
     recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"source.dataset={source}", "source.unit_column=terms"])
     with pytest.raises(UserError, match=r"source_row of .* is not a row|of row 1,000,000,000,000 of .* which has 12"):
@@ -349,8 +349,8 @@ def test_it_is_published_with_its_rows(
     warm.run(words, client_environment(loopback, tmp_path / "home", inherited=environment), check=True)
     with Reader(loopback, tmp_path / "reader") as reader:
         splits = reader.rows(REPO, columns=["key", "source_row"])
-    found = {row["key"]: row["source_row"] for rows in splits.values() for row in rows}
-    assert found == {row["key"]: row["source_row"] for row in rows_of(dataset[0])}
+    source_rows = {row["key"]: row["source_row"] for rows in splits.values() for row in rows}
+    assert source_rows == {row["key"]: row["source_row"] for row in rows_of(dataset[0])}
 
 
 def test_rows_without_licences_of_their_own_have_that_of_their_dataset(source: Path, tmp_path: Path) -> None:
@@ -362,12 +362,12 @@ def test_rows_without_licences_of_their_own_have_that_of_their_dataset(source: P
 
 
 def test_a_captioner_tells_where_no_column_does(source: Path, tmp_path: Path) -> None:
-    """And is asked once: what it wrote is in the table, and named in the lock."""
+    """It writes each caption once: the table has the captions, and the lock names the captioner."""
     changes = ("generator.caption_column=null", "generator.captioner=lab:captioner", "samples.candidates=1")
     without = ("generator.license_column=null", "prompts.shifts.red=null")
     edited_build(source, tmp_path / "out", *changes, *without)
     table = read_chosen_rows((tmp_path / "out" / "rows.csv").read_bytes(), "rows.csv", "edited")
-    assert all(one.caption and one.caption.startswith("a ") for own in table.values() for one in own)
+    assert all(row.caption and row.caption.startswith("a ") for rows in table.values() for row in rows)
     lock = read_lock(tmp_path / "out")
     assert lock is not None and lock.inputs["edited"]["captioner"]["name"] == "lab:captioner"
     assert "captioner" in (tmp_path / "out" / "README.md").read_text()
@@ -393,7 +393,7 @@ def test_what_cannot_be_edited_is_reported_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
-# How near an edit is to its row: measured of what is stored, cut by as by any score, and counted as a build does.
+# The similarity of an edit and its row: measured on stored images, a score to cut by, and counted as in a build.
 
 
 KEEP = "screen.keep=[{{same_image: {}}}, thresholds]"
@@ -409,23 +409,23 @@ Built = Callable[[str], Path]
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """A build with this setting of the rule, once."""
-    made: dict[str, Path] = {}
+    """Return a function that builds a dataset for each setting of the rule once."""
+    outs: dict[str, Path] = {}
 
     def build(setting: str) -> Path:
-        if setting not in made:
-            made[setting] = tmp_path_factory.mktemp("similarity") / "dataset"
-            tiny(made[setting], *EDITS, KEEP.format(setting))
-        return made[setting]
+        if setting not in outs:
+            outs[setting] = tmp_path_factory.mktemp("similarity") / "dataset"
+            tiny(outs[setting], *EDITS, KEEP.format(setting))
+        return outs[setting]
 
     return build
 
 
 def candidates(out: Path) -> list[dict[str, Any]]:
-    """Every candidate's row, with the columns that only some recipes ask for."""
+    """Return every candidate's row, with the columns that only some recipes have."""
     form = TableForm.of(load_recipe(out / "recipe.yaml"))
     columns = ["key", "shift", "source_row", "source_similarity", "reason"]
-    return [row for one in read_receipts(out) for row in read_shard(out, one, columns, "candidates", form)]
+    return [row for receipt in read_receipts(out) for row in read_shard(out, receipt, columns, "candidates", form)]
 
 
 def test_it_is_the_cosine_of_what_is_stored_and_its_row(built: Built) -> None:
@@ -437,19 +437,19 @@ def test_it_is_the_cosine_of_what_is_stored_and_its_row(built: Built) -> None:
     sources = clip.embed_images(
         [Image.fromarray(render(wardrobe_scene("validation", row["source_row"]))) for row in rows], 4
     )
-    found = np.array([row["source_similarity"] for row in rows])
-    np.testing.assert_allclose(found, (seen * sources).sum(1), atol=1e-5)
+    similarities = np.array([row["source_similarity"] for row in rows])
+    np.testing.assert_allclose(similarities, (seen * sources).sum(1), atol=1e-5)
     base = np.array([row["shift"] == "base" for row in rows])
     # What is drawn under its own words is nearer to itself than what is drawn red.
-    assert found[base].mean() > found[~base].mean()
+    assert similarities[base].mean() > similarities[~base].mean()
     assert {row["reason"] for row in rows} == {"accepted"}
     assert verify(out).whole
 
 
 def test_a_cut_by_it_is_a_fresh_build_and_the_page_counts_alike(built: Built, tmp_path: Path) -> None:
     loose = built("{}")
-    found = sorted(row["source_similarity"] for row in candidates(loose) if row["shift"] == "red")
-    middle = round(found[len(found) // 2], 3)
+    similarities = sorted(row["source_similarity"] for row in candidates(loose) if row["shift"] == "red")
+    middle = round(similarities[len(similarities) // 2], 3)
     keep = [{"same_image": {"similarity": middle}}, "thresholds"]
     cut = tmp_path / "cut.yaml"
     cut.write_text(json.dumps({"screen": {"keep": keep}}))

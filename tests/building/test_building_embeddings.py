@@ -37,7 +37,7 @@ def vectors(path: Path, *keys: str, width: int = 128) -> Path:
 
 
 def changes(file: Path) -> list[str]:
-    """Two groups: the base by prompts, and one in which a shift of vectors stands beside one of prompts."""
+    """Return changes for two groups: the base by prompts, and a shift of vectors beside one of prompts."""
     return [
         CLASSES,
         "prompts.shifts.pencil_sketch=null",
@@ -58,7 +58,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def built(file: Path) -> Iterator[Path]:
-    """A build that was interrupted after its first shard and went on."""
+    """Yield a build that was interrupted after its first shard and went on."""
     out = file.parent / "out"
     with given_up(lambda message: isinstance(message, BuildProgress) and message.shards_done == 1):
         tiny(out, *changes(file))
@@ -104,15 +104,15 @@ def test_samples_of_either_kind_fill_batches_of_their_own(
 def test_other_shifts_are_drawn_as_without_adapter_and_vectors(built: Path, tmp_path: Path) -> None:
     tiny(tmp_path / "plain", CLASSES, "prompts.shifts.pencil_sketch=null", "prompts.shifts.red=null",
          "prompts.shifts.in_the_snow={group: mined}", "output.rows_per_shard=8")  # fmt: skip
-    plain, found = images(tmp_path / "plain"), images(built)
-    assert len(plain) == 8 and len(found) == 12
-    assert {key: found[key] for key in plain} == plain
+    plain, adapted = images(tmp_path / "plain"), images(built)
+    assert len(plain) == 8 and len(adapted) == 12
+    assert {key: adapted[key] for key in plain} == plain
 
 
 def test_rows_are_rendered_again_from_what_the_dataset_holds(built: Path) -> None:
-    found = verify(built, rerender=12, device="cpu")
-    assert found.problems == ()
-    assert {row.outcome for row in found.rerendered} == {"identical bytes"} and len(found.rerendered) == 12
+    report = verify(built, rerender=12, device="cpu")
+    assert report.problems == ()
+    assert {row.outcome for row in report.rerendered} == {"identical bytes"} and len(report.rerendered) == 12
 
 
 def test_another_vector_is_another_input(built: Path, tmp_path: Path) -> None:
@@ -123,21 +123,21 @@ def test_another_vector_is_another_input(built: Path, tmp_path: Path) -> None:
 
 def test_vectors_that_the_lock_does_not_pin_are_damage(built: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(built, tmp_path / "copy"))
-    own = copy / "embeddings.safetensors"
-    content = bytearray(own.read_bytes())
+    vectors_file = copy / "embeddings.safetensors"
+    content = bytearray(vectors_file.read_bytes())
     content[-1] ^= 1
-    own.write_bytes(content)
+    vectors_file.write_bytes(content)
     with pytest.raises(RunFailure, match=r"embeddings\.safetensors.*is changed"):
         read_dataset(copy, "embeddings").sound()
-    assert any(problem.path == own.name for problem in verify(copy).problems)
-    own.unlink()
+    assert any(problem.path == vectors_file.name for problem in verify(copy).problems)
+    vectors_file.unlink()
     with pytest.raises(RunFailure, match=r"embeddings\.safetensors"):
         regenerate_dataset.regenerate(copy, tmp_path / "again", device="cpu", workers=1)
     assert not (tmp_path / "again" / "lock.json").exists()
 
 
 def without_weights(folder: Path, make: Callable[[], Any]) -> str:
-    """A generator's configurations alone: whoever wanted weights of it would fail otherwise."""
+    """Save a generator's configurations alone, so that loading its weights fails."""
     torch.manual_seed(0)
     make().save_pretrained(folder)
     for weights in folder.rglob("*.safetensors"):

@@ -25,18 +25,18 @@ PERCENTILE = "screen.object_threshold={percentile: 5}"
 
 
 def _refused(out: Path, *changes: str, code: int = 2) -> str:
-    """What the command says on stderr when it refuses, in one line."""
+    """Return the command's refusal on stderr, in one line."""
     run = run_command(build_arguments(out, *changes))
-    said = " ".join(run.stderr.split())
-    assert run.returncode == code, said
-    assert "Traceback" not in said
-    assert "internal error" not in said
+    message = " ".join(run.stderr.split())
+    assert run.returncode == code, message
+    assert "Traceback" not in message
+    assert "internal error" not in message
     assert run.stdout == ""
-    return said
+    return message
 
 
 def _parquet(folder: Path, damaged: int | None) -> Path:
-    """Validation images as a Parquet folder; `damaged` is the row whose bytes are no picture."""
+    """Write validation images as a Parquet folder; `damaged` is the row whose bytes are no picture."""
     folder.mkdir()
     rows = [render(wardrobe_scene("validation", row)) for row in (5, 8, 15, 18)]
     features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
@@ -50,11 +50,11 @@ def _parquet(folder: Path, damaged: int | None) -> Path:
 
 
 def test_unknown_models_and_schedulers_suggest_the_nearest(tmp_path: Path) -> None:
-    said = _refused(tmp_path / "dataset", "generator.model=lab:sdd")
-    assert "lab:sdd" in said
-    assert "did you mean 'sd'?" in said
-    said = _refused(tmp_path / "dataset", "generator.scheduler=DDIMM")
-    assert "did you mean 'DDIM'?" in said
+    message = _refused(tmp_path / "dataset", "generator.model=lab:sdd")
+    assert "lab:sdd" in message
+    assert "did you mean 'sd'?" in message
+    message = _refused(tmp_path / "dataset", "generator.scheduler=DDIMM")
+    assert "did you mean 'DDIM'?" in message
 
 
 def test_unusable_output_directories_are_refused(tmp_path: Path) -> None:
@@ -89,45 +89,45 @@ def test_a_folder_of_something_else_is_refused_before_an_image_is_read(
 
 
 def test_a_missing_input_dataset_is_reported_where_a_percentile_needs_it(tmp_path: Path) -> None:
-    said = _refused(tmp_path / "dataset", PERCENTILE, f"source.dataset={tmp_path / 'gone'}")
-    assert "gone" in said
-    assert "source" in said
+    message = _refused(tmp_path / "dataset", PERCENTILE, f"source.dataset={tmp_path / 'gone'}")
+    assert "gone" in message
+    assert "source" in message
     assert not (tmp_path / "dataset").exists()
 
 
 def test_an_unreadable_image_is_named_by_its_row(tmp_path: Path) -> None:
     source = _parquet(tmp_path / "garments", damaged=2)
     two = "source.classes=[{id: a, name: sandal, source_label: 5}, {id: b, name: bag, source_label: 8}]"
-    said = _refused(tmp_path / "dataset", PERCENTILE, f"source.dataset={source}", two)
-    assert "validation_00000002" in said
-    assert "unreadable image" in said
+    message = _refused(tmp_path / "dataset", PERCENTILE, f"source.dataset={source}", two)
+    assert "validation_00000002" in message
+    assert "unreadable image" in message
     assert not (tmp_path / "dataset" / "README.md").exists()
 
 
 def test_a_class_without_validation_images_is_named(tmp_path: Path) -> None:
     source = _parquet(tmp_path / "garments", damaged=None)
-    said = _refused(tmp_path / "dataset", PERCENTILE, f"source.dataset={source}")
-    assert "class '00' has no validation image" in said
+    message = _refused(tmp_path / "dataset", PERCENTILE, f"source.dataset={source}")
+    assert "class '00' has no validation image" in message
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "said"), [("--workers", "0", "--workers"), ("--device", "gpu", "device 'gpu'")]
+    ("option", "value", "message"), [("--workers", "0", "--workers"), ("--device", "gpu", "device 'gpu'")]
 )
-def test_wrong_options_are_reported(option: str, value: str, said: str, tmp_path: Path) -> None:
+def test_wrong_options_are_reported(option: str, value: str, message: str, tmp_path: Path) -> None:
     run = run_command([*build_arguments(tmp_path / "dataset"), option, value])
     assert run.returncode == 2
-    assert said in run.stderr
+    assert message in run.stderr
     assert "Traceback" not in run.stderr
 
 
 def test_other_steps_in_the_same_directory_are_refused_with_the_difference(undisturbed: Path) -> None:
-    said = _refused(undisturbed, "generator.steps=3")
-    assert "generator.steps" in said
-    assert "2" in said
-    assert "3" in said
+    message = _refused(undisturbed, "generator.steps=3")
+    assert "generator.steps" in message
+    assert "2" in message
+    assert "3" in message
 
 
-# Builds in bad places and from strangers' directories: told before the long work, and nothing half-written stays.
+# Builds in bad places and from strangers' directories: reported before long work, and nothing half-written stays.
 
 
 Place = Callable[[Path], Path]
@@ -153,11 +153,11 @@ def far_too_long(folder: Path) -> Path:
 PLACES = [in_proc, below_a_file, too_long, far_too_long]
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_a_place_that_takes_no_files_is_reported_before_libraries_are_loaded(tmp_path: Path, place: Place) -> None:
-    out = place(tmp_path)
+@pytest.mark.parametrize("path_in", PLACES)
+def test_a_place_that_takes_no_files_is_reported_before_libraries_are_loaded(tmp_path: Path, path_in: Place) -> None:
+    out = path_in(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    # Without a model by this name: were anything loaded first, it would be what is told.
+    # No model has this name: if anything were loaded first, the message would be about the model.
     run = run_command(build_arguments(out, "generator.model=lab:none"))
     assert run.returncode == 2, run.stderr
     assert "cannot write in" in run.stderr or "too long for a path" in run.stderr
@@ -187,10 +187,10 @@ def test_a_directory_that_is_removed_in_the_middle_ends_the_build_and_stays_remo
         wait_for(lambda: len(workers_of(process)) == 2 and shards_done(out) >= 1, process)
         # At once, as `mv` does: removing file by file could be overtaken by a worker.
         out.rename(tmp_path / "away")
-        _, said = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 1, said
-    assert "Traceback" not in said and "internal error" not in said
-    assert str(out) in said
+        _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1, errors
+    assert "Traceback" not in errors and "internal error" not in errors
+    assert str(out) in errors
     assert not (out / "receipts").exists() and not (out / "manifest.json").exists()
 
 

@@ -47,10 +47,10 @@ def best(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def reasons(directory: Path) -> dict[str, Counter[str]]:
-    found: dict[str, Counter[str]] = {}
+    counts: dict[str, Counter[str]] = {}
     for row in read_rows(directory, columns=["shift", "reason"], what="candidates"):
-        found.setdefault(row["shift"], Counter())[row["reason"]] += 1
-    return found
+        counts.setdefault(row["shift"], Counter())[row["reason"]] += 1
+    return counts
 
 
 def test_the_best_of_each_cell_is_kept_and_the_base_whole(best: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_judge_that_was_never_asked_is_no_cut(wrong: Path, tmp_path: Path) -> 
 
 
 def test_a_judge_elsewhere_is_the_same_by_its_weights(tmp_path: Path) -> None:
-    """A directory does not say where a folder lies; who makes it again says it, and other weights are refused."""
+    """Weights identify a judge, because a dataset does not name its folder's path; other weights are refused."""
     for name, model in (("first", "resnet10t"), ("second", "resnet14t")):
         shutil.copytree(LAB_WEIGHTS / model, tmp_path / name / "judge")
 
@@ -228,12 +228,12 @@ def test_a_judge_that_is_not_there_is_reported_before_a_build(judge: str, messag
 
 def test_it_is_published_and_loaded_with_its_columns(wrong: Path, loopback: LoopbackHub, tmp_path: Path) -> None:
     words, environment = command("publish", str(wrong), REPO, "--yes")
-    there = client_environment(loopback, tmp_path / "home", inherited=environment)
-    warm.run(words, there, check=True)
+    hub_environment = client_environment(loopback, tmp_path / "home", inherited=environment)
+    warm.run(words, hub_environment, check=True)
     with Reader(loopback, tmp_path / "reader") as reader:
-        found = reader.rows(REPO, columns=["key", *COLUMNS])
+        splits = reader.rows(REPO, columns=["key", *COLUMNS])
     kept = {row["key"]: row for row in rows_of(wrong, "data")}
-    read = {row["key"]: row for rows in found.values() for row in rows}
+    read = {row["key"]: row for rows in splits.values() for row in rows}
     assert set(read) == set(kept)
     for key, row in read.items():
         assert [row[name] for name in COLUMNS] == [kept[key][name] for name in COLUMNS]
@@ -270,7 +270,7 @@ BY_RULE = (
 
 @pytest.fixture(scope="module")
 def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three shifts, each with a failure rule of its own. Read only."""
+    """Build three shifts, each with a failure rule of its own. Read only."""
     out = tmp_path_factory.mktemp("failed") / "dataset"
     tiny(out, *BY_RULE)
     return out
@@ -285,22 +285,22 @@ def rows_in(directory: Path, what: What = "candidates", *more: str) -> Iterator[
 
 @cache
 def first_three(directory: Path) -> dict[str, list[int]]:
-    """Key → the first three outputs for each stored image, in no one's code but the model's."""
+    """Return key → the first three outputs for each stored image, by the model's own code alone."""
     model = load_classifier(JUDGE)
-    transform, found = model.transform(), {}
+    transform, outputs = model.transform(), {}
     for what in ("data", "rejected"):
         for row in rows_in(directory, what, "image"):
             with Image.open(io.BytesIO(row["image"]["bytes"])) as image:
                 logits = model.logits(transform(image.convert("RGB")).unsqueeze(0), "cpu")
-            found[row["key"]] = torch.topk(logits[0], 3).indices.tolist()
-    return found
+            outputs[row["key"]] = torch.topk(logits[0], 3).indices.tolist()
+    return outputs
 
 
 def fails(rule: str, label: int, answers: list[int]) -> bool:
-    own = (0, 5, 6)[label]
+    output = (0, 5, 6)[label]
     if rule == "answered:00":
-        return answers[0] == 0 and own != 0
-    return not set(answers) & ({0, 6} if rule == "parent" and own != 5 else {own})
+        return answers[0] == 0 and output != 0
+    return not set(answers) & ({0, 6} if rule == "parent" and output != 5 else {output})
 
 
 def test_what_is_kept_is_what_fails_by_the_rule_of_its_shift(failed: Path) -> None:
@@ -345,17 +345,17 @@ def test_a_cut_goes_to_the_first_answer_and_to_no_rule_that_was_not_asked(failed
 
 
 def test_transfer_is_over_what_failed_by_the_rule(failed: Path) -> None:
-    found = evaluate(failed, [JUDGE, "lab:lcnet_035"], device="cpu")
-    [transfer] = found.transfer
+    evaluation = evaluate(failed, [JUDGE, "lab:lcnet_035"], device="cpu")
+    [transfer] = evaluation.transfer
     kept = [row for row in rows_in(failed, "data") if row["shift"] != "base"]
-    assert transfer.images == len(kept) and {one.name: one.failure for one in transfer.shifts} == RULES
+    assert transfer.images == len(kept) and {shift.name: shift.failure for shift in transfer.shifts} == RULES
     for shift, by_construction in (
         ("red", ["top1", "top3"]),
         ("in_the_snow", ["top1"]),
         ("red_again", ["top1", "top3"]),
     ):
         [judge] = [model.name for model in transfer.models if model.relation == "judge"]
-        rates = found.results.rows.where("transfer", model=judge, group=shift, against=transfer.judge)
+        rates = evaluation.results.rows.where("transfer", model=judge, group=shift, against=transfer.judge)
         assert [rate.at for rate in rates if rate.low is None] == by_construction
         assert all(rate.value == 1 for rate in rates if rate.low is None)
 
@@ -372,7 +372,7 @@ def test_a_judge_that_cannot_answer_a_rule_is_reported_before_anything_is_made(t
 
 
 def of_three_outputs(folder: Path) -> None:
-    """A classifier of the three classes alone, by their names."""
+    """Save a classifier of the three classes alone, by their names."""
     names = ["t-shirt", "sandal", "shirt"]
     model: Any = timm.create_model("test_resnet", num_classes=3)
     save_for_hf(model, str(folder), model_config={"label_names": names}, safe_serialization=True)

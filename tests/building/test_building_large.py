@@ -43,7 +43,7 @@ class Built:
 
 
 def overrides(folder: Path, recipe: str, kind: str, source_images: int) -> list[str]:
-    """Generator, CLIP, input dataset and samples: what may differ from the recipe."""
+    """Return what may differ from the recipe: generator, CLIP, input dataset and samples."""
     return [
         f"generator.model={save_pipeline(folder, kind)}",
         "screen.model=lab:clip",
@@ -65,7 +65,7 @@ def built(folder: Path, recipe: str, changes: Sequence[str]) -> Built:
 
 @pytest.fixture(scope="module")
 def imagenet(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """A thousand classes with Stable Diffusion 2 and a thousand tokens."""
+    """Build a thousand classes with Stable Diffusion 2 and a thousand tokens."""
     folder = tmp_path_factory.mktemp("imagenet")
     changes = overrides(folder, "imagenet-star", "sd2", 1)
     changes += ["tokens.learn=null", f"tokens.path={save_tokens(folder, 'imagenet-star')}"]
@@ -76,7 +76,7 @@ def imagenet(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 @pytest.fixture(scope="module")
 def pets(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """Stable Diffusion XL at all of the recipe's steps; tokens learned from the recipe's word."""
+    """Build with Stable Diffusion XL at all of the recipe's steps; tokens are learned from the recipe's word."""
     folder = tmp_path_factory.mktemp("pets")
     changes = overrides(folder, "pets-star", "xl", 4)
     few = ["tokens.learn.steps=1", *few_shifts("pets-star")]
@@ -85,7 +85,7 @@ def pets(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 @pytest.fixture(scope="module")
 def aircraft(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """Stable Diffusion 1; prompted by class name where tokens would take long."""
+    """Build with Stable Diffusion 1, prompted by class name where tokens would take long."""
     folder = tmp_path_factory.mktemp("aircraft")
     changes = overrides(folder, "aircraft-star", "sd1", 4 if WHOLE else 1)
     few = ["tokens=null", "generator.steps=2", *few_shifts("aircraft-star")]

@@ -38,7 +38,7 @@ def levelled(once_a_run: Once) -> Path:
 
 
 def severities(directory: Path) -> dict[str, float | None]:
-    """Key → severity of every accepted image."""
+    """Return key → severity of every accepted image."""
     form = TableForm.of(load_recipe(directory))
     return {
         row["key"]: row["severity"]
@@ -48,10 +48,10 @@ def severities(directory: Path) -> dict[str, float | None]:
 
 
 def test_every_other_image_is_the_one_without_levels(levelled: Path, undisturbed: Path) -> None:
-    plain, found = images(undisturbed), images(levelled)
-    assert plain.items() <= found.items(), "the base, the whole shift and other shifts, byte for byte"
-    found = {key[: -len("_00_000000")]: value for key, value in severities(levelled).items()}
-    assert found == {
+    plain, levelled_images = images(undisturbed), images(levelled)
+    assert plain.items() <= levelled_images.items(), "the base, the whole shift and other shifts, byte for byte"
+    by_shift = {key[: -len("_00_000000")]: value for key, value in severities(levelled).items()}
+    assert by_shift == {
         "base": 0, "in_the_snow_25": 0.25, "in_the_snow_60": np.float32(0.6), "in_the_snow": 1, "red": None,
         "pencil_sketch": None,
     }  # fmt: skip
@@ -59,9 +59,9 @@ def test_every_other_image_is_the_one_without_levels(levelled: Path, undisturbed
 
 
 def test_a_milder_level_is_nearer_to_the_base(levelled: Path) -> None:
-    found = {key: decoded(content).astype(float) for key, content in images(levelled).items()}
+    pixels = {key: decoded(content).astype(float) for key, content in images(levelled).items()}
     for pair in ("00_000000", "05_000001", "08_000000"):
-        steps = [np.abs(found[f"{shift}_{pair}"] - found[f"base_{pair}"]).mean()
+        steps = [np.abs(pixels[f"{shift}_{pair}"] - pixels[f"base_{pair}"]).mean()
                  for shift in ("in_the_snow_25", "in_the_snow_60", "in_the_snow")]  # fmt: skip
         assert 0 < steps[0] < steps[1] < steps[2]
 
@@ -113,8 +113,8 @@ def test_scales_are_found_on_images_of_their_own_and_pinned(tmp_path: Path) -> N
     tiny(tmp_path / "dataset", REALISED, "generator.steps=2", *others)
     scales = json.loads((tmp_path / "dataset/lock.json").read_text())["inputs"]["levels"]["in_the_snow"]
     assert 0 < scales[0] < scales[1] == 1
-    own = load_recipe(tmp_path / "dataset")
-    assert own.scales == {"in_the_snow": scales}
+    built_recipe = load_recipe(tmp_path / "dataset")
+    assert built_recipe.scales == {"in_the_snow": scales}
     before = published(tmp_path / "dataset")
     regenerate(tmp_path / "dataset", tmp_path / "again", device="cpu", workers=1)
     assert published(tmp_path / "again") == before
@@ -125,7 +125,7 @@ def test_scales_are_found_on_images_of_their_own_and_pinned(tmp_path: Path) -> N
 
 
 def _rising(gain: float, bend: float, noise: float) -> np.ndarray:
-    """Scores of many scenes whose mean rises by `gain` as a power of the way."""
+    """Return scores of many scenes whose mean rises by `gain` as a power of the way."""
     rng = np.random.default_rng(0)
     return (
         rng.normal(0.2, 0.05, (400, 1)) + gain * np.asarray(POINTS) ** bend + rng.normal(0, noise, (400, len(POINTS)))
@@ -135,9 +135,9 @@ def _rising(gain: float, bend: float, noise: float) -> np.ndarray:
 @pytest.mark.parametrize("bend", [0.5, 1.0, 3.0])
 def test_a_scale_is_where_the_curve_reaches_the_share(bend: float) -> None:
     shares = [0.25, 0.5, 0.75, 1.0]
-    found = scales_reaching(_rising(0.1, bend, 0.01), shares)
-    assert found == pytest.approx([share ** (1 / bend) for share in shares], abs=0.04)
-    assert found[-1] == 1
+    scales = scales_reaching(_rising(0.1, bend, 0.01), shares)
+    assert scales == pytest.approx([share ** (1 / bend) for share in shares], abs=0.04)
+    assert scales[-1] == 1
 
 
 def test_the_whole_shift_is_the_whole_way_where_the_curve_goes_flat() -> None:

@@ -39,7 +39,7 @@ LEVELS = "prompts.shifts.in_the_snow.severity={by: lora, lora: slider, levels: [
 
 @pytest.fixture(scope="module")
 def built(file: Path) -> Iterator[Path]:
-    """A build that was interrupted after its first shard and went on: constant weights beside those of a shift."""
+    """Yield an interrupted and resumed build with constant weights beside those of a shift."""
     out = file.parent / "out"
     both = (f"generator.lora={{slider: {{path: {file}, scale: 0.1}}, always: {{path: {file.parent}, scale: 0.02}}}}",
             LEVELS, "output.rows_per_shard=8")  # fmt: skip
@@ -52,9 +52,9 @@ def built(file: Path) -> Iterator[Path]:
 
 def test_the_whole_of_a_dataset_is_made_and_rendered_again(built: Path, file: Path) -> None:
     where = [f"generator.lora.slider.path={file}", f"generator.lora.always.path={file.parent}"]
-    found = verify(built, rerender=8, device="cpu", overrides=where)
-    assert found.problems == ()
-    assert {row.outcome for row in found.rerendered} == {"identical bytes"} and len(found.rerendered) == 8
+    report = verify(built, rerender=8, device="cpu", overrides=where)
+    assert report.problems == ()
+    assert {row.outcome for row in report.rerendered} == {"identical bytes"} and len(report.rerendered) == 8
     again = regenerate_dataset.regenerate(built, built.with_name("again"), overrides=where, device="cpu", workers=1)
     assert again.comparison is not None and again.comparison.identical
     assert published(built) == published(built.with_name("again"))
@@ -63,12 +63,12 @@ def test_the_whole_of_a_dataset_is_made_and_rendered_again(built: Path, file: Pa
 def test_levels_are_of_the_shift_alone_and_the_constant_weights_of_every_image(
     built: Path, file: Path, tmp_path: Path
 ) -> None:
-    found = images(built)
+    built_images = images(built)
     tiny(tmp_path / "constant", *changes(file, 0.02), "prompts.shifts.pencil_sketch=null")
     constant = images(tmp_path / "constant")
-    ours = {key for key in found if key.startswith(("base", "red"))}
-    assert len(ours) == 12 and {key: found[key] for key in ours} == {key: constant[key] for key in ours}
-    snowy = [found[f"in_the_snow{level}_05_000001"] for level in ("", "_50")]
+    ours = {key for key in built_images if key.startswith(("base", "red"))}
+    assert len(ours) == 12 and {key: built_images[key] for key in ours} == {key: constant[key] for key in ours}
+    snowy = [built_images[f"in_the_snow{level}_05_000001"] for level in ("", "_50")]
     assert len({*snowy, constant["in_the_snow_05_000001"]}) == 3
 
 
@@ -123,9 +123,9 @@ def test_what_lora_weights_do_not_go_with_is_refused(
         assert "generator.lora: found with quantize" in problems(lora, f"generator.{setting}")
     monkeypatch.setattr("counterfoil.models.pipeline_settings.find_spec", lambda name: None)
     assert "pip install 'counterfoil[lora]'" in problems(lora)
-    found = {lack.key: lack for lack in lacking(load_recipe("wardrobe-mini", [lora, "generator.lora.fog.path=./fog"]))}
-    assert "counterfoil[lora]" in found["generator.lora"].text and "no folder" in found["generator.lora.fog.path"].text
-    assert "generator.lora.snow.path" not in found
+    lacks = {lack.key: lack for lack in lacking(load_recipe("wardrobe-mini", [lora, "generator.lora.fog.path=./fog"]))}
+    assert "counterfoil[lora]" in lacks["generator.lora"].text and "no folder" in lacks["generator.lora.fog.path"].text
+    assert "generator.lora.snow.path" not in lacks
     of_hub = lacking(load_recipe("wardrobe-mini", ["generator.lora.fog.path=user/fog/weights/fog.safetensors"]))
     assert any("user/fog/weights/fog.safetensors is not on this machine yet" in lack.text for lack in of_hub)
 
@@ -142,7 +142,7 @@ def test_numbers_that_are_not_finite_begin_no_directory(file: Path, tmp_path: Pa
 
 
 def test_what_the_generator_has_no_use_for_begins_no_directory(file: Path, tmp_path: Path) -> None:
-    """Each was refused by a worker before, when the directory was begun."""
+    """Each is refused before a worker starts and the directory is begun."""
     weights = load_file(file)
     ups = sorted(key for key in weights if key.endswith("lora_B.weight"))
     pair = {f"unet.elsewhere.lora_{side}.weight": torch.zeros(2, 2) for side in "AB"}
@@ -150,14 +150,14 @@ def test_what_the_generator_has_no_use_for_begins_no_directory(file: Path, tmp_p
     cases = (
         (weights | pair, "no layer for: unet.elsewhere.lora_A.weight, unet.elsewhere.lora_B.weight"),
         (weights | wide, "do not fit a layer of"),
-        ({key: one for key, one in weights.items() if key not in ups[:7]}, "no other half of: "),
+        ({key: tensor for key, tensor in weights.items() if key not in ups[:7]}, "no other half of: "),
     )
-    for tensors, said in cases:
-        save_file({key: one.contiguous() for key, one in tensors.items()}, tmp_path / "wrong.safetensors")
+    for tensors, message in cases:
+        save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, tmp_path / "wrong.safetensors")
         with pytest.raises(UserError) as refused:
             tiny(tmp_path / "out", *changes(tmp_path / "wrong.safetensors"))
         (text,) = refused.value.problems
-        assert "LoRA 'slider'" in text and said in text
+        assert "LoRA 'slider'" in text and message in text
         assert not (tmp_path / "out").exists()
-        if said == "no other half of: ":
+        if message == "no other half of: ":
             assert text.count(".lora_A.weight") == 5 and "2 more" in text

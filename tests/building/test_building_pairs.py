@@ -24,7 +24,7 @@ BESIDE = "samples.pairs=attention"
 
 
 def paired_by(directory: Path) -> dict[str, str | None]:
-    """Key → what the tables of candidates and of images say that its pair shares; the same in both."""
+    """Return key → what its pair shares by the tables of candidates and of images, which agree."""
     form = TableForm.of(load_recipe(directory))
     tables = [
         {
@@ -43,7 +43,7 @@ def test_bases_are_the_files_that_they_are_without(beside_base: Path, undisturbe
     assert beside.keys() == alone.keys()
     bases = [key for key in alone if key.startswith("base_")]
     assert len(bases) == 6 and all(beside[key] == alone[key] for key in bases)
-    seeds = [{r["key"]: (r["prompt"], r["seed"]) for r in read_rows(one)} for one in (beside_base, undisturbed)]
+    seeds = [{r["key"]: (r["prompt"], r["seed"]) for r in read_rows(path)} for path in (beside_base, undisturbed)]
     assert seeds[0] == seeds[1]
     assert not any(beside[key] == alone[key] for key in alone if key not in bases), "the others saw their base"
 
@@ -102,10 +102,10 @@ def test_a_directory_of_other_pairs_is_not_gone_on_with(undisturbed: Path, tmp_p
 
 
 def test_it_is_verified_rendered_again_and_made_again(beside_base: Path, tmp_path: Path) -> None:
-    found = verify(beside_base, rerender=9, device="cpu")
-    assert found.problems == ()
-    assert {row.outcome for row in found.rerendered} == {"identical bytes"}
-    assert any(not row.key.startswith("base_") for row in found.rerendered)
+    report = verify(beside_base, rerender=9, device="cpu")
+    assert report.problems == ()
+    assert {row.outcome for row in report.rerendered} == {"identical bytes"}
+    assert any(not row.key.startswith("base_") for row in report.rerendered)
     again = regenerate(beside_base, tmp_path / "again", device="cpu", workers=1)
     assert again.comparison is not None and again.comparison.differing == again.comparison.others == ()
     assert published(tmp_path / "again") == published(beside_base)
@@ -114,9 +114,9 @@ def test_it_is_verified_rendered_again_and_made_again(beside_base: Path, tmp_pat
 def test_a_base_of_a_class_token_is_known_again_in_tar_files(tmp_path: Path) -> None:
     few = ["source.classes=[{id: '00', name: t-shirt, source_label: 0}]", "prompts.shifts.pencil_sketch=null"]
     tiny(tmp_path / "tars", BESIDE, *few, "tokens={path: lab:tokens}", "output.format=webdataset")
-    found = verify(tmp_path / "tars", rerender=6, device="cpu")
-    assert found.problems == () and len(found.rerendered) == 6
-    assert {row.outcome for row in found.rerendered} == {"identical bytes"}
+    report = verify(tmp_path / "tars", rerender=6, device="cpu")
+    assert report.problems == () and len(report.rerendered) == 6
+    assert {row.outcome for row in report.rerendered} == {"identical bytes"}
     assert set(paired_by(tmp_path / "tars").values()) == {None, "attention"}
 
 
@@ -130,9 +130,9 @@ def test_a_cut_keeps_what_pairs_share(beside_base: Path, tmp_path: Path) -> None
 
 
 def test_it_is_evaluated_in_pairs(tmp_path: Path) -> None:
-    one = ("prompts.shifts.red=null", "prompts.shifts.pencil_sketch=null")
-    tiny(tmp_path / "dataset", BESIDE, *one, "generator.size=null")  # at a size at which the model is no guesser
+    one_shift = ("prompts.shifts.red=null", "prompts.shifts.pencil_sketch=null")
+    tiny(tmp_path / "dataset", BESIDE, *one_shift, "generator.size=null")  # at a size at which the model is no guesser
     options = {"device": "cpu", "min_images_per_class": 1}
-    found = evaluate(tmp_path / "dataset", ["lab:resnet10t"], out=tmp_path / "results", **options)
-    assert found.results.paired and len(found.scores) == 1
-    assert all(score.pairs == score.images > 0 for score in found.scores)
+    evaluation = evaluate(tmp_path / "dataset", ["lab:resnet10t"], out=tmp_path / "results", **options)
+    assert evaluation.results.paired and len(evaluation.scores) == 1
+    assert all(score.pairs == score.images > 0 for score in evaluation.scores)

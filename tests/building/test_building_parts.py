@@ -39,7 +39,7 @@ def test_two_commands_at_once_killed_and_run_again_are_one_build(undisturbed: Pa
     with warm.start(*started[0]) as first, warm.start(*started[1]) as second:
         outputs = [process.communicate() for process in (first, second)]
         assert [first.returncode, second.returncode] == [0, 0], outputs
-    documents = [json.loads(said) for said, _ in outputs]
+    documents = [json.loads(output) for output, _ in outputs]
     assert [document["shards_made"] for document in documents] == [SHARDS // 2, SHARDS // 2 - left]
     assert max(document["all_done"] for document in documents) == SHARDS
     assert not (out / "manifest.json").exists()
@@ -97,18 +97,18 @@ def test_a_part_learns_no_tokens_and_says_what_does(tmp_path: Path) -> None:
 
 
 def test_parts_that_begin_together_on_two_cpus_have_one_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second takes percentiles, with another last digit, while the first begins the directory."""
+    """Percentiles of the second part get another last digit while the first begins the directory."""
     source, out = garment_folder(tmp_path / "garments", ("validation",)), tmp_path / "dataset"
     changes = (*MEASURED, f"source.dataset={source}")
-    measure, asked = inputs.thresholds_of, []
+    measure, counts = inputs.thresholds_of, []
 
     def on_another_cpu(*arguments: Any) -> Thresholds:
-        asked.append(len(arguments[1]))
-        if len(asked) > 1:
+        counts.append(len(arguments[1]))
+        if len(counts) > 1:
             return measure(*arguments)
-        here = measure(*arguments)
+        thresholds = measure(*arguments)
         part(out, "1/2", *changes)
-        document = here.document()
+        document = thresholds.document()
         for entries in document["object"].values():
             for entry in entries.values():
                 entry["value"] += 1e-7
@@ -116,8 +116,8 @@ def test_parts_that_begin_together_on_two_cpus_have_one_lock(tmp_path: Path, mon
 
     monkeypatch.setattr(inputs, "thresholds_of", on_another_cpu)
     assert part(out, "2/2", *changes).shards_made == 1
-    assert asked[0] == 0
-    assert asked[-1] > 0, "read from the directory, not measured again"
+    assert counts[0] == 0
+    assert counts[-1] > 0, "read from the directory, not measured again"
     monkeypatch.undo()
     assert tiny(out, *changes).shards_made == 0
     tiny(tmp_path / "alone", *changes)
@@ -127,7 +127,7 @@ def test_parts_that_begin_together_on_two_cpus_have_one_lock(tmp_path: Path, mon
 def test_other_inputs_are_refused_to_a_part_that_began_at_the_same_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first part saw another image in the folder: that is no matter of digits."""
+    """Show the first part another image in the folder, which is no matter of digits."""
     source, out = garment_folder(tmp_path / "garments", ("validation",)), tmp_path / "dataset"
     changes = (*MEASURED, f"source.dataset={source}")
     image, other = (source / "validation" / "bag" / name for name in ("0.png", "1.png"))
@@ -150,11 +150,11 @@ def test_other_inputs_are_refused_to_a_part_that_began_at_the_same_time(
 
 
 def test_a_part_of_another_stack_is_refused_or_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = part(tmp_path, "1/2", *SMALL)
-    assert here.shards_made == 2
-    there = read_lock(tmp_path)
-    assert there is not None
-    other = {**there.stack, "versions": {**there.stack["versions"], "torch": "1.0.0"}}
+    first = part(tmp_path, "1/2", *SMALL)
+    assert first.shards_made == 2
+    lock = read_lock(tmp_path)
+    assert lock is not None
+    other = {**lock.stack, "versions": {**lock.stack["versions"], "torch": "1.0.0"}}
     for module, name in ((build_dataset, "stack_where_done"), (workers, "stack_of")):
         monkeypatch.setattr(module, name, lambda *_, **__: other)
     with pytest.raises(UserError, match="another stack") as refused:

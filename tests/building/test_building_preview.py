@@ -32,7 +32,7 @@ def corrupted(out: Path, limit: int | None = None, *changes: str) -> None:
 
 @pytest.fixture(scope="module")
 def preview(once_a_run: Once) -> Path:
-    """Six images a shift of three classes. Read only."""
+    """Build six images a shift of three classes. Read only."""
     return once_a_run("corrupted-preview", lambda out: corrupted(out, 6))
 
 
@@ -57,21 +57,21 @@ def test_pages_and_files_say_so(preview: Path, tmp_path: Path) -> None:
     assert SAID in (preview / "index.html").read_text()
     page = review(preview, page=tmp_path / "review.html").page
     assert page is not None and SAID in page.read_text()
-    told = CliRunner().invoke(app, [*_words(preview), "--limit", "6", "--json"])
-    assert told.exit_code == 0 and json.loads(told.stdout)["preview"] == 6
-    told = CliRunner().invoke(app, [*_words(preview), "--limit", "6"])
-    assert SAID in told.stderr
+    result = CliRunner().invoke(app, [*_words(preview), "--limit", "6", "--json"])
+    assert result.exit_code == 0 and json.loads(result.stdout)["preview"] == 6
+    result = CliRunner().invoke(app, [*_words(preview), "--limit", "6"])
+    assert SAID in result.stderr
 
 
 def test_it_becomes_no_other_dataset(preview: Path, tmp_path: Path) -> None:
-    for limit, asked in ((None, "a whole dataset"), (7, "a preview of 7 images a shift")):
+    for limit, words in ((None, "a whole dataset"), (7, "a preview of 7 images a shift")):
         with pytest.raises(UserError) as refused:
             corrupted(preview, limit)
-        assert refused.value.problems == (f"{preview} holds a preview of 6 images a shift, and you asked for {asked}",)
+        assert refused.value.problems == (f"{preview} holds a preview of 6 images a shift, and you asked for {words}",)
     with pytest.raises(UserError, match="limit is 0: expected 1 or more"):
         corrupted(tmp_path / "none", 0)
-    told = CliRunner().invoke(app, ["build", "--from", str(preview), "--out", str(tmp_path), "--limit", "3"])
-    assert isinstance(told.exception, UserError) and "--limit does not go with --from" in str(told.exception)
+    result = CliRunner().invoke(app, ["build", "--from", str(preview), "--out", str(tmp_path), "--limit", "3"])
+    assert isinstance(result.exception, UserError) and "--limit does not go with --from" in str(result.exception)
 
 
 def test_it_is_not_published_answers_no_gate_and_mends_nothing(preview: Path) -> None:

@@ -66,7 +66,7 @@ def tried(clusters: Clusters) -> bool:
 @pytest.mark.whole
 def test_what_one_actor_makes_comes_back_where_no_folder_is_shared(one_node: Clusters, undisturbed: Path) -> None:
     out = one_node.unseen / "dataset"
-    progress_found: list[BuildProgress] = []
+    reports: list[BuildProgress] = []
     with pytest.raises(UserError) as refused:
         tiny(out, workers=1, engine=one_node.choice())
     assert f"{out} is a different folder on" in refused.value.problems[0]
@@ -77,23 +77,23 @@ def test_what_one_actor_makes_comes_back_where_no_folder_is_shared(one_node: Clu
 
     def hear(progress: object) -> None:
         if isinstance(progress, BuildProgress):
-            progress_found.append(progress)
+            reports.append(progress)
             assert shards_done(out) >= progress.shards_done
 
     with listening(hear):
         tiny(out, workers=1, engine=one_node.choice(collect=True))
     assert not tried(one_node)
     assert published(out) == published(undisturbed)
-    assert [each.images_done for each in progress_found] == sorted(each.images_done for each in progress_found)
-    assert (progress_found[-1].images_done, progress_found[-1].shards_done) == (IMAGES, SHARDS)
+    assert [report.images_done for report in reports] == sorted(report.images_done for report in reports)
+    assert (reports[-1].images_done, reports[-1].shards_done) == (IMAGES, SHARDS)
     assert not list(out.rglob("*.tmp"))
 
 
 @pytest.mark.whole
 def test_class_tokens_come_back_likewise(three_nodes: Clusters, tmp_path: Path) -> None:
     learn = "tokens={path: null, learn: {steps: 2, batch_size: 1, learning_rate: 1.0e-2, classes_in_flight: 2}}"
-    one = "source.classes=[{id: '05', name: sandal, source_label: 5}]"
-    recipe = load_recipe("wardrobe-mini", [one, learn])
+    sandal = "source.classes=[{id: '05', name: sandal, source_label: 5}]"
+    recipe = load_recipe("wardrobe-mini", [sandal, learn])
     out = three_nodes.unseen / "tokens"
     with pytest.raises(UserError, match="is a different folder on"):
         learn_tokens(recipe, out, device="cpu", workers=1, engine=three_nodes.choice())
@@ -116,24 +116,24 @@ def test_killed_and_interrupted_it_goes_on_to_the_same_bytes(
     words, environment = command(*build_arguments(out, workers=2), *engine)
     with warm.start(words, environment, start_new_session=True) as process:
         wait_for(lambda: shards_done(out) >= 1, process)
-        there = actors()
-        assert there
+        running = actors()
+        assert running
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-    ended(there)
+    ended(running)
     done = shards_done(out)
     assert 1 <= done < SHARDS
     assert not (out / "manifest.json").exists()
     with warm.start(words, environment, start_new_session=True) as process:
         wait_for(lambda: (out / ".counterfoil" / "lock.pid").exists() and bool(actors()), process)
-        there = actors()
+        running = actors()
         os.killpg(process.pid, signal.SIGINT)
-        said, err = process.communicate(timeout=PATIENCE)
+        output, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, err
-    assert said == ""
+    assert output == ""
     assert "Traceback" not in err
     assert "Run the same command again" in err
-    ended(there)
+    ended(running)
     assert shards_done(out) >= done
     left = SHARDS - shards_done(out)
     assert tiny(out, workers=1, engine=three_nodes.choice()).shards_made == left
@@ -147,12 +147,12 @@ def test_three_nodes_make_the_same_bytes_though_one_is_lost(
 ) -> None:
     out = tmp_path / "dataset"
     node = max(three_nodes.cluster.worker_nodes, key=lambda node: node.unique_id)
-    progress_found: list[BuildProgress] = []
+    reports: list[BuildProgress] = []
 
     def hear(progress: object) -> None:
         nonlocal node
         if isinstance(progress, BuildProgress):
-            progress_found.append(progress)
+            reports.append(progress)
             if node is not None and progress.images_done:
                 three_nodes.cluster.remove_node(node, allow_graceful=False)
                 node = None
@@ -161,7 +161,7 @@ def test_three_nodes_make_the_same_bytes_though_one_is_lost(
         tiny(out, engine=three_nodes.choice(), workers=3)
     assert node is None
     assert published(out) == published(undisturbed)
-    assert (progress_found[-1].images_done, progress_found[-1].shards_done) == (IMAGES, SHARDS)
+    assert (reports[-1].images_done, reports[-1].shards_done) == (IMAGES, SHARDS)
     assert not list(out.rglob("*.tmp"))
 
 

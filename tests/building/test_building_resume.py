@@ -72,7 +72,7 @@ def test_nothing_pending_renders_nothing_and_changes_nothing(copy: Path, undistu
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "text"),
     [
         ("generator.steps=3", "generator.steps"),
         ("samples.seed=1", "samples.seed"),
@@ -81,13 +81,13 @@ def test_nothing_pending_renders_nothing_and_changes_nothing(copy: Path, undistu
         ("prompts.shifts.red.prompt=a red {class}", "a red {class}"),
     ],
 )
-def test_another_recipe_is_refused_with_its_difference(change: str, said: str, copy: Path, undisturbed: Path) -> None:
+def test_another_recipe_is_refused_with_its_difference(change: str, text: str, copy: Path, undisturbed: Path) -> None:
     (copy / "receipts" / "red-00001.json").unlink()
     before = published(copy)
     with pytest.raises(UserError) as refused:
         tiny(copy, change)
     assert refused.value.exit_code == 2
-    assert said in "\n".join(refused.value.problems)
+    assert text in "\n".join(refused.value.problems)
     assert published(copy) == before
 
 
@@ -106,7 +106,7 @@ def test_what_changes_no_byte_of_an_image_is_accepted(copy: Path, undisturbed: P
 
 
 def _other_stack(directory: Path) -> None:
-    """As if an earlier version of torch had made the shards that are there."""
+    """Rewrite the lock and the receipts as if an earlier version of torch had made the shards."""
     for path in [directory / "lock.json", *(directory / "receipts").iterdir()]:
         document = json.loads(path.read_text())
         document["stack"]["versions"]["torch"] = "1.0.0"
@@ -119,10 +119,10 @@ def test_another_stack_is_refused_unless_mixing_is_allowed(copy: Path, undisturb
     before = published(copy)
     with pytest.raises(UserError) as refused:
         tiny(copy)
-    said = "\n".join([*refused.value.problems, refused.value.hint or ""])
-    assert "versions.torch" in said
-    assert "1.0.0" in said
-    assert "--allow-mixed" in said
+    message = "\n".join([*refused.value.problems, refused.value.hint or ""])
+    assert "versions.torch" in message
+    assert "1.0.0" in message
+    assert "--allow-mixed" in message
     assert published(copy) == before
     tiny(copy, allow_mixed=True)
     torches = {receipt.stack["versions"]["torch"] for receipt in read_receipts(copy)}
@@ -252,8 +252,8 @@ def test_stored_embeddings_give_the_stored_scores(undisturbed: Path) -> None:
 def test_paired_samples_share_their_noise_and_independent_ones_do_not(undisturbed: Path, tmp_path: Path) -> None:
     seeds = {row["key"]: row["seed"] for row in read_rows(undisturbed, columns=["key", "seed"])}
     assert seeds["base_00_000001"] == seeds["red_00_000001"] != seeds["red_00_000000"]
-    one = "source.classes=[{id: '00', name: t-shirt, source_label: 0}]"
-    tiny(tmp_path / "dataset", one, "samples.noise=independent", "samples.candidates=1")
+    t_shirts = "source.classes=[{id: '00', name: t-shirt, source_label: 0}]"
+    tiny(tmp_path / "dataset", t_shirts, "samples.noise=independent", "samples.candidates=1")
     independent = {row["key"]: row["seed"] for row in read_rows(tmp_path / "dataset", columns=["key", "seed"])}
     assert len(set(independent.values())) == len(independent) == len(SHIFTS)
 
@@ -269,7 +269,7 @@ PATIENCE = 600.0  # seconds; generous, since the machines that run these are bus
 
 @contextmanager
 def running_build(out: Path) -> Iterator[warm.Running]:
-    """The command with two workers, in a process group of its own."""
+    """Run the command with two workers, in a process group of its own."""
     words, environment = command(*build_arguments(out, workers=2))
     with warm.start(words, environment, start_new_session=True) as process:
         try:
@@ -299,7 +299,7 @@ def shards_done(out: Path) -> int:
 
 
 def workers_of(process: warm.Running) -> list[psutil.Process]:
-    """Worker processes, which are forked from a child of the build."""
+    """Return worker processes, which are forked from a child of the build."""
     try:
         return [worker for child in psutil.Process(process.pid).children() for worker in child.children()]
     except psutil.Error:
@@ -351,11 +351,11 @@ def test_ctrl_c_says_so_and_keeps_what_is_done(undisturbed: Path, tmp_path: Path
             wait_for(lambda at=least: shards_done(out) >= at, process)
             workers = workers_of(process)
             os.killpg(process.pid, signal.SIGINT)
-            _, said = process.communicate(timeout=PATIENCE)
-            assert process.returncode == 130, said
-            assert "Traceback" not in said
-            assert "KeyboardInterrupt" not in said
-            assert "Run the same command again" in said
+            _, errors = process.communicate(timeout=PATIENCE)
+            assert process.returncode == 130, errors
+            assert "Traceback" not in errors
+            assert "KeyboardInterrupt" not in errors
+            assert "Run the same command again" in errors
             wait_for(lambda ws=workers: all(ended(worker) for worker in ws))
         assert not (out / "README.md").exists()
     assert 3 <= shards_done(out) <= SHARDS
@@ -383,10 +383,10 @@ def test_a_build_goes_on_without_a_killed_worker_to_the_same_bytes(undisturbed: 
         worker.suspend()  # so that it surely has a shard when it dies; one that goes on may just have handed it in
         wait_for(lambda: shards_done(out) >= 1, process)
         worker.kill()
-        _, said = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 0, said
-        assert "Traceback" not in said
-        assert "was ended by SIGKILL" in said
+        _, errors = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0, errors
+        assert "Traceback" not in errors
+        assert "was ended by SIGKILL" in errors
     assert published(out) == published(undisturbed)
     assert not list(out.rglob("*.tmp"))
 
@@ -395,7 +395,7 @@ def test_a_build_goes_on_without_a_killed_worker_to_the_same_bytes(undisturbed: 
 
 
 class Noise:
-    """DrawnAhead of each sample's own noise; one of every batch is none."""
+    """DrawnAhead of each sample's own noise; one of every batch is None."""
 
     def ahead(self, samples: Sequence[Sample]) -> DrawnAhead:
         drawn: list[Any] = [
@@ -412,8 +412,8 @@ def _made(plan: Plan, scorer: Scorer, encoders: int) -> list[Candidate]:
     renderer: Any = Noise()
     maker = ShardMaker(plan, renderer, scorer, Thresholds(entries, entries), encoders=encoders)
     try:
-        made = [one for one in maker.make([plan.shards[0]]) if isinstance(one, Made)]
-        return [candidate for one in made for candidate in one.candidates]
+        made = [event for event in maker.make([plan.shards[0]]) if isinstance(event, Made)]
+        return [candidate for shard in made for candidate in shard.candidates]
     finally:
         maker.close()
 

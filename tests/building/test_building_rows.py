@@ -70,8 +70,8 @@ def rows_of(directory: Path, *columns: str) -> list[dict[str, Any]]:
 
 
 def test_each_sample_is_the_row_that_the_recipe_says(chosen: Path) -> None:
-    found = {(row["shift"], row["class_id"], row["index"]): row["source_row"] for row in rows_of(chosen)}
-    assert found == {
+    taken = {(row["shift"], row["class_id"], row["index"]): row["source_row"] for row in rows_of(chosen)}
+    assert taken == {
         **{("base", "00", index): row for index, row in enumerate([0, 10, 20])},
         **{("base", "05", index): row for index, row in enumerate([5, 15])},
         ("base", "08", 0): 8,
@@ -109,7 +109,7 @@ def test_a_changed_file_of_rows_is_seen(chosen: Path, tmp_path: Path) -> None:
 def test_rows_may_stand_in_a_file(chosen: Path, tmp_path: Path) -> None:
     table = load_recipe(chosen).generator.rows
     assert table is not None
-    lines = [f"{shift},{cls},{row}" for shift, cells in table.items() for cls, own in cells.items() for row in own]
+    lines = [f"{shift},{cls},{row}" for shift, cells in table.items() for cls, rows in cells.items() for row in rows]
     (tmp_path / "mine.csv").write_text("\n".join(["shift,class_id,row", *lines]) + "\n")
     in_file = ROWS[: ROWS.index("rows: {base")] + f"rows: {tmp_path / 'mine.csv'}}}"
     settings = [*SETTINGS, in_file]
@@ -150,7 +150,7 @@ def test_a_file_that_is_no_table_of_rows_is_reported(content: bytes, tmp_path: P
 
 
 def test_a_pool_of_ones_own_with_licences(tmp_path: Path) -> None:
-    """Any folder of images and labels, matched by name; images keep the sizes that they have."""
+    """Labels of a folder of images are matched by name, and images keep their sizes."""
     rng = np.random.default_rng(0)
     pictures = [Image.fromarray(rng.integers(0, 256, (20 + n, 30, 3), dtype=np.uint8)) for n in range(4)]
     names = datasets.ClassLabel(names=["sandal", "bag", "t-shirt"])
@@ -159,23 +159,23 @@ def test_a_pool_of_ones_own_with_licences(tmp_path: Path) -> None:
         features=datasets.Features({"image": datasets.Image(), "label": names, "terms": datasets.Value("string")}),
     )
     table.save_to_disk(str(tmp_path / "pool"))
-    own = f"generator.dataset={tmp_path / 'pool'}"
+    own_pool = f"generator.dataset={tmp_path / 'pool'}"
     rows = "generator.rows={base: {'00': [0, 1], '05': [2], '08': [3]}}"
-    rows_build(tmp_path / "out", "generator.rows=null", own, rows, "generator.license_column=terms")
-    found = {row["source_row"]: row for row in rows_of(tmp_path / "out", "license", "image")}
-    assert [found[row]["license"] for row in range(4)] == ["cc0", None, "cc-by-4.0", "mit"]
-    assert Image.open(io.BytesIO(found[3]["image"]["bytes"])).size == (30, 23)
+    rows_build(tmp_path / "out", "generator.rows=null", own_pool, rows, "generator.license_column=terms")
+    by_row = {row["source_row"]: row for row in rows_of(tmp_path / "out", "license", "image")}
+    assert [by_row[row]["license"] for row in range(4)] == ["cc0", None, "cc-by-4.0", "mit"]
+    assert Image.open(io.BytesIO(by_row[3]["image"]["bytes"])).size == (30, 23)
     assert verify(tmp_path / "out").problems == ()
     assert str(tmp_path) not in (tmp_path / "out" / "recipe.yaml").read_text()
     # The pool must be as it is pinned.
     (tmp_path / "pool" / "state.json").write_text((tmp_path / "pool" / "state.json").read_text() + " ")
     with pytest.raises((UserError, RunFailure)):
-        regenerate(tmp_path / "out", tmp_path / "again", overrides=[own], device="cpu", workers=1)
+        regenerate(tmp_path / "out", tmp_path / "again", overrides=[own_pool], device="cpu", workers=1)
 
 
 def test_it_is_evaluated_without_pairs(chosen: Path, tmp_path: Path) -> None:
-    found = evaluate(chosen, ["lab:resnet10t"], out=tmp_path / "report", device="cpu", min_images_per_class=1)
-    assert not found.results.paired
+    evaluation = evaluate(chosen, ["lab:resnet10t"], out=tmp_path / "report", device="cpu", min_images_per_class=1)
+    assert not evaluation.results.paired
 
 
 # Images of a pool that CLIP finds nearest to each prompt: chosen once, none twice, and then a dataset like any.
@@ -206,7 +206,7 @@ def scene(number: int) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A set of images without labels: copies of one, a file that is no image and a row without one among them."""
+    """Save images without labels, among them copies of one, a file that is no image and a row without a file."""
     files: list[bytes | None] = [encoded(scene(number)) for number in SCENES]
     files += [*(files[row] for row in COPIES.values()), b"no image", None]
     cells = [{"bytes": file, "path": None} if file is not None else None for file in files]
@@ -235,7 +235,7 @@ def rows_retrieved(directory: Path, *columns: str) -> list[dict[str, Any]]:
 
 
 def test_each_prompt_takes_the_nearest_that_is_left_round_by_round(dataset: tuple[Path, BuildResult]) -> None:
-    """Compared with whole orders of the pool by a CLIP that is asked here, image by image."""
+    """Compare with whole orders of the pool by CLIP, image by image."""
     recipe, clip = load_recipe(dataset[0]), load_clip("lab:clip")
     images = clip.embed_images([Image.fromarray(scene(number)) for number in SCENES], 1).astype(np.float64)
     cells = [(shift, cls) for shift in recipe.all_shifts() for cls in recipe.classes]
@@ -244,11 +244,11 @@ def test_each_prompt_takes_the_nearest_that_is_left_round_by_round(dataset: tupl
     orders = np.argsort(-scores, axis=1)
     expected, taken = {}, set()
     for turn in range(CANDIDATES):
-        for place, (shift, cls) in enumerate(cells):
-            rank, row = next((rank, row) for rank, row in enumerate(orders[place].tolist(), 1) if row not in taken)
+        for index, (shift, cls) in enumerate(cells):
+            rank, row = next((rank, row) for rank, row in enumerate(orders[index].tolist(), 1) if row not in taken)
             taken.add(row)
-            expected[shift.name, cls.id, turn] = row, rank, pytest.approx(scores[place, row], abs=1e-3)
-    found = {
+            expected[shift.name, cls.id, turn] = row, rank, pytest.approx(scores[index, row], abs=1e-3)
+    retrieved = {
         (row["shift"], row["class_id"], row["index"]): (
             row["source_row"],
             row["retrieval_rank"],
@@ -256,8 +256,8 @@ def test_each_prompt_takes_the_nearest_that_is_left_round_by_round(dataset: tupl
         )
         for row in rows_retrieved(dataset[0])
     }
-    assert found == expected
-    assert any(rank > 1 + index for (_, _, index), (_, rank, _) in found.items()), "nobody had to go further"
+    assert retrieved == expected
+    assert any(rank > 1 + index for (_, _, index), (_, rank, _) in retrieved.items()), "nobody had to go further"
 
 
 def test_no_image_is_there_twice(dataset: tuple[Path, BuildResult]) -> None:
@@ -274,8 +274,8 @@ def test_no_image_is_there_twice(dataset: tuple[Path, BuildResult]) -> None:
 
 
 def test_rows_that_nobody_can_take_are_reported(dataset: tuple[Path, BuildResult]) -> None:
-    (said,) = dataset[1].notes
-    assert "2 cannot be read and 2 are copies of an earlier one" in said
+    (note,) = dataset[1].notes
+    assert "2 cannot be read and 2 are copies of an earlier one" in note
 
 
 def test_it_is_whole_and_says_what_it_is(dataset: tuple[Path, BuildResult]) -> None:
@@ -295,7 +295,7 @@ def test_it_is_whole_and_says_what_it_is(dataset: tuple[Path, BuildResult]) -> N
 def test_nobody_ranks_the_pool_again(
     dataset: tuple[Path, BuildResult], pool: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a killed build had chosen stands, and a dataset that is made again brings its rows along."""
+    """Resumed and repeated builds keep the rows of the first build."""
     settings = [word for change in (*RETRIEVAL, f"generator.dataset={pool}") for word in ("--set", change)]
     again = tmp_path / "again"
     killed(["build", "wardrobe-mini", "--out", str(again), "--workers", "1", "--device", "cpu", *settings], again, 2)
@@ -306,8 +306,8 @@ def test_nobody_ranks_the_pool_again(
     monkeypatch.setattr(retrieved_rows, "nearest_rows", never)
     retrieved_build(pool, again)
     assert published(again) == published(dataset[0])
-    own = [f"generator.dataset={pool}"]
-    made = regenerate(dataset[0], tmp_path / "made", overrides=own, device="cpu", workers=1)
+    overrides = [f"generator.dataset={pool}"]
+    made = regenerate(dataset[0], tmp_path / "made", overrides=overrides, device="cpu", workers=1)
     assert made.comparison is not None and made.comparison.identical
     assert published(tmp_path / "made") == published(dataset[0])
 
@@ -343,7 +343,7 @@ def test_a_changed_table_is_seen_and_made_from_by_nobody(
 
 
 def test_rows_past_the_end_of_the_pool_are_reported_before_any_is_taken(pool: Path) -> None:
-    """A table may be a stranger's, and be pinned by the lock beside it."""
+    """Read a table as a stranger can write it, pinned by the lock beside it."""
     recipe = load_recipe("wardrobe-mini", [*RETRIEVAL, f"generator.dataset={pool}"])
     pin, last = pin_pool(recipe, None), EMPTY
 
@@ -372,13 +372,13 @@ def test_it_is_published_and_made_again_from_there(
     dataset: tuple[Path, BuildResult], pool: Path, loopback: LoopbackHub, tmp_path: Path
 ) -> None:
     words, environment = command("publish", str(dataset[0]), POOL, "--yes")
-    there = client_environment(loopback, tmp_path / "home", inherited=environment)
-    warm.run(words, there, check=True)
+    hub_environment = client_environment(loopback, tmp_path / "home", inherited=environment)
+    warm.run(words, hub_environment, check=True)
     columns = ["key", "source_row", "retrieval_rank", "retrieval_score"]
     with Reader(loopback, tmp_path / "reader") as reader:
         splits = reader.rows(POOL, columns=columns)
-    found = {row["key"]: [row[name] for name in columns] for rows in splits.values() for row in rows}
-    assert found == {row["key"]: [row[name] for name in columns] for row in rows_retrieved(dataset[0])}
+    published_rows = {row["key"]: [row[name] for name in columns] for rows in splits.values() for row in rows}
+    assert published_rows == {row["key"]: [row[name] for name in columns] for row in rows_retrieved(dataset[0])}
     arguments = ["build", "--from", POOL, "--out", str(tmp_path / "again"), "--workers", "1", "--device", "cpu"]
     words, environment = command(*arguments, "--set", f"generator.dataset={pool}")
     warm.run(words, client_environment(loopback, tmp_path / "home", inherited=environment), check=True)
@@ -417,12 +417,12 @@ def test_what_cannot_be_retrieved_is_reported_before_anything_is_written(
     more = [change] if message is not None else [change, "samples.candidates=4"]
     with pytest.raises(CounterfoilError) as refused:
         retrieved_build(pool, tmp_path / "out", *more)
-    said = "\n".join(refused.value.problems)
+    problems = "\n".join(refused.value.problems)
     if message is None:  # enough rows, and too few images among them
-        assert "30 usable images (34 rows: 2 cannot be read, 2 are copies)" in said
-        assert "32 samples are needed" in said
+        assert "30 usable images (34 rows: 2 cannot be read, 2 are copies)" in problems
+        assert "32 samples are needed" in problems
     else:
-        assert message in said
+        assert message in problems
     assert not (tmp_path / "out").exists()
 
 

@@ -81,7 +81,7 @@ def rows_of(directory: Path, what: What = "candidates", *more: str) -> Iterator[
 
 
 def second_clip(folder: Path) -> Path:
-    """The lab's CLIP as a folder `second`, with one number of its weights changed."""
+    """Save the lab's CLIP as a folder `second`, with one number of its weights changed."""
     from safetensors.torch import load_file, save_file
 
     second = folder / "second"
@@ -129,11 +129,14 @@ def test_it_decides_nothing(judged: Path, source: Path, tmp_path: Path) -> None:
 def test_its_errors_on_validation_images_are_in_its_pin(judged: Path, source: Path) -> None:
     expected: dict[str, Counter[str]] = {}
     for name in OUTPUTS:
-        pictures = [Image.open(one).convert("RGB") for one in sorted((source / "validation" / name).iterdir())]
-        said = [next((cls for cls, at in OUTPUTS.items() if at == one), "(other)") for one in answers_to(pictures)]
-        expected[name] = Counter(said)
+        pictures = [Image.open(path).convert("RGB") for path in sorted((source / "validation" / name).iterdir())]
+        answers = [
+            next((cls for cls, output in OUTPUTS.items() if output == answer), "(other)")
+            for answer in answers_to(pictures)
+        ]
+        expected[name] = Counter(answers)
     assert pin_of(judged)["validation"] == expected
-    assert sum(sum(own.values()) for own in expected.values()) == 12
+    assert sum(sum(counts.values()) for counts in expected.values()) == 12
 
 
 def test_it_is_whole_and_what_is_changed_is_seen(judged: Path, tmp_path: Path) -> None:
@@ -146,7 +149,7 @@ def test_it_is_whole_and_what_is_changed_is_seen(judged: Path, tmp_path: Path) -
 
 
 def test_without_its_source_it_goes_on_and_is_made_again(judged: Path, source: Path, tmp_path: Path) -> None:
-    """What was counted once stands in the lock: neither a resumed build nor one made again looks at the source."""
+    """Resumed and repeated builds read the counts from the lock, not from the source."""
     before, hidden = published(judged), source.with_name("hidden")
     shutil.copytree(judged, tmp_path / "begun")
     for name in ("manifest.json", "receipts/red-00000.json"):
@@ -163,23 +166,23 @@ def test_without_its_source_it_goes_on_and_is_made_again(judged: Path, source: P
 
 
 def test_a_source_that_is_not_at_hand_is_a_word(tmp_path: Path) -> None:
-    """Here of a second CLIP, which answers with the dataset's own classes."""
-    judge, asked = f"open_clip:local-dir:{second_clip(tmp_path)}", "open_clip:local-dir:./second"
+    """Check it with a second CLIP, which answers with the dataset's own classes."""
+    judge, portable = f"open_clip:local-dir:{second_clip(tmp_path)}", "open_clip:local-dir:./second"
     settings = (*PLAIN, f"screen.judge={judge}", "samples.candidates=1", f"source.dataset={tmp_path / 'gone'}")
-    found = tiny(tmp_path / "out", *settings)
-    assert pin_of(tmp_path / "out", asked)["validation"] is None
+    result = tiny(tmp_path / "out", *settings)
+    assert pin_of(tmp_path / "out", portable)["validation"] is None
     assert {row["second_answer"] for row in rows_of(tmp_path / "out")} <= {0, 1}
-    assert len(found.notes) == 1 and "plain disagreement" in found.notes[0] and "gone" in found.notes[0]
+    assert len(result.notes) == 1 and "plain disagreement" in result.notes[0] and "gone" in result.notes[0]
     assert verify(tmp_path / "out").problems == ()
     card = (tmp_path / "out" / "README.md").read_text()
     assert "**plain disagreement**" in card and "Rogan" not in card
     garment_folder(tmp_path / "gone")  # it is at hand now, and a dataset stays what it is
     assert tiny(tmp_path / "out", *settings).shards_made == 0
-    assert pin_of(tmp_path / "out", asked)["validation"] is None
+    assert pin_of(tmp_path / "out", portable)["validation"] is None
 
 
 def test_a_cut_is_a_build_and_needs_no_image(judged: Path, source: Path, tmp_path: Path) -> None:
-    """By what is stored: by contrast, and by the second judge's answers, which were given under every shift."""
+    """Cut by the stored contrast and by the second judge's stored answers, which exist under every shift."""
     contrasts = sorted(row["contrast"] for row in rows_of(judged))
     half = contrasts[len(contrasts) // 2]
     keep = f"[{{visible: {{contrast: {half}}}}}, thresholds, {WRONG}]"
@@ -205,24 +208,24 @@ def test_what_was_not_measured_is_no_cut(judged: Path, source: Path, tmp_path: P
 
 
 def test_card_and_evaluation_tell_how_many_labels_are_false(judged: Path) -> None:
-    found = evaluate(judged, [JUDGE], min_images_per_class=1).label_checks
-    assert found is not None and found.judge == JUDGE and found.validated_on == 12
+    checks = evaluate(judged, [JUDGE], min_images_per_class=1).label_checks
+    assert checks is not None and checks.judge == JUDGE and checks.validated_on == 12
     accepted = list(rows_of(judged, "data"))
     for shift in ("base", "in_the_snow", "red"):
-        own = [row["resnet10t_right"] for row in accepted if row["shift"] == shift]
-        judge = found.of(shift).judge
-        assert (judge.images, judge.disagreed) == (len(own), own.count(False)) if judge else not own
+        correct = [row["resnet10t_right"] for row in accepted if row["shift"] == shift]
+        judge = checks.of(shift).judge
+        assert (judge.images, judge.disagreed) == (len(correct), correct.count(False)) if judge else not correct
         if shift == "red" and judge is not None:  # chosen by its own failures
             assert judge.label_error is None and judge.disagreed == judge.images
-        for class_id, one in found.of(shift).classes.items():
+        for class_id, of_class in checks.of(shift).classes.items():
             right = [row["resnet10t_right"] for row in accepted if (row["shift"], row["class_id"]) == (shift, class_id)]
-            assert (one.images, one.disagreed) == (len(right), right.count(False))
+            assert (of_class.images, of_class.disagreed) == (len(right), right.count(False))
     card = (judged / "README.md").read_text()
-    base = found.of("base").judge
+    base = checks.of("base").judge
     assert base is not None
     section = card.split("## Are the labels true?")[1].split("\n## ")[0]
-    said = next(line for line in section.splitlines() if line.startswith("| `base` "))
-    assert f"| {100 * base.disagreement.value:.1f} (" in said and f"({base.disagreed} of {base.images})" in said
+    line = next(line for line in section.splitlines() if line.startswith("| `base` "))
+    assert f"| {100 * base.disagreement.value:.1f} (" in line and f"({base.disagreed} of {base.images})" in line
     assert "12 validation images" in card and "assumes the same error rate here" in section
     assert "disagrees by construction" in card
 
@@ -246,7 +249,7 @@ def test_one_that_cannot_judge_is_reported_before_anything_is_made(judge: str, m
 def test_a_strangers_lock_that_pins_no_counts_is_refused_though_its_hashes_agree(
     judged: Path, tmp_path: Path, validation: Any
 ) -> None:
-    """Who forges a lock forges its hash, the receipts' and the manifest too."""
+    """Forge the lock together with its hash, the receipts and the manifest."""
     shutil.copytree(judged, tmp_path / "forged")
     lock = json.loads((judged / "lock.json").read_text())
     lock["inputs"]["judges"][JUDGE]["validation"] = validation
@@ -273,15 +276,15 @@ def test_the_screens_weights_by_another_name_are_no_second_judge(tmp_path: Path)
 
 
 def test_a_source_that_fails_in_a_librarys_words_is_a_word(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that fails below the libraries is not to be had in a test: what it raises is."""
+    """Raise the error of a failing disk, because a test has no failing disk."""
     recipe = load_recipe("wardrobe-mini", [GARMENT_CLASSES, "tokens=null", f"source.dataset={source}"])
 
     def fails(*_: Any, **__: Any) -> None:
         raise OSError(errno.ESTALE, "Stale file handle", str(source / "validation"))
 
     monkeypatch.setattr(judges, "labelled_split", fails)
-    found, why = judges.validation_answers(recipe, JUDGE, open_source(recipe.source).pin, "cpu")
-    assert found is None and why is not None and "Stale file handle" in why and str(source) in why
+    counts, why = judges.validation_answers(recipe, JUDGE, open_source(recipe.source).pin, "cpu")
+    assert counts is None and why is not None and "Stale file handle" in why and str(source) in why
 
     def breaks(*_: Any, **__: Any) -> None:
         raise KeyError("labels")
@@ -291,7 +294,7 @@ def test_a_source_that_fails_in_a_librarys_words_is_a_word(source: Path, monkeyp
         judges.validation_answers(recipe, JUDGE, open_source(recipe.source).pin, "cpu")
 
 
-# Own classes that the CLIP does not know: told before the first image, and wherever the dataset is told of.
+# Own classes that CLIP does not know: reported before the first image, and wherever the dataset is described.
 
 
 CLASSES = (
@@ -326,10 +329,10 @@ Doubted = tuple[Path, list[object], BuildResult]
 def test_it_is_reported_before_the_first_image(doubted: Doubted) -> None:
     out, heard, result = doubted
     # Reading the source's files comes first where they were never read.
-    heard = [one for one in heard if not isinstance(one, Stage)]
+    heard = [event for event in heard if not isinstance(event, Stage)]
     doubts, after = heard[0], heard[1:]
     assert isinstance(doubts, ScreenDoubts)
-    assert all(isinstance(one, BuildProgress) for one in after)
+    assert all(isinstance(event, BuildProgress) for event in after)
     assert after
     assert result.screen_doubts == doubts
     assert doubts.near_chance
@@ -370,7 +373,7 @@ def test_the_command_warns_people_and_machines(folder: Path, doubted: Doubted) -
 def test_what_was_measured_is_kept_and_not_measured_again(folder: Path, doubted: Doubted, tmp_path: Path) -> None:
     out = shutil.copytree(doubted[0], tmp_path / "dataset")
     before = published(out)
-    # Another answer of another day: what is there stands, since nothing is measured again.
+    # An answer of another day stays, because nothing is measured again.
     document = json.loads((out / "thresholds.json").read_bytes())
     document["known"]["classes"]["ladder"]["margin"] = -0.75
     (out / "thresholds.json").write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
@@ -414,7 +417,7 @@ def test_a_cut_carries_it(doubted: Doubted, tmp_path: Path) -> None:
     cut.write_text(json.dumps({"prompts": {"shifts": {"in_the_snow": {"threshold": 0.2}}}}))
     result = recut(doubted[0], cut, tmp_path / "cut", device="cpu")
     assert result.screen_doubts == doubted[2].screen_doubts
-    known = [json.loads((one / "thresholds.json").read_bytes())["known"] for one in (doubted[0], tmp_path / "cut")]
+    known = [json.loads((path / "thresholds.json").read_bytes())["known"] for path in (doubted[0], tmp_path / "cut")]
     assert known[0] == known[1]
 
 

@@ -1,4 +1,4 @@
-"""The stack is that of the worker that makes a shard: it is measured there, told in the receipt, or refused there."""
+"""The stack is that of the worker that makes a shard: it is measured and recorded in the receipt, or refused, there."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ def small(out: Path) -> tuple[Recipe, Inputs]:
     return recipe, resolve_inputs(recipe, out, "cpu", LocalEngine())
 
 
-def here(recipe: Recipe) -> dict[str, Any]:
+def local_stack(recipe: Recipe) -> dict[str, Any]:
     return stack_of("cpu", recipe.generator.dtype, recipe.generator.batch_size)
 
 
 def elsewhere(recipe: Recipe) -> dict[str, Any]:
-    """As if an earlier version of torch were on another machine."""
-    stack = here(recipe)
+    """Return the stack of a machine with an earlier version of torch."""
+    stack = local_stack(recipe)
     return stack | {"versions": stack["versions"] | {"torch": "1.0.0"}}
 
 
 @contextmanager
 def begun_elsewhere(out: Path) -> Iterator[tuple[Job, DatasetStore, Recipe]]:
-    """A dataset that was begun by another stack, and the job of a worker that makes it."""
+    """Yield the job of a worker on a dataset that another stack began, its store and its recipe."""
     recipe, inputs = small(out)
     hashes = {"plan": recipe.plan_hash, "screen": recipe.screen_hash, "inputs": inputs.hash}
     with DatasetStore.open(
@@ -79,7 +79,7 @@ def test_a_worker_of_another_stack_is_refused_and_writes_nothing(workers: int, t
             list(LocalEngine(workers).run(job, spans(store.plan, store.pending(), workers)))
         assert published(out) == before
         with pytest.raises(UserError) as words:
-            refuse_other_stack(out, elsewhere(recipe), here(recipe))
+            refuse_other_stack(out, elsewhere(recipe), local_stack(recipe))
     assert (refused.value.problems, refused.value.hint) == (words.value.problems, words.value.hint)
     assert any("versions.torch" in line for line in refused.value.problems)
 
@@ -90,7 +90,7 @@ def test_a_receipt_tells_the_stack_of_its_worker(tmp_path: Path) -> None:
         list(LocalEngine().run(replace(job, allow_mixed=True), spans(store.plan, store.pending(), 1)))
     receipts = read_receipts(out)
     assert len(receipts) == 2
-    assert [receipt.stack for receipt in receipts] == [here(recipe)] * 2
+    assert [receipt.stack for receipt in receipts] == [local_stack(recipe)] * 2
 
 
 @dataclass(frozen=True)
@@ -137,10 +137,10 @@ def test_the_lock_tells_what_the_engine_measured_and_unlike_workers_are_refused(
     assert lock.stack == elsewhere(recipe)
     assert read_receipts(out) == []
     make_dataset(recipe, inputs, out, device="cpu", engine=engine, allow_mixed=True)
-    assert [receipt.stack for receipt in read_receipts(out)] == [here(recipe)] * 2
+    assert [receipt.stack for receipt in read_receipts(out)] == [local_stack(recipe)] * 2
 
 
-# A build on GPUs, as far as one goes without: its own process asks for no context, and kinds of GPUs do not mix.
+# A build on GPUs, as far as it gets without them: its own process asks for no context, and kinds of GPUs do not mix.
 
 
 PERCENTILE = "screen.object_threshold={percentile: 20}"
@@ -149,39 +149,39 @@ LEARNED = "tokens={learn: {}}"
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What asks for a context of CUDA in this process, where torch counts two GPUs and workers find none."""
-    found: list[str] = []
+def context_requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Record requests for a CUDA context in this process, where torch counts two GPUs and workers find none."""
+    requests: list[str] = []
 
     def begin() -> None:
-        found.append("a context")
+        requests.append("a context")
         raise RuntimeError("Found no NVIDIA driver on your system")
 
     monkeypatch.setattr(torch.cuda, "_lazy_init", begin)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    return found
+    return requests
 
 
-def test_a_gpu_that_fails_its_worker_is_reported(asked: list[str], tmp_path: Path) -> None:
+def test_a_gpu_that_fails_its_worker_is_reported(context_requests: list[str], tmp_path: Path) -> None:
     with pytest.raises(RunFailure) as failed:
         build("wardrobe-mini", tmp_path / "out", overrides=TINY, device="auto")
     assert failed.value.problems[0] == "no device is left to work on"
     assert failed.value.problems[1].startswith("cuda:0: ")
-    assert asked == []
+    assert context_requests == []
 
 
 @pytest.mark.parametrize("change", [PERCENTILE, JUDGED, LEARNED], ids=["percentile", "judge", "tokens"])
 def test_whatever_touches_a_gpu_is_done_by_a_worker(
-    change: str, asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    change: str, context_requests: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Forked, which is quicker; where CUDA is known before a fork, torch says that it cannot be used behind.
     begin_server(HEAVY, "cpu")
     monkeypatch.setattr(local, "worker_context", lambda device: multiprocessing.get_context("forkserver"))
     with pytest.raises((RunFailure, RuntimeError), match=r"no device is left|CUDA in forked"):
         build("wardrobe-mini", tmp_path / "out", overrides=[*TINY, change], device="auto")
-    assert asked == []
+    assert context_requests == []
 
 
 def test_what_a_worker_measures_of_validation_images_is_what_this_process_would(
@@ -189,18 +189,18 @@ def test_what_a_worker_measures_of_validation_images_is_what_this_process_would(
 ) -> None:
     source = f"source.dataset={garment_folder(tmp_path / 'garments', ('validation',))}"
     recipe = load_recipe("wardrobe-mini", [*TINY, PERCENTILE, JUDGED, GARMENT_CLASSES, source])
-    here = resolve_inputs(recipe, tmp_path / "here", "cpu", LocalEngine())
+    in_process = resolve_inputs(recipe, tmp_path / "here", "cpu", LocalEngine())
     monkeypatch.setattr(local, "holds_context", lambda device: True)
     user_cache().rename(tmp_path / "cache")
-    there = resolve_inputs(recipe, tmp_path / "there", "cpu", LocalEngine())
+    by_worker = resolve_inputs(recipe, tmp_path / "there", "cpu", LocalEngine())
     assert user_cache().is_dir(), "it was measured anew"
-    assert there.document == here.document
-    assert there.thresholds.content() == here.thresholds.content()
-    assert there.notes == here.notes
+    assert by_worker.document == in_process.document
+    assert by_worker.thresholds.content() == in_process.thresholds.content()
+    assert by_worker.notes == in_process.notes
 
 
 def of_gpus(**names: str) -> Any:
-    """`stack_of` on a machine with these GPUs."""
+    """Return a function like `stack_of` on a machine with these GPUs."""
 
     def stack(device: str, dtype: str, batch_size: int, *used: Any, **also: Any) -> dict[str, Any]:
         measured = stack_of("cpu", dtype, batch_size, *used, **also)
@@ -222,9 +222,9 @@ def test_another_kind_of_gpu_in_the_same_machine_is_refused_and_named(
     assert job.on("cuda:1")._writer_here().stack == stack
     with pytest.raises(UserError) as refused, job.on("cuda:2").ready():
         pass
-    said = "\n".join(refused.value.problems)
+    message = "\n".join(refused.value.problems)
     for words in ("NVIDIA A100-SXM4-80GB", "Tesla T4", "measured on cuda:2"):
-        assert words in said
+        assert words in message
     assert "--allow-mixed" in (refused.value.hint or "")
     mixed = replace(job.on("cuda:2"), allow_mixed=True)
     assert mixed._writer_here().stack["device"] == "Tesla T4", "each receipt tells its own"

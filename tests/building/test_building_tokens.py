@@ -40,7 +40,7 @@ NAMES = {"00": "t-shirt", "05": "sandal", "08": "bag"}
 
 @pytest.fixture(scope="module")
 def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A token for each class that holds the vectors of its very name; one, or three of them."""
+    """Save a token for each class with the vectors of its very name; one, or three of them."""
     folder = tmp_path_factory.mktemp("learned")
     pipeline = load_pipeline("lab:sd", dtype="float32")
     vocabulary = pipeline.text_encoder.get_input_embeddings().weight
@@ -138,8 +138,8 @@ def test_it_is_made_again_from_what_it_tells(by_token: Path, tmp_path: Path) -> 
 def test_it_is_published_with_them(by_token: Path, loopback: LoopbackHub, tmp_path: Path) -> None:
     words, environment = command("publish", str(by_token), REPO, "--yes")
     warm.run(words, client_environment(loopback, tmp_path / "home", inherited=environment), check=True)
-    there = {path for path in loopback.branch(REPO) if path.startswith("tokens/")}
-    assert there == {"tokens/manifest.json", *(f"tokens/{class_id}.safetensors" for class_id in IDS)}
+    token_files = {path for path in loopback.branch(REPO) if path.startswith("tokens/")}
+    assert token_files == {"tokens/manifest.json", *(f"tokens/{class_id}.safetensors" for class_id in IDS)}
     with Reader(loopback, tmp_path / "reader") as reader:
         splits = reader.rows(REPO, columns=["key"])
     assert {row["key"] for rows in splits.values() for row in rows} == set(images(by_token))
@@ -192,12 +192,12 @@ def test_classes_left_out_build_the_dataset_of_classes_written_out(tmp_path: Pat
     tiny(tmp_path / "open", source, "source.classes=null", *ONE_SHIFT)
     whole = published(tmp_path / "whole")
     assert published(tmp_path / "open") == whole
-    own = load_recipe(tmp_path / "open")
-    assert [(entry.id, entry.source_label) for entry in own.source.classes or ()] == [("bag", 0), ("sandal", 1)]
+    recipe = load_recipe(tmp_path / "open")
+    assert [(entry.id, entry.source_label) for entry in recipe.source.classes or ()] == [("bag", 0), ("sandal", 1)]
     # Named in another order they are other labels of the dataset, and the same thresholds.
     with pytest.raises(UserError, match="classes"):
         tiny(tmp_path / "open", source, "source.classes=[sandal, bag]", *ONE_SHIFT)
-    # Nobody asks the input dataset any more: to go on, or to make it again.
+    # A resumed or repeated build does not read the input dataset any more.
     photos.rename(tmp_path / "gone")
     tiny(tmp_path / "open", source, "source.classes=null", *ONE_SHIFT)
     assert published(tmp_path / "open") == whole
@@ -216,7 +216,7 @@ def test_an_own_order_of_the_labels_is_refused_before_anything_is_loaded(tmp_pat
     assert not list((tmp_path / "out").glob("*"))
 
 
-# The third hash of the lab's recipes stands still: what names stand for, and no key for what a recipe does not have.
+# The third hash of the lab's recipes does not change: what names stand for, and no key for a part that a recipe lacks.
 
 
 PINNED = {
@@ -274,7 +274,7 @@ def test_another_content_is_another_input(tmp_path: Path) -> None:
 
 
 def test_a_dataset_whose_lock_tells_no_content_is_resumed_and_cut_again(tmp_path: Path) -> None:
-    """Such locks stand in every directory that was built from a folder before; here the folder came later."""
+    """Directories built from a folder by earlier versions have such locks; here the folder came later."""
     source, out, layer = tmp_path / "garments", tmp_path / "dataset", tmp_path / "percentile.yaml"
     settings = [*ONE, f"source.dataset={source}"]
     tiny(out, *settings)

@@ -38,7 +38,7 @@ PIPELINES = {"sd": stable_diffusion_2, "flux": flux, "kandinsky": kandinsky}
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders of pipelines with their configurations, and no weights: whoever loads them fails."""
+    """Save pipelines with their configurations and no weights, so that loading them fails."""
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("models")
     for name, make in PIPELINES.items():
@@ -74,14 +74,14 @@ def test_all_that_is_wrong_is_reported_at_once_and_by_its_key(models: Path, monk
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", absent)
-    found = problems(
+    messages = problems(
         models / "kandinsky",
         "tokens={path: lab:tokens}",
         "generator.quantize=torchao-int8",
         "generator.guidance_interval=[0.2, 0.8]",
         "generator.options={max_sequence_length: 256, height: 64}",
     )
-    assert [problem.partition(":")[0] for problem in found] == [
+    assert [problem.partition(":")[0] for problem in messages] == [
         "generator.quantize",
         "tokens",
         "generator.guidance_interval",
@@ -124,44 +124,44 @@ def test_pairs_that_share_attention_are_for_families_that_have_it(models: Path) 
 
 @pytest.mark.parametrize("interval", ["[0.8, 0.2]", "[-0.1, 0.5]", "[0.5, 1.5]", "[0.5, 0.5]"])
 def test_a_part_of_the_steps_lies_within_them(models: Path, interval: str) -> None:
-    found = problems(models / "sd", f"generator.guidance_interval={interval}")
-    assert any("guidance_interval" in problem for problem in found)
+    messages = problems(models / "sd", f"generator.guidance_interval={interval}")
+    assert any("guidance_interval" in problem for problem in messages)
 
 
 @pytest.mark.parametrize(
-    ("file", "key", "value", "said"),
+    ("file", "key", "value", "reason"),
     [
         ("unet/config.json", "time_cond_proj_dim", 8, "is distilled"),
         ("model_index.json", "_class_name", "LatentConsistencyModelPipeline", "is a LatentConsistencyModelPipeline"),
     ],
 )
 def test_a_distilled_pipeline_has_no_part_of_the_steps(
-    models: Path, tmp_path: Path, file: str, key: str, value: Any, said: str
+    models: Path, tmp_path: Path, file: str, key: str, value: Any, reason: str
 ) -> None:
     distilled = tmp_path / "distilled"
     shutil.copytree(models / "sd", distilled)
     config = json.loads((distilled / file).read_text())
     (distilled / file).write_text(json.dumps(config | {key: value}))
     (message,) = problems(distilled, "generator.guidance_interval=[0.2, 0.8]")
-    assert message.startswith("generator.guidance_interval: ") and said in message
+    assert message.startswith("generator.guidance_interval: ") and reason in message
 
 
 def test_sizes_to_be_led_away_from_do_not_go_with_a_part_of_the_steps(models: Path) -> None:
-    found = problems(
+    lines = problems(
         models / "sd",
         "generator.guidance_interval=[0.2, 0.8]",
         "generator.options={negative_original_size: [8, 8]}",
     )
-    assert any("found options negative_original_size, expected none together with it" in problem for problem in found)
+    assert any("found options negative_original_size, expected none together with it" in problem for problem in lines)
 
 
 def test_a_pipeline_that_draws_no_image_from_a_prompt_is_reported_beside_the_rest(models: Path, tmp_path: Path) -> None:
     odd = tmp_path / "video"
     odd.mkdir()
     (odd / "model_index.json").write_text('{"_class_name": "WanPipeline"}')
-    found = problems(odd, "generator.quantize=bnb-4bit", "generator.size=64", device="cpu")
-    assert any("WanPipeline" in problem for problem in found)
-    assert any("generator.quantize" in problem for problem in found)
+    messages = problems(odd, "generator.quantize=bnb-4bit", "generator.size=64", device="cpu")
+    assert any("WanPipeline" in problem for problem in messages)
+    assert any("generator.quantize" in problem for problem in messages)
 
 
 def test_layers_cannot_wait_where_an_adapter_changes_them(models: Path) -> None:
@@ -257,9 +257,9 @@ def test_a_pipeline_builds_what_diffusers_alone_draws(make: Callable[[], Any], t
         assert drawn.std() > 0.01
         for sample, pixels in zip(samples, drawn, strict=True):
             with Image.open(io.BytesIO(stored[sample.key])) as picture:
-                found = np.asarray(picture).astype(int)
+                stored_pixels = np.asarray(picture).astype(int)
             # One level: the reference runs on as many threads as it likes.
-            assert np.abs(found - (pixels * 255).round().astype(int)).max() <= 1
+            assert np.abs(stored_pixels - (pixels * 255).round().astype(int)).max() <= 1
 
 
 # Models of the Hub are loaded by the commit that the lock pins, whatever their branches say by then.
@@ -270,35 +270,35 @@ GENERATOR, CLIP = "counterfoil/painter", "counterfoil/judge"
 
 
 def commit(cache: Path, repository: str, revision: str, folder: Path) -> None:
-    """The files of a folder as one commit of a repository."""
+    """Store the files of a folder as one commit of a repository."""
     shutil.copytree(folder, cache / f"models--{repository.replace('/', '--')}" / "snapshots" / revision)
 
 
 def branch(cache: Path, repository: str, revision: str) -> None:
     """Let the default branch point at a commit."""
-    place = cache / f"models--{repository.replace('/', '--')}"
+    root = cache / f"models--{repository.replace('/', '--')}"
     for folder in ("refs", "blobs"):
-        (place / folder).mkdir(parents=True, exist_ok=True)
-    (place / "refs" / "main").write_text(revision)
+        (root / folder).mkdir(parents=True, exist_ok=True)
+    (root / "refs" / "main").write_text(revision)
 
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A generator and a CLIP model in two commits each. Tests say where the branches point."""
-    place = tmp_path_factory.mktemp("hub")
+    """Store a generator and a CLIP model in two commits each. Tests set where the branches point."""
+    root = tmp_path_factory.mktemp("hub")
     for number, revision in enumerate((FIRST, SECOND)):
         torch.manual_seed(number)
-        stable_diffusion_1().save_pretrained(str(place / f"painter-{number}"))
-        commit(place / "cache", GENERATOR, revision, place / f"painter-{number}")
-        judge = Path(shutil.copytree(LAB_WEIGHTS / "clip", place / f"judge-{number}"))
+        stable_diffusion_1().save_pretrained(str(root / f"painter-{number}"))
+        commit(root / "cache", GENERATOR, revision, root / f"painter-{number}")
+        judge = Path(shutil.copytree(LAB_WEIGHTS / "clip", root / f"judge-{number}"))
         config = json.loads((judge / "open_clip_config.json").read_text())
         config["model_cfg"]["text_cfg"]["hf_tokenizer_name"] = CLIP
         (judge / "open_clip_config.json").write_text(json.dumps(config))
         weights = load_file(judge / "open_clip_model.safetensors")
         save_file({k: v + number if k.endswith("positional_embedding") else v for k, v in weights.items()},
                   judge / "open_clip_model.safetensors")  # fmt: skip
-        commit(place / "cache", CLIP, revision, judge)
-    return place / "cache"
+        commit(root / "cache", CLIP, revision, judge)
+    return root / "cache"
 
 
 # As the environment says HF_HUB_CACHE to a process that has imported nothing yet.
@@ -310,7 +310,7 @@ constants.HF_HUB_CACHE = sys.argv.pop(1)
 
 
 def python(cache: Path, code: str, *arguments: Any) -> str:
-    """What a process prints that finds this cache."""
+    """Return the output of a process that finds this cache."""
     _, environment = command()
     words = [sys.executable, "-c", IN_CACHE + code, *map(str, (cache, *arguments))]
     run = warm.run(words, environment)
@@ -355,9 +355,9 @@ build("second")
 
 
 def settings(**names: str) -> list[str]:
-    one = "source.classes=[{id: bag, name: bag, source_label: 8}]"
+    bag = "source.classes=[{id: bag, name: bag, source_label: 8}]"
     models = [f"generator.model={GENERATOR}", f"screen.model=hf-hub:{CLIP}"]
-    return [*TINY, one, "prompts.shifts.in_the_snow=null", "prompts.shifts.red=null", *models]
+    return [*TINY, bag, "prompts.shifts.in_the_snow=null", "prompts.shifts.red=null", *models]
 
 
 def refs(cache: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""A dataset made again from what it tells of itself is the same, byte for byte; what differs is told, or refused."""
+"""A dataset made again from its own description is byte-identical; differences are reported, or refused."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ CASES = {
 
 @pytest.fixture(scope="module", params=CASES)
 def original(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset whose input dataset is gone. Read only."""
-    place = tmp_path_factory.mktemp(request.param)
-    garments = garment_folder(place / "garments")
-    tiny(place / "dataset", f"source.dataset={garments}", GARMENT_CLASSES, *CASES[request.param])
+    """Build a dataset and remove its input dataset. Read only."""
+    root = tmp_path_factory.mktemp(request.param)
+    garments = garment_folder(root / "garments")
+    tiny(root / "dataset", f"source.dataset={garments}", GARMENT_CLASSES, *CASES[request.param])
     shutil.rmtree(garments)
-    return place / "dataset"
+    return root / "dataset"
 
 
 @pytest.fixture(scope="module")
 def few(once_a_run: Once) -> Path:
-    """Two classes under one shift, a shard each. Read only."""
+    """Build two classes under one shift, a shard each. Read only."""
     two = "source.classes=[{id: '00', name: t-shirt, source_label: 0}, {id: '05', name: sandal, source_label: 5}]"
     changes = (two, "prompts.shifts.in_the_snow=null", "prompts.shifts.pencil_sketch=null")
     return once_a_run("two_classes", lambda out: tiny(out, *changes))
@@ -88,11 +88,11 @@ def test_the_same_directory_comes_out_without_the_input_dataset(original: Path, 
     assert published(tmp_path / "again") == before == published(original)
     assert verify_files(tmp_path / "again") == []
     assert (made.shards_made, made.repaired) == (made.shards, False)
-    found = made.comparison
-    assert found is not None
-    assert found.identical
-    assert (found.stack, found.left_out, found.rows) == ((), (), None)
-    assert found.shard_files == sum(path.startswith(("data/", "candidates/", "rejected/")) for path in before)
+    comparison = made.comparison
+    assert comparison is not None
+    assert comparison.identical
+    assert (comparison.stack, comparison.left_out, comparison.rows) == ((), (), None)
+    assert comparison.shard_files == sum(path.startswith(("data/", "candidates/", "rejected/")) for path in before)
 
 
 def test_another_stack_is_reported_and_its_rows_are_compared(copy: Path, tmp_path: Path) -> None:
@@ -108,16 +108,16 @@ def test_another_stack_is_reported_and_its_rows_are_compared(copy: Path, tmp_pat
         return candidate
 
     with_candidates(copy, "red", 0, change)
-    found = again(copy, tmp_path / "again").comparison
-    assert found is not None
-    assert found.differing == (
+    comparison = again(copy, tmp_path / "again").comparison
+    assert comparison is not None
+    assert comparison.differing == (
         "candidates/red/test-00000-of-00001.parquet", "data/red/test-00000-of-00001.parquet",
     )  # fmt: skip
-    assert found.unexplained == ()
-    assert [line.partition(" ")[0] for line in found.stack] == ["versions.torch:"]
-    assert {"lock.json", "receipts/base-00000.json"} <= set(found.others)
-    assert {"recipe.yaml", "thresholds.json"}.isdisjoint(found.others)
-    rows = found.rows
+    assert comparison.unexplained == ()
+    assert [line.partition(" ")[0] for line in comparison.stack] == ["versions.torch:"]
+    assert {"lock.json", "receipts/base-00000.json"} <= set(comparison.others)
+    assert {"recipe.yaml", "thresholds.json"}.isdisjoint(comparison.others)
+    rows = comparison.rows
     assert rows is not None
     # Of four candidates one was not kept there; of the others one differs by 16 levels in one of 32 × 32 × 3 values.
     assert (rows.rows, rows.same_bytes, rows.same_pixels, rows.decisions) == (3, 2, 0, 1)
@@ -166,7 +166,7 @@ def test_what_a_build_does_not_write_is_left_out(copy: Path, few: Path, tmp_path
 
 
 def test_words_of_the_card_may_change_and_nothing_else(copy: Path, tmp_path: Path) -> None:
-    for override, said in (
+    for override, message in (
         ("generator.steps=3", "generator.steps: 1 there, 3 here"),
         ("screen.object_threshold=0.3", "object_threshold"),
         ("source.dataset=elsewhere/garments", "source.dataset"),
@@ -174,13 +174,13 @@ def test_words_of_the_card_may_change_and_nothing_else(copy: Path, tmp_path: Pat
     ):
         with pytest.raises(UserError) as refused:
             again(copy, tmp_path / "again", override)
-        assert said in "\n".join(refused.value.problems)
+        assert message in "\n".join(refused.value.problems)
         assert "counterfoil build" in (refused.value.hint or "")
     assert not (tmp_path / "again").exists()
-    found = again(copy, tmp_path / "again", "license=cc0-1.0").comparison
-    assert found is not None
-    assert found.identical
-    assert {"README.md", "recipe.yaml"} <= set(found.left_out)
+    comparison = again(copy, tmp_path / "again", "license=cc0-1.0").comparison
+    assert comparison is not None
+    assert comparison.identical
+    assert {"README.md", "recipe.yaml"} <= set(comparison.left_out)
     assert b"cc0-1.0" in (tmp_path / "again" / "recipe.yaml").read_bytes()
 
 
@@ -221,9 +221,9 @@ def test_nothing_to_compare_with_is_said(copy: Path, few: Path, tmp_path: Path) 
 def test_a_generator_in_a_folder_is_found_where_it_lies_now_and_must_be_the_same(tmp_path: Path) -> None:
     torch.manual_seed(3)
     stable_diffusion_1().save_pretrained(str(tmp_path / "here" / "mine"))
-    one = "source.classes=[{id: bag, name: bag, source_label: 8}]"
+    bag = "source.classes=[{id: bag, name: bag, source_label: 8}]"
     shifts = ("prompts.shifts.in_the_snow=null", "prompts.shifts.red=null")
-    tiny(tmp_path / "dataset", one, *shifts, f"generator.model=local-dir:{tmp_path / 'here' / 'mine'}")
+    tiny(tmp_path / "dataset", bag, *shifts, f"generator.model=local-dir:{tmp_path / 'here' / 'mine'}")
     moved = tmp_path / "there" / "mine"
     moved.parent.mkdir()
     shutil.move(tmp_path / "here" / "mine", moved)
@@ -233,9 +233,9 @@ def test_a_generator_in_a_folder_is_found_where_it_lies_now_and_must_be_the_same
     renamed = Path(shutil.copytree(moved, tmp_path / "there" / "other"))
     with pytest.raises(UserError, match=r"local-dir:\./mine.* there, .*local-dir:\./other"):
         again(tmp_path / "dataset", tmp_path / "again", f"generator.model=local-dir:{renamed}")
-    found = again(tmp_path / "dataset", tmp_path / "again", where).comparison
-    assert found is not None
-    assert found.identical
+    comparison = again(tmp_path / "dataset", tmp_path / "again", where).comparison
+    assert comparison is not None
+    assert comparison.identical
     assert published(tmp_path / "again") == published(tmp_path / "dataset")
     weights = moved / "unet" / "diffusion_pytorch_model.safetensors"
     flip(weights)
@@ -248,7 +248,7 @@ def test_a_generator_in_a_folder_is_found_where_it_lies_now_and_must_be_the_same
 
 
 def test_a_half_done_recut_is_settled_first(copy: Path, few: Path, tmp_path: Path) -> None:
-    # Decided, and killed when the proofs were out: what lies in `new` is the dataset.
+    # Decided, and killed when the proofs were out: `new` is the dataset.
     new = replacement_folder(copy)
     shutil.copytree(few, new, ignore=shutil.ignore_patterns(".counterfoil"))
     names = sorted(path.name for path in new.iterdir())
@@ -256,9 +256,9 @@ def test_a_half_done_recut_is_settled_first(copy: Path, few: Path, tmp_path: Pat
     shutil.rmtree(copy / "receipts")
     (copy / "manifest.json").unlink()
     (copy / "data" / "red" / "test-00000-of-00001.parquet").unlink()
-    found = again(copy, tmp_path / "again").comparison
-    assert found is not None
-    assert found.identical
+    comparison = again(copy, tmp_path / "again").comparison
+    assert comparison is not None
+    assert comparison.identical
     assert published(copy) == published(few)
 
 
@@ -273,28 +273,28 @@ def test_a_published_dataset_is_made_again_without_its_images(few: Path, loopbac
     loopback.requests.clear()
     words, environment = command("build", "--from", f"{name}@v1", "--out", str(tmp_path / "again"), "--workers", "1")
     del environment["HF_HUB_OFFLINE"]
-    here = client_environment(loopback, tmp_path / "home", inherited=environment)
-    run = warm.run(words, here)
+    hub_environment = client_environment(loopback, tmp_path / "home", inherited=environment)
+    run = warm.run(words, hub_environment)
     assert run.returncode == 0, run.stderr
     assert "Identical to the original" in run.stdout
     assert published(tmp_path / "again") == published(few)
     fetched = {request.path.rpartition("/resolve/")[2].partition("/")[2] for request in loopback.requests}
     assert {"recipe.yaml", "lock.json", "receipts/red-00000.json"} <= fetched
     assert not [path for path in fetched if path.startswith(("data/", "candidates/", "figures/"))]
-    run = warm.run([*words[:-5], name, *words[-4:]], here)
+    run = warm.run([*words[:-5], name, *words[-4:]], hub_environment)
     assert run.returncode == 2
     assert "lock.json" in run.stderr
 
 
 def test_a_recipe_and_from_exclude_each_other(tmp_path: Path) -> None:
-    for arguments, said in (
+    for arguments, message in (
         (["wardrobe-mini", "--from", "there"], "takes RECIPE or --from, not both"),
         ([], "build needs RECIPE or --from"),
         (["--from", str(tmp_path / "nothing")], "there is no dataset"),
     ):
         run = run_command(["build", *arguments, "--out", str(tmp_path / "out")])
         assert run.returncode == 2
-        assert said in run.stderr
+        assert message in run.stderr
         assert "Traceback" not in run.stderr
     assert not (tmp_path / "out").exists()
 
@@ -312,7 +312,7 @@ def repair(directory: Path, allow_mixed: bool = False) -> Regeneration:
 
 
 def edit(path: Path, change: Callable[[dict], None]) -> None:
-    """A receipt that says something else in the form that receipts have."""
+    """Change a receipt and write it in the form that receipts have."""
     document = json.loads(path.read_text())
     change(document)
     text = json.dumps(document, sort_keys=True, indent=2, ensure_ascii=False)
@@ -429,7 +429,7 @@ regenerate(sys.argv[1], sys.argv[1], device="cpu", workers=1)
 
 
 @pytest.mark.parametrize(
-    ("event", "place", "count", "left"),
+    ("event", "path", "count", "left"),
     [
         ("os.remove", "dataset/receipts", 1, 3),  # between the removals of two receipts
         pytest.param("os.remove", "dataset/manifest.json", 0, 3, marks=pytest.mark.whole),
@@ -438,13 +438,13 @@ regenerate(sys.argv[1], sys.argv[1], device="cpu", workers=1)
         pytest.param("os.rename", "dataset/manifest.json", 0, 0, marks=pytest.mark.whole),
     ],
 )
-def test_a_killed_repair_goes_on(event: str, place: str, count: int, left: int, copy_of: Path, screened: Path) -> None:
+def test_a_killed_repair_goes_on(event: str, path: str, count: int, left: int, copy_of: Path, screened: Path) -> None:
     flip(shard_file(copy_of, "data", "base"))
     flip(shard_file(copy_of, "candidates", "red"))
-    # Only the manifest tells that this one lies.
+    # Only the manifest shows that this one is wrong.
     edit(copy_of / "receipts" / "red-00001.json", lambda document: document["stack"].update(threads=8))
     _, environment = command()
-    words = [sys.executable, "-c", KILLED, str(copy_of), event, place, str(count)]
+    words = [sys.executable, "-c", KILLED, str(copy_of), event, path, str(count)]
     assert warm.run(words, environment).returncode == 9
     assert published(copy_of) != published(screened)
     assert repair(copy_of).shards_made == left
