@@ -1,4 +1,4 @@
-"""The small world that is mended in, made once a run."""
+"""The small world for tests of mending, made once a run."""
 
 from __future__ import annotations
 

@@ -38,38 +38,38 @@ _COLOURS = ("red", "blue", "green", "white")
 
 
 def scene(split: str, row: int) -> Scene:
-    """A row of a split; no two splits have a garment in common."""
+    """Return a row of a split; no two splits have a garment in common."""
     _, unusual = SPLITS[split]
     label, number = list(LABELS.values())[row % 3], row // 3
-    place = UNUSUAL[number % 2] if number % 10 < unusual else USUAL[number % len(USUAL)]
+    background = UNUSUAL[number % 2] if number % 10 < unusual else USUAL[number % len(USUAL)]
     garment = np.flatnonzero(load_garments("audit").labels == label)[FIRST[split] + number]
     colour = _COLOURS[number % len(_COLOURS)]
-    return Scene("audit", int(garment), label, colour=colour, background=place, seed=1000 * FIRST[split] + row)
+    return Scene("audit", int(garment), label, colour=colour, background=background, seed=1000 * FIRST[split] + row)
 
 
 @cache
-def png(one: Scene) -> bytes:
-    return encoded(render(one))
+def png(shown: Scene) -> bytes:
+    return encoded(render(shown))
 
 
 def save_source(folder: Path) -> None:
-    """The three splits, with the garment of each row and the place where it is."""
+    """Save the three splits, with the garment of each row and the place where it is."""
     folder.mkdir(parents=True)
     for split, (rows, _) in SPLITS.items():
         shown = [scene(split, row) for row in range(rows)]
         table = datasets.Dataset.from_dict(
             {
-                "image": [{"bytes": png(one), "path": None} for one in shown],
-                "label": [one.label for one in shown],
-                "garment": [f"{one.label}-{one.garment}" for one in shown],
-                "place": [one.background for one in shown],
+                "image": [{"bytes": png(row), "path": None} for row in shown],
+                "label": [row.label for row in shown],
+                "garment": [f"{row.label}-{row.garment}" for row in shown],
+                "place": [row.background for row in shown],
             }
         ).cast_column("image", datasets.Image())
         table.to_parquet(str(folder / f"{split}.parquet"))
 
 
 def write_recipe(path: Path, **more: Any) -> Path:
-    """A recipe over the source beside it."""
+    """Write a recipe over the source beside it."""
     classes = [{"id": id, "name": NAMES[id], "source_label": label} for id, label in LABELS.items()]
     source = {"dataset": str(path.parent / "source"), "unit_column": "garment", "classes": classes}
     layer = {"extends": "wardrobe-mini", "name": "scenes", "tokens": None, "source": source, "screen": {"judge": None}}
@@ -78,7 +78,7 @@ def write_recipe(path: Path, **more: Any) -> Path:
 
 
 def mined_layer(mined: Mapping[str, Any] | None = None, groups: Sequence[str] = ()) -> dict[str, Any]:
-    """What lays the three groups over the recipe; mined: more of `mined_from`."""
+    """Return a layer with the three groups for the recipe; mined: more of `mined_from`."""
     every = load_recipe("wardrobe-mini").prompts.shifts
     shifts: dict[str, Any] = dict.fromkeys(every)
     sandal = {"kind": "mined", "classes": ["05"]}
@@ -90,7 +90,7 @@ def mined_layer(mined: Mapping[str, Any] | None = None, groups: Sequence[str] = 
                 "mined_from": {"words": f"sandal {words}", "rank": rank, **(mined or {})},
             }
     shifts["class_name"] = sandal | {"group": "class_name", "prompt": "a photo of a {class}"}
-    shifts = {name: one for name, one in shifts.items() if one is None or not groups or one["group"] in groups}
+    shifts = {name: shift for name, shift in shifts.items() if shift is None or not groups or shift["group"] in groups}
     base = {"prompt": "a photo of a {class}", "classes": ["05"]}
     return {"name": "scenes-mined", "prompts": {"base": base, "shifts": shifts}}
 
@@ -98,9 +98,9 @@ def mined_layer(mined: Mapping[str, Any] | None = None, groups: Sequence[str] = 
 def build_scenes(
     out: Path, recipe: Path, layer: Mapping[str, Any], *, accept: str = "", seed: int = 77, of_class: int = 0
 ) -> Path:
-    """A dataset of rendered scenes at `out`, its samples accepted whose shift's name begins with `accept`, or base.
+    """Build a dataset of rendered scenes at `out`; accept the base, and shifts whose name begins with `accept`.
 
-    of_class: so many classes further on is what the images show.
+    of_class: the images show the class so many classes further on.
     """
     samples = {"samples": {"candidates": IMAGES, "seed": seed}}
     text = json.dumps({"extends": str(recipe)} | dict(layer) | samples)
@@ -119,7 +119,7 @@ def build_scenes(
     with DatasetStore.open(out, plan, hashes, inputs, {"device": "cpu"}, recipe_yaml=dump_recipe(plan.recipe)) as store:
         for shard in store.pending():
             store.writer.write(
-                shard, [_drawn(one, plan, accept, of_class) for cell in shard.cells for one in plan.samples(cell)]
+                shard, [_drawn(sample, plan, accept, of_class) for cell in shard.cells for sample in plan.samples(cell)]
             )
         store.finish("# Scenes\n", {})
     return out
@@ -127,11 +127,13 @@ def build_scenes(
 
 def _drawn(sample: Sample, plan: Plan, accept: str, of_class: int) -> Candidate:
     label = list(LABELS.values())[(sample.label + of_class) % len(LABELS)]
-    place = next((word for word in (*UNUSUAL, *USUAL) if word in sample.shift), USUAL[sample.index % len(USUAL)])
-    own = np.flatnonzero(load_garments("pretrain").labels == label)
+    background = next((word for word in (*UNUSUAL, *USUAL) if word in sample.shift), USUAL[sample.index % len(USUAL)])
+    garments = np.flatnonzero(load_garments("pretrain").labels == label)
     colour = _COLOURS[sample.index % len(_COLOURS)]
-    number = (7 * sample.seed) % len(own)
-    shown = Scene("pretrain", int(own[number]), label, colour=colour, background=place, seed=sample.seed % 100_000)
+    number = (7 * sample.seed) % len(garments)
+    shown = Scene(
+        "pretrain", int(garments[number]), label, colour=colour, background=background, seed=sample.seed % 100_000
+    )
     good = sample.shift == "base" or sample.shift.startswith(accept)
     verdict = clip_verdict((0.4 if good else 0.0, None), (0.1, None))
     return Candidate(sample=sample, verdict=verdict, reason="accepted" if good else "low_object", image=png(shown))

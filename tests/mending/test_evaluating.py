@@ -1,4 +1,4 @@
-"""Heads judged: gains beside references and truth, which λ and which variant is left, and what is said of them."""
+"""Heads judged: gains beside references and truth, the chosen λ and variant, and the words about them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_worst_context_decides_and_not_the_average() -> None:
 
 
 @pytest.mark.parametrize(
-    ("overall", "before", "place"),
+    ("overall", "before", "index"),
     [
         ([0.8, 0.8, 0.795, 0.794], 0.8, 2),  # half a point is allowed, more is not
         ([0.8, 0.7949, 0.7949, 0.7949], 0.8, 0),
@@ -83,20 +83,20 @@ def test_the_worst_context_decides_and_not_the_average() -> None:
         ([0.7, 0.78, 0.796, 0.7], 0.8, 2),  # against the model as it was
     ],
 )
-def test_what_loses_more_than_half_a_point_is_not_chosen(overall: list[float], before: float, place: int) -> None:
-    assert chosen([[0.1, 0.1], [0.2, 0.2], [0.3, 0.3], [0.4, 0.4]], overall, before) == place
+def test_what_loses_more_than_half_a_point_is_not_chosen(overall: list[float], before: float, index: int) -> None:
+    assert chosen([[0.1, 0.1], [0.2, 0.2], [0.3, 0.3], [0.4, 0.4]], overall, before) == index
 
 
 @pytest.mark.parametrize(
-    ("untouched", "before", "place"),
+    ("untouched", "before", "index"),
     [
         ([0.9, 0.9, 0.8, 0.7], 0.9, 1),  # what is gained elsewhere does not hide it
         ([0.92, 0.9, 0.896, 0.894], 0.9, 2),  # against the model as it was, not against λ = 0
     ],
 )
-def test_what_the_base_loses_is_bounded_by_itself(untouched: list[float], before: float, place: int) -> None:
+def test_what_the_base_loses_is_bounded_by_itself(untouched: list[float], before: float, index: int) -> None:
     shifts_gain = np.array([0.5, 0.6, 0.7, 0.8])
-    found = choose_lambda(
+    choice = choose_lambda(
         VALUES,
         np.empty((4, 0)),
         shifts_gain,
@@ -104,7 +104,7 @@ def test_what_the_base_loses_is_bounded_by_itself(untouched: list[float], before
         before=0.5,
         untouched=(np.array(untouched), before),
     )
-    assert found.index == place
+    assert choice.index == index
 
 
 def test_where_no_lambda_helps_the_worst_context_the_others_decide() -> None:
@@ -121,14 +121,14 @@ def test_of_equals_the_smallest_is_chosen() -> None:
 
 
 def test_where_all_lose_the_least_loss_is_chosen_and_said() -> None:
-    found = choose_lambda(
+    choice = choose_lambda(
         VALUES,
         np.array([[0.1], [0.2], [0.3], [0.4]]),
         np.array([0.7, 0.72, 0.71, 0.6]),
         context_rows=TEN_EACH[:1],
         before=0.8,
     )
-    assert found.index == 1 and not found.allowed.any()
+    assert choice.index == 1 and not choice.allowed.any()
 
 
 def test_a_context_of_a_row_or_two_decides_nothing_beside_larger_ones() -> None:
@@ -140,8 +140,8 @@ def test_a_context_of_a_row_or_two_decides_nothing_beside_larger_ones() -> None:
 
 def test_without_any_context_the_overall_accuracy_decides() -> None:
     none = np.empty((4, 0))
-    found = choose_lambda(VALUES, none, np.array([0.8, 0.82, 0.81, 0.8]), context_rows=np.empty(0, int), before=0.8)
-    assert found.index == 1
+    choice = choose_lambda(VALUES, none, np.array([0.8, 0.82, 0.81, 0.8]), context_rows=np.empty(0, int), before=0.8)
+    assert choice.index == 1
     empty = np.full((4, 1), np.nan)  # a context without a row has no accuracy
     assert (
         choose_lambda(VALUES, empty, np.array([0.8, 0.82, 0.81, 0.8]), context_rows=np.array([0]), before=0.8).index
@@ -162,7 +162,7 @@ def test_a_grid_of_something_else_is_refused(values: list[float]) -> None:
 
 
 def rows(n: int, seed: int, each: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Before, after and units of n rows; rows of one unit answer alike."""
+    """Return before, after and units of n rows; rows of one unit answer alike."""
     rng = np.random.default_rng(seed)
     units = np.repeat(np.arange(n // each), each)
     before, after = (rng.random(n // each)[units] < share for share in (0.4, 0.6))
@@ -176,33 +176,33 @@ def width(estimate: Estimate | SetMeasured) -> float:
 
 def test_a_gain_is_the_difference_of_the_two_accuracies() -> None:
     before, after, units = rows(200, 1)
-    found = measure_set("test", before, after, units, seed=0)
-    assert (found.rows, found.units) == (200, 200)
-    assert found.gain is not None and found.before is not None and found.after is not None
-    assert found.gain == pytest.approx(found.after - found.before) == pytest.approx(after.mean() - before.mean())
-    assert (found.gained - found.lost) / 200 == pytest.approx(found.gain)
+    result = measure_set("test", before, after, units, seed=0)
+    assert (result.rows, result.units) == (200, 200)
+    assert result.gain is not None and result.before is not None and result.after is not None
+    assert result.gain == pytest.approx(result.after - result.before) == pytest.approx(after.mean() - before.mean())
+    assert (result.gained - result.lost) / 200 == pytest.approx(result.gain)
 
 
 def test_p_is_mcnemars() -> None:
     before, after, units = rows(150, 2)
     table = [[int((before & after).sum()), int((before & ~after).sum())],
              [int((~before & after).sum()), int((~before & ~after).sum())]]  # fmt: skip
-    found = measure_set("p", before, after, units, seed=0)
+    measured = measure_set("p", before, after, units, seed=0)
     reference: Any = mcnemar(table, exact=True)
-    assert found.p == pytest.approx(reference.pvalue)
+    assert measured.p == pytest.approx(reference.pvalue)
     assert measure_set("p", before, before, units, seed=0).p == 1
 
 
 def test_the_interval_is_scipys_bootstrap_of_units() -> None:
     before, after, units = rows(240, 3)
-    found = measure_set("interval", before, after, units, seed=0)
-    assert found.low is not None and found.high is not None
+    measured = measure_set("interval", before, after, units, seed=0)
+    assert measured.low is not None and measured.high is not None
     difference = after.astype(float) - before
     reference = stats.bootstrap(
         (difference,), np.mean, n_resamples=4000, method="percentile", rng=np.random.default_rng(1)
     ).confidence_interval
-    assert found.low == pytest.approx(reference.low, abs=0.02)
-    assert found.high == pytest.approx(reference.high, abs=0.02)
+    assert measured.low == pytest.approx(reference.low, abs=0.02)
+    assert measured.high == pytest.approx(reference.high, abs=0.02)
 
 
 def test_rows_of_one_unit_are_drawn_together() -> None:
@@ -216,45 +216,45 @@ def test_units_of_unlike_sizes_are_drawn_as_often() -> None:
     rng = np.random.default_rng(7)
     units = np.repeat(np.arange(60), rng.integers(1, 9, 60))
     after, before = rng.random(len(units)) < 0.6, rng.random(len(units)) < 0.4
-    found = measure_set("sizes", before, after, units, seed=0)
+    measured = measure_set("sizes", before, after, units, seed=0)
     sums = np.bincount(units, after.astype(float) - before)
     sizes = np.bincount(units)
     drawn = rng.integers(0, 60, (4000, 60))
     low, high = np.quantile(sums[drawn].sum(1) / sizes[drawn].sum(1), [0.025, 0.975])
-    assert (found.low, found.high) == (pytest.approx(low, abs=0.02), pytest.approx(high, abs=0.02))
+    assert (measured.low, measured.high) == (pytest.approx(low, abs=0.02), pytest.approx(high, abs=0.02))
 
 
 def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
-    held = 0
+    covered = 0
     for seed in range(200):
         before, after, units = rows(300, seed, each=3)
-        found = difference_of_gains(after, before, units, seed=seed, salt="coverage")
-        assert found.low is not None and found.high is not None
-        held += found.low <= 0.2 <= found.high
-    assert 0.90 <= held / 200 <= 0.99
+        estimate = difference_of_gains(after, before, units, seed=seed, salt="coverage")
+        assert estimate.low is not None and estimate.high is not None
+        covered += estimate.low <= 0.2 <= estimate.high
+    assert 0.90 <= covered / 200 <= 0.99
 
 
 @pytest.mark.parametrize(("share", "value"), [(1.0, 1.0), (0.0, 0.0)])
 def test_where_all_rows_agree_the_interval_is_that_of_a_share_of_units(share: float, value: float) -> None:
     wrong = np.zeros(40, dtype=bool)
     units = np.repeat(np.arange(20), 2)
-    found = measure_set("all", wrong, np.full(40, share, dtype=bool), units, seed=0)
-    assert found.low is not None and found.high is not None
-    assert found.gain == value and found.low <= value <= found.high
-    assert 0.1 < found.high - found.low < 0.4  # 20 units: 0.16 on one side
+    measured = measure_set("all", wrong, np.full(40, share, dtype=bool), units, seed=0)
+    assert measured.low is not None and measured.high is not None
+    assert measured.gain == value and measured.low <= value <= measured.high
+    assert 0.1 < measured.high - measured.low < 0.4  # 20 units: 0.16 on one side
     fewer = measure_set("all", wrong[:8], np.full(8, share, dtype=bool), units[:8], seed=0)
-    assert width(fewer) > width(found)
+    assert width(fewer) > width(measured)
 
 
 def test_of_one_unit_that_changed_in_part_there_is_no_interval() -> None:
-    found = difference_of_gains(np.array([True, False]), np.zeros(2, bool), np.zeros(2, np.int64), seed=0, salt="")
-    assert found == Estimate(0.5)
+    estimate = difference_of_gains(np.array([True, False]), np.zeros(2, bool), np.zeros(2, np.int64), seed=0, salt="")
+    assert estimate == Estimate(0.5)
 
 
 def test_no_row_has_no_gain() -> None:
     none = np.zeros(0, dtype=bool)
-    found = measure_set("", none, none, none.astype(np.int64), seed=0)
-    assert found.rows == 0 and found.gain is None and found.p is None
+    measured = measure_set("", none, none, none.astype(np.int64), seed=0)
+    assert measured.rows == 0 and measured.gain is None and measured.p is None
 
 
 def test_the_same_rows_and_seed_draw_the_same() -> None:
@@ -266,7 +266,7 @@ def test_the_same_rows_and_seed_draw_the_same() -> None:
 def test_a_difference_of_gains_is_that_of_the_two_gains() -> None:
     before, a, units = rows(100, 5)
     _, b, _ = rows(100, 6)
-    gains = [measure_set("s", before, one, units, seed=0).gain for one in (a, b)]
+    gains = [measure_set("s", before, after, units, seed=0).gain for after in (a, b)]
     assert gains[0] is not None and gains[1] is not None
     difference = difference_of_gains(a, b, units, seed=0, salt="s")
     assert difference.value == pytest.approx(gains[0] - gains[1])
@@ -320,10 +320,10 @@ def test_a_verdict_claims_no_more_than_the_intervals(
 def test_a_few_units_of_one_mind_are_too_few(units: int) -> None:
     """Each unit's three rows all become right: the bootstrap and Wilson's bound are above 0, a sign test is not."""
     three = np.repeat(np.arange(units), 3)
-    one = compare_heads("", "", np.ones(3 * units, bool), np.zeros(3 * units, bool), three, seed=0)
-    assert one.low is not None and one.low > 0
-    assert (one.ahead, one.behind, one.side) == (units, 0, 0) and one.p == pytest.approx(2 / 2**units)
-    _, words = judge_gains({"λ = 0": one}, None)
+    gain = compare_heads("", "", np.ones(3 * units, bool), np.zeros(3 * units, bool), three, seed=0)
+    assert gain.low is not None and gain.low > 0
+    assert (gain.ahead, gain.behind, gain.side) == (units, 0, 0) and gain.p == pytest.approx(2 / 2**units)
+    _, words = judge_gains({"λ = 0": gain}, None)
     assert words.startswith("It is not shown to help") and "Too few held-out failures have different answers" in words
     six = compare_heads("", "", np.ones(6, bool), np.zeros(6, bool), np.arange(6), seed=0)
     assert six.side == 1 and judge_gains({"names": six}, None, controls=[["names"]])[0] == HELPS
@@ -332,14 +332,14 @@ def test_a_few_units_of_one_mind_are_too_few(units: int) -> None:
 def test_a_few_of_many_are_too_few() -> None:
     """Four of a hundred become right and none wrong: p is .125, though few draws hold none of the four."""
     right = np.arange(100) < 4
-    one = compare_heads("", "", right, np.zeros(100, bool), np.arange(100), seed=0)
-    assert one.low is not None and one.low > 0 and one.p == pytest.approx(0.125)
-    assert "It is not shown to help" in judge_gains({"λ = 0": one}, None)[1]
+    gain = compare_heads("", "", right, np.zeros(100, bool), np.arange(100), seed=0)
+    assert gain.low is not None and gain.low > 0 and gain.p == pytest.approx(0.125)
+    assert "It is not shown to help" in judge_gains({"λ = 0": gain}, None)[1]
 
 
 @pytest.mark.parametrize("units", [3, 6, 10, 20])
 def test_heads_that_are_alike_are_seldom_told_apart(units: int) -> None:
-    """Two heads that are right as often, unit by unit: told to differ in at most 5 %, to help in at most 2.5 %."""
+    """Two heads that are right as often, unit by unit, seem to differ in at most 5 %, to help in at most 2.5 %."""
     runs, rng = 400, np.random.default_rng(units)
     sides = np.empty(runs)
     for run in range(runs):
@@ -376,9 +376,11 @@ def test_where_there_is_no_test_the_words_say_none(value: float) -> None:
 
 
 def rows_of(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Features, labels and what each row truly shows (a context, or -1), which moves it towards another class."""
+    """Return features, labels and the true context of each row, or -1; a context moves it towards another class."""
     labels = rng.integers(0, CLASSES, n)
-    shown = np.asarray([rng.choice([-1, *(p for p, one in enumerate(CONTEXTS) if one.label == y)]) for y in labels])
+    shown = np.asarray(
+        [rng.choice([-1, *(p for p, context in enumerate(CONTEXTS) if context.label == y)]) for y in labels]
+    )
     features = rng.normal(0, 0.7, (n, WIDTH))
     features[np.arange(n), labels] += 1.5
     features[shown >= 0, (labels[shown >= 0] + 1) % CLASSES] += 1.6
@@ -403,8 +405,8 @@ class World:
         self.head = LinearHead(np.eye(CLASSES, WIDTH, dtype=np.float32), np.zeros(CLASSES, dtype=np.float32))
         drawn = rows_of(rng, 400)
         self.lessons = {
-            name: Lesson(drawn[0][np.isin(drawn[2], places)], drawn[1][np.isin(drawn[2], places)])
-            for name, places in ARMS.items()
+            name: Lesson(drawn[0][np.isin(drawn[2], contexts)], drawn[1][np.isin(drawn[2], contexts)])
+            for name, contexts in ARMS.items()
         }
         test, test_labels, _ = rows_of(rng, 80)
         halves = rng.permutation(ROWS)
@@ -429,56 +431,58 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
     return World(tmp_path, request.param)
 
 
-def accuracy(world: World, one: FittedVariant, place: int, rows: Sequence[int]) -> float:
-    """By plain loops over rows."""
-    head, audited = one.heads[place].head, world.evaluation.audited
+def accuracy(world: World, fit: FittedVariant, index: int, rows: Sequence[int]) -> float:
+    """Return the accuracy by plain loops over rows."""
+    head, audited = fit.heads[index].head, world.evaluation.audited
     answers = [int(np.argmax(head.weight @ audited.features[row] + head.bias)) for row in rows]
     return float(np.mean([answer == audited.labels[row] for answer, row in zip(answers, rows, strict=True)]))
 
 
-def context_of(world: World, row: int, places: Sequence[int]) -> int:
-    """The place whose vector a row is nearest to, of its class; -1 for the class alone."""
+def context_of(world: World, row: int, contexts: Sequence[int]) -> int:
+    """Return the context of its class whose vector a row is nearest to; -1 for the class alone."""
     label = int(world.dealt.labels[row])
-    own = [place for place in places if CONTEXTS[place].label == label]
-    scores = {-1: world.dealt.features[row, len(CONTEXTS) + label]} | {p: world.dealt.features[row, p] for p in own}
-    return max(scores, key=lambda place: scores[place])
+    of_class = [index for index in contexts if CONTEXTS[index].label == label]
+    scores = {-1: world.dealt.features[row, len(CONTEXTS) + label]} | {
+        index: world.dealt.features[row, index] for index in of_class
+    }
+    return max(scores, key=lambda index: scores[index])
 
 
-def by_context(world: World, one: FittedVariant, place: int, contexts: Sequence[int]) -> list[float]:
+def by_context(world: World, fit: FittedVariant, index: int, contexts: Sequence[int]) -> list[float]:
     discover = world.evaluation.discover.tolist()
     rows = {c: [row for row in discover if context_of(world, row, contexts) == c] for c in contexts}
-    return [accuracy(world, one, place, own) for own in rows.values() if len(own) >= FEWEST_ROWS]
+    return [accuracy(world, fit, index, of_context) for of_context in rows.values() if len(of_context) >= FEWEST_ROWS]
 
 
-def worst(world: World, one: FittedVariant, place: int, contexts: Sequence[int]) -> float:
-    return min(by_context(world, one, place, contexts))
+def worst(world: World, fit: FittedVariant, index: int, contexts: Sequence[int]) -> float:
+    return min(by_context(world, fit, index, contexts))
 
 
 def test_lambda_and_the_arm_that_is_left_are_the_best_of_the_discover_rows(world: World) -> None:
     evaluation, discover = world.evaluation, world.evaluation.discover.tolist()
     fitted = world.fitted(evaluation)
-    for one in fitted:
-        overall = [accuracy(world, one, index, discover) for index in range(len(LAMBDAS))]
+    for fit in fitted:
+        overall = [accuracy(world, fit, index, discover) for index in range(len(LAMBDAS))]
         before = float(np.mean(evaluation.before.audited[evaluation.discover]))
         floor = max(before, overall[0]) - MOST_LOSS - 1e-9
         if not any(value >= floor for value in overall):
             floor = overall[0] - MOST_LOSS - 1e-9  # then against λ = 0 alone
         scores = {
-            index: worst(world, one, index, ARMS[one.variant.name])
+            index: worst(world, fit, index, ARMS[fit.variant.name])
             for index, value in enumerate(overall)
             if value >= floor
         }
-        means = {score: float(np.mean(by_context(world, one, score, ARMS[one.variant.name]))) for score in scores}
-        best = min(scores, key=lambda place: (-round(scores[place], 9), -round(means[place], 9), place))
-        assert one.index == best
-    every = sorted(place for places in ARMS.values() for place in places)
-    shares = {one.variant.name: (one.result.within_bound, worst(world, one, one.index, every)) for one in fitted}
+        means = {score: float(np.mean(by_context(world, fit, score, ARMS[fit.variant.name]))) for score in scores}
+        best = min(scores, key=lambda index: (-round(scores[index], 9), -round(means[index], 9), index))
+        assert fit.index == best
+    every = sorted(context for contexts in ARMS.values() for context in contexts)
+    shares = {fit.variant.name: (fit.result.within_bound, worst(world, fit, fit.index, every)) for fit in fitted}
     best = max(shares.values())
     assert shares[best_fitted(fitted, evaluation) or ""] == pytest.approx(best)
 
 
 def test_what_is_judged_chooses_nothing(world: World) -> None:
-    """Other labels of all confirm rows and of test, so that every answer there is another."""
+    """Change the labels of all confirm rows and of test, so that every answer there is another."""
     evaluation = world.evaluation
     assert evaluation.test is not None
     labels, test_labels = evaluation.audited.labels.copy(), (evaluation.test.labels + 1) % CLASSES
@@ -486,13 +490,13 @@ def test_what_is_judged_chooses_nothing(world: World) -> None:
     audited, test = replace(evaluation.audited, labels=labels), replace(evaluation.test, labels=test_labels)
     before = right_answers_of(world.head, audited, test, evaluation.allowed)
     flipped = replace(evaluation, audited=audited, test=test, before=before, failed=~before.audited)
-    here, there = world.fitted(evaluation), world.fitted(flipped)
-    assert [one.result.measured for one in here] != [one.result.measured for one in there]
-    assert [one.result.lam for one in here] == [one.result.lam for one in there]
-    assert [point.worst_context for one in here for point in one.result.curve] == [
-        point.worst_context for one in there for point in one.result.curve
+    fits, flipped_fits = world.fitted(evaluation), world.fitted(flipped)
+    assert [fit.result.measured for fit in fits] != [fit.result.measured for fit in flipped_fits]
+    assert [fit.result.lam for fit in fits] == [fit.result.lam for fit in flipped_fits]
+    assert [point.worst_context for fit in fits for point in fit.result.curve] == [
+        point.worst_context for fit in flipped_fits for point in fit.result.curve
     ]
-    assert best_fitted(here, evaluation) == best_fitted(there, flipped)
+    assert best_fitted(fits, evaluation) == best_fitted(flipped_fits, flipped)
 
 
 def test_an_arms_lambda_does_not_depend_on_what_else_is_mended_with(world: World) -> None:
@@ -501,8 +505,8 @@ def test_an_arms_lambda_does_not_depend_on_what_else_is_mended_with(world: World
     both = world.evaluation
     assert ((alone.context >= 0) & (both.context >= 2)).any()
     (by_itself,), (beside, _) = world.fitted(alone, ["first"]), world.fitted(both)
-    found = [[(point.worst_context, point.allowed) for point in one.result.curve] for one in (by_itself, beside)]
-    assert found[0] == found[1] and by_itself.result.lam == beside.result.lam
+    curves = [[(point.worst_context, point.allowed) for point in fit.result.curve] for fit in (by_itself, beside)]
+    assert curves[0] == curves[1] and by_itself.result.lam == beside.result.lam
 
 
 def test_arms_are_compared_in_each_others_contexts(world: World) -> None:
@@ -513,10 +517,10 @@ def test_arms_are_compared_in_each_others_contexts(world: World) -> None:
     hard = RightAnswers((context == -1) | half, None)
     candidates = [("easy", True, easy, [0]), ("hard", True, hard, [2])]
     assert best_variant(candidates, world.evaluation) == "hard"
-    # Beside itself alone each would be told 1 and about a half.
-    for (_, _, answers, own), score in zip(candidates, (1.0, 0.5), strict=True):
-        found = chosen_on_discover((0.0,), [answers], world.evaluation, own)
-        assert found.worst[0] == pytest.approx(score, abs=0.2)
+    # Beside itself alone they would get 1 and about a half.
+    for (_, _, answers, contexts), score in zip(candidates, (1.0, 0.5), strict=True):
+        choice = chosen_on_discover((0.0,), [answers], world.evaluation, contexts)
+        assert choice.worst[0] == pytest.approx(score, abs=0.2)
     outside = [candidates[0], ("hard", False, hard, [2])]
     assert best_variant(outside, world.evaluation) == "easy" and best_variant([], world.evaluation) is None
 
@@ -527,7 +531,7 @@ def images_of(group: str) -> Variant:
 
 
 def difference(against: str, side: int, on: str = HELDOUT, lam: float | None = None) -> GainDifference:
-    """Twelve units all decided one way, or evenly."""
+    """Return a difference of twelve units that all go one way, or half each way."""
     ahead, behind = {1: (12, 0), 0: (6, 6), -1: (0, 12)}[side]
     value = 0.1 * side
     p = 2 / 2**12 if side else 1.0
@@ -556,9 +560,9 @@ def difference(against: str, side: int, on: str = HELDOUT, lam: float | None = N
     ],
 )
 def test_the_control_that_is_missing_is_named(variant: Variant, kinds: list[str], says: str) -> None:
-    found = missing_controls(variant, kinds)
-    assert found.startswith(says) or says in found
-    assert bool(found) == bool(says)
+    sentence = missing_controls(variant, kinds)
+    assert sentence.startswith(says) or says in sentence
+    assert bool(sentence) == bool(says)
 
 
 def test_without_equal_numbers_nothing_is_shown_to_help() -> None:
@@ -570,22 +574,22 @@ def test_without_equal_numbers_nothing_is_shown_to_help() -> None:
 
 
 def test_a_control_whose_lambda_is_0_is_no_second_comparison() -> None:
-    found = [difference(RETRAINED, 1), difference(CLASS_NAME, 1, lam=0.0)]
+    differences = [difference(RETRAINED, 1), difference(CLASS_NAME, 1, lam=0.0)]
     same = f"{CLASS_NAME}{SAME_LAMBDA}"
-    words = judge_variant([*found, difference(same, 1, lam=0.5)], ARM, has_test=True)[1]
+    words = judge_variant([*differences, difference(same, 1, lam=0.5)], ARM, has_test=True)[1]
     assert words.startswith("It helps: ") and "class names at λ = 0" not in words
     assert "λ = 0 was chosen for as many images of class names" in words
     # At the variant's own λ that control gains as much: then it is not shown to help at all.
-    words = judge_variant([*found, difference(same, 0, lam=0.5)], ARM, has_test=True)[1]
+    words = judge_variant([*differences, difference(same, 0, lam=0.5)], ARM, has_test=True)[1]
     assert words.startswith("It is not shown to help: ")
     assert "No difference is shown from as many images of class names at the same λ" in words
-    own = [difference(CLASS_NAME, 1, lam=2.0), difference(same, 1, lam=0.5)]
-    other = judge_variant([difference(RETRAINED, 1), *own], ARM, has_test=True)[1]
+    at_other_lambda = [difference(CLASS_NAME, 1, lam=2.0), difference(same, 1, lam=0.5)]
+    other = judge_variant([difference(RETRAINED, 1), *at_other_lambda], ARM, has_test=True)[1]
     assert "as many images of class names at λ = 2 (" in other and "λ = 0 was chosen" not in other
 
 
 @pytest.mark.parametrize(
-    ("own", "same", "other", "retrained", "begins"),
+    ("own_lambda", "same", "other", "retrained", "begins"),
     [
         (1, 1, 1, 1, "It helps: "),
         (1, 1, 0, 1, "It helps in part: "),
@@ -597,28 +601,28 @@ def test_a_control_whose_lambda_is_0_is_no_second_comparison() -> None:
     ],
 )
 def test_in_part_asks_for_a_control_at_its_own_lambda_and_at_the_same(
-    own: int, same: int, other: int, retrained: int, begins: str
+    own_lambda: int, same: int, other: int, retrained: int, begins: str
 ) -> None:
-    found = [
+    differences = [
         difference(RETRAINED, retrained),
-        difference(CLASS_NAME, own, lam=0.1),
+        difference(CLASS_NAME, own_lambda, lam=0.1),
         difference(f"{CLASS_NAME}{SAME_LAMBDA}", same, lam=0.5),
         difference(RANDOM, other, lam=0.5),  # the λ that was chosen for it is the variant's
     ]
-    outcome, words = judge_variant(found, ARM, has_test=True)
+    outcome, words = judge_variant(differences, ARM, has_test=True)
     assert words.startswith(begins) and begins.lower().startswith(f"it {outcome}".replace("it not", "it is not"))
     shown = bool(retrained) and begins.startswith("It is not")
     assert ("but not more than as many other images at the same λ" in words) == shown
 
 
 def test_what_the_confirm_half_chose_is_judged_by_the_test() -> None:
-    found = [difference(RETRAINED, 1), difference(CLASS_NAME, 1, lam=0.5)]
+    differences = [difference(RETRAINED, 1), difference(CLASS_NAME, 1, lam=0.5)]
     variant = replace(ARM, judged_by=TEST)
-    on_test = [replace(one, set=TEST_FAILED) for one in found]
+    on_test = [replace(gain, set=TEST_FAILED) for gain in differences]
     words = judge_variant(on_test, variant, has_test=True)[1]
     assert words.startswith("It helps: on test failures it gains more than") and "held-out" not in words
-    assert BY_TEST in words and BY_TEST not in judge_variant(found, ARM, has_test=True)[1]
-    assert judge_variant(found, variant, has_test=True)[1].startswith("The model fails on no test image")
+    assert BY_TEST in words and BY_TEST not in judge_variant(differences, ARM, has_test=True)[1]
+    assert judge_variant(differences, variant, has_test=True)[1].startswith("The model fails on no test image")
     loses = difference(RETRAINED, -1, on=TEST)
     words = judge_variant([*on_test, loses], variant, has_test=True)[1]
     assert "It helps on test failures and loses elsewhere" in words and "On all rows of the test split it" in words
@@ -627,12 +631,12 @@ def test_what_the_confirm_half_chose_is_judged_by_the_test() -> None:
 @pytest.mark.parametrize(("side", "loses"), [(1, False), (0, False), (-1, True)])
 @pytest.mark.parametrize("helps", [1, 0])
 def test_what_loses_on_all_confirm_rows_is_not_simply_said_to_help(side: int, loses: bool, helps: int) -> None:
-    found = [
+    differences = [
         difference(RETRAINED, helps),
         difference(CLASS_NAME, helps, lam=0.5),
         difference(RETRAINED, side, on=CONFIRM),
     ]
-    outcome, words = judge_variant(found, ARM, has_test=True)
+    outcome, words = judge_variant(differences, ARM, has_test=True)
     assert words.startswith("It helps") == bool(helps) and (outcome == HELPS) == (bool(helps) and not loses)
     assert ("keep your model" in HEADLINES[outcome]) == (outcome != HELPS)
     if helps:

@@ -32,24 +32,24 @@ def start(seed: int = 0, outputs: int = OUTPUTS, width: int = WIDTH) -> LinearHe
 
 def torch_objective(weight: torch.Tensor, bias: torch.Tensor, lessons: list[tuple[Lesson, float]]) -> torch.Tensor:
     total = torch.zeros((), dtype=torch.float64)
-    for one, factor in lessons:
-        logits = torch.from_numpy(one.features).double() @ weight.T + bias
-        losses = torch.nn.functional.cross_entropy(logits, torch.from_numpy(one.targets), reduction="none")
-        shares = torch.ones_like(losses) if one.weights is None else torch.from_numpy(one.weights)
+    for lesson, factor in lessons:
+        logits = torch.from_numpy(lesson.features).double() @ weight.T + bias
+        losses = torch.nn.functional.cross_entropy(logits, torch.from_numpy(lesson.targets), reduction="none")
+        shares = torch.ones_like(losses) if lesson.weights is None else torch.from_numpy(lesson.weights)
         total = total + factor * (losses * shares).sum() / shares.sum()
     return total
 
 
 def objective(lessons: list[tuple[Lesson, float]], decay: float = 5e-4) -> _Objective:
-    return _Objective([(one, factor * one.shares) for one, factor in lessons], (OUTPUTS, WIDTH), decay)
+    return _Objective([(lesson, factor * lesson.shares) for lesson, factor in lessons], (OUTPUTS, WIDTH), decay)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_gradient_is_that_of_finite_differences(weighted: bool) -> None:
-    of = objective([(lesson(30, 1, weighted=weighted), 1.0), (lesson(9, 2), 0.7)])
-    at = np.random.default_rng(3).normal(size=OUTPUTS * (WIDTH + 1))
-    _, gradient = of(at)
-    measured = np.asarray(optimize.approx_fprime(at, lambda x: of(x)[0], 1e-6))
+    function = objective([(lesson(30, 1, weighted=weighted), 1.0), (lesson(9, 2), 0.7)])
+    point = np.random.default_rng(3).normal(size=OUTPUTS * (WIDTH + 1))
+    _, gradient = function(point)
+    measured = np.asarray(optimize.approx_fprime(point, lambda x: function(x)[0], 1e-6))
     assert np.abs(gradient - measured).max() < 1e-5
     assert np.abs(gradient).max() > 1e-2
 
@@ -64,8 +64,8 @@ def test_the_objective_is_torchs_loss_plus_half_the_decay_of_weight_and_bias() -
 
 
 def test_scores_beyond_the_reach_of_exp_keep_a_finite_loss() -> None:
-    one = lesson(20, 1)
-    far = Lesson(one.features * 1e4, one.targets)
+    near = lesson(20, 1)
+    far = Lesson(near.features * 1e4, near.targets)
     value, gradient = objective([(far, 1.0)])(np.concatenate([start().weight.ravel(), start().bias]).astype(np.float64))
     wanted = torch_objective(
         torch.from_numpy(start().weight).double(), torch.from_numpy(start().bias).double(), [(far, 1.0)]
@@ -116,8 +116,8 @@ def test_the_minimum_is_that_of_scikit_learn() -> None:
     reference = LogisticRegression(C=1 / (decay * train.weights.sum()), fit_intercept=False, tol=1e-10, max_iter=5000)
     reference.fit(ones, train.targets, sample_weight=train.weights)
     fitted = fit_head(start(), train, None, 0.0, weight_decay=decay)
-    found = np.concatenate([fitted.head.weight, fitted.head.bias[:, None]], axis=1)
-    assert np.abs(found - reference.coef_).max() < 1e-4
+    coefficients = np.concatenate([fitted.head.weight, fitted.head.bias[:, None]], axis=1)
+    assert np.abs(coefficients - reference.coef_).max() < 1e-4
 
 
 def test_without_debug_images_and_at_zero_the_head_is_the_same() -> None:
@@ -140,8 +140,10 @@ def test_a_heavier_lambda_learns_the_debug_images_better() -> None:
 
 def test_where_a_fit_begins_decides_nothing() -> None:
     train, debug = lesson(60, 1), lesson(30, 2)
-    one, other = (fit_head(start(seed), train, debug, 0.5, weight_decay=5e-3) for seed in (1, 2))
-    assert np.abs(one.head.weight - other.head.weight).max() < 1e-3 < np.abs(one.head.weight - start(1).weight).max()
+    first, second = (fit_head(start(seed), train, debug, 0.5, weight_decay=5e-3) for seed in (1, 2))
+    assert (
+        np.abs(first.head.weight - second.head.weight).max() < 1e-3 < np.abs(first.head.weight - start(1).weight).max()
+    )
 
 
 def test_weights_count_rows_as_often() -> None:
@@ -204,10 +206,10 @@ def spoiled(kind: str) -> Lesson:
         ("nothing", "one above 0"),
     ],
 )
-@pytest.mark.parametrize("place", ["training", "debug"])
-def test_a_lesson_that_teaches_nothing_is_refused(kind: str, says: str, place: str) -> None:
-    train, debug = (spoiled(kind), lesson(5, 2)) if place == "training" else (lesson(5, 2), spoiled(kind))
-    with pytest.raises(UserError, match=f"the {place} images: .*{says}"):
+@pytest.mark.parametrize("images", ["training", "debug"])
+def test_a_lesson_that_teaches_nothing_is_refused(kind: str, says: str, images: str) -> None:
+    train, debug = (spoiled(kind), lesson(5, 2)) if images == "training" else (lesson(5, 2), spoiled(kind))
+    with pytest.raises(UserError, match=f"the {images} images: .*{says}"):
         fit_head(start(), train, debug, 0.5)
 
 
@@ -218,7 +220,7 @@ def test_a_lambda_that_is_no_weight_is_refused(lam: float) -> None:
 
 
 def rows_drawn(sizes: dict[tuple[int, int], int], fewest: int = 5, seed: int = 0) -> dict[tuple[int, int], int]:
-    """How many rows of each (class, group) a balanced lesson holds; the features say which row it is."""
+    """Count the rows of each (class, group) in a balanced lesson; the features number the rows."""
     cells = np.array([cell for cell, size in sizes.items() for _ in range(size)])
     classes, groups = cells[:, 0], cells[:, 1]
     features = np.arange(len(cells), dtype=np.float32)[:, None]
@@ -230,8 +232,8 @@ def rows_drawn(sizes: dict[tuple[int, int], int], fewest: int = 5, seed: int = 0
 
 
 def test_every_cell_brings_as_many_rows_as_the_smallest() -> None:
-    found = rows_drawn({(0, 0): 50, (0, 1): 7, (1, 0): 20, (1, 1): 90})
-    assert set(found.values()) == {7}
+    counts = rows_drawn({(0, 0): 50, (0, 1): 7, (1, 0): 20, (1, 1): 90})
+    assert set(counts.values()) == {7}
 
 
 def test_a_cell_of_a_row_or_two_does_not_make_all_others_as_small() -> None:
@@ -245,17 +247,17 @@ def test_groups_that_are_all_tiny_are_refused() -> None:
 
 def test_the_overlap_is_intersection_over_union() -> None:
     failed = np.random.default_rng(1).random((4, 200)) < 0.3
-    found = failure_overlap(failed)
+    overlap = failure_overlap(failed)
     for a in range(4):
         for b in range(4):
-            assert found[a, b] == pytest.approx((failed[a] & failed[b]).sum() / (failed[a] | failed[b]).sum())
-    assert np.diag(found) == pytest.approx(np.ones(4))
+            assert overlap[a, b] == pytest.approx((failed[a] & failed[b]).sum() / (failed[a] | failed[b]).sum())
+    assert np.diag(overlap) == pytest.approx(np.ones(4))
 
 
 def test_models_that_never_fail_have_no_overlap() -> None:
     failed = np.array([[False, False], [False, False], [True, False]])
-    found = failure_overlap(failed)
-    assert np.isnan(found[0, 1]) and found[0, 2] == 0 and found[2, 2] == 1
+    overlap = failure_overlap(failed)
+    assert np.isnan(overlap[0, 1]) and overlap[0, 2] == 0 and overlap[2, 2] == 1
 
 
 def test_a_gain_is_kept_in_part_and_nothing_is_kept_of_none() -> None:

@@ -66,15 +66,15 @@ def test_contexts_are_doubted_where_clip_does_not_know_the_classes(
     # CLIP reads the first words alone, so that every class has one caption, and no image is nearest to its own.
     long = f"prompts.base.object_caption='{'a photo of a thing ' * 40}{{class}}'"
     kept = {"lambdas": (0.0,), "save": "none", "device": "cpu"}
-    found = mend(MODEL, world.recipe, str(world.built), tmp_path / "out", overrides=[long], **kept)
-    first, *others = found.mended.notes
+    result = mend(MODEL, world.recipe, str(world.built), tmp_path / "out", overrides=[long], **kept)
+    first, *others = result.mended.notes
     assert first.startswith("Warning: CLIP does not know these classes: it matches 0.0 %")
     assert any("may show another context than CLIP says" in note for note in others)
-    assert "<bdi>Warning: CLIP does not know these classes" in found.files["report"].read_text()
+    assert "<bdi>Warning: CLIP does not know these classes" in result.files["report"].read_text()
 
 
 def name_of(world: World, group: str = "contexts") -> str:
-    """What a document calls it: without the folder that it lies in."""
+    """Return the dataset's name in a document, which has no path."""
     return f"./{world.built.name}:{group}"
 
 
@@ -88,38 +88,38 @@ def test_what_is_mended_gains_more_than_each_control(world: World, mended: MendR
     chosen = {kind: model.variant(f"{kind} beside {variant.name}").lam for kind in kinds}
     other = {f"{kind} at the same λ" for kind, lam in chosen.items() if lam != variant.lam}
     assert variant.lam and set(heldout) == {"lambda 0"} | kinds | other
-    assert {kind: heldout[kind].lam for kind in kinds} == chosen and {heldout[one].lam for one in other} <= {
+    assert {kind: heldout[kind].lam for kind in kinds} == chosen and {heldout[name].lam for name in other} <= {
         variant.lam
     }
-    for one in other:
+    for name in other:
         # What the control does at that λ is a point of its own curve.
-        control = model.variant(f"{one.removesuffix(' at the same λ')} beside {variant.name}")
+        control = model.variant(f"{name.removesuffix(' at the same λ')} beside {variant.name}")
         point = next(point for point in control.curve if point.value == variant.lam)
-        own = variant.of_set("debug_heldout")
-        assert own is not None and own.after is not None and point.heldout is not None
-        assert heldout[one].difference == pytest.approx(own.after - point.heldout)
-    assert all(one.difference > 0.1 for one in heldout.values())
+        measured = variant.of_set("debug_heldout")
+        assert measured is not None and measured.after is not None and point.heldout is not None
+        assert heldout[name].difference == pytest.approx(measured.after - point.heldout)
+    assert all(comparison.difference > 0.1 for comparison in heldout.values())
     inside = [comparison for comparison in variant.comparisons if comparison.set == "in_contexts"]
-    assert len(inside) == len(heldout) and all(one.difference > 0.3 and (one.low or 0) > 0 for one in inside)
+    assert len(inside) == len(heldout) and all(row.difference > 0.3 and (row.low or 0) > 0 for row in inside)
     assert variant.verdict is not None and "on held-out failures it gains more" in variant.verdict
     # Failures are all wrong before, and confirm rows are not only failures.
-    before = {one.set: one.before for one in variant.measured}
+    before = {measured.set: measured.before for measured in variant.measured}
     assert before["debug_seed"] == before["debug_heldout"] == 0.0
     assert 0 < (before["in_contexts"] or 0) < 1
 
 
 def test_arms_of_a_comparison_have_equal_numbers_a_class(world: World, mended: MendResult) -> None:
     model = mended.mended.models[0]
-    own = name_of(world)
-    compared = [model.variant(name) for name in (own, f"class_name beside {own}", f"random_contexts beside {own}")]
+    name = name_of(world)
+    compared = [model.variant(arm) for arm in (name, f"class_name beside {name}", f"random_contexts beside {name}")]
     assert {variant.images for variant in compared} == {IMAGES} and compared[0].offered == 2 * IMAGES
-    assert [variant.of for variant in compared] == [None, own, own]
+    assert [variant.of for variant in compared] == [None, name, name]
 
 
 def test_every_set_of_rows_is_told_and_adds_up(mended: MendResult) -> None:
     document = mended.mended
     retrained = document.models[0].arms[0]
-    rows = {one.set: one.rows for one in retrained.measured}
+    rows = {measured.set: measured.rows for measured in retrained.measured}
     confirm = document.audited.confirm.rows
     assert rows["confirm"] == confirm and rows["test"] == SPLITS["test"][0]
     assert confirm + document.audited.discover.rows == SPLITS["validation"][0]
@@ -134,48 +134,48 @@ def test_every_set_of_rows_is_told_and_adds_up(mended: MendResult) -> None:
 def test_few_rows_are_no_row_of_a_table(world: World, mended: MendResult) -> None:
     """One image that becomes wrong is no "−100.0" of a context."""
     model = mended.mended.models[0]
-    few = [one for one in model.arms[0].measured if one.set.startswith("context:") and 0 < one.rows < FEWEST_LISTED]
-    many = [one for one in model.arms[0].measured if one.set.startswith("class:") and one.rows >= FEWEST_LISTED]
+    few = [row for row in model.arms[0].measured if row.set.startswith("context:") and 0 < row.rows < FEWEST_LISTED]
+    many = [row for row in model.arms[0].measured if row.set.startswith("class:") and row.rows >= FEWEST_LISTED]
     assert few and many and model.arms[0].few == len(few)
     with (mended.directory / "mend.csv").open() as file:
         listed = {line["set"] for line in csv.DictReader(file)}
-    assert listed.isdisjoint(one.set for one in few) and listed.issuperset(one.set for one in many)
+    assert listed.isdisjoint(row.set for row in few) and listed.issuperset(row.set for row in many)
     page = (mended.directory / "report.html").read_text()
     captions = {context.name: context.caption for context in mended.mended.contexts}
-    assert all(captions[one.set.removeprefix("context:")] not in page for one in few)
-    assert all(f"<bdi>{NAMES[one.set.removeprefix('class:')]}</bdi>" in page for one in many)
+    assert all(captions[row.set.removeprefix("context:")] not in page for row in few)
+    assert all(f"<bdi>{NAMES[row.set.removeprefix('class:')]}</bdi>" in page for row in many)
     assert f"leaves out {len(few)} contexts with fewer than {FEWEST_LISTED} images of the confirm half" in page
 
 
 def test_what_the_confirm_half_confirmed_is_judged_by_the_test_alone(
     world: World, mended: MendResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As `hard` of a recipe of findings is: the half that confirmed it would find it good."""
-    result = mended.mended.audited
-    on = [{"name": "validation", "content": result.on[0].content}]
-    record = {"on": on, "discover_sha256": result.discover.sha256, "finding": "sandal", "role": "hard"}
+    """Images of confirmed findings, as `hard` has, would look good on the half that confirmed them."""
+    audited = mended.mended.audited
+    on = [{"name": "validation", "content": audited.on[0].content}]
+    record = {"on": on, "discover_sha256": audited.discover.sha256, "finding": "sandal", "role": "hard"}
     built = build_scenes(tmp_path / "built", world.recipe, mined_layer(record))
-    found = mend(MODEL, world.recipe, str(built), tmp_path / "out", lambdas=GRID, save="none", device="cpu")
-    model = found.mended.models[0]
-    own, other = model.variant("./built:contexts"), mended.mended.models[0].variant(name_of(world))
-    names = {one.set for one in own.measured}
-    assert own.judged_by == "test" and names == {"test", "test_failures", "debug_seed"}
-    assert {comparison.set for comparison in own.comparisons} == {"test", "test_failures"}
-    assert own.lam == other.lam and own.of_set("test") == other.of_set("test")
+    result = mend(MODEL, world.recipe, str(built), tmp_path / "out", lambdas=GRID, save="none", device="cpu")
+    model = result.mended.models[0]
+    judged, other = model.variant("./built:contexts"), mended.mended.models[0].variant(name_of(world))
+    names = {measured.set for measured in judged.measured}
+    assert judged.judged_by == "test" and names == {"test", "test_failures", "debug_seed"}
+    assert {comparison.set for comparison in judged.comparisons} == {"test", "test_failures"}
+    assert judged.lam == other.lam and judged.of_set("test") == other.of_set("test")
     assert all(
-        model.variant(f"{what} beside {own.name}").judged_by == "test" for what in ("class_name", "random_contexts")
+        model.variant(f"{what} beside {judged.name}").judged_by == "test" for what in ("class_name", "random_contexts")
     )
     assert model.arms[0].of_set("debug_heldout") is not None
-    assert own.verdict is not None and "on test failures" in own.verdict and "held-out" not in own.verdict
-    page = found.files["report"].read_text()
+    assert judged.verdict is not None and "on test failures" in judged.verdict and "held-out" not in judged.verdict
+    page = result.files["report"].read_text()
     assert "test failures" in page and "The confirm half confirmed the failures" in page
     assert "test failures" not in mended.files["report"].read_text()
-    _print(found)
+    _print(result)
     assert "test failures" in capsys.readouterr().out
 
 
 def test_the_curve_that_is_told_is_the_one_that_chose(world: World, mended: MendResult) -> None:
-    """That the curve is of discover rows alone: test_choice_of_heads."""
+    """`test_what_is_judged_chooses_nothing` shows that the curve is of discover rows alone."""
     variant = mended.mended.models[0].variant(name_of(world))
     allowed = [point for point in variant.curve if point.allowed]
     assert [point.value for point in variant.curve] == list(GRID)
@@ -197,7 +197,7 @@ def test_the_folder_is_the_model_that_was_measured(world: World, mended: MendRes
 
 
 def accuracy_on_test(classifier: Classifier, world: World) -> float:
-    """Of the folder's own answers, image by image."""
+    """Return the accuracy of the folder's own answers, image by image."""
     import torch
 
     test = mend_source(world.recipe, (), None, None, 0, None).test
@@ -212,7 +212,7 @@ def accuracy_on_test(classifier: Classifier, world: World) -> float:
 def test_the_mended_model_is_not_measured_on_what_it_learned_from(
     world: World, mended: MendResult, tmp_path: Path
 ) -> None:
-    """Not on the train split, nor on some of its images in other files; on the test it is measured."""
+    """Images of the train split are refused, also in other files; the test is measured."""
     import io
 
     from PIL import Image
@@ -220,11 +220,11 @@ def test_the_mended_model_is_not_measured_on_what_it_learned_from(
     name = f"local-dir:{mended.models[MODEL]}"
     photos = tmp_path / "photos"
     for row in range(6):
-        one = scene("train", row)
-        place = photos / next(NAMES[id] for id, label in LABELS.items() if label == one.label)
-        place.mkdir(parents=True, exist_ok=True)
-        with Image.open(io.BytesIO(png(one))) as picture:
-            picture.save(place / f"{row}.png", compress_level=1)
+        shown = scene("train", row)
+        folder = photos / next(NAMES[id] for id, label in LABELS.items() if label == shown.label)
+        folder.mkdir(parents=True, exist_ok=True)
+        with Image.open(io.BytesIO(png(shown))) as picture:
+            picture.save(folder / f"{row}.png", compress_level=1)
     for images, says in (("source:train", "mended on"), (photos, "was fitted to 6 of the 6 images")):
         with pytest.raises(UserError, match=says):
             evaluate(images, [name], recipe=world.recipe, out=tmp_path / "out", device="cpu")
@@ -254,12 +254,14 @@ def test_balanced_groups_by_truth_and_by_clip_stand_beside(mended: MendResult) -
 
 
 def test_a_head_of_balanced_groups_is_a_model_too(world: World, tmp_path: Path) -> None:
-    """Its folder names the rows that it was fitted to, which are of the discover half and of no other split."""
+    """Its folder names the rows that it was fitted to, all of them from the discover half."""
     out = tmp_path / "out"
-    found = mend(MODEL, world.recipe, [str(world.built), "dfr:clip"], out, lambdas=[0.0], save="dfr:clip", device="cpu")
-    note, variant = read_mended(out / "model", "m"), found.mended.models[0].variant("dfr:clip")
+    result = mend(
+        MODEL, world.recipe, [str(world.built), "dfr:clip"], out, lambdas=[0.0], save="dfr:clip", device="cpu"
+    )
+    note, variant = read_mended(out / "model", "m"), result.mended.models[0].variant("dfr:clip")
     assert note is not None and note.lam is None and note.rows == {"discover": variant.images} and note.datasets == ()
-    assert [one.name for one in note.on] == [one.name for one in found.mended.audited.on]
+    assert [split.name for split in note.on] == [split.name for split in result.mended.audited.on]
     card = (out / "model" / "README.md").read_text()
     assert "None" not in card and "drawn images of its" not in card and "balanced" in card
     page = (out / "report.html").read_text()
@@ -279,15 +281,15 @@ def test_effects_end_at_the_whole_arm(world: World, mended: MendResult) -> None:
         assert heldout is not None and points[-1].heldout == heldout.after
 
 
-@pytest.mark.parametrize("place", [("recipe",), ("audited", "discover"), ("audited", "confirm")])
-def test_a_document_with_another_text_for_a_hash_is_refused(mended: MendResult, place: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("path", [("recipe",), ("audited", "discover"), ("audited", "confirm")])
+def test_a_document_with_another_text_for_a_hash_is_refused(mended: MendResult, path: tuple[str, ...]) -> None:
     document = json.loads((mended.directory / "mend.json").read_text())
     Mended.from_json(json.dumps(document), "mend.json")
     part = document
-    for key in place:
+    for key in path:
         part = part[key]
     part["sha256"] = "\x1b[2Jx"
-    with pytest.raises(UserError, match=rf"{'.'.join(place)}: sha256: expected 64 hex digits"):
+    with pytest.raises(UserError, match=rf"{'.'.join(path)}: sha256: expected 64 hex digits"):
         Mended.from_json(json.dumps(document), "mend.json")
 
 
@@ -295,10 +297,10 @@ def test_the_table_has_a_line_for_every_number(mended: MendResult) -> None:
     with (mended.directory / "mend.csv").open() as file:
         lines = list(csv.DictReader(file))
     model = mended.mended.models[0]
-    listed = [one for variant in model.arms for one in variant.measured if one.listed]
+    listed = [measured for variant in model.arms for measured in variant.measured if measured.listed]
     assert len(lines) == len(listed) + sum(len(variant.comparisons) for variant in model.arms)
-    one = next(line for line in lines if line["against"] == "class_name" and line["set"] == "debug_heldout")
-    assert one["model"] == MODEL and float(one["low"]) <= float(one["gain"]) <= float(one["high"])
+    line = next(line for line in lines if line["against"] == "class_name" and line["set"] == "debug_heldout")
+    assert line["model"] == MODEL and float(line["low"]) <= float(line["gain"]) <= float(line["high"])
     assert json.loads((mended.directory / "mend.json").read_text()) == json.loads(json.dumps(mended.mended.to_json()))
 
 
@@ -306,22 +308,22 @@ def test_a_torch_module_is_mended_as_its_folder_is_and_a_function_is_not(
     world: World, mended: MendResult, tmp_path: Path
 ) -> None:
     named = load_classifier(MODEL)
-    module, kept = named.module, {key: one.clone() for key, one in named.module.state_dict().items()}
+    module, kept = named.module, {key: tensor.clone() for key, tensor in named.module.state_dict().items()}
     given: dict[str, Any] = {"lambdas": GRID, "device": "cpu", "transform": named.transform()}
     recipe = load_recipe(world.recipe)
-    found = mend({"mine": module}, recipe, str(world.built), tmp_path / "out", save="best", **given)
-    own, other = found.mended.models[0], mended.mended.models[0]
-    assert (own.name, own.folder, found.models) == ("python:mine", None, {})
-    for variant in own.arms:
+    result = mend({"mine": module}, recipe, str(world.built), tmp_path / "out", save="best", **given)
+    model, other = result.mended.models[0], mended.mended.models[0]
+    assert (model.name, model.folder, result.models) == ("python:mine", None, {})
+    for variant in model.arms:
         assert (variant.lam, variant.measured) == (
             other.variant(variant.name).lam,
             other.variant(variant.name).measured,
         )
-    assert own.saved == other.saved == name_of(world)
+    assert model.saved == other.saved == name_of(world)
     loaded = head_of(load_classifier(f"local-dir:{mended.models[MODEL]}"))
-    assert np.allclose(found.heads["mine"].weight, loaded.weight, atol=1e-4)
-    assert all(torch.equal(one, kept[key]) for key, one in module.state_dict().items())
-    assert "keep your model" in repr(found) and not (tmp_path / "out" / "model").exists()
+    assert np.allclose(result.heads["mine"].weight, loaded.weight, atol=1e-4)
+    assert all(torch.equal(tensor, kept[key]) for key, tensor in module.state_dict().items())
+    assert "keep your model" in repr(result) and not (tmp_path / "out" / "model").exists()
     with pytest.raises(UserError, match="is a function: it has no last layer"):
         mend({"mine": lambda batch: np.zeros((len(batch), 10))}, recipe, str(world.built), tmp_path / "no")
 
@@ -346,14 +348,14 @@ def test_weights_of_training_rows_mend_too(world: World, tmp_path: Path) -> None
         with pytest.raises(UserError, match=re.escape(says)):
             mend(MODEL, world.recipe, str(tmp_path / "w.parquet"), tmp_path / "out", lambdas=[0.0], device="cpu")
     write()
-    found = mend(
+    result = mend(
         MODEL, world.recipe, str(tmp_path / "w.parquet"), tmp_path / "out", lambdas=GRID, per_class=20, device="cpu"
     )
-    variant = found.mended.models[0].arms[1]
-    assert any("was mined on others" in note for note in found.mended.notes)
+    variant = result.mended.models[0].arms[1]
+    assert any("was mined on others" in note for note in result.mended.notes)
     assert (variant.role, variant.images) == ("upweighted", 0) and len(variant.curve) == len(GRID)
-    assert found.mended.train.rows == 60
-    retrained = found.mended.models[0].arms[0].of_set("test")
+    assert result.mended.train.rows == 60
+    retrained = result.mended.models[0].arms[0].of_set("test")
     assert retrained is not None and variant.curve[0].test == retrained.after  # λ = 0 is no weight
     assert variant.verdict is not None and ("is the head retrained alone" in variant.verdict) == (variant.lam == 0)
     assert variant.lam == 0 or "other training rows would do the same is not known" in variant.verdict
@@ -372,49 +374,49 @@ def content_of_test(world: World) -> str:
 def test_models_of_one_run_are_compared_and_loaded_once(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own, loads, load = f"{world.built}:random_contexts", list[str](), of_timm.load
+    own_dataset, loads, load = f"{world.built}:random_contexts", list[str](), of_timm.load
 
     def counted(name: str, *more: Any) -> Classifier:
         loads.append(name)
         return load(name, *more)
 
     monkeypatch.setattr(of_timm, "load", counted)
-    found = mend(
-        [MODEL, "lab:lcnet_035"], world.recipe, str(world.built), tmp_path / "out", own={"lab:lcnet_035": own},
+    result = mend(
+        [MODEL, "lab:lcnet_035"], world.recipe, str(world.built), tmp_path / "out", own={"lab:lcnet_035": own_dataset},
         lambdas=(0.0, 1.0), save="best", device="cpu",
     )  # fmt: skip
-    collective = found.mended.collective
+    collective = result.mended.collective
     assert collective is not None and collective.models == (MODEL, "lab:lcnet_035")
-    (one, other), (back, same) = collective.overlap
-    assert one == same == 1.0 and other == back and 0 <= (other or 0) < 1
+    (first, upper), (lower, second) = collective.overlap
+    assert first == second == 1.0 and upper == lower and 0 <= (upper or 0) < 1
     kept = [(row.model, row.arm, row.own) for row in collective.kept]
-    shared, own = name_of(world), name_of(world, "random_contexts")
-    assert kept == [(MODEL, shared, False), ("lab:lcnet_035", shared, False), ("lab:lcnet_035", own, True)]
+    shared, own_dataset = name_of(world), name_of(world, "random_contexts")
+    assert kept == [(MODEL, shared, False), ("lab:lcnet_035", shared, False), ("lab:lcnet_035", own_dataset, True)]
     assert collective.kept[0].kept is None  # nothing is its own
     assert collective.kept[2].kept == 1.0
-    folders = {path.name for path in found.models.values()}
+    folders = {path.name for path in result.models.values()}
     assert folders == {"lab_resnet10t", "lab_lcnet_035"}
     # What was written is loaded again, which proves it.
     assert [name for name in loads if not name.startswith("local-dir:")] == [MODEL, "lab:lcnet_035"]
 
 
 def test_models_of_one_base_name_keep_folders_and_names_of_their_own(world: World, tmp_path: Path) -> None:
-    """Two runs' folders are both called `model`; and no document tells where on this machine anything lies."""
-    places = [tmp_path / "run1" / "model", tmp_path / "run2" / "model"]
-    for place, model in zip(places, (MODEL, "lab:lcnet_035"), strict=True):
+    """Two runs' folders are both called `model`; and no document has a path of this machine."""
+    copies = [tmp_path / "run1" / "model", tmp_path / "run2" / "model"]
+    for copy, model in zip(copies, (MODEL, "lab:lcnet_035"), strict=True):
         folder = local_folder(model)
         assert folder is not None
-        shutil.copytree(folder, place)
-    models = [f"local-dir:{place}" for place in places]
+        shutil.copytree(folder, copy)
+    models = [f"local-dir:{copy}" for copy in copies]
     using = [str(world.built), f"{world.built}:random_contexts"]
-    found = mend(models, world.recipe, using, tmp_path / "out", lambdas=[0.0, 1.0], save="best", device="cpu")
-    folders = [found.models[model] for model in models]
+    result = mend(models, world.recipe, using, tmp_path / "out", lambdas=[0.0, 1.0], save="best", device="cpu")
+    folders = [result.models[model] for model in models]
     assert [folder.name for folder in folders] == ["local-dir_._model", "local-dir_._model_2"]
     hashes = [load_classifier(f"local-dir:{folder}").sha256 for folder in folders]
-    assert hashes == [model.mended_sha256 for model in found.mended.models] and hashes[0] != hashes[1]
-    assert [model.name for model in found.mended.models] == ["local-dir:./model", "local-dir:./model (2)"]
-    own = [folder / name for folder in folders for name in ("mended.json", "README.md")]
-    for path in (*found.files.values(), *own):
+    assert hashes == [model.mended_sha256 for model in result.mended.models] and hashes[0] != hashes[1]
+    assert [model.name for model in result.mended.models] == ["local-dir:./model", "local-dir:./model (2)"]
+    saved_files = [folder / name for folder in folders for name in ("mended.json", "README.md")]
+    for path in (*result.files.values(), *saved_files):
         assert str(tmp_path) not in path.read_text() and str(world.built.parent) not in path.read_text(), path
 
 
@@ -455,7 +457,7 @@ def test_a_mended_model_is_not_mended_again(world: World, mended: MendResult, tm
 def test_models_of_one_name_have_folders_of_their_own() -> None:
     assert model_places(["lab:a"]) == {"lab:a": "model"}
     names = ["local-dir:/x/model", "local-dir:/y/model", "a/b", "A_b"]
-    assert len({place.casefold() for place in model_places(names).values()}) == len(names)
+    assert len({folder.casefold() for folder in model_places(names).values()}) == len(names)
 
 
 def test_the_command_prints_heads_beside_controls(world: World, mended: MendResult) -> None:
@@ -482,17 +484,17 @@ def test_the_command_prints_heads_beside_controls(world: World, mended: MendResu
 def test_what_is_not_shown_to_help_leaves_no_model_unless_somebody_asks(
     world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = mend(MODEL, world.recipe, str(world.built), tmp_path / "out", lambdas=[0.0], device="cpu")
-    (model,) = found.mended.models
-    assert (model.saved, model.best, found.models) == (None, name_of(world), {}) and model.shown_first.lam == 0
+    result = mend(MODEL, world.recipe, str(world.built), tmp_path / "out", lambdas=[0.0], device="cpu")
+    (model,) = result.mended.models
+    assert (model.saved, model.best, result.models) == (None, name_of(world), {}) and model.shown_first.lam == 0
     assert not (tmp_path / "out" / "model").exists()
-    document = json.loads(found.files["document"].read_text())
+    document = json.loads(result.files["document"].read_text())
     assert list(document)[:2] == ["version", "headline"]
     assert document["headline"] == "This does not help: keep your model."
-    page = found.files["report"].read_text()
+    page = result.files["report"].read_text()
     assert page.index("This does not help: keep your model.") < page.index("λ = 0 was chosen")
     assert "lab:resnet10t</bdi>, mended" not in page and "saved as a model" not in page
-    _print(found)
+    _print(result)
     shown = capsys.readouterr()
     assert shown.out.startswith("This does not help: keep your model.") and "--save best" in shown.err
 
@@ -522,11 +524,11 @@ def test_corrupted_photographs_need_no_clip(world: World, tmp_path: Path, monkey
     learned = ("source.validation_split=train", "generator.split=train")
     build(recipe, tmp_path / "corrupted", overrides=learned, device="cpu", workers=1)
     using = str(tmp_path / "corrupted")
-    found = mend(MODEL, recipe, using, tmp_path / "out", lambdas=GRID, save="none", device="cpu").mended
-    assert found.contexts == () and [arm.role for arm in found.models[0].arms] == ["retrained", "mended", "control"]
-    assert {arm.images for arm in found.models[0].arms[1:]} == {IMAGES * len(LABELS)}
+    mended = mend(MODEL, recipe, using, tmp_path / "out", lambdas=GRID, save="none", device="cpu").mended
+    assert mended.contexts == () and [arm.role for arm in mended.models[0].arms] == ["retrained", "mended", "control"]
+    assert {arm.images for arm in mended.models[0].arms[1:]} == {IMAGES * len(LABELS)}
     # λ is the one of the best accuracy on the discover half, which all rows of it decide.
-    for variant in found.models[0].arms[1:]:
+    for variant in mended.models[0].arms[1:]:
         allowed = {point.value: point.discover for point in variant.curve if point.allowed}
         assert variant.lam in allowed and allowed[variant.lam] == max(allowed.values())
     # Audited images are made from a split, which is then no test for them.

@@ -1,4 +1,4 @@
-"""What is refused, by the whole command's function; and what edits of rows may teach."""
+"""Refusals of the whole command's function, and what edits of rows may teach."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def refused(world: World, tmp_path: Path, *using: str, models: Any = MODEL, **mo
 
 
 def test_contexts_that_judging_rows_named_are_refused(world: World, tmp_path: Path) -> None:
-    """A dataset that was mined on this validation split, but with other halves: with the same ones it is taken."""
+    """Images mined on other halves of this validation split are refused; with the same halves they are taken."""
     audited = mend(MODEL, world.recipe, str(world.built), tmp_path / "first", lambdas=[0.0], save="none", device="cpu")
-    found = audited.mended.audited
-    for seed, half, wanted in ((1, "0" * 64, False), (0, found.discover.sha256, True)):
-        on = [{"name": "validation", "content": found.on[0].content}]
+    audited_rows = audited.mended.audited
+    for seed, half, wanted in ((1, "0" * 64, False), (0, audited_rows.discover.sha256, True)):
+        on = [{"name": "validation", "content": audited_rows.on[0].content}]
         record = {"on": on, "discover_sha256": half, "seed": seed}
         built = build_scenes(tmp_path / f"built{seed}", world.recipe, mined_layer(record, ["contexts"]))
         if wanted:
@@ -60,7 +60,7 @@ def test_contexts_that_judging_rows_named_are_refused(world: World, tmp_path: Pa
 
 
 def test_images_on_both_sides_are_refused(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A recipe whose test split holds garments of training, and a dataset that is audited and learned from."""
+    """Refuse a test split with garments of training, and a dataset that is audited and learned from."""
     shutil.copytree(world.recipe.parent / "source", tmp_path / "source")
     shutil.copy(tmp_path / "source" / "train.parquet", tmp_path / "source" / "test.parquet")
     error = refused(world, tmp_path, on=write_recipe(tmp_path / "recipe.yaml"))
@@ -68,9 +68,9 @@ def test_images_on_both_sides_are_refused(world: World, tmp_path: Path, monkeypa
         "unit" in problem for problem in error.problems
     )
     monkeypatch.setenv("HOME", str(world.built.parent))
-    for place in (str(world.built), f"~/{world.built.name}"):
-        error = refused(world, tmp_path, audited=[place])
-        assert any("come from the same noise" in problem for problem in error.problems), place
+    for path in (str(world.built), f"~/{world.built.name}"):
+        error = refused(world, tmp_path, audited=[path])
+        assert any("come from the same noise" in problem for problem in error.problems), path
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_images_on_both_sides_are_refused(world: World, tmp_path: Path, monkeypa
 def test_bad_input_is_told_in_words(
     world: World, tmp_path: Path, using: list[str], more: dict[str, Any], says: str
 ) -> None:
-    given = [one.format(built=world.built) for one in using]
+    given = [word.format(built=world.built) for word in using]
     assert says in str(refused(world, tmp_path, *given, **more))
 
 
@@ -108,10 +108,10 @@ def test_a_class_that_a_control_lacks_is_told(world: World, tmp_path: Path) -> N
             shift["classes"] = ["05", "07"]
     layer["prompts"]["base"]["classes"] = ["05", "07"]
     built = build_scenes(tmp_path / "built", world.recipe, layer)
-    found = mend(MODEL, world.recipe, str(built), tmp_path / "out", lambdas=[0.0], save="none", device="cpu").mended
-    variant = found.models[0].variant("./built:contexts")
+    document = mend(MODEL, world.recipe, str(built), tmp_path / "out", lambdas=[0.0], save="none", device="cpu").mended
+    variant = document.models[0].variant("./built:contexts")
     assert variant.images == IMAGES and variant.offered == 4 * IMAGES
-    (note,) = [one for one in found.notes if "equal numbers" in one]
+    (note,) = [note for note in document.notes if "equal numbers" in note]
     assert note.startswith("There is no image of random contexts for sneaker.")
 
 
@@ -137,13 +137,13 @@ def test_what_ends_while_a_model_is_written_leaves_no_document_of_another(
 
 
 def test_a_model_that_this_run_does_not_leave_is_removed(world: World, tmp_path: Path) -> None:
-    """That of an earlier run: its numbers are no more those of the document beside it."""
+    """Remove the model of an earlier run, because its numbers differ from the document beside it."""
     out = tmp_path / "out"
     mend(MODEL, world.recipe, str(world.built), out, lambdas=[0.0], save="best", device="cpu")
     assert (out / "model" / "mended.json").exists()
-    found = mend(MODEL, world.recipe, str(world.built), out, lambdas=[0.0], save="none", device="cpu")
-    assert not (out / "model").exists() and found.models == {} and (out / "mend.json").exists()
-    # Without a mended.json it is somebody's own.
+    result = mend(MODEL, world.recipe, str(world.built), out, lambdas=[0.0], save="none", device="cpu")
+    assert not (out / "model").exists() and result.models == {} and (out / "mend.json").exists()
+    # Without a mended.json the folder is the user's own.
     (out / "model").mkdir()
     (out / "model" / "config.json").write_text("{}")
     mend(MODEL, world.recipe, str(world.built), out, lambdas=[0.0], save="none", device="cpu")
@@ -178,18 +178,18 @@ def test_a_base_that_does_not_show_the_model_its_classes_is_refused(world: World
     """Images of boots called sandals: what the model would learn from them is not what it fails on."""
     built = build_scenes(tmp_path / "built", world.recipe, mined_layer(), of_class=2)
     error = refused(world, tmp_path, str(built), save="none")
-    (said,) = error.problems
-    assert said.startswith("lab:resnet10t is near chance on the base of ./built: ")
-    assert "% of 8 images right; guessing gets 10.0 %" in said
-    assert "(classes near chance: sandal)" in said and "counterfoil evaluate" in str(error.hint)
+    (problem,) = error.problems
+    assert problem.startswith("lab:resnet10t is near chance on the base of ./built: ")
+    assert "% of 8 images right; guessing gets 10.0 %" in problem
+    assert "(classes near chance: sandal)" in problem and "counterfoil evaluate" in str(error.hint)
     assert not (tmp_path / "out" / "mend.json").exists()
 
 
 @pytest.fixture(scope="module")
 def recipe(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("edits")
-    of = {name: str(world.recipe.parent / "source" / f"{name}.parquet") for name in ("train", "validation", "test")}
-    splits = datasets.load_dataset("parquet", data_files=of, cache_dir=str(folder / "cache"))
+    files = {name: str(world.recipe.parent / "source" / f"{name}.parquet") for name in ("train", "validation", "test")}
+    splits = datasets.load_dataset("parquet", data_files=files, cache_dir=str(folder / "cache"))
     assert isinstance(splits, datasets.DatasetDict)
     validation: Any = splits["validation"]
     test: Any = splits["test"]
@@ -207,7 +207,7 @@ def spare_rows(recipe: Path) -> datasets.Dataset:
 
 
 def edits(recipe: Path, out: Path, candidates: int, seed: int) -> Path:
-    """Edits of so many sandals, which the model does not know in the snow."""
+    """Build edits of so many sandals, which the model does not know in the snow."""
     base = {"prompt": "a photo of a {class}", "classes": ["05"]}
     shift = {"prompt": "a photo of a {class} in the snow", "kind": "background", "classes": ["05"]}
     others = dict.fromkeys(load_recipe(recipe).prompts.shifts)
@@ -232,8 +232,8 @@ def drawn(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def model(recipe: Path, drawn: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     out = tmp_path_factory.mktemp("mended") / "out"
     using = f"{drawn}:in_the_snow"
-    found = mend(MODEL, recipe, using, out, lambdas=(0.5, 2.0), per_class=5, save=using, device="cpu")
-    return f"local-dir:{found.models[MODEL]}"
+    result = mend(MODEL, recipe, using, out, lambdas=(0.5, 2.0), per_class=5, save=using, device="cpu")
+    return f"local-dir:{result.models[MODEL]}"
 
 
 def note_of(model: str) -> MendedNote:
@@ -259,17 +259,17 @@ def test_it_tells_which_rows(model: str, drawn: Path, recipe: Path) -> None:
 
 def test_it_is_measured_on_other_rows_alone(model: str, drawn: Path, recipe: Path, tmp_path: Path) -> None:
     rows = spare_rows(recipe)
-    for place in range(SPARE):
-        name = f"{rows[place]['label']:02}"
+    for row in range(SPARE):
+        name = f"{rows[row]['label']:02}"
         (tmp_path / name).mkdir(exist_ok=True)
-        picture = rows[place]["image"]
+        picture = rows[row]["image"]
         assert isinstance(picture, Image.Image)
-        picture.save(tmp_path / name / f"{place}.png")
-    found = edited_rows(drawn)
-    with pytest.raises(UserError, match=f"fitted to {len(found)} of the {SPARE} images of .*, or to edits of them"):
+        picture.save(tmp_path / name / f"{row}.png")
+    edited = edited_rows(drawn)
+    with pytest.raises(UserError, match=f"fitted to {len(edited)} of the {SPARE} images of .*, or to edits of them"):
         evaluate(tmp_path, [model], recipe=recipe, out=tmp_path / "report", device="cpu")
-    for place in found:
-        (tmp_path / f"{rows[place]['label']:02}" / f"{place}.png").unlink()
+    for row in edited:
+        (tmp_path / f"{rows[row]['label']:02}" / f"{row}.png").unlink()
     assert evaluate(tmp_path, [model], recipe=recipe, out=tmp_path / "report", device="cpu").scores
 
 

@@ -1,4 +1,4 @@
-"""A mended model's card says what it was mended with, whatever the names are."""
+"""A mended model's card says what it was mended with, with any names."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ ABOUT: dict[str, Any] = {
 
 def test_a_card_tells_model_data_and_settings() -> None:
     card = model_card(ABOUT, "It helps.")
-    for found in ("lab:resnet10t", "ab" * 32, "someone/contexts", "group `contexts`", "0.25", "1,234"):
-        assert found in card
+    for words in ("lab:resnet10t", "ab" * 32, "someone/contexts", "group `contexts`", "0.25", "1,234"):
+        assert words in card
     assert "It helps." in card
     _, head, _ = card.split("---\n", 2)
     assert yaml.safe_load(head)["library_name"] == "timm"
@@ -56,8 +56,8 @@ def test_a_head_fitted_without_drawn_images_says_so() -> None:
     ],
 )
 def test_a_card_says_what_each_kind_of_head_learned_from(role: str, lam: float | None, says: str) -> None:
-    found = {**ABOUT, "datasets": [], "lambda": lam}
-    card = model_card(found, role=role, trained_on=["photos/train"], chosen_on=["photos/validation"])
+    about = {**ABOUT, "datasets": [], "lambda": lam}
+    card = model_card(about, role=role, trained_on=["photos/train"], chosen_on=["photos/validation"])
     assert says in card and card.count("on drawn images of") == (role == "mended" and lam == 0.5)
     assert "| fitted on | `photos/train` |" in card and "| chosen on a half of | `photos/validation` |" in card
     assert "None" not in card and ("| λ" in card) == (lam is not None)

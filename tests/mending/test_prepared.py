@@ -1,4 +1,4 @@
-"""What is mended with: tables of keys, equal numbers of each class, and nothing that is shared with what judges."""
+"""Inputs of mending: tables of keys, equal numbers of each class, and nothing shared with the judging images."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ THEIRS = Known("theirs", ("x", "y"), ("2", None), ("w", "z"), "photos", frozense
 
 
 def test_two_sides_that_share_nothing_pass() -> None:
-    """What cannot be decoded is no common picture, and units of another dataset are other units."""
+    """Undecodable images are no common pictures, and units of another dataset are other units."""
     refuse_shared([OURS], [THEIRS])
     refuse_shared([OURS], [replace(THEIRS, units=("u", "z"), of="other photos")])
 
@@ -64,10 +64,10 @@ def test_edits_of_rows_are_no_images_to_learn_from_where_those_judge() -> None:
 
 
 def test_edits_of_one_row_are_on_one_side_alone() -> None:
-    ours, theirs = (replace(one, edited=frozenset({"q", one.name}), edited_of="photos") for one in (OURS, THEIRS))
+    left, right = (replace(side, edited=frozenset({"q", side.name}), edited_of="photos") for side in (OURS, THEIRS))
     with pytest.raises(UserError, match="ours and theirs share 1 edited row, such as q"):
-        refuse_shared([ours], [replace(theirs, of="built")])
-    refuse_shared([ours], [replace(theirs, edited_of="other photos")])
+        refuse_shared([left], [replace(right, of="built")])
+    refuse_shared([left], [replace(right, edited_of="other photos")])
 
 
 def test_what_is_audited_shares_nothing_with_the_test() -> None:
@@ -85,34 +85,34 @@ BUILT = "/home/somebody/built:contexts"
 
 
 def test_what_was_mined_on_rows_that_judge_is_refused_and_what_cannot_be_compared_is_told() -> None:
-    ours, theirs = "a" * 64, "b" * 64
+    audited, test = "a" * 64, "b" * 64
 
-    def judged(found: dict) -> tuple[str, ...]:
-        return refuse_mined_on_judges([(BUILT, (found,))], {ours: "validation"}, "1" * 64, {theirs: "test"})
+    def judged(record: dict) -> tuple[str, ...]:
+        return refuse_mined_on_judges([(BUILT, (record,))], {audited: "validation"}, "1" * 64, {test: "test"})
 
-    on = {"on": [{"name": "photos", "content": ours}]}
+    on = {"on": [{"name": "photos", "content": audited}]}
     assert judged(on | {"discover_sha256": "1" * 64}) == ()
-    for found, says in (
+    for record, says in (
         (on | {"discover_sha256": "2" * 64}, "than the discover half here"),
         (on, "does not say on which half"),
-        ({"on": [{"name": "photos", "content": theirs}], "discover_sha256": "1" * 64}, "which is the test here"),
+        ({"on": [{"name": "photos", "content": test}], "discover_sha256": "1" * 64}, "which is the test here"),
     ):
         with pytest.raises(UserError, match=says):
-            judged(found)
-    for found, says in (
+            judged(record)
+    for record, says in (
         ({}, "./built:contexts does not say which rows it was mined on"),
         ({"on": [{"name": "photos", "content": "c" * 64}]}, "mined on photos, and no images tested here"),
     ):
-        (note,) = judged(found)
+        (note,) = judged(record)
         assert says in note
 
 
 def test_what_the_confirm_half_confirmed_is_judged_by_a_test_or_refused() -> None:
-    """`hard` of a recipe of findings holds what was confirmed; contexts are drawn whether they were or not."""
-    ours, theirs = "a" * 64, "b" * 64
-    on = {"on": [{"name": "photos", "content": ours}], "discover_sha256": "1" * 64}
+    """`hard` of a recipe of findings holds confirmed images; contexts are drawn also if they are not confirmed."""
+    audited, test = "a" * 64, "b" * 64
+    on = {"on": [{"name": "photos", "content": audited}], "discover_sha256": "1" * 64}
     confirmed = on | {"finding": "striped_shirt", "role": "hard", "q": 0.01}
-    for found, chose in (
+    for record, chose in (
         (confirmed, True),
         (on | {"finding": "striped_shirt", "role": "easy"}, True),
         (confirmed | {"tested_on": "both"}, True),
@@ -122,13 +122,13 @@ def test_what_the_confirm_half_confirmed_is_judged_by_a_test_or_refused() -> Non
         (confirmed | {"on": [{"name": "photos", "content": "c" * 64}]}, False),
         (on | {"pool": "unlabelled"}, False),
     ):
-        assert confirm_chose((found,), {ours: "validation"}) == chose, found
+        assert confirm_chose((record,), {audited: "validation"}) == chose, record
         if chose:
             with pytest.raises(
                 UserError, match="comes from findings that the confirm half of validation confirmed, and"
             ):
-                refuse_mined_on_judges([(BUILT, (found,))], {ours: "validation"}, "1" * 64, {})
-        assert refuse_mined_on_judges([(BUILT, (confirmed,))], {ours: "validation"}, "1" * 64, {theirs: "test"}) == ()
+                refuse_mined_on_judges([(BUILT, (record,))], {audited: "validation"}, "1" * 64, {})
+        assert refuse_mined_on_judges([(BUILT, (confirmed,))], {audited: "validation"}, "1" * 64, {test: "test"}) == ()
 
 
 def images_of(*contents: bytes) -> LabelledImages:
@@ -138,7 +138,7 @@ def images_of(*contents: bytes) -> LabelledImages:
     read = dict(zip(keys, contents, strict=True))
     return LabelledImages(
         name, f"test-{name}", keys, zeros, zeros, ("all",),
-        lambda wanted: ((key, one) for key, one in read.items() if wanted is None or key in wanted),
+        lambda wanted: ((key, content) for key, content in read.items() if wanted is None or key in wanted),
     )  # fmt: skip
 
 
@@ -153,11 +153,11 @@ def test_a_picture_is_the_same_however_it_is_encoded() -> None:
         b"no image",
         encoded(turned, "PNG"),
     )
-    found = pixels_of(images)
-    assert found[0] == found[1] and found[3] is None
-    assert len({found[0], found[2], found[4]}) == 3
+    hashes = pixels_of(images)
+    assert hashes[0] == hashes[1] and hashes[3] is None
+    assert len({hashes[0], hashes[2], hashes[4]}) == 3
     # What is kept is found again without an image being read.
-    assert pixels_of(replace(images, read=lambda wanted: iter(()))) == found
+    assert pixels_of(replace(images, read=lambda wanted: iter(()))) == hashes
 
 
 def test_a_row_is_in_the_context_of_its_class_that_it_is_most_like_or_in_none() -> None:
@@ -174,9 +174,9 @@ def test_a_row_is_in_the_context_of_its_class_that_it_is_most_like_or_in_none() 
 
     features = np.eye(5, dtype=np.float32)
     dealt = context_rows(contexts, recipe, features, np.asarray([0, 0, 0, 0, 1], np.int64), embed)
-    found = dealt.among([0, 1, 2])
+    indices = dealt.among([0, 1, 2])
     # The third is like the context of another class alone, the last two like their class without any.
-    assert found.tolist() == [0, 1, -1, -1, -1]
+    assert indices.tolist() == [0, 1, -1, -1, -1]
     assert context_rows(contexts, recipe, features[2:3], np.asarray([1], np.int64), embed).among(
         [0, 1, 2]
     ).tolist() == [2]
@@ -194,20 +194,20 @@ def test_features_that_are_no_numbers_are_told() -> None:
 
 
 def test_a_base_near_chance_is_judged_as_evaluate_judges_it() -> None:
-    """By classes that have images enough, averaged over classes; one such class of several is a note."""
+    """Accuracy is averaged over classes with images enough; one of several classes near chance is a note."""
     labels = np.repeat([0, 1, 2], [20, 20, 3])
     chances, names = np.full(3, 1 / 3), ["a", "b", "c"]
 
-    def found(*shares: float) -> tuple[str, ...]:
+    def notes(*shares: float) -> tuple[str, ...]:
         counts = zip(shares, (20, 20, 3), strict=True)
         right = np.concatenate([np.arange(count) < round(share * count) for share, count in counts])
         return refuse_near_chance("m", "d", right, labels, chances, names, 5)
 
-    assert found(1, 1, 0) == ()
-    (note,) = found(1, 0.3, 1)
+    assert notes(1, 1, 0) == ()
+    (note,) = notes(1, 0.3, 1)
     assert note.startswith("m is near chance on the base of d for 1 of 2 classes (b)")
     with pytest.raises(UserError, match=r"m is near chance on the base of d: 35\.0 % of 40 images right"):
-        found(0.4, 0.3, 1)
+        notes(0.4, 0.3, 1)
     few = np.zeros(3, dtype=np.int64)
     assert refuse_near_chance("m", "d", few > 0, few, chances, names, 5) == ()
 
@@ -278,8 +278,8 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 def test_groups_of_long_names_are_numbered_as_short_ones_are() -> None:
     names = ["b", "a", "c" * 120_000]
     by_key = {f"k{index}": names[index % 3] for index in range(20_000)}
-    found = numbered_groups(by_key, list(by_key), "dfr:w")
-    assert found[:3].tolist() == [1, 0, 2] and set(found.tolist()) == {0, 1, 2}
+    numbers = numbered_groups(by_key, list(by_key), "dfr:w")
+    assert numbers[:3].tolist() == [1, 0, 2] and set(numbers.tolist()) == {0, 1, 2}
 
 
 def test_groups_of_a_csv_have_bounds_too(tmp_path: Path) -> None:
@@ -320,11 +320,11 @@ def test_another_seed_draws_others_and_fewer_are_a_part_of_more() -> None:
 def test_arms_are_cut_to_equal_numbers_of_each_class() -> None:
     variants = {"contexts": LABELS, "class_name": LABELS[:90], "random_contexts": np.repeat([0, 1, 2], 11)}
     cut = equal_numbers(variants, seed=5)
-    found = [counts(labels[cut[name]]) for name, labels in variants.items()]
-    assert found[0] == found[1] == found[2]
+    per_class = [counts(labels[cut[name]]) for name, labels in variants.items()]
+    assert per_class[0] == per_class[1] == per_class[2]
     for label in (0, 1, 2):
-        assert found[0][label] == min(int((labels == label).sum()) for labels in variants.values())
-    assert 7 not in found[0]  # one variant has none
+        assert per_class[0][label] == min(int((labels == label).sum()) for labels in variants.values())
+    assert 7 not in per_class[0]  # one variant has none
 
 
 def test_an_arm_without_images_leaves_none_to_any() -> None:
