@@ -44,9 +44,9 @@ def recipe_of(folder: Path, conditions: str, *changes: str) -> Recipe:
     classes += (
         ", {id: heart, name: large heart, source_label: 2}, {id: no_heart, name: no large heart, source_label: 3}]"
     )
-    own = (f"source.dataset={folder}", "source.label_column=found", f"source.classes={classes}")
+    source = (f"source.dataset={folder}", "source.label_column=found", f"source.classes={classes}")
     sections = ("tokens=null", "source.unit_column=patient", f"source.conditions={conditions}")
-    return load_recipe("wardrobe-mini", [*own, *sections, *changes])
+    return load_recipe("wardrobe-mini", [*source, *sections, *changes])
 
 
 BY_LABELS = "{labels: [Effusion, Cardiomegaly], others: [No Finding]}"
@@ -78,16 +78,16 @@ def forms(tmp_path: Path) -> dict[str, tuple[Path, str]]:
         "truths": [[bool(value) for value in column] for column in columns.values()],
     }
     for name, values in truths.items():
-        own = dict(zip(CONDITIONS, values, strict=True))
-        every[name] = (saved(tmp_path / name, patient=PATIENTS, **own), BY_COLUMNS)
+        columns_of_kind = dict(zip(CONDITIONS, values, strict=True))
+        every[name] = (saved(tmp_path / name, patient=PATIENTS, **columns_of_kind), BY_COLUMNS)
     return every
 
 
 def test_every_form_tells_the_same(tmp_path: Path) -> None:
     for name, (folder, conditions) in forms(tmp_path).items():
-        images, found = read(folder, conditions)
-        assert found.present.tolist() == PRESENT, name
-        # The units are patients, and no row is left out: one without a condition is healthy, not unlabelled.
+        images, labels = read(folder, conditions)
+        assert labels.present.tolist() == PRESENT, name
+        # The units are patients, and every row is kept: a row without a condition is healthy, not unlabelled.
         assert images.units == ("7", "7", "8", "9"), name
         assert images.keys == tuple(f"validation_{row:08d}" for row in range(4)), name
         assert [content for _, content in images.images()] == [encoded((20 * row, 0, 0)) for row in range(4)], name
@@ -96,16 +96,16 @@ def test_every_form_tells_the_same(tmp_path: Path) -> None:
 
 def test_the_classes_of_a_condition_are_two_and_part_its_rows(tmp_path: Path) -> None:
     folder = saved(tmp_path / "texts", found=TEXTS, patient=PATIENTS)
-    _, found = read(folder, BY_LABELS)
-    assert [np.flatnonzero(found.of_label(label)).tolist() for label in range(4)] == [[0, 2], [1, 3], [0, 3], [1, 2]]
+    _, labels = read(folder, BY_LABELS)
+    assert [np.flatnonzero(labels.of_label(label)).tolist() for label in range(4)] == [[0, 2], [1, 3], [0, 3], [1, 2]]
     split = open_source(recipe_of(folder, BY_LABELS).source).split("validation")
     assert [split.rows_of(label).tolist() for label in range(4)] == [[0, 2], [1, 3], [0, 3], [1, 2]]
 
 
 def test_an_empty_list_is_none_of_the_conditions(tmp_path: Path) -> None:
     folder = saved(tmp_path / "lists", found=[["Effusion"], [], ["Cardiomegaly", "Effusion"]], patient=[1, 2, 3])
-    images, found = read(folder, "{labels: [Effusion, Cardiomegaly]}")
-    assert found.present.tolist() == [[True, False], [False, False], [True, True]]
+    images, labels = read(folder, "{labels: [Effusion, Cardiomegaly]}")
+    assert labels.present.tolist() == [[True, False], [False, False], [True, True]]
     assert images.class_names is not None
     called = [images.class_names[label] for label in images.labels.tolist()]
     assert called == ["Effusion", NONE, "Effusion, Cardiomegaly"]
@@ -118,17 +118,17 @@ def test_other_conditions_are_another_content(tmp_path: Path) -> None:
 
 
 def test_halves_by_patient_have_every_condition(tmp_path: Path) -> None:
-    """Dealt by the sets of conditions, whole patients go to one half, and each condition to both alike."""
+    """Each patient is in one half, and each condition is equally frequent in both."""
     rng = np.random.default_rng(0)
     patients = np.repeat(np.arange(150), 2)
     has = rng.random((300, 2)) < (0.3, 0.1)
     columns = {name: has[:, k].astype(int).tolist() for k, name in enumerate(CONDITIONS)}
-    images, found = read(saved(tmp_path / "columns", patient=patients.tolist(), **columns), BY_COLUMNS)
+    images, labels = read(saved(tmp_path / "columns", patient=patients.tolist(), **columns), BY_COLUMNS)
     halves = deal_halves(images.labels, 0, images.units)
     assert not set(patients[halves.discover]) & set(patients[halves.confirm])
     # By a coin the standard deviation of these differences is 9 and 5.
-    both = found.present[halves.discover].sum(axis=0) - found.present[halves.confirm].sum(axis=0)
-    assert (np.abs(both) <= 4).all()
+    surplus = labels.present[halves.discover].sum(axis=0) - labels.present[halves.confirm].sum(axis=0)
+    assert (np.abs(surplus) <= 4).all()
 
 
 @pytest.mark.parametrize(
@@ -214,6 +214,6 @@ def test_a_recipe_says_its_conditions_once_with_two_classes_each(conditions: str
 
 
 def test_conditions_are_of_the_source_and_change_no_image(tmp_path: Path) -> None:
-    one, other = recipe_of(tmp_path, BY_LABELS), recipe_of(tmp_path, BY_COLUMNS)
-    assert (one.plan_hash, one.screen_hash) == (other.plan_hash, other.screen_hash)
-    assert one.recipe_hash != other.recipe_hash
+    by_labels, by_columns = recipe_of(tmp_path, BY_LABELS), recipe_of(tmp_path, BY_COLUMNS)
+    assert (by_labels.plan_hash, by_labels.screen_hash) == (by_columns.plan_hash, by_columns.screen_hash)
+    assert by_labels.recipe_hash != by_columns.recipe_hash

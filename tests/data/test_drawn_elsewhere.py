@@ -36,22 +36,22 @@ SETTINGS = (
 KIND = "kind: rows, model: null, steps: null, guidance: null"
 
 
-def folder(
-    place: Path, lines: Iterable[Sequence[Any]], header: Sequence[str] = HEADER, name: str = "drawn.csv"
+def drawn_folder(
+    path: Path, lines: Iterable[Sequence[Any]], header: Sequence[str] = HEADER, name: str = "drawn.csv"
 ) -> Path:
-    """A folder with a CSV of these lines, and the image that each names where it names one inside."""
-    place.mkdir(parents=True, exist_ok=True)
-    with (place / "drawn.csv").open("w", newline="") as file:
+    """Write a CSV of `lines` to a new folder, and each image that a line names inside the folder."""
+    path.mkdir(parents=True, exist_ok=True)
+    with (path / "drawn.csv").open("w", newline="") as file:
         csv.writer(file).writerows([header, *lines])
     for line in lines:
-        (place / str(line[0])).parent.mkdir(parents=True, exist_ok=True)
+        (path / str(line[0])).parent.mkdir(parents=True, exist_ok=True)
         if not str(line[0]).startswith(("/", "..")):
-            (place / str(line[0])).write_bytes(PNG)
-    return place
+            (path / str(line[0])).write_bytes(PNG)
+    return path
 
 
 def full(seeds: Sequence[Any] = (7, 8)) -> list[list[Any]]:
-    """A line for each shift, class and seed."""
+    """Return a line for each shift, class and seed."""
     return [
         [f"{shift}_{cls}_{seed}.png", cls, shift, f"a {shift} {cls}", seed]
         for shift in SHIFTS
@@ -60,40 +60,43 @@ def full(seeds: Sequence[Any] = (7, 8)) -> list[list[Any]]:
     ]
 
 
-def given(place: Path, *changes: str) -> GivenRows:
-    recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"generator={{{KIND}, dataset: {place}}}", *changes])
+def given(folder: Path, *changes: str) -> GivenRows:
+    recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"generator={{{KIND}, dataset: {folder}}}", *changes])
     return given_rows(recipe, pin_pool(recipe, None))
 
 
-def of(found: GivenRows) -> Mapping[tuple[str | None, str], list[tuple[int, int | None, int]]]:
-    """(index, seed, row) of each image by cell."""
-    return {cell: [(one.index or 0, one.seed, one.row) for one in own] for cell, own in found.table.rows.items()}
+def cells_of(rows: GivenRows) -> Mapping[tuple[str | None, str], list[tuple[int, int | None, int]]]:
+    """Return the (index, seed, row) of each image by cell."""
+    return {
+        cell: [(sample.index or 0, sample.seed, sample.row) for sample in samples]
+        for cell, samples in rows.table.rows.items()
+    }
 
 
-def refused(place: Path, *changes: str) -> str:
+def refused(folder: Path, *changes: str) -> str:
     with pytest.raises(CounterfoilError) as caught:
-        given(place, *changes)
+        given(folder, *changes)
     return "\n".join((*caught.value.problems, caught.value.hint or ""))
 
 
 def test_each_line_is_the_sample_that_it_says(tmp_path: Path) -> None:
     lines = full((MOST_SEED, 0))
-    found = given(folder(tmp_path / "drawn", lines))
+    rows = given(drawn_folder(tmp_path / "drawn", lines))
     cells = [(shift, cls) for shift in SHIFTS for cls in IDS]
-    # By seed: 0 stands second in the file.
-    assert of(found) == {cell: [(0, 0, 2 * at + 1), (1, MOST_SEED, 2 * at)] for at, cell in enumerate(cells)}
-    assert all(one.prompt == lines[one.row][3] for row in found.table.rows.values() for one in row)
-    assert found.notes == (
+    # Samples are sorted by seed; the file has seed 0 second.
+    assert cells_of(rows) == {cell: [(0, 0, 2 * at + 1), (1, MOST_SEED, 2 * at)] for at, cell in enumerate(cells)}
+    assert all(sample.prompt == lines[sample.row][3] for samples in rows.table.rows.values() for sample in samples)
+    assert rows.notes == (
         f"{tmp_path / 'drawn'}/drawn.csv: 12 images in 6 cells; 6 of 6 images of shifts are paired with a base image of"
         " their class and seed",
         "6 of 6 cells have fewer images than the recipe allows: base of 00 (2), base of 05 (2), base of 08 (2),"
         " red of 00 (2), red of 05 (2) and 1 more",
     )
-    assert RowTable.read(found.table.content, "rows.csv", "given") == found.table
+    assert RowTable.read(rows.table.content, "rows.csv", "given") == rows.table
 
 
 def test_images_share_an_index_where_class_and_seed_are_one(tmp_path: Path) -> None:
-    """Compared with every two images, on random tables with seeds that are missing, and with a column of numbers."""
+    """Compare every two images of random tables that lack some seeds; half of the tables have a column of numbers."""
     rng = np.random.default_rng(0)
     for trial in range(4):
         changes = ["samples.noise=independent", *(["generator.index_column=number"] if trial % 2 else [])]
@@ -103,58 +106,58 @@ def test_images_share_an_index_where_class_and_seed_are_one(tmp_path: Path) -> N
             for cls in IDS
             for number, seed in enumerate(rng.choice(5, 4, replace=False).tolist())
         ]
-        place = folder(tmp_path / str(trial), lines, (*HEADER, "number"))
-        found = given(place, *changes)
-        every = [(cls, one) for (_, cls), own in found.table.rows.items() for one in own]
+        folder = drawn_folder(tmp_path / str(trial), lines, (*HEADER, "number"))
+        rows = given(folder, *changes)
+        every = [(cls, given_row) for (_, cls), cell in rows.table.rows.items() for given_row in cell]
         shared = 0
-        for cls, one in every:
-            for other in (other for other_cls, other in every if other_cls == cls and other.row != one.row):
-                alike = one.seed is not None and one.seed == other.seed
-                alike &= not trial % 2 or lines[one.row][5] == lines[other.row][5]
-                assert (one.index == other.index) == alike
+        for cls, given_row in every:
+            for other in (other for other_cls, other in every if other_cls == cls and other.row != given_row.row):
+                alike = given_row.seed is not None and given_row.seed == other.seed
+                alike &= not trial % 2 or lines[given_row.row][5] == lines[other.row][5]
+                assert (given_row.index == other.index) == alike
                 shared += alike
         assert shared
-        recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"generator={{{KIND}, dataset: {place}}}", *changes])
-        plan = make_plan(recipe, edited=found.table)
+        recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"generator={{{KIND}, dataset: {folder}}}", *changes])
+        plan = make_plan(recipe, edited=rows.table)
         samples = [sample for shard in plan.shards for sample in shard.samples(plan)]
         assert len({sample.key for sample in samples}) == len(samples) == plan.n_samples == len(lines)
-        assert {(one.row, one.seed) for one in samples} == {
+        assert {(sample.row, sample.seed) for sample in samples} == {
             (row, -1 if line[4] == "" else line[4]) for row, line in enumerate(lines)
         }
 
 
 def test_without_seeds_nothing_is_paired(tmp_path: Path) -> None:
     lines = [[*line[:4], ""] for line in full()]
-    place = folder(tmp_path / "drawn", lines)
-    assert "samples.noise: paired, but" in refused(place) and "has no seeds; expected independent" in refused(place)
-    found = given(place, "samples.noise=independent")
-    assert [one[0] for own in of(found).values() for one in own] == [0, 1] * 6
-    assert "no seed is known, so no image is paired" in found.notes[0]
-    without = folder(tmp_path / "without", [line[:3] for line in lines], HEADER[:3])
-    assert of(given(without, "samples.noise=independent")) == of(found)
-    apart = folder(tmp_path / "apart", [[*line[:4], 10 * line[4] + (line[2] == "red")] for line in full()])
+    folder = drawn_folder(tmp_path / "drawn", lines)
+    assert "samples.noise: paired, but" in refused(folder) and "has no seeds; expected independent" in refused(folder)
+    rows = given(folder, "samples.noise=independent")
+    assert [sample[0] for samples in cells_of(rows).values() for sample in samples] == [0, 1] * 6
+    assert "no seed is known, so no image is paired" in rows.notes[0]
+    without = drawn_folder(tmp_path / "without", [line[:3] for line in lines], HEADER[:3])
+    assert cells_of(given(without, "samples.noise=independent")) == cells_of(rows)
+    apart = drawn_folder(tmp_path / "apart", [[*line[:4], 10 * line[4] + (line[2] == "red")] for line in full()])
     assert "no two images have the same class and seed" in refused(apart)
 
 
 def test_no_more_than_the_recipe_asks_for_is_taken(tmp_path: Path) -> None:
-    found = given(folder(tmp_path / "drawn", full(range(9))))
-    assert {len(row) for row in found.table.rows.values()} == {4}
+    rows = given(drawn_folder(tmp_path / "drawn", full(range(9))))
+    assert {len(cell) for cell in rows.table.rows.values()} == {4}
     some = [line for line in full(range(9)) if line[2] == "base" or line[4] > 4]
-    assert [seed for _, seed, _ in of(given(folder(tmp_path / "some", some)))["base", "00"]] == [5, 6, 7, 8]
-    assert "30 images beyond what samples allows in a cell, not used" in found.notes
+    assert [seed for _, seed, _ in cells_of(given(drawn_folder(tmp_path / "some", some)))["base", "00"]] == [5, 6, 7, 8]
+    assert "30 images beyond what samples allows in a cell, not used" in rows.notes
 
 
 def test_columns_may_be_called_otherwise_and_pandas_counts_beside_them(tmp_path: Path) -> None:
     lines = [[at, *line] for at, line in enumerate(full((7.0, 8.0)))]
-    place = tmp_path / "drawn"
-    folder(place, [line[1:] for line in lines])
-    (place / "drawn.csv").unlink()
-    with (place / "metadata.csv").open("w", newline="", encoding="utf-8-sig") as file:
+    folder = tmp_path / "drawn"
+    drawn_folder(folder, [line[1:] for line in lines])
+    (folder / "drawn.csv").unlink()
+    with (folder / "metadata.csv").open("w", newline="", encoding="utf-8-sig") as file:
         csv.writer(file).writerows([["", "file_name", "garment", "scene", "text", "noise"], *lines])
-    (place / "other.csv").write_text("kept for later\n")
+    (folder / "other.csv").write_text("kept for later\n")
     names = ("label_column=garment", "shift_column=scene", "prompt_column=text", "seed_column=noise")
-    found = given(place, *(f"generator.{name}" for name in names))
-    assert of(found) == of(given(folder(tmp_path / "plain", full())))
+    rows = given(folder, *(f"generator.{name}" for name in names))
+    assert cells_of(rows) == cells_of(given(drawn_folder(tmp_path / "plain", full())))
 
 
 def test_a_table_says_the_same(tmp_path: Path) -> None:
@@ -170,7 +173,7 @@ def test_a_table_says_the_same(tmp_path: Path) -> None:
     (tmp_path / "table").mkdir()
     table = datasets.Dataset.from_dict(columns, features=datasets.Features(features))
     table.to_parquet(str(tmp_path / "table" / "train.parquet"))
-    assert of(given(tmp_path / "table")) == of(given(folder(tmp_path / "drawn", lines)))
+    assert cells_of(given(tmp_path / "table")) == cells_of(given(drawn_folder(tmp_path / "drawn", lines)))
     assert "generator: " in refused(tmp_path / "table", "generator.shift_column=scene")
 
 
@@ -178,31 +181,31 @@ def test_a_table_says_the_same(tmp_path: Path) -> None:
     ("cell", "kind"), [(["base"], [datasets.Value("string")]), ({"a": 1}, {"a": datasets.Value("int64")})]
 )
 def test_columns_of_lists_and_structs_are_reported_together(tmp_path: Path, cell: Any, kind: Any) -> None:
-    (place := tmp_path / "table").mkdir()
+    (folder := tmp_path / "table").mkdir()
     features = datasets.Features({"image": datasets.Image(), "label": kind, "shift": kind})
     columns = {"image": [{"bytes": PNG, "path": None}] * 2, "label": [cell] * 2, "shift": [cell] * 2}
-    datasets.Dataset.from_dict(columns, features=features).to_parquet(str(place / "train.parquet"))
-    said = refused(place)
-    assert f"column 'shift': found '{cell}'; so are 1 more, expected text" in said and "'label' holds " in said
+    datasets.Dataset.from_dict(columns, features=features).to_parquet(str(folder / "train.parquet"))
+    message = refused(folder)
+    assert f"column 'shift': found '{cell}'; so are 1 more, expected text" in message and "'label' holds " in message
 
 
 def test_images_that_do_not_open_are_counted(tmp_path: Path) -> None:
-    place = folder(tmp_path / "drawn", full())
-    (place / "base_00_7.png").unlink()
-    (place / "red_05_8.png").write_bytes(b"no image")
+    folder = drawn_folder(tmp_path / "drawn", full())
+    (folder / "base_00_7.png").unlink()
+    (folder / "red_05_8.png").write_bytes(b"no image")
     huge = bytearray(PNG)
     huge[16:24] = b"\x00\x7f\xff\xff" * 2
-    (place / "red_08_8.png").write_bytes(bytes(huge))
-    found = given(place)
-    assert "3 images that cannot be opened, counted as failed: base_00_7.png, red_05_8.png, red_08_8.png" in found.notes
-    assert of(found) == of(given(folder(tmp_path / "whole", full())))
+    (folder / "red_08_8.png").write_bytes(bytes(huge))
+    rows = given(folder)
+    assert "3 images that cannot be opened, counted as failed: base_00_7.png, red_05_8.png, red_08_8.png" in rows.notes
+    assert cells_of(rows) == cells_of(given(drawn_folder(tmp_path / "whole", full())))
 
 
 def test_files_larger_than_any_image_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = folder(tmp_path / "drawn", full())
-    (place / "red_05_8.png").write_bytes(PNG + bytes(1000))
+    folder = drawn_folder(tmp_path / "drawn", full())
+    (folder / "red_05_8.png").write_bytes(PNG + bytes(1000))
     monkeypatch.setattr(listed_folders, "MOST_IMAGE_BYTES", len(PNG))
-    assert "1 image that cannot be opened, counted as failed: red_05_8.png" in given(place).notes
+    assert "1 image that cannot be opened, counted as failed: red_05_8.png" in given(folder).notes
 
 
 def changed(number: int, column: int, value: Any) -> list[list[Any]]:
@@ -236,22 +239,23 @@ def changed(number: int, column: int, value: Any) -> list[list[Any]]:
     ],
 )  # fmt: skip
 def test_what_is_none_of_the_recipe_is_reported(tmp_path: Path, lines: list[list[Any]], messages: list[str]) -> None:
-    said = refused(folder(tmp_path / "drawn", lines))
-    assert [message for message in messages if message not in said] == []
+    output = refused(drawn_folder(tmp_path / "drawn", lines))
+    assert [message for message in messages if message not in output] == []
 
 
 def test_all_problems_come_together(tmp_path: Path) -> None:
     lines = full()
     lines[0][4], lines[1][1], lines[6][2], lines[7][2] = "x", "nothing", "rde", "rde"
-    said = refused(folder(tmp_path / "drawn", lines))
+    output = refused(drawn_folder(tmp_path / "drawn", lines))
     assert all(
-        one in said for one in ("'x'", "1 row of the label 'nothing'", "2 rows of the shift 'rde'", "cells have no")
+        message in output
+        for message in ("'x'", "1 row of the label 'nothing'", "2 rows of the shift 'rde'", "cells have no")
     )
 
 
 def test_a_class_that_a_shift_does_not_have_is_reported(tmp_path: Path) -> None:
-    said = refused(folder(tmp_path / "drawn", full()), "prompts.shifts.red.classes=['00', '05']")
-    assert "2 rows of the class '08' under 'red', expected another class" in said
+    message = refused(drawn_folder(tmp_path / "drawn", full()), "prompts.shifts.red.classes=['00', '05']")
+    assert "2 rows of the class '08' under 'red', expected another class" in message
 
 
 @pytest.mark.parametrize(
@@ -266,42 +270,42 @@ def test_a_class_that_a_shift_does_not_have_is_reported(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_is_no_such_table_is_reported(content: bytes, message: str, tmp_path: Path) -> None:
-    place = folder(tmp_path / "drawn", [])
-    (place / "drawn.csv").write_bytes(content)
-    assert message in refused(place)
+    folder = drawn_folder(tmp_path / "drawn", [])
+    (folder / "drawn.csv").write_bytes(content)
+    assert message in refused(folder)
 
 
 def test_nothing_outside_the_folder_is_opened(tmp_path: Path) -> None:
-    """Neither a link beside the images nor one in their folder is followed."""
+    """Links and pipes, as an image or beside the images, are refused."""
     (tmp_path / "secret.png").write_bytes(PNG)
-    place = folder(tmp_path / "drawn", full())
-    (place / "base_00_7.png").unlink()
-    (place / "base_00_7.png").symlink_to(tmp_path / "secret.png")
-    assert "is a link" in refused(place)
-    (place / "base_00_7.png").unlink()
-    os.mkfifo(place / "base_00_7.png")
-    assert "is a pipe" in refused(place)
-    (place / "base_00_7.png").unlink()
-    (place / "others").symlink_to(tmp_path)
-    assert "is a link" in refused(place)
+    folder = drawn_folder(tmp_path / "drawn", full())
+    (folder / "base_00_7.png").unlink()
+    (folder / "base_00_7.png").symlink_to(tmp_path / "secret.png")
+    assert "is a link" in refused(folder)
+    (folder / "base_00_7.png").unlink()
+    os.mkfifo(folder / "base_00_7.png")
+    assert "is a pipe" in refused(folder)
+    (folder / "base_00_7.png").unlink()
+    (folder / "others").symlink_to(tmp_path)
+    assert "is a link" in refused(folder)
 
 
 def test_two_tables_are_one_too_many(tmp_path: Path) -> None:
-    place = folder(tmp_path / "drawn", full())
-    (place / "second.csv").write_text("image\n")
-    assert "has 2 CSV files (drawn.csv, second.csv), expected one" in refused(place)
+    folder = drawn_folder(tmp_path / "drawn", full())
+    (folder / "second.csv").write_text("image\n")
+    assert "has 2 CSV files (drawn.csv, second.csv), expected one" in refused(folder)
 
 
 def test_a_folder_that_changed_is_refused(tmp_path: Path) -> None:
-    place = folder(tmp_path / "drawn", full())
-    recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"generator={{{KIND}, dataset: {place}}}"])
+    folder = drawn_folder(tmp_path / "drawn", full())
+    recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"generator={{{KIND}, dataset: {folder}}}"])
     pin = pin_pool(recipe, None)
     rows = pool_rows(recipe, pin)
     assert next(rows.images([0])) == PNG
-    (place / "base_00_7.png").write_bytes(PNG + b"more")
+    (folder / "base_00_7.png").write_bytes(PNG + b"more")
     with pytest.raises(RunFailure, match="no longer what was pinned"):
         pool_rows(recipe, pin)
-    (place / "base_00_7.png").unlink()
+    (folder / "base_00_7.png").unlink()
     with pytest.raises(RunFailure, match="Restore it"):
         next(rows.images([0]))
 

@@ -24,7 +24,7 @@ FILES = {"a.txt": b"first", "train/b.bin": b"\0" * 70_000, "train/deep/c.txt": b
 
 
 def later() -> int:
-    """A clock an hour ahead: every file is old by it."""
+    """Return the time in an hour, when every file is old."""
     return time.time_ns() + 3_600_000_000_000
 
 
@@ -219,8 +219,8 @@ def test_a_folder_that_has_changed_or_was_never_seen_is_not_opened(mugs: Path) -
 def test_names_of_the_hub_and_of_the_lab_stay_what_they_are(mugs: Path) -> None:
     pin = open_source(source_of(str(mugs))).pin.document()
     for name in ("lab:wardrobe", "someone/photos", str(mugs)):
-        own = source_of(name)
-        assert placed(own, pin) is own
+        source = source_of(name)
+        assert placed(source, pin) is source
 
 
 def test_folders_that_are_links_give_the_rows_and_images_of_what_they_lead_to(tmp_path: Path) -> None:
@@ -235,17 +235,17 @@ def test_folders_that_are_links_give_the_rows_and_images_of_what_they_lead_to(tm
     assert all(image for _, image in linked.read(None))
 
 
-@pytest.mark.parametrize("place", ["file", "deeper", "described"])
-def test_no_other_link_leads_out_of_a_dataset(place: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("link_at", ["file", "deeper", "described"])
+def test_no_other_link_leads_out_of_a_dataset(link_at: str, tmp_path: Path) -> None:
     folder = draw_folder(tmp_path / "photos", per_class=2, splits=("",))
     shutil.move(folder / "mug", tmp_path / "private")
-    if place == "file":
+    if link_at == "file":
         (folder / "mug").mkdir()
         (folder / "mug" / "000.png").symlink_to(tmp_path / "private" / "000.png")
     else:
         (tmp_path / "private" / "more").symlink_to(tmp_path)
         (folder / "mug").symlink_to(tmp_path / "private")
-    if place == "described":
+    if link_at == "described":
         (tmp_path / "private" / "more").unlink()
         (folder / "README.md").write_text("---\nconfigs: [{config_name: a, data_files: '*/*'}]\n---\n")
     with pytest.raises(CounterfoilError, match="is a link"):

@@ -23,10 +23,10 @@ API = f"{constants.ENDPOINT}/api/datasets/a/b/commit/main"
 STORAGE = "https://storage.invalid/bucket/oid?X-Amz-Signature=abc"
 
 
-def answer(status: int, headers: dict[str, str] | None = None, said: str = "", url: str = API) -> HfHubHTTPError:
+def answer(status: int, headers: dict[str, str] | None = None, message: str = "", url: str = API) -> HfHubHTTPError:
     request = httpx2.Request("POST", url)
     response = httpx2.Response(status, headers=headers, request=request)
-    return HfHubHTTPError(f"{status} for you", response=response, server_message=said)
+    return HfHubHTTPError(f"{status} for you", response=response, server_message=message)
 
 
 def in_upload(error: Exception) -> RuntimeError:
@@ -62,7 +62,7 @@ def test_refusals_end_it_with_words_for_people(status: int, kind: type[Counterfo
 @pytest.mark.parametrize("status", [403, 507])
 def test_a_full_storage_is_named_and_not_tried_again(status: int) -> None:
     with pytest.raises(RunFailure, match="storage quota"):
-        diagnose(answer(status, said="Private repository storage limit reached, upgrade your plan"), "sending")
+        diagnose(answer(status, message="Private repository storage limit reached, upgrade your plan"), "sending")
 
 
 @pytest.mark.parametrize("status", [400, 403, 404])
@@ -122,21 +122,21 @@ def test_no_token_and_offline_say_what_to_do() -> None:
     ],
 )
 def test_the_hub_says_how_long_to_wait(headers: dict[str, str], least: float, most: float) -> None:
-    asked = diagnose(answer(429, headers), "sending").retry_after
-    assert asked is not None
-    assert least <= asked <= most
+    seconds = diagnose(answer(429, headers), "sending").retry_after
+    assert seconds is not None
+    assert least <= seconds <= most
 
 
 def test_a_rate_limit_with_calls_left_asks_for_no_wait() -> None:
     assert diagnose(answer(429, {"RateLimit": '"api";r=3;t=55'}), "sending").retry_after is None
 
 
-@given(failed=st.integers(1, 30), draw=st.floats(0, 1, exclude_max=True), asked=st.none() | st.floats(0, 4000))
-def test_waits_are_bounded_and_never_shorter_than_asked(failed: int, draw: float, asked: float | None) -> None:
+@given(failed=st.integers(1, 30), draw=st.floats(0, 1, exclude_max=True), retry_after=st.none() | st.floats(0, 4000))
+def test_waits_are_bounded_and_never_shorter_than_asked(failed: int, draw: float, retry_after: float | None) -> None:
     patience = Patience()
-    wait = patience.wait(failed, asked, draw)
-    assert wait >= (asked or 0)
-    assert wait <= max(patience.longest, (asked or 0) + 1)
+    wait = patience.wait(failed, retry_after, draw)
+    assert wait >= (retry_after or 0)
+    assert wait <= max(patience.longest, (retry_after or 0) + 1)
     # The least wait of a later try is not below the least of an earlier one.
     assert patience.wait(failed + 1, None, 0.0) >= patience.wait(failed, None, 0.0)
 
@@ -198,19 +198,19 @@ def test_a_refusal_is_not_repeated() -> None:
 
 def test_what_this_program_raises_within_an_upload_comes_out_as_it_is() -> None:
     calls = 0
-    found = RunFailure("a.bin changed", "Verify it.")
+    failure = RunFailure("a.bin changed", "Verify it.")
 
     def call() -> None:
         nonlocal calls
         calls += 1
         try:
-            raise found
+            raise failure
         except RunFailure as error:  # as the client wraps whatever reading a file raises
             raise RuntimeError("Error while uploading 'a.bin' to the Hub.") from error
 
     with pytest.raises(RunFailure) as caught:
         with_retries(call, "sending", patience=QUICK)
-    assert caught.value is found
+    assert caught.value is failure
     assert calls == 1
 
 

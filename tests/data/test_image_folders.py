@@ -42,13 +42,13 @@ def numbered(*folders: str, count: int = 2) -> list[str]:
 
 
 def read(folder: Path) -> ImageFolder:
-    found = read_image_folder(folder, folder_listing(folder))
-    assert found is not None
-    return found
+    images = read_image_folder(folder, folder_listing(folder))
+    assert images is not None
+    return images
 
 
 def rows(folder: Path, split: str | None = None) -> dict[str, str]:
-    """By the path of each image its class, as `evaluate` reads them; a row that stands there twice fails."""
+    """Return the class of each path as `evaluate` reads it; a repeated path fails."""
     images = labelled_source(NamedDataset(str(folder), split))
     assert images.paths is not None and images.class_names is not None
     assert len(set(images.paths)) == len(images.paths) == len(images.labels)
@@ -56,13 +56,13 @@ def rows(folder: Path, split: str | None = None) -> dict[str, str]:
 
 
 def walked(folder: Path, top: str = "") -> dict[str, str]:
-    """The plain reference: every file below `top`, and the first folder that it lies in there."""
-    found = {}
-    for place, _, files in os.walk(folder / top):
+    """Return every file below `top` with its first folder there, as a plain reference."""
+    classes = {}
+    for parent, _, files in os.walk(folder / top):
         for file in files:
-            path = Path(place, file)
-            found[path.relative_to(folder).as_posix()] = path.relative_to(folder / top).parts[0]
-    return found
+            path = Path(parent, file)
+            classes[path.relative_to(folder).as_posix()] = path.relative_to(folder / top).parts[0]
+    return classes
 
 
 # Names with the words of splits in them, which no folder but one at the top may be taken for.
@@ -109,21 +109,21 @@ def test_every_image_is_read_once_in_the_split_and_the_class_that_its_place_says
     tree: tuple[tuple[str, ...], dict[str, str]],
 ) -> None:
     splits, images = tree
-    found = read_image_folder(Path("/nowhere"), Listing(sorted(images)))
-    assert found is not None
+    read_folder = read_image_folder(Path("/nowhere"), Listing(sorted(images)))
+    assert read_folder is not None
     of_word = {"training": "train", "val": "validation", "dev": "validation", "eval": "test"}
     expected: dict[str, dict[str, str]] = {}
     for path, name in images.items():
         top = path.split("/")[0].lower() if splits else "train"
         expected.setdefault(of_word.get(top, top), {})[path] = name
-    assert {split: list(paths) for split, paths in found.splits.items()} == {
-        split: sorted(own) for split, own in expected.items()
+    assert {split: list(paths) for split, paths in read_folder.splits.items()} == {
+        split: sorted(names) for split, names in expected.items()
     }
-    for split, own in expected.items():
-        table = found.table(split).with_format("arrow")[:]
+    for split, names in expected.items():
+        table = read_folder.table(split).with_format("arrow")[:]
         paths = [image["path"].removeprefix("/nowhere/") for image in table["image"].to_pylist()]
-        labels = [found.classes[label] for label in table["label"].to_pylist()]
-        assert list(zip(paths, labels, strict=True)) == sorted(own.items())
+        labels = [read_folder.classes[label] for label in table["label"].to_pylist()]
+        assert list(zip(paths, labels, strict=True)) == sorted(names.items())
 
 
 @pytest.mark.parametrize(
@@ -142,13 +142,13 @@ def test_rows_are_those_of_a_plain_walk_and_of_torchvision(
 ) -> None:
     folder = draw(tmp_path / "photos", *names)
     assert rows(folder, split) == walked(folder, top)
-    theirs = TorchvisionFolder(str(folder / top))
-    theirs_by_path = {
-        Path(path).relative_to(folder).as_posix(): theirs.classes[label] for path, label in theirs.samples
+    reference = TorchvisionFolder(str(folder / top))
+    torchvision_classes = {
+        Path(path).relative_to(folder).as_posix(): reference.classes[label] for path, label in reference.samples
     }
-    assert rows(folder, split) == theirs_by_path
-    read_here = labelled_source(NamedDataset(str(folder), split))
-    assert list(read_here.class_names or ()) == theirs.classes
+    assert rows(folder, split) == torchvision_classes
+    images = labelled_source(NamedDataset(str(folder), split))
+    assert list(images.class_names or ()) == reference.classes
 
 
 def test_a_folder_that_holds_all_others_is_stepped_into(tmp_path: Path) -> None:
@@ -171,10 +171,10 @@ def test_splits_may_be_named_with_more_words_where_all_are_and_share_their_class
 
 def test_parts_of_splits_are_named_as_datasets_names_them(tmp_path: Path) -> None:
     folder = draw(tmp_path / "photos", *numbered("train/mug", "test/mug", count=4))
-    found = read(folder)
-    assert len(found.table("train[:50%]")) == 2 and len(found.table("train+test")) == 8
+    images = read(folder)
+    assert len(images.table("train[:50%]")) == 2 and len(images.table("train+test")) == 8
     with pytest.raises(UserError, match=r"no split 'val'") as refused:
-        found.table("val")
+        images.table("val")
     assert "train (train/), test (test/)" in (refused.value.hint or "")
 
 
@@ -214,7 +214,7 @@ def test_an_empty_class_folder_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("names", "messages"),
     [
         (["1.png", "2.png"], ["all images are in one folder"]),
         ([*numbered("mug", "star"), "cover.png"], ["1 image lies beside the class folders", "cover.png"]),
@@ -235,7 +235,7 @@ def test_an_empty_class_folder_is_told(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_told_apart_is_refused_by_init_and_evaluate_in_the_same_words(
-    names: list[str], said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    names: list[str], messages: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     folder = draw(tmp_path / "photos", *names)
@@ -245,8 +245,8 @@ def test_what_cannot_be_told_apart_is_refused_by_init_and_evaluate_in_the_same_w
     with pytest.raises(UserError) as by_evaluate:
         labelled_source(NamedDataset(str(folder), split))
     assert by_init.value.problems == by_evaluate.value.problems and by_init.value.hint == by_evaluate.value.hint
-    for words in said:
-        assert words in str(by_init.value)
+    for message in messages:
+        assert message in str(by_init.value)
     assert str(by_init.value).isprintable() or "\n" in str(by_init.value)
     assert not (tmp_path / "recipe.yaml").exists()
 
@@ -274,47 +274,48 @@ ODD_FILES = ("1.jpg", "2.JPG", "3.png", "4.Jpg", "train_5.png", "6-test-1.jpg", 
 EXAMPLES = 28
 
 
-def tree(seed: int, place: Path) -> Path:
+def tree(seed: int, root: Path) -> Path:
     chance = random.Random(seed)
     tops = chance.choice((SPLITS, SPLITS[:2], ("",), (*SPLITS[:2], chance.choice(OTHERS))))
     plain = KINDS, (*ODD_FILES[:3], ".DS_Store", "notes.txt")
     kinds, files = plain if chance.random() < 0.6 else (ODD_KINDS, ODD_FILES)
     for _ in range(chance.randint(3, 12)):
-        file = place.joinpath(chance.choice(tops), chance.choice(kinds), chance.choice(files))
+        file = root.joinpath(chance.choice(tops), chance.choice(kinds), chance.choice(files))
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(b"x")
-    return place
+    return root
 
 
 def test_rows_without_a_mark_of_their_own_are_those_that_datasets_reads(tmp_path: Path) -> None:
-    """What was answered, and remembered by the content of a folder, before it was read here stays right."""
+    """Answers that were saved by a folder's content, when `datasets` read it, stay valid."""
     alike, marked = 0, 0
     for seed in range(EXAMPLES):
         folder = tree(seed, tmp_path / f"photos-{seed}")
         try:
-            found = read_image_folder(folder, folder_listing(folder))
+            images = read_image_folder(folder, folder_listing(folder))
         except UserError:
             continue
-        if found is None:
+        if images is None:
             continue
-        marks = [rows_mark(found.table(split).info.description) for split in found.splits]
+        marks = [rows_mark(images.table(split).info.description) for split in images.splits]
         marked += None not in marks
         if not any(marks):
             try:
-                theirs = datasets.load_dataset(str(folder), cache_dir=str(tmp_path / "cache"))
+                tables = datasets.load_dataset(str(folder), cache_dir=str(tmp_path / "cache"))
             except ValueError:
-                continue  # a split holds more texts than images: nobody has an answer to remember
-            if any("image" not in table.column_names for table in theirs.values()):
+                continue  # a split holds more texts than images: `datasets` cannot read it, so no answers exist
+            if any("image" not in table.column_names for table in tables.values()):
                 continue
             alike += 1
-            assert set(theirs) == set(found.splits)
-            for split, table in theirs.items():
-                own = found.table(str(split))
+            assert set(tables) == set(images.splits)
+            for split, table in tables.items():
+                read_table = images.table(str(split))
                 for column in table.column_names:
                     if column == "label" and None in table[column]:
-                        continue  # `datasets` tells classes split by split: where the first has one, there are none
+                        continue  # `datasets` drops all labels if its first split has one class
                     plain = [
-                        each.cast_column("image", datasets.Image(decode=False))[column][:] for each in (own, table)
+                        each.cast_column("image", datasets.Image(decode=False))[column][:]
+                        for each in (read_table, table)
                     ]
                     assert plain[0] == plain[1], (seed, split, column)
     assert alike > EXAMPLES / 4 and marked > EXAMPLES / 10, (alike, marked)

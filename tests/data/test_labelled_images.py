@@ -23,12 +23,12 @@ def test_the_first_of_a_class_are_the_same_whatever_else_there_is() -> None:
     chosen = first_of_classes(keys, labels, 20)
     assert len(chosen) == 60 and np.all(np.diff(chosen) > 0)
     assert np.bincount(labels[chosen]).tolist() == [20, 20, 20]
-    own = np.flatnonzero(labels == 1)
-    alone = first_of_classes([keys[row] for row in own], labels[own], 20)
-    assert {keys[own[row]] for row in alone} == {keys[row] for row in chosen if labels[row] == 1}
+    of_class = np.flatnonzero(labels == 1)
+    alone = first_of_classes([keys[row] for row in of_class], labels[of_class], 20)
+    assert {keys[of_class[row]] for row in alone} == {keys[row] for row in chosen if labels[row] == 1}
     fewer = first_of_classes(keys, labels, 5)
     assert set(fewer) < set(chosen)
-    # Not the first that lie there: a split may be sorted by anything.
+    # Not the first rows: a split may be sorted by anything.
     assert chosen.max() > 200
 
 
@@ -63,7 +63,7 @@ def test_every_row_comes_once_and_in_order(count: int, size: int, first: int) ->
     assert [row for chunk in chunks for row in range(chunk.start, chunk.stop)] == list(range(first, count))
     for chunk in chunks:
         assert chunk.labels.tolist() == list(range(chunk.start, chunk.stop))
-        assert [one for one in chunk.encoded if one] == [
+        assert [content for content in chunk.encoded if content] == [
             str(row).encode() for row in range(chunk.start, chunk.stop) if row % 5 != 3
         ]
 
@@ -124,7 +124,7 @@ def clusters_of(rows: list[Row], shared: tuple[str, ...]) -> list[set[int]]:
     for row in range(len(rows)):
         joined = {row}
         for other in list(clusters):
-            if any(rows[row][field] == rows[one][field] for one in other for field in fields):
+            if any(rows[row][field] == rows[member][field] for member in other for field in fields):
                 clusters.remove(other)
                 joined |= other
         clusters.append(joined)
@@ -149,8 +149,8 @@ def test_every_row_is_in_one_half_and_what_it_shares_is_with_it(
 def test_the_order_of_rows_changes_nothing(rows: list[Row], seed: int, shared: tuple[str, ...], chance) -> None:
     order = list(range(len(rows)))
     chance.shuffle(order)
-    there = deal([rows[place] for place in order], seed, shared)
-    assert sorted(order[place] for place in there.discover) == deal(rows, seed, shared).discover.tolist()
+    shuffled = deal([rows[row] for row in order], seed, shared)
+    assert sorted(order[row] for row in shuffled.discover) == deal(rows, seed, shared).discover.tolist()
 
 
 @given(ROWS, SEEDS, SHARED)

@@ -31,22 +31,22 @@ def jpg(shade: int) -> bytes:
 
 
 def shades(images: LabelledImages) -> list[int]:
-    """The red of each image's first pixel; JPEG keeps these to within a step or two."""
+    """Return the red of each image's first pixel; JPEG keeps these to within a step or two."""
     return [int(np.asarray(rgb_image(image))[0, 0, 0]) for _, image in images.images()]
 
 
-def parquet(place: Path, split: str = "train", classes: list[str] | None = None, **columns: list[Any]) -> Path:
-    """Rows of the shades 0, 20, 40, … with these columns; `classes` are names of the labels."""
+def parquet(folder: Path, split: str = "train", classes: list[str] | None = None, **columns: list[Any]) -> Path:
+    """Write rows of the shades 0, 20, 40, … with these columns; `classes` are names of the labels."""
     images = [jpg(20 * row) for row in range(len(columns["label"]))]
-    return parquet_folder(place, **{split: image_table(images, names=classes, **columns)})
+    return parquet_folder(folder, **{split: image_table(images, names=classes, **columns)})
 
 
-def imagefolder(place: Path, **classes: int) -> Path:
+def imagefolder(folder: Path, **classes: int) -> Path:
     for name, count in classes.items():
-        (place / name).mkdir(parents=True)
+        (folder / name).mkdir(parents=True)
         for number in range(count):
-            (place / name / f"{number}.jpg").write_bytes(jpg(20 * number))
-    return place
+            (folder / name / f"{number}.jpg").write_bytes(jpg(20 * number))
+    return folder
 
 
 def test_an_image_folder_is_matched_by_the_names_of_its_folders(tmp_path: Path) -> None:
@@ -68,14 +68,14 @@ def test_rows_of_a_folder_have_the_paths_of_their_files(tmp_path: Path) -> None:
     imagefolder(tmp_path / "photos" / "test", bag=1)
     (tmp_path / "link").symlink_to(folder.parent)
     for name in ("photos", "link"):
-        found = labelled_source(NamedDataset(str(tmp_path / name), "train"), [RecipeClass("bag", "bag", 0, 0, ())])
-        assert found.paths == tuple(f"train/bag/{number}.jpg" for number in range(3))
-        assert sorted(found.other_paths) == ["train/other/0.jpg", "train/other/1.jpg"]
-        some = rows_of(found, np.array([0, 2]))
+        images = labelled_source(NamedDataset(str(tmp_path / name), "train"), [RecipeClass("bag", "bag", 0, 0, ())])
+        assert images.paths == tuple(f"train/bag/{number}.jpg" for number in range(3))
+        assert sorted(images.other_paths) == ["train/other/0.jpg", "train/other/1.jpg"]
+        some = rows_of(images, np.array([0, 2]))
         assert some.paths == ("train/bag/0.jpg", "train/bag/2.jpg")
-        assert found.shown([found.keys[2], "a key of no row\a"]) == ["train/bag/2.jpg", "a key of no row\\x07"]
-    pathless = replace(found, paths=None)
-    assert (pathless.content, pathless.keys) == (found.content, found.keys) and pathless.shown(["a"]) == ["a"]
+        assert images.shown([images.keys[2], "a key of no row\a"]) == ["train/bag/2.jpg", "a key of no row\\x07"]
+    pathless = replace(images, paths=None)
+    assert (pathless.content, pathless.keys) == (images.content, images.keys) and pathless.shown(["a"]) == ["a"]
 
 
 def test_rows_that_are_no_files_of_the_folder_have_no_paths(tmp_path: Path) -> None:
@@ -84,8 +84,8 @@ def test_rows_that_are_no_files_of_the_folder_have_no_paths(tmp_path: Path) -> N
     cells = [{"bytes": jpg(0), "path": f"/elsewhere/{name}.jpg"} for name in ("a", "b")]
     rows = datasets.Dataset.from_dict({"image": cells, "label": [0, 1]}).cast_column("image", datasets.Image())
     rows.to_parquet(str(tmp_path / "named" / "train.parquet"))
-    for place in (str(packed), str(tmp_path / "named"), "lab:wardrobe:audit"):
-        assert labelled_source(place).paths is None
+    for dataset in (str(packed), str(tmp_path / "named"), "lab:wardrobe:audit"):
+        assert labelled_source(dataset).paths is None
 
 
 def test_without_classes_labels_are_the_datasets_own(tmp_path: Path) -> None:
@@ -152,23 +152,23 @@ def test_a_column_names_groups_and_units(tmp_path: Path) -> None:
 
 
 def test_configs_are_groups(tmp_path: Path) -> None:
-    place = tmp_path / "photos"
+    folder = tmp_path / "photos"
     for name, labels in (("plain", [8, 5]), ("snow", [5])):
-        parquet(place / name, "test", label=labels)
+        parquet(folder / name, "test", label=labels)
     configs = "".join(
         f"- config_name: {name}\n  data_files:\n  - split: test\n    path: {name}/test.parquet\n"
         for name in ("plain", "snow")
     )
-    (place / "README.md").write_text(f"---\nconfigs:\n{configs}---\n")
-    images = labelled_source(f"{place}:test", BOTH, configs_are_groups=True)
+    (folder / "README.md").write_text(f"---\nconfigs:\n{configs}---\n")
+    images = labelled_source(f"{folder}:test", BOTH, configs_are_groups=True)
     assert images.group_names == ("plain", "snow") and images.groups.tolist() == [0, 0, 1]
     assert images.keys == ("plain_test_00000000", "plain_test_00000001", "snow_test_00000000")
     assert len(list(images.images())) == 3
-    assert labelled_source(NamedDataset(str(place), config="snow"), BOTH).labels.tolist() == [1]
+    assert labelled_source(NamedDataset(str(folder), config="snow"), BOTH).labels.tolist() == [1]
     with pytest.raises(UserError):
-        labelled_source(place, BOTH)
+        labelled_source(folder, BOTH)
     with pytest.raises(UserError, match="groups are either the configs or"):
-        labelled_source(place, BOTH, group_column="label", configs_are_groups=True)
+        labelled_source(folder, BOTH, group_column="label", configs_are_groups=True)
     with pytest.raises(UserError, match="one config"):
         labelled_source(parquet(tmp_path / "one", label=[8]), BOTH, configs_are_groups=True)
 
@@ -217,8 +217,8 @@ def test_the_labs_split_is_what_the_recipe_calls_its_source() -> None:
     np.testing.assert_array_equal(images.labels, labels)
     assert images.units == wardrobe_garments("audit")
     key = "audit_00000017"
-    ((found, image),) = images.images(frozenset({key}))
-    assert found == key
+    ((image_key, image),) = images.images(frozenset({key}))
+    assert image_key == key
     np.testing.assert_array_equal(np.asarray(rgb_image(image)), pixels(17))
     named = labelled_source("lab:wardrobe:audit", recipe.classes, unit_column="garment")
     assert (named.content, named.keys, named.units) == (images.content, images.keys, images.units)

@@ -20,9 +20,9 @@ from support.boxes import coco_document, coco_folder, draw_images, drawn_objects
 
 
 def read(folder: Path) -> ObjectFolder:
-    found = read_object_folder(folder, folder_listing(folder))
-    assert found is not None
-    return found
+    objects = read_object_folder(folder, folder_listing(folder))
+    assert objects is not None
+    return objects
 
 
 @pytest.mark.parametrize("make", [coco_folder, yolo_folder])
@@ -44,12 +44,12 @@ def test_coco_splits_are_read_from_names_of_files_or_of_folders(tmp_path: Path) 
     first, second = drawn_objects(3), drawn_objects(4, seed=1)
     for name, images in (("train2017", first), ("val2017", second)):  # the same file names in both
         draw_images(tmp_path / name, images)
-        place = tmp_path / "annotations" / f"instances_{name}.json"
-        place.parent.mkdir(exist_ok=True)
-        place.write_text(json.dumps(coco_document(images)))
+        annotations = tmp_path / "annotations" / f"instances_{name}.json"
+        annotations.parent.mkdir(exist_ok=True)
+        annotations.write_text(json.dumps(coco_document(images)))
     (tmp_path / "annotations" / "captions_val2017.json").write_text("{}")
-    found = read(tmp_path)
-    assert {split: [path for path, _ in rows] for split, rows in found.splits.items()} == {
+    objects = read(tmp_path)
+    assert {split: [path for path, _ in rows] for split, rows in objects.splits.items()} == {
         "train": [f"train2017/{name}" for name, _ in first],
         "validation": [f"val2017/{name}" for name, _ in second],
     }
@@ -61,9 +61,9 @@ def test_images_that_a_folder_lacks_are_counted_and_crowds_are_kept(tmp_path: Pa
     document = json.loads((tmp_path / "annotations.json").read_text())
     document["annotations"].append({"image_id": 2, "category_id": 7, "bbox": [0, 0, 5, 5], "iscrowd": 1, "area": 9.5})
     (tmp_path / "annotations.json").write_text(json.dumps(document))
-    found = read(tmp_path)
-    assert found.absent == {"train": 1} and len(found.splits["train"]) == len(drawn) - 1
-    objects = found.splits["train"][0][1]
+    folder = read(tmp_path)
+    assert folder.absent == {"train": 1} and len(folder.splits["train"]) == len(drawn) - 1
+    objects = folder.splits["train"][0][1]
     assert objects["iscrowd"][-1] is True and objects["area"][-1] == 9.5 and objects["category"][-1] == 1
 
 

@@ -28,7 +28,7 @@ def source_of(folder: Path, **others: Any) -> Source:
 
 
 def saved(folder: Path, cells: list[Any], features: Any = None) -> Any:
-    """The rows of a table of `datasets` with these cells."""
+    """Return the rows of a saved `datasets` table with these cells."""
     picture = Image.fromarray(np.zeros((SIZE[1], SIZE[0], 3), np.uint8))
     table = datasets.Dataset.from_dict({"image": [picture] * len(cells), "objects": cells}, features)
     table.save_to_disk(str(folder))

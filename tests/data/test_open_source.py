@@ -75,9 +75,9 @@ def _parquet(folder: Path, wardrobe: tuple[list[int], list[Image.Image]]) -> Sou
 def _imagefolder(folder: Path, wardrobe: tuple[list[int], list[Image.Image]]) -> Source:
     # Folders are sorted by name, so the names are made to sort by label.
     for row, (label, picture) in enumerate(zip(*wardrobe, strict=True)):
-        place = folder / "validation" / f"{label}-{CLASSES[label]}"
-        place.mkdir(parents=True, exist_ok=True)
-        (place / f"{row:03d}.png").write_bytes(encoded(picture))
+        class_folder = folder / "validation" / f"{label}-{CLASSES[label]}"
+        class_folder.mkdir(parents=True, exist_ok=True)
+        (class_folder / f"{row:03d}.png").write_bytes(encoded(picture))
     return source_of(folder)
 
 
@@ -101,7 +101,7 @@ def test_every_form_gives_the_same_labels_and_pixels(
     # An image folder's rows come class by class; compare what each form holds, class by class, in order.
     for label in range(10):
         rows = split.rows_of(label)
-        expected = [picture for found, picture in zip(*wardrobe, strict=True) if found == label]
+        expected = [picture for class_label, picture in zip(*wardrobe, strict=True) if class_label == label]
         assert len(rows) == len(expected) > 0
         for row, picture in zip(rows, expected, strict=True):
             image = split.image(int(row))
@@ -117,17 +117,17 @@ def test_the_embedded_split_is_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "split", "said"),
+    ("source", "split", "message"),
     [
         (source_of("lab:wardrop"), "train", "lab:wardrobe"),
         (source_of("lab:wardrobe"), "test", "no split 'test'"),
         (source_of("./no/such/folder"), "train", "no/such/folder"),
     ],
 )
-def test_what_is_not_there_is_a_users_mistake(source: Source, split: str, said: str) -> None:
+def test_what_is_not_there_is_a_users_mistake(source: Source, split: str, message: str) -> None:
     with pytest.raises(UserError) as refused:
         open_source(source).split(split)
-    assert said in " ".join([*refused.value.problems, refused.value.hint or ""])
+    assert message in " ".join([*refused.value.problems, refused.value.hint or ""])
 
 
 def test_missing_columns_and_splits_are_reported_with_those_there_are(
@@ -142,7 +142,7 @@ def test_missing_columns_and_splits_are_reported_with_those_there_are(
 
 
 def pandas_folder(folder: Path, labels: Any) -> Path:
-    """A folder with one Parquet file as pandas writes it: an image for each label, in grey of its number."""
+    """Write one Parquet file with pandas: for each label an image, in the grey of its row number."""
     folder.mkdir()
     cells = [{"bytes": encoded(row), "path": None} for row in range(len(labels))]
     pd.DataFrame({"image": cells, "label": labels}).to_parquet(folder / "train.parquet")
@@ -150,7 +150,7 @@ def pandas_folder(folder: Path, labels: Any) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("labels", "said"),
+    ("labels", "message"),
     [
         ([0.5, 1.0], r"split train: 'label' holds '0\.5' \(float\) in row 0"),
         ([0.0, float("inf")], r"holds 'inf' \(float\) in row 1"),
@@ -160,10 +160,10 @@ def pandas_folder(folder: Path, labels: Any) -> Path:
         ([None, None], "holds no value in any row"),
     ],
 )
-def test_labels_that_are_no_names_and_no_whole_numbers_are_refused(labels: Any, said: str, tmp_path: Path) -> None:
+def test_labels_that_are_no_names_and_no_whole_numbers_are_refused(labels: Any, message: str, tmp_path: Path) -> None:
     folder = pandas_folder(tmp_path / "photos", labels)
     for read in (lambda: open_source(source_of(folder)).split("train"), lambda: labelled_source(folder)):
-        with pytest.raises(UserError, match=said) as refused:
+        with pytest.raises(UserError, match=message) as refused:
             read()
         assert "label_column" in (refused.value.hint or "")
 
@@ -183,9 +183,9 @@ def test_labels_of_pandas_are_read_with_their_gaps(
 ) -> None:
     folder = pandas_folder(tmp_path / "photos", labels)
     assert open_source(source_of(folder)).split("train").labels.tolist() == numbers
-    found = labelled_source(folder)
-    assert tuple(found.labels.tolist()) == kept
-    assert found.left_out == ({"no label": 1} if -1 in numbers else {})
+    images = labelled_source(folder)
+    assert tuple(images.labels.tolist()) == kept
+    assert images.left_out == ({"no label": 1} if -1 in numbers else {})
 
 
 WRITTEN = [["NA", "None", "null", "nan", "N/A"], ["007", "07", "7", "7.0", "1e5"], ["True", "False"], ["1.0", "2.0"]]
@@ -206,10 +206,10 @@ def test_classes_in_a_table_of_metadata_are_as_they_are_written(kind: str, names
         table.to_parquet(folder / "metadata.parquet")
     for row, name in enumerate(table["file_name"]):
         (folder / name).write_bytes(encoded(row))
-    found = labelled_source(folder)
-    assert found.class_names is not None
-    read = [found.class_names[label] for label in found.labels.tolist()]
-    # An empty text is a name where the file tells texts from nothing; CSV does not.
+    rows = labelled_source(folder)
+    assert rows.class_names is not None
+    read = [rows.class_names[label] for label in rows.labels.tolist()]
+    # An empty text is a name in formats that distinguish it from a missing value; CSV does not.
     assert read == (labels[:-1] if kind == "csv" else labels)
     split = open_source(source_of(folder)).split("train")
     known = sorted({*read})
@@ -226,8 +226,8 @@ def test_whole_numbers_and_columns_of_conditions_in_a_csv_stay_numbers(tmp_path:
     assert open_source(source_of(folder)).split("train").labels.tolist() == [2, -1, -1]
     conditions = Conditions(columns=("effusion",))
     by_columns = NamedDataset(str(folder), conditions=conditions)
-    found = open_source(by_columns).split("train").conditions
-    assert found is not None and found.present[:, 0].tolist() == [True, False, True]
+    values = open_source(by_columns).split("train").conditions
+    assert values is not None and values.present[:, 0].tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize("text", ["NA", "007", "7.0"])
@@ -240,8 +240,8 @@ def test_a_csv_of_the_hub_whose_labels_datasets_changes_is_refused(
     images = {f"{row}_png": encoded(row) for row in range(2)}
     put(loopback, metadata_csv=table.encode(), **images)
     with Client(loopback, tmp_path / "home") as online:
-        said = online.refused()
-    assert ("holds '8.5' (float)" if text == "7.0" else f"writes the label '{text}'") in said
+        message = online.refused()
+    assert ("holds '8.5' (float)" if text == "7.0" else f"writes the label '{text}'") in message
 
 
 def test_parquet_of_the_hub_that_numbers_its_classes_differently_is_refused(
@@ -328,8 +328,8 @@ def test_a_saved_dataset_names_files_beside_it(
     name: Any, tmp_path: Path, wardrobe: tuple[list[int], list[Image.Image]]
 ) -> None:
     source = _saved(tmp_path / "saved", wardrobe)
-    (own,) = (tmp_path / "saved").glob("*.arrow")
-    own.rename(tmp_path / "elsewhere.arrow")
+    (table,) = (tmp_path / "saved").glob("*.arrow")
+    table.rename(tmp_path / "elsewhere.arrow")
     edit(tmp_path / "saved" / "state.json", _data_files=[{"filename": name}])
     with pytest.raises(UserError, match=r"state\.json names the file .*expected files in the same folder"):
         open_source(source).split("train")
@@ -350,14 +350,14 @@ def test_a_saved_dataset_is_of_regular_files_that_are_named_once(
     tmp_path: Path, wardrobe: tuple[list[int], list[Image.Image]]
 ) -> None:
     source = _saved(tmp_path / "saved", wardrobe)
-    (own,) = (tmp_path / "saved").glob("*.arrow")
-    edit(tmp_path / "saved" / "state.json", _data_files=[{"filename": own.name}] * 20_000)
+    (table,) = (tmp_path / "saved").glob("*.arrow")
+    edit(tmp_path / "saved" / "state.json", _data_files=[{"filename": table.name}] * 20_000)
     with pytest.raises(UserError, match="names a file twice"):
         open_source(source).split("train")
-    edit(tmp_path / "saved" / "state.json", _data_files=[{"filename": own.name}], _format_type="torch")
+    edit(tmp_path / "saved" / "state.json", _data_files=[{"filename": table.name}], _format_type="torch")
     assert len(open_source(source).split("train").labels) == ROWS
-    own.unlink()
-    os.mkfifo(own)
+    table.unlink()
+    os.mkfifo(table)
     with pytest.raises(UserError, match="is a pipe"):
         open_source(source).split("train")
 
@@ -368,7 +368,7 @@ def test_a_column_of_labels_opens_no_file(
 ) -> None:
     folder = tmp_path / "dataset"
     folder.mkdir()
-    os.mkfifo(tmp_path / "secret.png")  # whoever opened it would wait
+    os.mkfifo(tmp_path / "secret.png")  # opening it would block
     cell = {"bytes": None, "path": str(tmp_path / "secret.png")}
     columns: dict[str, Any] = {
         "image": [{"bytes": encoded(wardrobe[1][0]), "path": None}],
@@ -411,34 +411,34 @@ def parquet(*shades: int) -> bytes:
     return as_parquet(image_table([encoded(shade) for shade in shades], label=list(shades)))
 
 
-def folder_of(place: Path, *shades: int) -> Path:
-    place.mkdir(parents=True, exist_ok=True)
-    (place / "train.parquet").write_bytes(parquet(*shades))
-    return place
+def folder_of(folder: Path, *shades: int) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "train.parquet").write_bytes(parquet(*shades))
+    return folder
 
 
 def test_a_folder_is_pinned_by_its_last_name_and_its_content(tmp_path: Path) -> None:
-    here, there = folder_of(tmp_path / "photos", 1, 2), folder_of(tmp_path / "elsewhere" / "photos", 1, 2)
-    pin = open_source(source_of(here)).pin
-    assert pin == open_source(source_of(there)).pin
+    folder, copy = folder_of(tmp_path / "photos", 1, 2), folder_of(tmp_path / "elsewhere" / "photos", 1, 2)
+    pin = open_source(source_of(folder)).pin
+    assert pin == open_source(source_of(copy)).pin
     assert pin.content is not None and pin.document()["content"] == pin.content
     assert str(tmp_path) not in str(pin)
-    folder_of(there, 1, 3)
-    assert open_source(source_of(there)).pin != pin
+    folder_of(copy, 1, 3)
+    assert open_source(source_of(copy)).pin != pin
 
 
 def test_what_is_not_known_is_not_different(tmp_path: Path) -> None:
-    place = folder_of(tmp_path / "photos", 1)
+    folder = folder_of(tmp_path / "photos", 1)
     old = {"dataset": "photos", "revision": None, "license": None}  # as every lock of a folder was before
-    assert open_source(source_of(place), old).pin.document() == old
-    assert open_source(source_of(place), old | {"dataset": "others"}).pin.content is not None
-    now = open_source(source_of(place)).pin.document()
-    folder_of(place, 2)
-    assert open_source(source_of(place), now).pin.document() != now
-    shutil.rmtree(place)
-    assert open_source(source_of(place), now).pin.document() == now
-    assert open_source(source_of(place)).pin.document() == old
-    elsewhere = source_of(f"elsewhere:{place}")
+    assert open_source(source_of(folder), old).pin.document() == old
+    assert open_source(source_of(folder), old | {"dataset": "others"}).pin.content is not None
+    now = open_source(source_of(folder)).pin.document()
+    folder_of(folder, 2)
+    assert open_source(source_of(folder), now).pin.document() != now
+    shutil.rmtree(folder)
+    assert open_source(source_of(folder), now).pin.document() == now
+    assert open_source(source_of(folder)).pin.document() == old
+    elsewhere = source_of(f"elsewhere:{folder}")
     assert open_source(elsewhere, now).pin.document() == now
 
 
@@ -459,33 +459,33 @@ def test_the_labs_pin_is_its_version_and_no_lock_of_it_changes() -> None:
 
 
 def test_a_folder_that_changed_after_its_pin_is_not_loaded(tmp_path: Path) -> None:
-    place = folder_of(tmp_path / "photos", 1)
-    pin = open_source(source_of(place)).pin
-    assert open_source(source_of(place), pin=pin).split("train").labels.tolist() == [1]
-    folder_of(place, 2)
+    folder = folder_of(tmp_path / "photos", 1)
+    pin = open_source(source_of(folder)).pin
+    assert open_source(source_of(folder), pin=pin).split("train").labels.tolist() == [1]
+    folder_of(folder, 2)
     with pytest.raises(RunFailure, match="no longer what was pinned"):
-        open_source(source_of(place), pin=pin).split("train")
+        open_source(source_of(folder), pin=pin).split("train")
 
 
 def test_what_is_loaded_is_what_is_pinned_even_where_a_changed_file_keeps_its_times(tmp_path: Path) -> None:
-    """`datasets` alone takes files of the same names and times for the same, and gives what it read before."""
-    place = folder_of(tmp_path / "photos", 1, 2)
+    """Without the pin, `datasets` returns cached rows for a file whose name and times are unchanged."""
+    folder = folder_of(tmp_path / "photos", 1, 2)
     for shades in ((1, 2), (3, 4)):
-        folder_of(place, *shades)
-        os.utime(place / "train.parquet", (1_000_000_000, 1_000_000_000))
-        assert open_source(source_of(place)).split("train").labels.tolist() == list(shades)
+        folder_of(folder, *shades)
+        os.utime(folder / "train.parquet", (1_000_000_000, 1_000_000_000))
+        assert open_source(source_of(folder)).split("train").labels.tolist() == list(shades)
 
 
 @pytest.mark.parametrize("where", ["absolute", "above"])
 def test_a_folder_takes_no_rows_from_outside(where: str, tmp_path: Path) -> None:
     secret = folder_of(tmp_path / "secret", 7)
-    place = folder_of(tmp_path / "photos", 1)
+    folder = folder_of(tmp_path / "photos", 1)
     named = secret / "train.parquet" if where == "absolute" else "../secret/train.parquet"
-    (place / "README.md").write_text(
+    (folder / "README.md").write_text(
         f"---\nconfigs:\n- config_name: default\n  data_files:\n  - split: train\n    path: {named}\n---\n"
     )
     with pytest.raises(UserError, match="which is not in it"):
-        open_source(source_of(place)).split("train")
+        open_source(source_of(folder)).split("train")
 
 
 @pytest.mark.parametrize("where", ["absolute", "relative"])
@@ -494,12 +494,12 @@ def test_an_image_outside_of_the_folder_is_not_read(
 ) -> None:
     (tmp_path / "secret.png").write_bytes(encoded(7))
     monkeypatch.chdir(tmp_path)
-    place = tmp_path / "photos"
-    place.mkdir()
+    folder = tmp_path / "photos"
+    folder.mkdir()
     named = str(tmp_path / "secret.png") if where == "absolute" else "secret.png"
     table = {"image": [{"bytes": None, "path": named}], "label": [0]}
-    datasets.Dataset.from_dict(table).to_parquet(str(place / "train.parquet"))
-    split = open_source(source_of(place)).split("train")
+    datasets.Dataset.from_dict(table).to_parquet(str(folder / "train.parquet"))
+    split = open_source(source_of(folder)).split("train")
     with pytest.raises(UserError, match="which is not in the dataset"):
         split.image(0)
 
@@ -685,7 +685,7 @@ def test_labels_are_reported_as_the_dataset_tells_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "messages"),
     [
         ("lab:planted/corelation-3", ["no planted world 'corelation-3'", "did you mean 'correlation-3'?"]),
         ("lab:planted/rare", ["no planted world 'rare'", "did you mean 'rare-0'?"]),
@@ -698,12 +698,12 @@ def test_labels_are_reported_as_the_dataset_tells_them() -> None:
         ("lab:wardrob", ["the lab has no 'wardrob'; did you mean 'wardrobe'?", "lab:wardrobe"]),
     ],
 )
-def test_a_name_that_the_lab_does_not_have_is_a_users_mistake(name: str, said: list[str]) -> None:
+def test_a_name_that_the_lab_does_not_have_is_a_users_mistake(name: str, messages: list[str]) -> None:
     for look in (open_source, lambda source: open_source(source).split("test")):
         with pytest.raises(UserError) as refused:
             look(source_of(name))
         text = " ".join([*refused.value.problems, refused.value.hint or ""])
-        assert [words for words in said if words not in text] == []
+        assert [words for words in messages if words not in text] == []
 
 
 def test_a_split_that_there_is_not_names_those_that_there_are() -> None:

@@ -23,13 +23,13 @@ CORNER = Image.new("RGB", (24, 16), (250, 250, 250))
 CORNER.paste((200, 0, 0), (0, 0, 12, 8))
 
 
-def with_tag(place: Path, orientation: int) -> Path:
-    """A picture with a red corner at the top left of its pixels, and a tag that turns it."""
+def with_tag(path: Path, orientation: int) -> Path:
+    """Save a picture with a red corner at the top left of its pixels, and a tag that turns it."""
     exif = Image.Exif()
     exif[274] = orientation
-    place.parent.mkdir(parents=True, exist_ok=True)
-    CORNER.save(place, exif=exif)
-    return place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    CORNER.save(path, exif=exif)
+    return path
 
 
 @pytest.fixture
@@ -63,12 +63,12 @@ def test_what_cannot_be_turned_stays_as_it_is() -> None:
 def test_deep_grey_and_turns_are_counted(photos: Path) -> None:
     files = sorted(photos.rglob("*.*"))
     images = [*((file.name, file.read_bytes()) for file in files), ("cut", b"\x89PNG")]
-    found = look_at_pictures(images, 7, decode=False)
-    assert (found.deep, found.turned, found.damaged, len(found.sides)) == (2, 2, ["cut"], 6)
-    grey, turned = found.notes(7)
+    pictures = look_at_pictures(images, 7, decode=False)
+    assert (pictures.deep, pictures.turned, pictures.damaged, len(pictures.sides)) == (2, 2, ["cut"], 6)
+    grey, turned = pictures.notes(7)
     assert "2 images are grey of 16 or 32 bits" in grey and "2 images have an EXIF tag" in turned
-    assert found.notes(7, applied=True) == [grey]
-    assert "2 images of the 7 that were opened" in found.notes(5000)[0]
+    assert pictures.notes(7, applied=True) == [grey]
+    assert "2 images of the 7 that were opened" in pictures.notes(5000)[0]
     # What the note says happens to them.
     white = np.asarray(rgb_image((photos / "mug" / "deep.png").read_bytes(), photograph=True))
     black = np.asarray(rgb_image((photos / "star" / "fractions.tiff").read_bytes(), photograph=True))
@@ -109,5 +109,5 @@ def test_a_build_turns_the_photographs_of_such_a_recipe(photos: Path, tmp_path: 
         changes = [f"source.exif={way}", "prompts.shifts={fog: {corruption: fog, severity: 3}}"]
         built = build(load_recipe(tmp_path / "own.yaml", changes), tmp_path / way, device="cpu")
         images = labelled_source(NamedDataset(str(built.directory), "all", config="base"))
-        sizes[way] = sorted(image.size for _, one in images.images() if (image := images.decoded(one)) is not None)
+        sizes[way] = sorted(image.size for _, raw in images.images() if (image := images.decoded(raw)) is not None)
     assert sizes["ignore"] == [(24, 16)] * 4 and sizes["apply"] == [(16, 24)] * 2 + [(24, 16)] * 2

@@ -25,21 +25,21 @@ OWN_ORDER = '[{name: mug, source_label: 0}, {name: "sea star", source_label: 1},
 RIGHT = '[{name: mug, source_label: 1}, {name: "sea star", source_label: 2}, {name: ladder, source_label: 0}]'
 
 
-def imagefolder(place: Path, *names: str, splits: tuple[str, ...] = ("train", "validation")) -> Path:
+def imagefolder(folder: Path, *names: str, splits: tuple[str, ...] = ("train", "validation")) -> Path:
     for split in splits:
         for shade, name in enumerate(names):
-            (place / split / name).mkdir(parents=True)
+            (folder / split / name).mkdir(parents=True)
             for number in range(2):
-                (place / split / name / f"{number}.png").write_bytes(encoded(60 * shade + number))
-    return place
+                (folder / split / name / f"{number}.png").write_bytes(encoded(60 * shade + number))
+    return folder
 
 
-def parquet(place: Path, names: list[str] | None = None, **splits: list[Any]) -> Path:
+def parquet(folder: Path, names: list[str] | None = None, **splits: list[Any]) -> Path:
     tables = {
-        split: image_table([encoded(n) for n in range(len(own))], names=names, label=own)
-        for split, own in splits.items()
+        split: image_table([encoded(n) for n in range(len(labels))], names=names, label=labels)
+        for split, labels in splits.items()
     }
-    return parquet_folder(place, **tables)
+    return parquet_folder(folder, **tables)
 
 
 def recipe_of(dataset: Path | str, classes: str = "null", *more: str) -> Recipe:
@@ -58,18 +58,18 @@ def test_a_recipe_that_tells_every_label_is_itself() -> None:
 
 
 def test_classes_of_folders_are_found_by_name_in_the_recipe_s_order(tmp_path: Path) -> None:
-    place = imagefolder(tmp_path / "things", *FOLDERS)
-    named = resolve_classes(recipe_of(place, '[mug, "Sea Star", ladder]'))
+    folder = imagefolder(tmp_path / "things", *FOLDERS)
+    named = resolve_classes(recipe_of(folder, '[mug, "Sea Star", ladder]'))
     assert classes_of(named) == [("mug", "mug", 1), ("sea-star", "Sea Star", 2), ("ladder", "ladder", 0)]
-    assert classes_of(resolve_classes(recipe_of(place, "[{name: star fish, id: sea_star}]"))) == [
+    assert classes_of(resolve_classes(recipe_of(folder, "[{name: star fish, id: sea_star}]"))) == [
         ("sea_star", "star fish", 2)
     ]
-    assert named.recipe_hash == resolve_classes(recipe_of(place, RIGHT.replace("sea star", "Sea Star"))).recipe_hash
+    assert named.recipe_hash == resolve_classes(recipe_of(folder, RIGHT.replace("sea star", "Sea Star"))).recipe_hash
 
 
 def test_classes_that_are_left_out_are_all_of_the_source_in_its_order(tmp_path: Path) -> None:
-    place = imagefolder(tmp_path / "things", *FOLDERS)
-    recipe = resolve_classes(recipe_of(place))
+    folder = imagefolder(tmp_path / "things", *FOLDERS)
+    recipe = resolve_classes(recipe_of(folder))
     assert classes_of(recipe) == [("ladder", "ladder", 0), ("mug", "mug", 1), ("sea-star", "sea star", 2)]
     assert resolve_classes(recipe) is recipe
     # What a dataset directory holds: every class, with its label.
@@ -77,22 +77,22 @@ def test_classes_that_are_left_out_are_all_of_the_source_in_its_order(tmp_path: 
 
 
 def test_declared_names_have_their_own_order(tmp_path: Path) -> None:
-    place = parquet(tmp_path / "things", ["star", "mug"], train=[0, 1], validation=[1])
-    assert classes_of(resolve_classes(recipe_of(place))) == [("star", "star", 0), ("mug", "mug", 1)]
+    folder = parquet(tmp_path / "things", ["star", "mug"], train=[0, 1], validation=[1])
+    assert classes_of(resolve_classes(recipe_of(folder))) == [("star", "star", 0), ("mug", "mug", 1)]
 
 
 def test_labels_of_text_are_numbered_as_they_are_sorted_and_read_by_that(tmp_path: Path) -> None:
-    place = parquet(tmp_path / "things", train=["mug", "ladder", "mug"], validation=["mug", "ladder"])
-    recipe = resolve_classes(recipe_of(place, "[mug, ladder]"))
+    folder = parquet(tmp_path / "things", train=["mug", "ladder", "mug"], validation=["mug", "ladder"])
+    recipe = resolve_classes(recipe_of(folder, "[mug, ladder]"))
     assert classes_of(recipe) == [("mug", "mug", 1), ("ladder", "ladder", 0)]
     assert labelled_split(recipe.source, "train", recipe.classes).labels.tolist() == [0, 1, 0]
     assert open_source(recipe.source).split("train").rows_of(recipe.classes[0].source_label).tolist() == [0, 2]
 
 
 def test_labels_of_text_that_one_split_lacks_mean_no_one_class(tmp_path: Path) -> None:
-    place = parquet(tmp_path / "things", train=["ladder", "mug", "star"], validation=["mug", "star"])
+    folder = parquet(tmp_path / "things", train=["ladder", "mug", "star"], validation=["mug", "star"])
     with pytest.raises(UserError, match=r"label 0 of .* is 'ladder' in train and 'mug' in validation"):
-        resolve_classes(recipe_of(place))
+        resolve_classes(recipe_of(folder))
 
 
 def test_the_lab_s_datasets_have_names() -> None:
@@ -146,21 +146,21 @@ def test_a_dataset_of_the_hub_that_cannot_be_asked_says_what_to_write(
 
 
 def test_labels_that_the_source_s_names_contradict_are_refused_together_with_the_right_ones(tmp_path: Path) -> None:
-    """An own order of folders: thresholds and tokens would come from other classes, and nothing would tell."""
-    place = imagefolder(tmp_path / "things", *FOLDERS)
+    """Labels in another order would silently take thresholds and tokens from other classes."""
+    folder = imagefolder(tmp_path / "things", *FOLDERS)
     with pytest.raises(UserError) as refused:
-        resolve_classes(recipe_of(place, OWN_ORDER))
+        resolve_classes(recipe_of(folder, OWN_ORDER))
     assert refused.value.problems == (
-        f"source.classes[0]: 'mug' has the source_label 0, which is 'ladder' in '{place}'; write 1",
-        f"source.classes[1]: 'sea star' has the source_label 1, which is 'mug' in '{place}'; write 2",
-        f"source.classes[2]: 'ladder' has the source_label 2, which is 'sea_star' in '{place}'; write 0",
+        f"source.classes[0]: 'mug' has the source_label 0, which is 'ladder' in '{folder}'; write 1",
+        f"source.classes[1]: 'sea star' has the source_label 1, which is 'mug' in '{folder}'; write 2",
+        f"source.classes[2]: 'ladder' has the source_label 2, which is 'sea_star' in '{folder}'; write 0",
     )
     assert "Leave source_label out" in (refused.value.hint or "")
-    assert classes_of(resolve_classes(recipe_of(place, RIGHT)))[0] == ("mug", "mug", 1)
+    assert classes_of(resolve_classes(recipe_of(folder, RIGHT)))[0] == ("mug", "mug", 1)
 
 
 def test_rows_are_of_the_class_that_is_named(tmp_path: Path) -> None:
-    """What thresholds and tokens are taken from: mugs are the shades 60 and 61."""
+    """Mugs, from which thresholds and tokens come, have the shades 60 and 61."""
     recipe = resolve_classes(recipe_of(imagefolder(tmp_path / "things", *FOLDERS), '[mug, "sea star"]'))
     images = labelled_split(recipe.source, "validation", recipe.classes)
     decoded: dict[str, Any] = {key: images.decoded(image) for key, image in images.images()}
@@ -198,7 +198,7 @@ def test_names_contradict_a_label_only_where_they_are_those_of_another(
 
 
 def test_the_bundled_lists_of_classes_agree_with_the_names_of_their_datasets() -> None:
-    """The names that the Hub's datasets have; several of these lists say what people call the classes."""
+    """Check the names of the Hub's datasets, although several lists use everyday names."""
     for name in ("pets-star", "aircraft-star", "imagenet-star"):
         recipe = load_recipe(name)
         assert not disagreements(recipe.classes, [cls.name for cls in recipe.classes], name)
@@ -215,16 +215,16 @@ def test_many_disagreements_are_reported_in_few_lines(tmp_path: Path) -> None:
 
 
 def test_a_build_that_was_begun_goes_on_without_its_source(tmp_path: Path) -> None:
-    place = imagefolder(tmp_path / "things", *FOLDERS)
-    recipe = recipe_of(place)
+    folder = imagefolder(tmp_path / "things", *FOLDERS)
+    recipe = recipe_of(folder)
     whole = resolve_classes(recipe)
     out = tmp_path / "out"
     out.mkdir()
     (out / "recipe.yaml").write_text(whole.portable_yaml)
-    place.rename(tmp_path / "gone")
+    folder.rename(tmp_path / "gone")
     assert resolve_classes(recipe, out) == whole
     with pytest.raises(CounterfoilError, match="cannot be read"):
-        resolve_classes(recipe_of(place, "[mug, ladder]"), out)
+        resolve_classes(recipe_of(folder, "[mug, ladder]"), out)
 
 
 def test_a_folder_of_too_many_files_is_not_read_for_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
