@@ -15,7 +15,7 @@ from small_pipeline import make_recipe, one_torch_thread, pipeline  # noqa: F401
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[], Any]], Any]:
-    """A miniature, saved and loaded as a recipe's model is, once."""
+    """Return a function that saves a miniature and loads it as a recipe's model, once."""
     ready: dict[str, Any] = {}
 
     def load(make: Callable[[], Any]) -> Any:

@@ -93,7 +93,7 @@ def formula_picture(side: int) -> np.ndarray:
 
 
 def photograph(height: int, width: int, seed: int = 0) -> np.ndarray:
-    """A picture that has, as photographs do, less of what is finer."""
+    """Return a picture whose details, as in photographs, are weaker the finer they are."""
     side = 2 ** math.ceil(math.log2(max(height, width)))
     channels = np.random.default_rng(seed).uniform(-1, 1, (3, side**2 - 1))
     picture = np.stack([corruption_kinds.plasma(side, 1.7, channel) for channel in channels], axis=2)
@@ -101,7 +101,7 @@ def photograph(height: int, width: int, seed: int = 0) -> np.ndarray:
 
 
 def arrays_of(name: str, constants: Any, picture: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The numbers from the first on, in the order and of the kind in which the published code draws them."""
+    """Return the first numbers, in the order and of the kind in which the published code draws them."""
     height, width, _ = picture.shape
     sides, everywhere = picture.shape[:2], picture.size
     if name in ("gaussian_noise", "speckle_noise"):
@@ -166,10 +166,10 @@ def test_the_seed_decides_every_byte(name: str) -> None:
         picture = photograph(*sides)
         before = picture.copy()
         for severity in range(1, 6):
-            made = [corrupt(picture, name, severity, seed) for seed in (0, 0, 1, 2, 3, 2**53 - 1)]
-            assert all(one.shape == picture.shape and one.dtype == np.uint8 for one in made)
-            assert np.array_equal(made[0], made[1])
-            others = {one.tobytes() for one in made}
+            corrupted = [corrupt(picture, name, severity, seed) for seed in (0, 0, 1, 2, 3, 2**53 - 1)]
+            assert all(image.shape == picture.shape and image.dtype == np.uint8 for image in corrupted)
+            assert np.array_equal(corrupted[0], corrupted[1])
+            others = {image.tobytes() for image in corrupted}
             assert (len(others) > 1) is bool(random_arrays(name, np.random.default_rng(0), picture / 255.0, (1, 1, 1)))
         assert np.array_equal(picture, before)
 
@@ -269,7 +269,7 @@ def test_what_is_drawn_lies_where_it_was_published_to_lie() -> None:
 def test_drawn_ice_is_as_light_and_as_rough_as_the_photographs_of_the_published_one(
     side: int, step: int, mean: float, deviation: float, steps: float
 ) -> None:
-    """Mean, deviation and steps between rows over 100 cuts of those and more; of small ones each fifth is taken."""
+    """Compare mean, deviation and steps between rows with those of 100 cuts; take each fifth pixel of small images."""
     black, constants = np.zeros((side, side, 3)), (0, 1, step)
     draw = corruption_kinds.draw_frost
     ice = [
@@ -277,8 +277,8 @@ def test_drawn_ice_is_as_light_and_as_rough_as_the_photographs_of_the_published_
         for seed in range(6 * step)
     ]
     assert np.mean(ice) == pytest.approx(mean, abs=0.06)
-    assert np.mean([one.std() for one in ice]) == pytest.approx(deviation, abs=0.03)
-    rows = np.mean([np.abs(np.diff(one.mean(axis=2), axis=0)).mean() for one in ice])
+    assert np.mean([image.std() for image in ice]) == pytest.approx(deviation, abs=0.03)
+    rows = np.mean([np.abs(np.diff(image.mean(axis=2), axis=0)).mean() for image in ice])
     assert rows == pytest.approx(steps, abs=0.012)
     red, green, blue = np.mean(ice, axis=(0, 1, 2))
     assert red < green < blue
@@ -318,8 +318,8 @@ def test_the_camera_halves_light_tints_turns_and_covers() -> None:
     ]
     assert max(far for far, _ in nearest) <= 1 and {sign for _, sign in nearest} == {1, -1}
     covered = [corrupt(white, "occlusion", 4, seed) < 255 for seed in range(20)]
-    assert all(one.mean() == pytest.approx(0.3, abs=0.02) for one in covered)
-    assert len({one.tobytes() for one in covered}) > 15
+    assert all(mask.mean() == pytest.approx(0.3, abs=0.02) for mask in covered)
+    assert len({mask.tobytes() for mask in covered}) > 15
     assert [corrupt(white, name, 5, 0).min() for name in ("low_resolution", "rotation")] == [255, 255]
 
 
@@ -378,6 +378,6 @@ def test_compressing_a_small_jpeg_file_again_changes_it_less() -> None:
     Image.fromarray(picture).save(buffer, "JPEG", quality=75)
     compressed = np.asarray(Image.open(buffer))
     lossless, again = (
-        np.abs(corrupt(one, "jpeg_compression", 2, 0) - one.astype(float)).mean() for one in (picture, compressed)
+        np.abs(corrupt(image, "jpeg_compression", 2, 0) - image.astype(float)).mean() for image in (picture, compressed)
     )
     assert again < lossless

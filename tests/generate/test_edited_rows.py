@@ -70,12 +70,12 @@ def samples(recipe: Recipe, rows: tuple[int, ...] = (0, 1, 2, 4, 5, 6)) -> list[
     plan = make_plan(recipe)
     every = [sample for shard in plan.shards for sample in shard.samples(plan)]
     chosen = zip(every, PROMPTS, rows, strict=False)
-    return [replace(one, prompt=prompt, base_prompt="a photo of a bag", row=row) for one, prompt, row in chosen]
+    return [replace(sample, prompt=prompt, base_prompt="a photo of a bag", row=row) for sample, prompt, row in chosen]
 
 
-def same(found: list[Any], expected: list[Any]) -> None:
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(one, other)
+def same(images: list[Any], expected: list[Any]) -> None:
+    for image, expected_image in zip(images, expected, strict=True):
+        np.testing.assert_array_equal(image, expected_image)
 
 
 def latents_of(pipeline: Any, image: Image.Image) -> torch.Tensor:
@@ -90,16 +90,19 @@ def test_neighbours_places_and_padding_change_no_bit(
 ) -> None:
     recipe = edits("generator.size=32", f"generator.guidance={guidance}")
     pipeline = loaded((INVERTED | CALLED)[name])
-    own = samples(plain)
+    batch = samples(plain)
     model = getattr(pipeline, "unet", None) or pipeline.transformer
     before = pipeline.scheduler, dict(model.attn_processors)
-    drawn = EditRenderer(pipeline, recipe, row_image).render(own[:4])
+    drawn = EditRenderer(pipeline, recipe, row_image).render(batch[:4])
     assert all(image is not None and image.shape == (32, 32, 3) and image.std() > 0.01 for image in drawn)
-    same(EditRenderer(pipeline, recipe, row_image).render([own[3], own[0]]), [drawn[3], drawn[0]])
-    same(EditRenderer(pipeline, recipe, row_image).render([own[4], own[2], own[5], own[1]])[1::2], [drawn[2], drawn[1]])
-    same(EditRenderer(pipeline, recipe, row_image).render([own[1]]), [drawn[1]])
+    same(EditRenderer(pipeline, recipe, row_image).render([batch[3], batch[0]]), [drawn[3], drawn[0]])
+    same(
+        EditRenderer(pipeline, recipe, row_image).render([batch[4], batch[2], batch[5], batch[1]])[1::2],
+        [drawn[2], drawn[1]],
+    )
+    same(EditRenderer(pipeline, recipe, row_image).render([batch[1]]), [drawn[1]])
     # Another row, or another prompt, is another image.
-    changed = [replace(own[0], row=7), replace(own[0], prompt="a hat")]
+    changed = [replace(batch[0], row=7), replace(batch[0], prompt="a hat")]
     other: list[Any] = EditRenderer(pipeline, recipe, row_image).render(changed)
     assert all((image != drawn[0]).any() for image in other)
     assert (pipeline.scheduler, dict(model.attn_processors)) == before
@@ -110,12 +113,12 @@ def test_neighbours_places_and_padding_change_no_bit(
 def test_under_its_own_prompt_an_image_is_what_the_autoencoder_makes_of_it(
     name: str, guidance: float, loaded: Any, edits: MakeRecipe, plain: Recipe, unrounded: None
 ) -> None:
-    """Whatever the guidance: so a base tells what the way itself costs, and nothing of a prompt."""
+    """So a base shows what inversion itself costs, without a prompt, at every guidance."""
     recipe = edits("generator.size=32", f"generator.guidance={guidance}")
     pipeline = loaded(INVERTED[name])
-    own = [replace(sample, prompt=sample.base_prompt) for sample in samples(plain)[:3]]
+    unedited = [replace(sample, prompt=sample.base_prompt) for sample in samples(plain)[:3]]
     renderer = EditRenderer(pipeline, recipe, row_image)
-    for image, source in zip(renderer.render(own), renderer.sources(own), strict=True):
+    for image, source in zip(renderer.render(unedited), renderer.sources(unedited), strict=True):
         assert source is not None
         with torch.inference_mode():
             decoded = pipeline.vae.decode(latents_of(pipeline, source) / pipeline.vae.config.scaling_factor).sample
@@ -130,13 +133,13 @@ def test_an_edit_of_nothing_is_the_same_bits_whatever_guidance_and_steps(
 ) -> None:
     pipeline = loaded(INVERTED[name])
     some = samples(plain)[:2]
-    own = [replace(some[0], prompt=some[0].base_prompt), some[1]]
+    batch = [replace(some[0], prompt=some[0].base_prompt), some[1]]
     drawn = [
         EditRenderer(
             pipeline,
             edits("generator.size=32", f"generator.guidance={guidance}", f"generator.steps={steps}"),
             row_image,
-        ).render(own)
+        ).render(batch)
         for guidance, steps in ((1.0, 2), (4.0, 2), (4.0, 5))
     ]
     for kept, other in drawn[1:]:
@@ -150,15 +153,15 @@ def test_an_edit_of_nothing_is_the_same_bits_whatever_guidance_and_steps(
 def test_an_images_way_is_that_of_diffusers_inversion(
     scheduler: str | None, make: Any, loaded: Any, edits: MakeRecipe, plain: Recipe
 ) -> None:
-    """Of unclipped steps, also where the scheduler of the recipe is made of one that knows of no clipping."""
+    """Steps are unclipped, also if the recipe's scheduler comes from one without a setting for clipping."""
     recipe = edits("generator.size=32", "generator.steps=5", "generator.batch_size=2")
     pipeline = copy.copy(loaded(make))
     if scheduler is not None:
         pipeline.scheduler = getattr(diffusers, scheduler).from_config(pipeline.scheduler.config)
     before = pipeline.scheduler
     renderer = EditRenderer(pipeline, recipe, row_image)
-    own = samples(plain)[:1]
-    source = renderer.sources(own)[0]
+    batch = samples(plain)[:1]
+    source = renderer.sources(batch)[0]
     assert source is not None
     start = latents_of(pipeline, source)
     inverse: Any = diffusers.DDIMInverseScheduler.from_config(
@@ -166,33 +169,33 @@ def test_an_images_way_is_that_of_diffusers_inversion(
     )
     inverse.set_timesteps(5)
     with torch.inference_mode():
-        words = pipeline.encode_prompt(own[0].base_prompt, "cpu", 1, False)[0]
+        words = pipeline.encode_prompt(batch[0].base_prompt, "cpu", 1, False)[0]
         expected = [start]
         for time in inverse.timesteps:
             noise = pipeline.unet(expected[-1], time, encoder_hidden_states=words).sample
             expected.append(inverse.step(noise, time, expected[-1]).prev_sample)
-        way = renderer.inverted.invert(own, start)
+        way = renderer.inverted.invert(batch, start)
     assert pipeline.scheduler is before and len(way) == 6
-    for found, one in zip(way, expected, strict=True):
-        torch.testing.assert_close(found, one)
+    for latents, expected_latents in zip(way, expected, strict=True):
+        torch.testing.assert_close(latents, expected_latents)
 
 
 @pytest.mark.parametrize("name", CALLED)
 def test_a_pipeline_that_edits_is_called_as_it_is(name: str, loaded: Any, edits: MakeRecipe, plain: Recipe) -> None:
-    """One call an image, with the row's middle square, which is not brought to another side."""
+    """Each image is one call, with the middle square of its row, whose side the pipeline keeps."""
     short = ["generator.options.max_sequence_length=96"] if name == "FLUX.1 Kontext" else []
     recipe = edits("generator.size=32", *short)
     pipeline = loaded(CALLED[name])
-    own = samples(plain)[:2]
+    batch = samples(plain)[:2]
     renderer = EditRenderer(pipeline, recipe, row_image)
     sizes = {"height": 32, "width": 32, "max_area": 32 * 32, "_auto_resize": False} if short else {}
-    for sample, found, source in zip(own, renderer.render(own), renderer.sources(own), strict=True):
+    for sample, image, source in zip(batch, renderer.render(batch), renderer.sources(batch), strict=True):
         expected = pipeline(
             prompt=sample.prompt, image=source, generator=torch.Generator().manual_seed(sample.seed),
             guidance_scale=3.0, num_inference_steps=2, output_type="np", **sizes, **recipe.generator.options,
         ).images[0]  # fmt: skip
-        assert found is not None and found.shape == expected.shape
-        assert np.abs(found - 255 * expected).max() <= 0.51
+        assert image is not None and image.shape == expected.shape
+        assert np.abs(image - 255 * expected).max() <= 0.51
 
 
 def test_what_needs_an_image_draws_none_without(loaded: Any, make_recipe: MakeRecipe) -> None:
@@ -209,14 +212,14 @@ def test_a_row_that_cannot_be_decoded_is_no_image_and_changes_no_other(
 ) -> None:
     recipe = edits("generator.size=32")
     pipeline = loaded(miniature.stable_diffusion_1)
-    own = samples(plain, (0, 3, 1, 2))
+    batch = samples(plain, (0, 3, 1, 2))
     renderer = EditRenderer(pipeline, recipe, row_image, {0: "cc0", 1: None, 2: "mit", 3: "mit"}.get)
-    drawn = renderer.render(own)
+    drawn = renderer.render(batch)
     assert drawn[1] is None
-    same([drawn[0], drawn[2]], renderer.render([own[0], own[2]]))
-    assert renderer.render([own[1]]) == [None]
-    assert renderer.values(own[:2]) == [{"source_row": 0, "license": "cc0"}, {"source_row": 3, "license": "mit"}]
-    assert [source and source.size for source in renderer.sources(own)] == [(32, 32), None, (32, 32), (32, 32)]
+    same([drawn[0], drawn[2]], renderer.render([batch[0], batch[2]]))
+    assert renderer.render([batch[1]]) == [None]
+    assert renderer.values(batch[:2]) == [{"source_row": 0, "license": "cc0"}, {"source_row": 3, "license": "mit"}]
+    assert [source and source.size for source in renderer.sources(batch)] == [(32, 32), None, (32, 32), (32, 32)]
 
 
 def test_the_middle_square_is_edited(loaded: Any, edits: MakeRecipe, plain: Recipe) -> None:
@@ -234,13 +237,13 @@ def test_edits_of_the_lab_keep_their_object_and_take_the_shift(pipeline: Any, ed
     recipe = edits("generator.steps=12", "generator.guidance=2.0")
     rows = (0, 1, 2, 6)
     night = [
-        replace(one, prompt=f"a photo of a {name} at night", base_prompt=f"a photo of a {name}", row=row)
-        for one, row, name in zip(samples(plain), rows, ("t-shirt", "trouser", "pullover", "shirt"), strict=False)
+        replace(sample, prompt=f"a photo of a {name} at night", base_prompt=f"a photo of a {name}", row=row)
+        for sample, row, name in zip(samples(plain), rows, ("t-shirt", "trouser", "pullover", "shirt"), strict=False)
     ]
     drawn = np.stack([image for image in EditRenderer(pipeline, recipe, lab_image).render(night) if image is not None])
     sources = np.stack([np.asarray(lab_image(row)) for row in rows])
     assert drawn.mean() < 0.6 * sources.mean()
-    shapes = [np.corrcoef(one.ravel(), source.ravel())[0, 1] for one in drawn for source in sources]
+    shapes = [np.corrcoef(image.ravel(), source.ravel())[0, 1] for image in drawn for source in sources]
     assert (np.array(shapes).reshape(4, 4).argmax(1) == range(4)).all()
 
 

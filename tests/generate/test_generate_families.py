@@ -86,9 +86,9 @@ def unrounded(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def _same(found: list[Any], expected: list[Any]) -> None:
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(one, other)
+def _same(images: list[Any], expected: list[Any]) -> None:
+    for image, expected_image in zip(images, expected, strict=True):
+        np.testing.assert_array_equal(image, expected_image)
 
 
 @pytest.mark.parametrize("guidance", [3.0, pytest.param(0.0, marks=pytest.mark.whole)])
@@ -118,13 +118,13 @@ def test_pictures_are_those_of_a_plain_call(name: str, loaded: Any, make_recipe:
     recipe = _recipe(make_recipe, case, 3.0, "generator.batch_size=1")
     pipeline = loaded(case.make)
     for sample in _samples(recipe)[1:4:2]:
-        found = Renderer(pipeline, recipe).render([sample])[0]
+        image = Renderer(pipeline, recipe).render([sample])[0]
         drawn = pipeline(
             prompt=sample.prompt, generator=torch.Generator("cpu").manual_seed(sample.seed), num_inference_steps=2,
             height=32, width=32, output_type="np", **{case.scale: 3.0}, **case.plain, **case.options,
         ).images[0]  # fmt: skip
-        assert found is not None
-        assert np.abs(found.astype(int) - (drawn.clip(0, 1) * 255).round().astype(int)).max() <= 1
+        assert image is not None
+        assert np.abs(image.astype(int) - (drawn.clip(0, 1) * 255).round().astype(int)).max() <= 1
 
 
 @pytest.mark.parametrize("name", ["SD 1", "XL", "SD 3", "FLUX.1 led", "Qwen-Image", "Z-Image", "Sana", "PixArt"])
@@ -140,47 +140,47 @@ def test_guidance_and_its_negative_prompt_reach_the_picture(name: str, loaded: A
 
 
 def _seen(pipeline: Any, render: Callable[[], object]) -> list[dict[str, Any]]:
-    """What the transformer is given, by its own names, while something renders."""
-    found: list[dict[str, Any]] = []
+    """Return the arguments of each call of the transformer during `render`, by their names."""
+    calls: list[dict[str, Any]] = []
     names = inspect.signature(pipeline.transformer.forward)
 
     def look(module: Any, positions: Any, arguments: Any) -> None:
-        found.append(dict(names.bind_partial(*positions, **arguments).arguments))
+        calls.append(dict(names.bind_partial(*positions, **arguments).arguments))
 
     hook = pipeline.transformer.register_forward_pre_hook(look, with_kwargs=True)
     try:
         render()
     finally:
         hook.remove()
-    assert found
-    return found
+    assert calls
+    return calls
 
 
 def test_prompts_that_z_image_makes_equally_long_share_batches(loaded: Any, make_recipe: MakeRecipe) -> None:
-    """Others it would pad and mask, which is another computation, if not on every device another picture."""
+    """It pads and masks prompts of other lengths: another computation and, on some devices, another picture."""
     pipeline, recipe = loaded(modern.z_image), make_recipe("generator.size=32", "generator.guidance=0")
     renderer, samples = Renderer(pipeline, recipe), _samples(recipe)[:4]
     given = _seen(pipeline, lambda: renderer.render(samples))
-    rooms = [{-(-len(states) // 32) for states in one["cap_feats"]} for one in given]
+    rooms = [{-(-len(states) // 32) for states in call["cap_feats"]} for call in given]
     assert all(len(room) == 1 for room in rooms)
     assert len({min(room) for room in rooms}) > 1, "the prompts need different rooms"
-    assert any(len({len(states) for states in one["cap_feats"]}) > 1 for one in given), "and share one where they can"
+    assert any(len({len(states) for states in call["cap_feats"]}) > 1 for call in given), "and share one where they can"
 
 
 def test_qwen_image_always_sees_a_mask(loaded: Any, make_recipe: MakeRecipe) -> None:
-    """Without one where all prompts of a batch happen to fill it, that would be the neighbours' doing."""
+    """Without this rule, a batch without padding would have no mask, so a picture would depend on its neighbours."""
     pipeline, recipe = loaded(modern.qwen_image), make_recipe("generator.size=32", "generator.guidance=3.0")
     renderer = Renderer(pipeline, recipe)
     length = int(renderer.encode("")["prompt_embeds_mask"].sum())
     full = replace(_samples(recipe)[0], prompt="x" * (-length % 64))
     assert int(renderer.encode(full.prompt or "")["prompt_embeds_mask"].sum()) % 64 == 0
-    for one in _seen(pipeline, lambda: renderer.render([full] * 4)):
-        assert one["encoder_hidden_states_mask"] is not None
-        assert one["encoder_hidden_states"].shape[1] % 64 == 0
+    for call in _seen(pipeline, lambda: renderer.render([full] * 4)):
+        assert call["encoder_hidden_states_mask"] is not None
+        assert call["encoder_hidden_states"].shape[1] % 64 == 0
 
 
 def _names_in_code(pipeline: type) -> list[str]:
-    """What diffusers' own code calls the outputs of `encode_prompt`, in order."""
+    """Return the names of the outputs of `encode_prompt` in the code of diffusers, in order."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(pipeline.encode_prompt)))
     returns = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)]
     assert len(returns) == 1
@@ -193,11 +193,11 @@ ENCODED = [(family, name) for family in FAMILIES if family.prompts == "encoded" 
 
 @pytest.mark.parametrize(("family", "pipeline"), ENCODED, ids=lambda value: value if isinstance(value, str) else "")
 def test_outputs_have_the_names_that_diffusers_gives_them(family: Family, pipeline: str) -> None:
-    found = getattr(diffusers, pipeline)
-    names = _names_in_code(found)
+    pipeline_class = getattr(diffusers, pipeline)
+    names = _names_in_code(pipeline_class)
     assert len(names) == len(family.outputs)
-    taken = inspect.signature(found.__call__).parameters
-    anything = any(one.kind is one.VAR_KEYWORD for one in taken.values())
+    taken = inspect.signature(pipeline_class.__call__).parameters
+    anything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
     for name, output in zip(names, family.outputs, strict=True):
         assert output == (name if anything or name in taken else None)
 
@@ -206,7 +206,7 @@ def test_outputs_have_the_names_that_diffusers_gives_them(family: Family, pipeli
 def test_each_output_arrives_under_its_own_name(
     name: str, loaded: Any, make_recipe: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each output of the encoder gets numbers of its own, which the pipeline's call is then seen to be given."""
+    """Each output of the encoder gets its own number, which must arrive in the pipeline's call."""
     case = CASES[name]
     pipeline = loaded(case.make)
     names, encode, call = _names_in_code(type(pipeline)), pipeline.encode_prompt, type(pipeline).__call__
@@ -216,17 +216,17 @@ def test_each_output_arrives_under_its_own_name(
     @functools.wraps(encode)
     def marked(*positions: Any, **arguments: Any) -> Any:
         outputs = encode(*positions, **arguments)
-        # A family whose negative prompt is encoded apart asks twice, and the second answer is of that.
+        # A family that encodes the negative prompt apart calls twice; the second call is of that prompt.
         apart = "negative_" if len(marks) and "negative_prompt_embeds" not in names else ""
-        found = []
+        marked_outputs = []
         for output_name, output in zip(names, outputs, strict=True):
             # Where nothing is padded there is no mask, and one is made.
             given_here = outputs[0].new_ones(outputs[0].shape[:2], dtype=torch.long) if output is None else output
             marks[apart + output_name] = float(len(marks) + 1)
             values: list[Any] = given_here if isinstance(given_here, list) else [given_here]
             filled = [torch.full_like(value, marks[apart + output_name]) for value in values]
-            found.append(filled if isinstance(output, list) else filled[0])
-        return tuple(found)
+            marked_outputs.append(filled if isinstance(output, list) else filled[0])
+        return tuple(marked_outputs)
 
     @functools.wraps(call)
     def seen(self: Any, **arguments: Any) -> Any:
@@ -283,8 +283,8 @@ def test_a_negative_prompt_that_nothing_reads_is_refused(
     family = family_of(name)
     assert family is not None
     assert family.negative_problem(None, options) is None
-    found = family.negative_problem("snow", options)
-    assert found is None if message is None else found is not None and message in found
+    problem = family.negative_problem("snow", options)
+    assert problem is None if message is None else problem is not None and message in problem
 
 
 def test_a_prompt_is_encoded_once_and_what_is_remembered_is_bounded(
@@ -357,7 +357,7 @@ def _with_loras(pipeline: Any, recipe: Recipe) -> Iterator[Renderer]:
 
 @contextlib.contextmanager
 def _merged(model: Any, file: Path, scale: float) -> Iterator[None]:
-    """The model whose own weights are changed by the product of the matrices: an independent reading of the file."""
+    """Add the product of the file's matrices to the model's weights: an independent reading of the file."""
     tensors, before = load_file(file), {}
     layers = {key.split(".", 1)[1].removesuffix(".lora_A.weight") for key in tensors if key.endswith("lora_A.weight")}
     part = next(iter(tensors)).split(".", 1)[0]
@@ -395,9 +395,9 @@ def test_lora_weights_are_added_at_their_scales_and_at_none_change_no_bit(
         drawn: list[Any] = renderer.render(samples)
     with _merged(model, files["snow"], 0.1), _merged(model, files["fog"], -0.1):
         expected: list[Any] = Renderer(pipeline, plain).render(samples)
-    assert max(float(np.abs(one - other).max()) for one, other in zip(drawn, without, strict=True)) > 1e-3
-    for one, other in zip(drawn, expected, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-4)
+    assert max(float(np.abs(image - other).max()) for image, other in zip(drawn, without, strict=True)) > 1e-3
+    for image, other in zip(drawn, expected, strict=True):
+        np.testing.assert_allclose(image, other, atol=1e-4)
     with _with_loras(pipeline, recipe(0, 0)) as renderer:
         _same(renderer.render(samples), without)
     _same(Renderer(pipeline, plain).render(samples), without)
@@ -419,13 +419,13 @@ def test_samples_of_several_scales_share_no_call_and_change_no_bit_of_each_other
     scales: list[dict[str, float]] = []
 
     def scaled(module: Any, *_: Any) -> None:
-        layers = [one for one in module.modules() if hasattr(one, "lora_A")]
-        found = {
+        layers = [layer for layer in module.modules() if hasattr(layer, "lora_A")]
+        settings = {
             tuple((active_adapter, layer.scaling[active_adapter]) for active_adapter in layer.active_adapters)
             for layer in layers
         }
-        assert len(found) == 1, "one scale for every layer"
-        scales.append(dict(found.pop()))
+        assert len(settings) == 1, "one scale for every layer"
+        scales.append(dict(settings.pop()))
 
     with _with_loras(pipeline, recipe) as renderer:
         hook = getattr(pipeline, part_of(pipeline)).register_forward_pre_hook(scaled)
@@ -436,7 +436,7 @@ def test_samples_of_several_scales_share_no_call_and_change_no_bit_of_each_other
     steps = len(scales) // 3
     fog = {"own0": 0.1}
     assert scales == [fog] * steps + [fog | {"own1": 0.05}] * steps + [fog | {"own1": 0.2}] * steps
-    assert not any(np.array_equal(one, other) for one, other in pairwise(together))
+    assert not any(np.array_equal(image, other) for image, other in pairwise(together))
 
 
 def _levels(by: str) -> str:
@@ -444,7 +444,7 @@ def _levels(by: str) -> str:
 
 
 def _scene(recipe: Recipe) -> dict[str, Sample]:
-    """The samples of one class and index, by shift."""
+    """Return the samples of one class and index, by shift."""
     plan = make_plan(recipe)
     every = [sample for shard in plan.shards for sample in shard.samples(plan)]
     return {sample.shift: sample for sample in every if sample.pair == every[0].pair}
@@ -464,9 +464,9 @@ def test_a_level_lies_between_two_encoded_prompts(
     drawn: list[Any] = [renderer.render([sample])[0] for sample in (base, *ends, whole, half)]
     _same(drawn[1:3], [drawn[0], drawn[3]])
     _same(renderer.render([half, whole]), [drawn[4], drawn[3]])
-    # Beside a call of the pipeline with embeddings that are mixed here.
-    one, other = renderer.encode(base.prompt or ""), renderer.encode(whole.prompt or "")
-    mixed = {key: (value + other[key]) / 2 for key, value in one.items()}
+    # Compare with a call of the pipeline with embeddings that are mixed here.
+    of_base, of_shift = renderer.encode(base.prompt or ""), renderer.encode(whole.prompt or "")
+    mixed = {key: (value + of_shift[key]) / 2 for key, value in of_base.items()}
     plain = pipeline(
         **{key: value.repeat(2, *[1] * (value.dim() - 1)) for key, value in mixed.items()}, num_inference_steps=2,
         generator=[torch.Generator("cpu").manual_seed(half.seed) for _ in range(2)], height=32, width=32,

@@ -47,7 +47,7 @@ def _samples(recipe: Recipe, count: int = 4) -> list[Sample]:
 
 
 def _plain(samples: list[Sample], scheduler: str | None = None, **options: Any) -> np.ndarray:
-    """What a user of diffusers draws for the same prompts and seeds."""
+    """Draw the same prompts and seeds with diffusers alone."""
     pipeline: Any = diffusers.StableDiffusionPipeline.from_pretrained(
         str(LAB_WEIGHTS / "sd"), torch_dtype=torch.float32
     )
@@ -64,17 +64,17 @@ def _plain(samples: list[Sample], scheduler: str | None = None, **options: Any) 
     return (drawn.images * 255).round().astype(np.uint8)
 
 
-def _difference(found: list[np.ndarray | None], expected: np.ndarray) -> int:
-    return int(np.abs(np.stack([f for f in found if f is not None]).astype(int) - expected).max())
+def _difference(images: list[np.ndarray | None], expected: np.ndarray) -> int:
+    return int(np.abs(np.stack([f for f in images if f is not None]).astype(int) - expected).max())
 
 
 def test_pixels_are_those_of_a_plain_call(pipeline: Any, make_recipe: MakeRecipe) -> None:
     recipe = make_recipe()
     samples = _samples(recipe)
     assert len({sample.prompt for sample in samples}) == 4
-    found = Renderer(pipeline, recipe).render(samples)
-    assert all(image is not None and image.shape == (64, 64, 3) and image.dtype == np.uint8 for image in found)
-    assert _difference(found, _plain(samples)) <= 1
+    images = Renderer(pipeline, recipe).render(samples)
+    assert all(image is not None and image.shape == (64, 64, 3) and image.dtype == np.uint8 for image in images)
+    assert _difference(images, _plain(samples)) <= 1
 
 
 @pytest.mark.parametrize(
@@ -91,10 +91,10 @@ def test_settings_reach_the_pipeline(
 ) -> None:
     recipe = make_recipe(change)
     samples = _samples(recipe)
-    found = Renderer(pipeline, recipe).render(samples)
-    assert _difference(found, _plain(samples, **options)) <= 1
+    images = Renderer(pipeline, recipe).render(samples)
+    assert _difference(images, _plain(samples, **options)) <= 1
     if "size" not in change:
-        assert _difference(found, _plain(samples)) > 3, "the setting changes the picture"
+        assert _difference(images, _plain(samples)) > 3, "the setting changes the picture"
 
 
 @pytest.mark.parametrize("scheduler", ["DDIM", "EulerDiscrete"])
@@ -102,9 +102,9 @@ def test_another_scheduler_draws_as_it_does_in_diffusers(scheduler: str, make_re
     recipe = make_recipe(f"generator.scheduler={scheduler}")
     pipeline = load_pipeline("lab:sd", scheduler=recipe.generator.scheduler, dtype="float32")
     samples = _samples(recipe)
-    found = Renderer(pipeline, recipe).render(samples)
-    assert _difference(found, _plain(samples, f"{scheduler}Scheduler")) <= 1
-    assert _difference(found, _plain(samples)) > 3
+    images = Renderer(pipeline, recipe).render(samples)
+    assert _difference(images, _plain(samples, f"{scheduler}Scheduler")) <= 1
+    assert _difference(images, _plain(samples)) > 3
 
 
 def test_each_prompt_is_encoded_once(pipeline: Any, make_recipe: MakeRecipe) -> None:
@@ -155,15 +155,15 @@ def test_a_picture_without_finite_numbers_is_none_and_its_neighbours_stay(make_r
     samples = _samples(make_recipe())
     whole = Renderer(pipeline, make_recipe()).render(samples)
     pipeline.vae.decoder.register_forward_hook(lambda module, args, output: _spoiled(output, 1))
-    found = Renderer(pipeline, make_recipe()).render(samples)
-    assert [image is None for image in found] == [False, True, False, False]
-    for place in (0, 2, 3):
-        np.testing.assert_array_equal(found[place], whole[place])
+    images = Renderer(pipeline, make_recipe()).render(samples)
+    assert [image is None for image in images] == [False, True, False, False]
+    for index in (0, 2, 3):
+        np.testing.assert_array_equal(images[index], whole[index])
 
 
-def _spoiled(pictures: torch.Tensor, place: int) -> torch.Tensor:
+def _spoiled(pictures: torch.Tensor, index: int) -> torch.Tensor:
     pictures = pictures.clone()
-    pictures[place] = float("nan")
+    pictures[index] = float("nan")
     return pictures
 
 
@@ -176,7 +176,7 @@ def test_a_pipeline_of_another_kind_is_refused(make_recipe: MakeRecipe) -> None:
 
 @pytest.fixture
 def with_a_word_more() -> Any:
-    """A pipeline whose tokenizer has a word that the text encoder has no embedding of."""
+    """Return a pipeline whose tokenizer has a word without an embedding in the text encoder."""
     pipeline = load_pipeline("lab:sd", dtype="float32")
     pipeline.tokenizer.add_tokens(["zyzzyva"])
     return pipeline
@@ -241,7 +241,7 @@ def test_an_option_changes_what_is_drawn_as_the_call_says(sd: Any, make_recipe: 
 def test_whoever_renders_is_refused_what_the_call_does_not_take(
     sd: Any, make_recipe: MakeRecipe, options: str, message: str
 ) -> None:
-    """Also where nobody checked before: a dataset of a stranger brings its own options."""
+    """Options are checked at rendering too: a dataset of a stranger brings its own."""
     with pytest.raises(UserError) as caught:
         Renderer(sd, make_recipe(f"generator.options={options}"))
     assert message in str(caught.value)
@@ -291,8 +291,8 @@ def test_what_was_drawn_before_changes_no_picture(seeds: bool, make_recipe: Call
     torch.manual_seed(2)
     torch.rand(7)
     again = renderer.render(samples[::-1])[::-1]
-    for one, other in zip(first, again, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for image, redrawn in zip(first, again, strict=True):
+        np.testing.assert_array_equal(image, redrawn)
     reseeded: list[Any] = renderer.render([replace(samples[0], seed=samples[0].seed + 1)])
     assert not np.array_equal(reseeded[0], first[0])
 
@@ -326,9 +326,9 @@ def embeddings_of(recipe: Recipe, width: int, *shifts: str) -> ImageEmbeddings:
     return ImageEmbeddings(vectors, dict.fromkeys(shifts, "{class_id}"), width)
 
 
-def assert_same(found: list[Any], expected: list[Any]) -> None:
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(one, other)
+def assert_same(images: list[Any], expected: list[Any]) -> None:
+    for image, expected_image in zip(images, expected, strict=True):
+        np.testing.assert_array_equal(image, expected_image)
 
 
 @pytest.fixture(scope="module")
@@ -361,20 +361,20 @@ def test_pixels_are_those_of_a_plain_call_for_one_picture(
     recipe = make_recipe("generator.batch_size=1")
     sample = conditioned_samples(recipe, "red", 1)[0]
     embeddings = embeddings_of(recipe, 128, "red")
-    found = Renderer(with_adapter[0], recipe, embeddings, with_adapter[1]).render([sample])[0]
+    image = Renderer(with_adapter[0], recipe, embeddings, with_adapter[1]).render([sample])[0]
     plain: Any = diffusers.StableDiffusionPipeline.from_pretrained(str(LAB_WEIGHTS / "sd"), torch_dtype=torch.float32)
     plain.load_ip_adapter(
         str(LAB_WEIGHTS / "decoder"), subfolder="", weight_name="ip_adapter.safetensors", image_encoder_folder=None
     )
     plain.set_progress_bar_config(disable=True)
-    own = torch.from_numpy(embeddings.of("red", sample.class_id))[None, None]
+    vector = torch.from_numpy(embeddings.of("red", sample.class_id))[None, None]
     drawn = plain(
-        prompt=[sample.prompt], ip_adapter_image_embeds=[torch.cat([torch.zeros_like(own), own])],
+        prompt=[sample.prompt], ip_adapter_image_embeds=[torch.cat([torch.zeros_like(vector), vector])],
         generator=[torch.Generator().manual_seed(sample.seed)], num_inference_steps=2, guidance_scale=3.0,
         output_type="np",
     )  # fmt: skip
     expected = (drawn.images[0] * 255).round().astype(int)
-    assert found is not None and np.abs(found.astype(int) - expected).max() <= 1
+    assert image is not None and np.abs(image.astype(int) - expected).max() <= 1
 
 
 @pytest.mark.parametrize(("make", "prompted"), [(stable_unclip, True), (kandinsky, False)])
@@ -449,10 +449,10 @@ def problems(recipe: Recipe) -> str:
 
 def test_each_cell_gets_its_own_vector_and_no_other_cell_any(tmp_path: Path) -> None:
     held = vectors("05_hard", "08_hard", "unused")
-    found = read_image_embeddings(recipe_of(write(tmp_path / "v.safetensors", held)))
-    assert found is not None and found.width == 16
-    np.testing.assert_array_equal(found.of("red", "08"), held["08_hard"])
-    assert found.of("base", "08") is None and found.of("red", "00") is None
+    embeddings = read_image_embeddings(recipe_of(write(tmp_path / "v.safetensors", held)))
+    assert embeddings is not None and embeddings.width == 16
+    np.testing.assert_array_equal(embeddings.of("red", "08"), held["08_hard"])
+    assert embeddings.of("base", "08") is None and embeddings.of("red", "00") is None
     assert read_image_embeddings(load_recipe("wardrobe-mini")) is None
 
 
@@ -460,26 +460,26 @@ def test_a_dataset_keeps_what_it_used_and_reads_it_back_as_pinned(tmp_path: Path
     file = write(tmp_path / "v.safetensors", vectors("05_hard", "08_hard", "unused"))
     other = write(tmp_path / "w.safetensors", {"05_hard": np.ones(16, np.float32)})
     recipe = recipe_of(file, f"prompts.base.embedding={{file: {other}, key: 05_hard}}")
-    found = read_image_embeddings(recipe)
-    assert found is not None
+    embeddings = read_image_embeddings(recipe)
+    assert embeddings is not None
     dataset = tmp_path / "dataset"
     dataset.mkdir()
     (dataset / "recipe.yaml").write_text(recipe.portable_yaml)
     (dataset / "lock.json").write_text("{}")
-    (dataset / "embeddings.safetensors").write_bytes(found.content())
-    assert set(load(found.content())) == {"base", "red/05", "red/08"}
+    (dataset / "embeddings.safetensors").write_bytes(embeddings.content())
+    assert set(load(embeddings.content())) == {"base", "red/05", "red/08"}
     again = read_image_embeddings(load_recipe(dataset))
     assert again is not None
-    assert again.hashes() == found.hashes() and again.content() == found.content()
+    assert again.hashes() == embeddings.hashes() and again.content() == embeddings.content()
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64])
 def test_floating_point_of_any_width_is_read_as_torch_reads_it(tmp_path: Path, kind: torch.dtype) -> None:
     held = {key: torch.from_numpy(value).to(kind) for key, value in vectors("05_hard", "08_hard").items()}
     save_file(held, tmp_path / "v.safetensors")
-    found = read_image_embeddings(recipe_of(tmp_path / "v.safetensors"))
-    assert found is not None
-    np.testing.assert_array_equal(found.of("red", "05"), held["05_hard"].float().numpy())
+    embeddings = read_image_embeddings(recipe_of(tmp_path / "v.safetensors"))
+    assert embeddings is not None
+    np.testing.assert_array_equal(embeddings.of("red", "05"), held["05_hard"].float().numpy())
 
 
 @pytest.mark.parametrize(

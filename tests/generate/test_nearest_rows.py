@@ -21,7 +21,7 @@ def unit(rng: np.random.Generator, count: int, width: int, levels: int) -> NDArr
 def dealt_plainly(
     pool: NDArray[np.floating], prompts: NDArray[np.floating], wanted: list[int], usable: NDArray[np.bool_]
 ) -> list[list[tuple[int, int]]]:
-    """Rounds over whole orders of the pool: (row, rank) of each prompt."""
+    """Return (row, rank) of each prompt, dealt in rounds over whole orders of the pool."""
     grid = [
         np.rint(np.nan_to_num(each.astype(np.float64)) * 2**26).astype(np.int64).astype(object)
         for each in (pool, prompts)
@@ -31,14 +31,14 @@ def dealt_plainly(
         scores = {row: int((grid[0][row] * prompt).sum()) for row in np.flatnonzero(usable)}
         orders.append(sorted(scores, key=lambda row: (-scores[row], row)))
     taken: set[int] = set()
-    found: list[list[tuple[int, int]]] = [[] for _ in wanted]
+    dealt: list[list[tuple[int, int]]] = [[] for _ in wanted]
     for turn in range(max(wanted)):
         for index, count in enumerate(wanted):
             if turn < count:
                 rank, row = next((rank, row) for rank, row in enumerate(orders[index], 1) if row not in taken)
                 taken.add(int(row))
-                found[index].append((int(row), rank))
-    return found
+                dealt[index].append((int(row), rank))
+    return dealt
 
 
 @given(
@@ -63,32 +63,32 @@ def test_as_whole_orders_would_deal_them(
     pool[~usable] = np.nan
     texts = unit(rng, prompts, 4, levels).astype(np.float32)
     if prompts > 2:
-        texts[1] = texts[0]  # two that want the same
-    found = nearest_rows(pool, texts, wanted, usable, chunk_rows=chunk, list_entries=entries)
-    assert [list(zip(one.rows.tolist(), one.ranks.tolist(), strict=True)) for one in found] == dealt_plainly(
+        texts[1] = texts[0]  # two prompts with the same nearest rows
+    dealt = nearest_rows(pool, texts, wanted, usable, chunk_rows=chunk, list_entries=entries)
+    assert [list(zip(share.rows.tolist(), share.ranks.tolist(), strict=True)) for share in dealt] == dealt_plainly(
         pool, texts, wanted, usable
     )
-    for one, text in zip(found, texts, strict=True):
-        assert np.allclose(one.scores, pool[one.rows].astype(np.float64) @ text, atol=1e-6)
+    for share, text in zip(dealt, texts, strict=True):
+        assert np.allclose(share.scores, pool[share.rows].astype(np.float64) @ text, atol=1e-6)
 
 
 def test_no_row_is_given_twice_and_no_prompt_is_starved() -> None:
     """Ten prompts that are the same one share what is nearest: each gets one of every ten."""
     rng = np.random.default_rng(0)
     pool, texts = unit(rng, 400, 8, 1000), np.repeat(unit(rng, 1, 8, 1000), 10, axis=0)
-    found = nearest_rows(pool, texts, [30] * 10, np.ones(400, dtype=bool))
-    every = np.concatenate([one.rows for one in found])
+    dealt = nearest_rows(pool, texts, [30] * 10, np.ones(400, dtype=bool))
+    every = np.concatenate([share.rows for share in dealt])
     assert len(np.unique(every)) == 300
-    for index, one in enumerate(found):
-        assert one.ranks.tolist() == [10 * turn + index + 1 for turn in range(30)]
+    for index, share in enumerate(dealt):
+        assert share.ranks.tolist() == [10 * turn + index + 1 for turn in range(30)]
 
 
 def test_more_of_one_prompt_moves_no_row_of_the_rounds_before() -> None:
     rng = np.random.default_rng(1)
     pool, texts = unit(rng, 300, 8, 1000), unit(rng, 5, 8, 1000)
     few, more = (nearest_rows(pool, texts, [count] * 5, np.ones(300, dtype=bool)) for count in (10, 40))
-    for one, other in zip(few, more, strict=True):
-        assert one.rows.tolist() == other.rows[:10].tolist()
+    for share, other in zip(few, more, strict=True):
+        assert share.rows.tolist() == other.rows[:10].tolist()
 
 
 def test_more_than_there_is_is_refused() -> None:

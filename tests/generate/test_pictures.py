@@ -58,9 +58,9 @@ def test_jpeg_keeps_the_colours_of_fine_edges() -> None:
     stripes = np.zeros((64, 64, 3), np.uint8)
     stripes[:, ::2, 0] = stripes[:, 1::2, 2] = 255
     recipe = _recipe("output.image={format: jpg}")
-    found = np.asarray(_decoded(encode_image(Image.fromarray(stripes), recipe)))
+    decoded = np.asarray(_decoded(encode_image(Image.fromarray(stripes), recipe)))
     # At 4:2:0, colour has half the resolution: red beside blue becomes purple.
-    assert np.abs(found.astype(int) - stripes).mean() < 15
+    assert np.abs(decoded.astype(int) - stripes).mean() < 15
 
 
 def test_saved_size_is_the_size_that_is_stored() -> None:
@@ -83,12 +83,12 @@ def test_levels_are_numpys_at_halves_and_ends_too(dtype: torch.dtype) -> None:
     near = torch.cat([halves, halves.nextafter(torch.tensor(9.0)), halves.nextafter(torch.tensor(-9.0))])
     values = torch.cat([near, torch.randn(3 * 64 * 64 * 2 - len(near), generator=generator)])
     pixels = values.to(dtype).reshape(2, 3, 64, 64)
-    found = as_pictures(pixels)()
+    pictures = as_pictures(pixels)()
     expected = _by_numpy(pixels)
     assert len(np.unique(expected)) > 200
-    for one, other in zip(found, expected, strict=True):
-        assert one is not None and one.dtype == np.uint8 and one.flags.c_contiguous
-        np.testing.assert_array_equal(one, other)
+    for picture, expected_picture in zip(pictures, expected, strict=True):
+        assert picture is not None and picture.dtype == np.uint8 and picture.flags.c_contiguous
+        np.testing.assert_array_equal(picture, expected_picture)
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), float("-inf")])
@@ -96,10 +96,10 @@ def test_one_number_that_is_not_finite_drops_its_picture_alone(wrong: float) -> 
     pixels = torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     expected = _by_numpy(pixels)
     pixels[1, 2, 7, 7] = wrong
-    found = as_pictures(pixels)()
-    assert found[1] is None
-    for place in (0, 2):
-        np.testing.assert_array_equal(found[place], expected[place])
+    pictures = as_pictures(pixels)()
+    assert pictures[1] is None
+    for index in (0, 2):
+        np.testing.assert_array_equal(pictures[index], expected[index])
 
 
 def test_equal_pictures_have_no_difference_and_opposite_ones_no_signal() -> None:
@@ -109,10 +109,10 @@ def test_equal_pictures_have_no_difference_and_opposite_ones_no_signal() -> None
 
 
 def test_the_difference_is_the_mean_over_all_values_and_has_no_sign() -> None:
-    one = np.zeros((10, 10, 3), np.uint8)
-    other = one.copy()
-    other[0, 0, 0] = 30  # a squared error of 900 / 300 = 3
-    assert psnr(one, other) == psnr(other, one) == pytest.approx(48.1308 - 10 * math.log10(3), abs=1e-4)
+    black = np.zeros((10, 10, 3), np.uint8)
+    lighter = black.copy()
+    lighter[0, 0, 0] = 30  # a squared error of 900 / 300 = 3
+    assert psnr(black, lighter) == psnr(lighter, black) == pytest.approx(48.1308 - 10 * math.log10(3), abs=1e-4)
 
 
 def test_pictures_are_decoded_as_rgb() -> None:

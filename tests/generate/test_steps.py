@@ -40,7 +40,7 @@ def _samples(recipe: Recipe, count: int = 4) -> list[Sample]:
 
 @contextmanager
 def _asked(pipeline: Any) -> Iterator[list[int]]:
-    """How many pictures the UNet is asked about in each pass."""
+    """Yield a list that gets the batch size of each pass of the UNet."""
     sizes: list[int] = []
     hook = pipeline.unet.register_forward_hook(lambda module, args, output: sizes.append(len(args[0])))
     try:
@@ -63,8 +63,8 @@ def miniature(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return name, load_pipeline(name, dtype="float32")
 
 
-def _same(found: list[Any], expected: list[Any]) -> bool:
-    return all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
+def _same(images: list[Any], expected: list[Any]) -> bool:
+    return all(np.array_equal(image, other) for image, other in zip(images, expected, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_the_whole_interval_is_no_interval(miniature: tuple[str, Any], make_reci
 def test_pictures_are_those_of_a_doubled_batch_that_is_led_nowhere(
     interval: tuple[float, float], miniature: tuple[str, Any], make_recipe: MakeRecipe
 ) -> None:
-    """The slow way, which always asks about both: u + s (t - u), with s all but 1 where there is no guidance."""
+    """Compare with passes that always compute u + s (t - u), with s just above 1 in steps without guidance."""
     name, loaded = miniature
     begin, end = interval
     given = ("generator.steps=4", f"generator.guidance={STRONG}", f"generator.model={name}")
@@ -120,9 +120,9 @@ def test_pictures_are_those_of_a_doubled_batch_that_is_led_nowhere(
     def scale(step: int, steps: int) -> float:
         return STRONG if begin <= step / steps < end else 1 + 1e-6
 
-    def slowly(pipe: Any, place: int, timestep: Any, held: dict[str, Any]) -> dict[str, Any]:
+    def slowly(pipe: Any, step: int, timestep: Any, held: dict[str, Any]) -> dict[str, Any]:
         scales.append(pipe._guidance_scale)
-        pipe._guidance_scale = scale(place + 1, pipe.num_timesteps)
+        pipe._guidance_scale = scale(step + 1, pipe.num_timesteps)
         return {}
 
     drawn = loaded(
@@ -133,8 +133,8 @@ def test_pictures_are_those_of_a_doubled_batch_that_is_led_nowhere(
     ).images  # fmt: skip
     assert STRONG in scales and len(set(scales)) == 2
     expected = (drawn * 255).round().astype(int)
-    found = Renderer(loaded, recipe).render(samples)
-    assert np.abs(np.stack([f for f in found if f is not None]).astype(int) - expected).max() <= 1
+    images = Renderer(loaded, recipe).render(samples)
+    assert np.abs(np.stack([f for f in images if f is not None]).astype(int) - expected).max() <= 1
     whole = Renderer(loaded, make_recipe(*given, FULL)).render(samples)
     assert np.abs(np.stack([f for f in whole if f is not None]).astype(int) - expected).max() > 3
 
@@ -170,7 +170,7 @@ def test_what_is_not_guided_by_two_passes_is_refused(make_recipe: MakeRecipe, tm
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         (["generator.guidance_interval=[0.5, 0.5]"], r"found \[0.5, 0.5\], expected two shares"),
         (["generator.guidance_interval=[0.8, 0.2]"], "rising from 0 to 1"),
@@ -182,8 +182,8 @@ def test_what_is_not_guided_by_two_passes_is_refused(make_recipe: MakeRecipe, tm
         (["generator.guidance_interval=[0.6, 0.7]", "generator.steps=2"], "none of the 2 steps begins"),
     ],
 )
-def test_intervals_of_nothing_are_refused(changes: list[str], said: str, make_recipe: MakeRecipe) -> None:
-    with pytest.raises(UserError, match=said):
+def test_intervals_of_nothing_are_refused(changes: list[str], message: str, make_recipe: MakeRecipe) -> None:
+    with pytest.raises(UserError, match=message):
         make_recipe(*changes)
 
 
@@ -254,7 +254,7 @@ def test_an_image_depends_on_its_own_pair_alone(
 def test_what_a_base_adds_to_itself_is_nothing(
     name: str, loaded: Any, make_recipe: Callable[..., Recipe], unrounded: None
 ) -> None:
-    """The same keys and values twice weigh as they do once."""
+    """Repeated keys and values have the weight of single ones."""
     make, changes = CASES[name]
     recipe = _recipe(make_recipe, *changes)
     renderer = Renderer(loaded(make), recipe)
@@ -288,8 +288,8 @@ def test_a_base_lends_its_image_and_not_its_text(name: str, loaded: Any, make_re
         renderer.render(_pairs(recipe)[:1])
     places = [index for index, (query, key, _, _) in enumerate(attentions.seen) if query.shape[2] != key.shape[2]]
     assert len(places) >= 4
-    # The bases of a batch are asked right before what is drawn beside them.
-    pairs = [(attentions.seen[place], attentions.seen[place - 1]) for place in places]
+    # The bases of a batch attend right before the samples that borrow from them.
+    pairs = [(attentions.seen[index], attentions.seen[index - 1]) for index in places]
     first = name == "SD 3"  # there the image's tokens come before the text's
     image = pairs[0][0][1].shape[2] - pairs[0][0][0].shape[2]
     assert 0 < image < pairs[0][0][0].shape[2]
@@ -346,14 +346,14 @@ def _latents(n: int = 3, side: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
 
 def test_what_is_held_is_where_the_smoothed_difference_is_least() -> None:
     base, shifted = _latents()
-    found = least_changed(base, shifted, 0.4).squeeze(1).numpy()
-    for own, before, after in zip(found, base.numpy(), shifted.numpy(), strict=True):
+    masks = least_changed(base, shifted, 0.4).squeeze(1).numpy()
+    for mask, before, after in zip(masks, base.numpy(), shifted.numpy(), strict=True):
         changed = np.abs(after - before).mean(0)
-        # Zeros around, and as many as there are counted: the mean of what is in the picture.
+        # Sums with zeros around, divided by the pixels counted: the mean of those inside the picture.
         counted = uniform_filter(np.ones_like(changed), 3, mode="constant")
         smooth = uniform_filter(changed, 3, mode="constant") / counted
-        assert smooth[own].max() < smooth[~own].min()
-        assert own.mean() == pytest.approx(0.4, abs=0.02)
+        assert smooth[mask].max() < smooth[~mask].min()
+        assert mask.mean() == pytest.approx(0.4, abs=0.02)
 
 
 @pytest.mark.parametrize(("share", "held"), [(0.0, 0.0), (0.5, 0.5), (1.0, 1.0)])
@@ -364,9 +364,9 @@ def test_a_share_of_the_picture_is_held(share: float, held: float) -> None:
 def test_places_in_rows_are_those_of_a_square() -> None:
     base, shifted = _latents()
     packed = [part.flatten(2).transpose(1, 2) for part in (base, shifted)]
-    found = least_changed(packed[0], packed[1], 0.5)
-    assert found.shape == (3, 64, 1)
-    torch.testing.assert_close(found.reshape(3, 8, 8), least_changed(base, shifted, 0.5).squeeze(1))
+    mask = least_changed(packed[0], packed[1], 0.5)
+    assert mask.shape == (3, 64, 1)
+    torch.testing.assert_close(mask.reshape(3, 8, 8), least_changed(base, shifted, 0.5).squeeze(1))
 
 
 def test_no_neighbour_decides_what_is_held() -> None:
@@ -378,14 +378,14 @@ def test_no_neighbour_decides_what_is_held() -> None:
 def test_steps_put_it_back_until_their_time_is_over() -> None:
     base, shifted = _latents()
     held, pipeline = HeldParts(3, 0.5, 0.5), SimpleNamespace(num_timesteps=12)
-    found = [held(pipeline, index, None, {"latents": torch.cat([base, shifted])}) for index in range(12)]
-    assert [bool(one) for one in found] == [False, True, True, True, True, True, *[False] * 6]
+    changes = [held(pipeline, index, None, {"latents": torch.cat([base, shifted])}) for index in range(12)]
+    assert [bool(change) for change in changes] == [False, True, True, True, True, True, *[False] * 6]
     kept = least_changed(base, shifted, 0.5)
-    for one in found[1:6]:
-        bases, others = one["latents"].split(3)
+    for change in changes[1:6]:
+        bases, others = change["latents"].split(3)
         assert torch.equal(bases, base)
         assert torch.equal(others, torch.where(kept, base, shifted))
-    # What is held is decided once: where both are alike behind it says nothing.
+    # The held part is decided once: latents of later steps do not change it.
     again = held(pipeline, 3, None, {"latents": torch.cat([base, shifted.flip(2)])})
     assert torch.equal(again["latents"][3:], torch.where(kept, base, shifted.flip(2)))
 
@@ -395,16 +395,16 @@ def test_steps_put_it_back_until_their_time_is_over() -> None:
 def test_a_recipe_tells_whether_any_step_holds(steps: int, until: float) -> None:
     tensors = {"latents": torch.cat(_latents())}
     held, pipeline = HeldParts(3, 0.5, until), SimpleNamespace(num_timesteps=steps)
-    found = [index for index in range(steps) if held(pipeline, index, None, tensors)]
-    assert bool(found) == HeldFromBase(share=0.5, until=until).holds(steps)
-    assert all(1 / 6 <= (place + 1) / steps <= until + 1e-6 for place in found)
+    holding = [index for index in range(steps) if held(pipeline, index, None, tensors)]
+    assert bool(holding) == HeldFromBase(share=0.5, until=until).holds(steps)
+    assert all(1 / 6 <= (index + 1) / steps <= until + 1e-6 for index in holding)
 
 
 def test_who_else_is_called_back_gets_what_it_asked_for() -> None:
-    asked: list[set[str]] = []
+    names: list[set[str]] = []
 
-    def other(pipeline: object, place: int, timestep: object, tensors: dict[str, object]) -> dict[str, object]:
-        asked.append(set(tensors))
+    def other(pipeline: object, step: int, timestep: object, tensors: dict[str, object]) -> dict[str, object]:
+        names.append(set(tensors))
         return {"prompt_embeds": "new"}
 
     base, shifted = _latents()
@@ -417,6 +417,6 @@ def test_who_else_is_called_back_gets_what_it_asked_for() -> None:
     assert both["guidance_scale"] == 2.0
     assert both["callback_on_step_end_tensor_inputs"] == ["prompt_embeds", "latents"]
     tensors = {"prompt_embeds": "old", "latents": torch.cat([base, shifted])}
-    found = both["callback_on_step_end"](SimpleNamespace(num_timesteps=2), 0, None, tensors)
-    assert asked == [{"prompt_embeds"}]
-    assert set(found) == {"prompt_embeds", "latents"}
+    changed = both["callback_on_step_end"](SimpleNamespace(num_timesteps=2), 0, None, tensors)
+    assert names == [{"prompt_embeds"}]
+    assert set(changed) == {"prompt_embeds", "latents"}

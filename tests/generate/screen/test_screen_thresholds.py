@@ -35,13 +35,13 @@ scores = arrays.arrays(np.float32, st.integers(1, 60), elements=st.floats(-1, 1,
 
 
 @given(scores, st.floats(0, 100), st.floats(0, 100))
-def test_a_percentile_grows_and_stays_among_the_scores(values: np.ndarray, one: float, other: float) -> None:
-    low, high = sorted((one, other))
+def test_a_percentile_grows_and_stays_among_the_scores(values: np.ndarray, percent: float, other: float) -> None:
+    low, high = sorted((percent, other))
     assert values.min() <= percentile_of(values, low) <= percentile_of(values, high) <= values.max()
-    assert float(np.float32(percentile_of(values, one))) == percentile_of(values, one), "as scores are stored"
+    assert float(np.float32(percentile_of(values, percent))) == percentile_of(values, percent), "as scores are stored"
     assert percentile_of(values, 0) == values.min()
     assert percentile_of(values, 100) == values.max()
-    assert percentile_of(values, one) == percentile_of(np.sort(values)[::-1], one)
+    assert percentile_of(values, percent) == percentile_of(np.sort(values)[::-1], percent)
 
 
 def test_thresholds_by_value_need_no_images() -> None:
@@ -83,14 +83,14 @@ def test_classes_without_validation_images_are_named_together() -> None:
 
 def test_each_caption_is_scored_once() -> None:
     recipe = load_recipe("wardrobe-star")
-    asked: list[str] = []
+    captions: list[str] = []
 
     def scored(caption: str) -> dict[str, np.ndarray]:
-        asked.append(caption)
+        captions.append(caption)
         return {cls.id: np.ones(1, np.float32) for cls in recipe.classes}
 
     resolve_thresholds(recipe, scored)
-    assert len(asked) == len(set(asked)) == 2
+    assert len(captions) == len(set(captions)) == 2
 
 
 def test_a_score_on_a_threshold_by_value_passes_as_it_is_stored() -> None:
@@ -228,8 +228,8 @@ def validation(clip: ClipModel) -> ValidationScores:
     recipe = load_recipe("wardrobe-mini", [TWO_CLASSES])
     split = open_source(recipe.source).split("validation")
     rows = {cls.label: split.rows_of(cls.source_label) for cls in recipe.classes}
-    pictures = [split.image(int(row)) for own in rows.values() for row in own]
-    labels = np.array([label for label, own in rows.items() for _ in own])
+    pictures = [split.image(int(row)) for class_rows in rows.values() for row in class_rows]
+    labels = np.array([label for label, class_rows in rows.items() for _ in class_rows])
     return ValidationScores(recipe, clip, labels, clip.embed_images(pictures, 64))
 
 
@@ -298,12 +298,12 @@ def test_the_answers_are_those_of_the_argmax(classes: int, images: int, seed: in
     known = known_classes(CAPTION, {name: f"a photo of a {name}" for name in ids}, captions, pictures)
     assert known is not None
     assert (known.captions, known.n) == (classes, classes * images)
-    for place, name in enumerate(ids):
+    for index, name in enumerate(ids):
         scores = pictures[name].astype(np.float64) @ captions.astype(np.float64).T
-        others = np.delete(scores, place, axis=1)
-        assert known.classes[name].right == (scores.argmax(axis=1) == place).sum()
-        assert known.classes[name].margin == pytest.approx((scores[:, place] - others.max(axis=1)).mean(), abs=2e-6)
-        wrong = np.delete(np.arange(classes), place)[others.argmax(axis=1)][scores.argmax(axis=1) != place]
+        others = np.delete(scores, index, axis=1)
+        assert known.classes[name].right == (scores.argmax(axis=1) == index).sum()
+        assert known.classes[name].margin == pytest.approx((scores[:, index] - others.max(axis=1)).mean(), abs=2e-6)
+        wrong = np.delete(np.arange(classes), index)[others.argmax(axis=1)][scores.argmax(axis=1) != index]
         times = np.bincount(wrong, minlength=classes)
         taken_for = known.classes[name].taken_for
         assert taken_for is None if wrong.size == 0 else times[ids.index(str(taken_for))] == times.max()
@@ -327,7 +327,7 @@ def test_one_class_has_no_other() -> None:
 
 
 def answered(**classes: tuple[int, int, float, str | None]) -> KnownClasses:
-    return KnownClasses(CAPTION, 3, {name: KnownClass(*one) for name, one in classes.items()})
+    return KnownClasses(CAPTION, 3, {name: KnownClass(*counts) for name, counts in classes.items()})
 
 
 def measured(known: KnownClasses | None, lowest: float = 0.2, *changes: str) -> Any:
@@ -385,7 +385,7 @@ def test_a_negative_threshold_is_doubted_where_it_was_measured() -> None:
 def test_words_and_contexts_are_doubted_by_the_same_check_in_words_of_their_own() -> None:
     known = answered(mug=(12, 11, 0.1, "star"), star=(12, 2, -0.1, "mug"), ladder=(12, 12, 0.2, None))
     recipe, thresholds = measured(known)
-    labels, words, contexts = (doubts_of(recipe, thresholds.known, decides=one) for one in get_args(Decides))
+    labels, words, contexts = (doubts_of(recipe, thresholds.known, decides=decides) for decides in get_args(Decides))
     assert labels == screen_doubts(recipe, thresholds)
     assert labels is not None and words is not None and contexts is not None
     assert words.classes == contexts.classes == labels.classes

@@ -32,7 +32,7 @@ TWO = "source.classes=[{id: bag, name: bag, source_label: 8}, {id: boot, name: a
 
 
 def _vectors(pipeline: Any, words: str) -> torch.Tensor:
-    """The vocabulary's own vectors of some words, [n, width]."""
+    """Return the vocabulary's vectors of some words, [n, width]."""
     ids = pipeline.tokenizer(words, add_special_tokens=False)["input_ids"]
     return pipeline.text_encoder.get_input_embeddings().weight[ids].detach().clone()
 
@@ -54,9 +54,9 @@ def folder(pipeline: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tokens(folder: Path, make_recipe: MakeRecipe) -> ClassTokens:
-    found = read_class_tokens(make_recipe(TWO, f"tokens.path={folder}"))
-    assert found is not None
-    return found
+    class_tokens = read_class_tokens(make_recipe(TWO, f"tokens.path={folder}"))
+    assert class_tokens is not None
+    return class_tokens
 
 
 @pytest.fixture(scope="module")
@@ -72,9 +72,9 @@ def test_files_are_read_as_they_are(tokens: ClassTokens, folder: Path) -> None:
 
 
 def test_a_parent_folder_with_tokens_in_it_will_do(folder: Path, tokens: ClassTokens, make_recipe: MakeRecipe) -> None:
-    found = read_class_tokens(make_recipe(TWO, f"tokens.path={folder.parent}"))
-    assert found is not None
-    assert found.files == tokens.files
+    class_tokens = read_class_tokens(make_recipe(TWO, f"tokens.path={folder.parent}"))
+    assert class_tokens is not None
+    assert class_tokens.files == tokens.files
     assert read_class_tokens(make_recipe(TWO)) is None
 
 
@@ -85,8 +85,8 @@ def test_tokens_of_the_words_encode_as_the_words(
     for name, placeholder in (("bag", "<the-bag>"), ("ankle boot", "<the-boot>")):
         for prompt in ("a photo of a {}", "a photo of a {} in the snow", "{}"):
             expected = by_name.encode(prompt.format(name))["prompt_embeds"]
-            found = by_token.encode(prompt.format(placeholder))["prompt_embeds"]
-            assert torch.equal(found, expected), prompt
+            encoded = by_token.encode(prompt.format(placeholder))["prompt_embeds"]
+            assert torch.equal(encoded, expected), prompt
     other = by_token.encode("a photo of a <the-boat>")["prompt_embeds"]
     assert not torch.equal(other, by_token.encode("a photo of a <the-boot>")["prompt_embeds"])
 
@@ -96,13 +96,13 @@ def test_prompts_with_tokens_render_from_their_vectors(
 ) -> None:
     recipe = make_recipe(TWO, f"tokens.path={folder}")
     by_token, by_name = make_plan(recipe, tokens.placeholders), make_plan(make_recipe(TWO))
-    for place in (0, 2):
-        samples = list(by_token.shards[place].samples(by_token))
-        named = list(by_name.shards[place].samples(by_name))
+    for index in (0, 2):
+        samples = list(by_token.shards[index].samples(by_token))
+        named = list(by_name.shards[index].samples(by_name))
         assert ["<the-bag>" in str(samples[0].prompt), "<the-boot>" in str(samples[1].prompt)] == [True, True]
         assert [sample.seed for sample in samples] == [sample.seed for sample in named]
-        found = Renderer(with_tokens, recipe).render(samples)
-        for image, expected in zip(found, Renderer(pipeline, make_recipe(TWO)).render(named), strict=True):
+        images = Renderer(with_tokens, recipe).render(samples)
+        for image, expected in zip(images, Renderer(pipeline, make_recipe(TWO)).render(named), strict=True):
             np.testing.assert_array_equal(image, expected)
 
 
@@ -142,8 +142,8 @@ def test_files_that_are_no_token_are_refused(damage: str, tmp_path: Path, make_r
         save_file({"<a>": ones, "<b>": torch.zeros(1, 128)}, folder / "boot.safetensors")
     if damage == "text":
         (folder / "boot.safetensors").write_text("no tensors here")
-    said = {"shared": "share a placeholder", "several": "2 tensors", "text": "not a readable safetensors file"}
-    with pytest.raises(UserError, match=said[damage]):
+    messages = {"shared": "share a placeholder", "several": "2 tensors", "text": "not a readable safetensors file"}
+    with pytest.raises(UserError, match=messages[damage]):
         read_class_tokens(make_recipe(TWO, f"tokens.path={folder}"))
 
 
@@ -175,7 +175,7 @@ def test_embeddings_of_two_encoders_are_told_apart_by_name(tmp_path: Path) -> No
 
 
 def diffusers_reads(file: Path) -> torch.Tensor:
-    """The vectors that `load_textual_inversion` puts into a text encoder."""
+    """Return the vectors that `load_textual_inversion` puts into a text encoder."""
     pipeline: Any = miniature.stable_diffusion_1()
     pipeline.load_textual_inversion(str(file.parent), weight_name=file.name, token="<word>")
     ids = pipeline.tokenizer.convert_tokens_to_ids(["<word>", "<word>_1"])
@@ -204,18 +204,18 @@ def tensors() -> dict[str, torch.Tensor]:
     return {f"{label}.bin": torch.randn(128, generator=torch.Generator().manual_seed(label)) for label in range(10)}
 
 
-def _folder(place: Path, files: dict[str, bytes]) -> Path:
-    place.mkdir()
+def _folder(path: Path, files: dict[str, bytes]) -> Path:
+    path.mkdir()
     for name, content in files.items():
-        (place / name).write_bytes(content)
-    return place
+        (path / name).write_bytes(content)
+    return path
 
 
-def _archive(place: Path, files: dict[str, bytes]) -> Path:
-    with zipfile.ZipFile(place.with_suffix(".zip"), "w") as archive:
+def _archive(path: Path, files: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path.with_suffix(".zip"), "w") as archive:
         for name, content in files.items():
             archive.writestr(f"tokens/{name}", content)
-    return place.with_suffix(".zip")
+    return path.with_suffix(".zip")
 
 
 @pytest.mark.parametrize("pack", [_folder, _archive])
@@ -246,10 +246,10 @@ def test_everything_wrong_is_said_at_once(tensors: dict[str, torch.Tensor], reci
     files = {"0.bin": _saved(torch.zeros(1024)), "5.bin": _saved(torch.full((128,), float("nan")))}
     with pytest.raises(UserError) as refused:
         import_tokens(recipe, _folder(tmp_path / "released", files), tmp_path / "out")
-    said = "\n".join(refused.value.problems)
-    assert "0.bin: width 1024, expected 128 by lab:sd's text encoder" in said
-    assert "5.bin holds numbers that are not finite" in said
-    assert "has no 8.bin" in said
+    output = "\n".join(refused.value.problems)
+    assert "0.bin: width 1024, expected 128 by lab:sd's text encoder" in output
+    assert "5.bin holds numbers that are not finite" in output
+    assert "has no 8.bin" in output
     assert not (tmp_path / "out").exists()
 
 
@@ -275,7 +275,7 @@ def test_what_is_no_tensor_is_refused_and_never_run(
 
 
 def _packed(content: bytes) -> bytes:
-    """A file of torch whose parts are packed."""
+    """Compress the parts of a file of torch."""
     with io.BytesIO() as file:
         with zipfile.ZipFile(io.BytesIO(content)) as whole, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
             for part in whole.infolist():
@@ -296,24 +296,24 @@ ODD: dict[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize("case", ODD)
 def test_a_tensor_is_no_larger_than_a_token_before_it_takes_memory(case: str, recipe: Recipe, tmp_path: Path) -> None:
-    content, said = ODD[case]
+    content, message = ODD[case]
     files = {f"{label}.bin": _saved(torch.zeros(128)) for label in range(10)} | {"5.bin": content}
     with pytest.raises(UserError) as refused:
         import_tokens(recipe, _folder(tmp_path / "released", files), tmp_path / "out")
     assert len(refused.value.problems) == 1
     assert "5.bin" in refused.value.problems[0]
-    assert said in refused.value.problems[0]
+    assert message in refused.value.problems[0]
 
 
-def _one_member(place: Path, content: bytes, packed: int, change: Callable[[bytearray], object]) -> Path:
-    """A zip of 0.bin alone, packed so, and then changed."""
+def _one_member(path: Path, content: bytes, packed: int, change: Callable[[bytearray], object]) -> Path:
+    """Write a zip of 0.bin alone with this compression, changed by `change`."""
     with io.BytesIO() as file:
         with zipfile.ZipFile(file, "w", packed) as archive:
             archive.writestr("0.bin", content)
         whole = bytearray(file.getvalue())
     change(whole)
-    place.write_bytes(whole)
-    return place
+    path.write_bytes(whole)
+    return path
 
 
 def test_an_archive_that_is_damaged_or_packed_without_bound_is_reported(recipe: Recipe, tmp_path: Path) -> None:
@@ -390,17 +390,17 @@ def test_tokens_of_the_words_encode_as_the_words_in_every_family(
     assert len(tokens["<the-boot>"][0]) == 2
     by_token = load_pipeline(model, dtype="float32", tokens=tokens)
     recipe = make_recipe("generator.guidance=1")
-    # T5 reads a placeholder's letters, whatever was learned.
+    # T5 reads the letters of a placeholder: it has no learned vectors.
     outputs = ["pooled_prompt_embeds"] if name == "FLUX.1" else ["prompt_embeds"]
     for words, placeholder in (("bag", "<the-bag>"), ("ankle boot", "<the-boot>")):
         expected = Renderer(by_name, recipe).encode(f"a photo of a {words} in the snow")
-        found = Renderer(by_token, recipe).encode(f"a photo of a {placeholder} in the snow")
+        encoded = Renderer(by_token, recipe).encode(f"a photo of a {placeholder} in the snow")
         unknown = Renderer(by_name, recipe).encode(f"a photo of a {placeholder} in the snow")
         for output in outputs:
-            assert torch.equal(found[output], expected[output]), words
-            assert not torch.equal(found[output], unknown[output])
+            assert torch.equal(encoded[output], expected[output]), words
+            assert not torch.equal(encoded[output], unknown[output])
         if name == "FLUX.1":
-            assert torch.equal(found["prompt_embeds"], unknown["prompt_embeds"])
+            assert torch.equal(encoded["prompt_embeds"], unknown["prompt_embeds"])
 
 
 @pytest.mark.parametrize("make", OTHERS)

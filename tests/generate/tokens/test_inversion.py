@@ -75,9 +75,9 @@ def test_a_token_is_the_same_to_the_bit_whoever_shares_its_batch(make: Callable[
     assert len(alone.vectors) == len(inversion.text.parts)
     for other in (first, last):
         assert other.loss == alone.loss
-        for own, same in zip(alone.vectors, other.vectors, strict=True):
-            assert own.shape[0] == vectors
-            assert torch.equal(own, same)
+        for vector, same in zip(alone.vectors, other.vectors, strict=True):
+            assert vector.shape[0] == vectors
+            assert torch.equal(vector, same)
     start = inversion.start("shirt")
     assert all((vector - before).norm() > 1e-3 for vector, before in zip(alone.vectors, start, strict=True))
 
@@ -112,7 +112,7 @@ def test_the_norm_is_pinned_only_where_the_recipe_says_so(pipeline_copy: Any) ->
 
 
 def test_the_plain_way_learns_the_same_token(pipeline_copy: Any) -> None:
-    """One class, the whole embedding matrix as a parameter, images encoded at every step: the usual script."""
+    """Compare with the usual script: one class, the whole embedding matrix as parameter, images encoded each step."""
     from diffusers import DDPMScheduler
 
     settings = _settings(pin_norm=False, classes_in_flight=2, batch_size=1, templates=("a photo of a {class}",), flip=0)
@@ -121,12 +121,12 @@ def test_the_plain_way_learns_the_same_token(pipeline_copy: Any) -> None:
     ids = tokenizer("sandal", add_special_tokens=False)["input_ids"]
     tokenizer.add_tokens(["<plain>"])
     encoder.resize_token_embeddings(len(tokenizer), mean_resizing=False)
-    place = tokenizer.convert_tokens_to_ids("<plain>")
+    index = tokenizer.convert_tokens_to_ids("<plain>")
     matrix = encoder.get_input_embeddings().weight
     with torch.no_grad():
-        matrix[place] = matrix[ids].mean(0)
+        matrix[index] = matrix[ids].mean(0)
     matrix.requires_grad_()
-    others, kept = torch.arange(len(matrix)) != place, matrix.detach().clone()
+    others, kept = torch.arange(len(matrix)) != index, matrix.detach().clone()
     optimizer = torch.optim.AdamW([matrix], lr=settings.learning_rate, weight_decay=settings.weight_decay)
     scheduler: Any = DDPMScheduler.from_config(pipeline_copy.scheduler.config)
     schedule = plan_steps(settings, cls.class_id, len(cls.images), 1000)
@@ -148,23 +148,23 @@ def test_the_plain_way_learns_the_same_token(pipeline_copy: Any) -> None:
         optimizer.step()
         with torch.no_grad():
             matrix[others] = kept[others]
-    expected = matrix[place].detach()
+    expected = matrix[index].detach()
 
     from counterfoil.models.diffusion import load_pipeline
 
-    found = done_of(Inversion(load_pipeline("lab:sd", dtype="float32"), settings).learn([cls]))[0].vectors[0][0]
-    assert F.cosine_similarity(found, expected, dim=0) > 0.9999
-    torch.testing.assert_close(found, expected, atol=2e-3, rtol=0)
+    learned = done_of(Inversion(load_pipeline("lab:sd", dtype="float32"), settings).learn([cls]))[0].vectors[0][0]
+    assert F.cosine_similarity(learned, expected, dim=0) > 0.9999
+    torch.testing.assert_close(learned, expected, atol=2e-3, rtol=0)
 
 
 def test_draws_depend_on_seed_and_class_alone_and_show_every_image() -> None:
     settings = _settings(steps=9, batch_size=2)
-    one, same = (plan_steps(settings, "00", 6, 1000) for _ in range(2))
+    draws, same = (plan_steps(settings, "00", 6, 1000) for _ in range(2))
     other, reseeded = plan_steps(settings, "01", 6, 1000), plan_steps(_settings(steps=9, seed=5), "00", 6, 1000)
-    np.testing.assert_array_equal(one.rows, same.rows)
-    assert (one.times != other.times).any()
-    assert (one.times != reseeded.times).any()
-    counts = np.bincount(one.rows.ravel(), minlength=6)
+    np.testing.assert_array_equal(draws.rows, same.rows)
+    assert (draws.times != other.times).any()
+    assert (draws.times != reseeded.times).any()
+    counts = np.bincount(draws.rows.ravel(), minlength=6)
     assert counts.min() == counts.max() == 3
     assert not plan_steps(_settings(flip=0), "00", 6, 1000).flips.any()
     assert plan_steps(_settings(flip=1), "00", 6, 1000).flips.all()
@@ -227,13 +227,13 @@ def test_files_are_what_diffusers_loads(learned: Path) -> None:
     before = {name: pipeline.tokenizer(name, add_special_tokens=False)["input_ids"] for name in LEARNED.values()}
     for class_id, name in LEARNED.items():
         pipeline.load_textual_inversion(str(learned / f"{class_id}.safetensors"))
-        place = pipeline.tokenizer.convert_tokens_to_ids(f"<{name}-{class_id}>")
+        index = pipeline.tokenizer.convert_tokens_to_ids(f"<{name}-{class_id}>")
         weight = pipeline.text_encoder.get_input_embeddings().weight
         token = read_token_file(learned / f"{class_id}.safetensors")
-        assert torch.equal(weight[place], token.vectors[0][0])
+        assert torch.equal(weight[index], token.vectors[0][0])
         start = weight[before[name]].mean(0)
-        torch.testing.assert_close(weight[place].norm(), start.norm())
-        assert (weight[place] - start).norm() > 1e-3
+        torch.testing.assert_close(weight[index].norm(), start.norm())
+        assert (weight[index] - start).norm() > 1e-3
 
 
 def test_the_manifest_tells_how_they_were_made(learned: Path) -> None:
@@ -250,8 +250,8 @@ def test_workers_and_groups_change_no_byte(learned: Path, tmp_path: Path) -> Non
     learn(tmp_path / "two", workers=2)
     assert published(tmp_path / "two") == published(learned)
     # One class alone, in a group that is padded, is the class among others.
-    one = "source.classes=[{id: '08', name: bag, source_label: 8}]"
-    learn(tmp_path / "one", one)
+    class_08 = "source.classes=[{id: '08', name: bag, source_label: 8}]"
+    learn(tmp_path / "one", class_08)
     assert (tmp_path / "one/08.safetensors").read_bytes() == (learned / "08.safetensors").read_bytes()
 
 
@@ -281,8 +281,8 @@ def test_two_text_encoders_learn_and_render(tmp_path: Path) -> None:
     pipeline = load_pipeline(f"local-dir:{tmp_path / 'xl'}", tokens={token.placeholder: token.vectors})
     for suffix, vectors in zip(("", "_2"), token.vectors, strict=True):
         weight = getattr(pipeline, f"text_encoder{suffix}").get_input_embeddings().weight
-        place = getattr(pipeline, f"tokenizer{suffix}").convert_tokens_to_ids(token.placeholder)
-        assert torch.equal(weight[place], vectors[0])
+        index = getattr(pipeline, f"tokenizer{suffix}").convert_tokens_to_ids(token.placeholder)
+        assert torch.equal(weight[index], vectors[0])
     out = tmp_path / "dataset"
     assert tiny(out, model, f"tokens.path={tmp_path / 'tokens'}").accepted == 24
 
@@ -333,7 +333,7 @@ def test_classes_that_cannot_be_learned_are_named_together(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("workers", [1, 2], ids=["this process", "two workers"])
 def test_a_worker_of_another_stack_learns_nothing(workers: int, learned: Path, tmp_path: Path) -> None:
-    """The folder is of one stack: each worker measures its own and is refused before it loads a model."""
+    """Each worker compares its stack with the folder's, and is refused before it loads a model."""
     identity = json.loads((learned / "manifest.json").read_text())
     del identity["classes"]
     identity["stack"]["versions"]["torch"] = "1.0.0"
