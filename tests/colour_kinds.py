@@ -21,7 +21,7 @@ def save_colour_transformer(
 ) -> Path:
     """Save a small ViT of random weights in `folder`, with its image processor and a head that reads the colours.
 
-    Its outputs are in the order of `names`. It never answers a colour in `blind`, indices in NAMES, or what is none.
+    Its outputs are in the order of `names`. It answers no colour in `blind`, indices in NAMES, and only colours.
     """
     torch.manual_seed(1)
     config = ViTConfig(

@@ -54,7 +54,7 @@ def test_clip_has_the_parameters_of_the_released_weights() -> None:
 
 @pytest.mark.parametrize("name", sorted(ARCHITECTURES))
 def test_operations_are_those_of_the_layers_that_run(name: str) -> None:
-    """Counted again layer by layer as each is called: convolutions, products, and both products of attention."""
+    """Count again layer by layer, as each is called: convolutions, products, and both products of attention."""
     architecture = tiny(ARCHITECTURES[name])
     unet = parts(architecture)["unet"]
     total = 0
@@ -102,8 +102,8 @@ def test_peaks_are_of_the_very_device() -> None:
         "NVIDIA GeForce RTX 4090": 165.2,
     }
     for name, teraflops in known.items():
-        found = dense_bf16_peak(name)
-        assert found is not None and found[0] == teraflops, name
+        peak = dense_bf16_peak(name)
+        assert peak is not None and peak[0] == teraflops, name
     for name in ("a CPU", "NVIDIA GeForce RTX 4090 D", "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA L40", "Tesla T4"):
         assert dense_bf16_peak(name) is None, name
 

@@ -1,4 +1,4 @@
-"""The simulation of what is told of findings: fresh pairs are true where the test's own pairs are not."""
+"""The simulation of reported findings: fresh pairs are true, the test's own pairs are not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bugs_proof.estimates import (
 )
 from counterfoil.stats import e_bh
 
-MISSES = 3.5  # standard errors: of a hundred lines one in twenty may lie so far out
+MISSES = 3.5  # standard errors; of a hundred lines one in twenty may be this far out
 
 
 def fresh_pairs_are_true(rows: list[EstimatedRow], families: list[EstimatedFamily]) -> None:
@@ -35,7 +35,7 @@ def fresh_pairs_are_true(rows: list[EstimatedRow], families: list[EstimatedFamil
 def test_the_tests_own_pairs_tell_too_much_and_fresh_ones_do_not() -> None:
     rows, families = simulated_estimates(runs=400, base_rates=[0.2], alike=[0.5])
     fresh_pairs_are_true(rows, families)
-    (row,) = [one for one in rows if one.difference == 0.1]
+    (row,) = [row for row in rows if row.difference == 0.1]
     assert row.confirmed >= FEWEST and row.test.off > 0.05 and row.test.covered < 0.9
     assert row.fresh.half_width < 0.055
 

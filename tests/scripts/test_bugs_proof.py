@@ -37,18 +37,18 @@ def test_a_round_has_the_rows_noise_and_bytes_of_one_that_is_built(tmp_path: Pat
     quick = ("generator.batch_size=4", "generator.steps=2", "screen.object_threshold={value: 0.1, percentile: null}")
     audit = Audit("lab:lcnet_035", Asked(SETTINGS_SEED, quick), tmp_path)
     drawer = audit.drawer("test")
-    asked = RoundAsked(3, "test", 3, {"sandal_snow": BugHypothesis("sandal_snow", 5, SNOW)}, (5,))
-    ours = drawer(asked)
+    request = RoundAsked(3, "test", 3, {"sandal_snow": BugHypothesis("sandal_snow", 5, SNOW)}, (5,))
+    ours = drawer(request)
     drawer.drawer.run.folder.mkdir(parents=True, exist_ok=True)
-    theirs = drawer.drawer(asked)
-    assert ours.seed == theirs.seed
-    assert (ours.keys, ours.shift_names) == (theirs.keys, theirs.shift_names)
+    built = drawer.drawer(request)
+    assert ours.seed == built.seed
+    assert (ours.keys, ours.shift_names) == (built.keys, built.shift_names)
     for name in ("shifts", "labels", "indices", "failed", "answers"):
-        assert np.array_equal(getattr(ours, name), getattr(theirs, name)), name
-    assert dict(ours.images.images()) == dict(theirs.images.images())
+        assert np.array_equal(getattr(ours, name), getattr(built, name)), name
+    assert dict(ours.images.images()) == dict(built.images.images())
     drawn = audit.store.drawn
     again = audit.drawer("again")
-    again(asked)
+    again(request)
     assert audit.store.drawn == drawn == 6
     # More of a cell goes on where it stood.
     again(RoundAsked(3, "test", 4, {}, (5,)))
@@ -60,8 +60,8 @@ def test_words_name_what_they_say() -> None:
         for claim, description in contexts(label).items():
             assert named(description) == (claim,)
     assert ("pattern", MARKS["coat"]) not in contexts(CLASSES.index("coat"))
-    said = Description((Piece("red", "before"), Piece("striped", "before"), Piece("by a brick wall", "after")))
-    assert named(said) == (("background", "brick"), ("colour", "red"), ("pattern", "striped"))
+    three_pieces = Description((Piece("red", "before"), Piece("striped", "before"), Piece("by a brick wall", "after")))
+    assert named(three_pieces) == (("background", "brick"), ("colour", "red"), ("pattern", "striped"))
     assert named(Description((Piece("black and white pencil sketch of", "lead"),))) == (("style", "sketch"),)
     assert named(Description((Piece("shiny", "before"),))) == ()
     two = named(Description((Piece("red", "before"), Piece("blue", "before"))))
@@ -83,9 +83,11 @@ def test_the_truth_changes_what_is_claimed_and_nothing_else(tmp_path: Path) -> N
     truth = Truth(Panel(), {0: [plain, plain | {"colour": "white"}]}, tmp_path, 8)  # pyrefly: ignore[bad-argument-type]
     base = truth.scenes(0)
     assert {scene.colour for scene in base} == {"blue", "white"}
-    assert [render(scene).tobytes() for scene in truth.scenes(0, 2, 5)] == [render(one).tobytes() for one in base[2:5]]
-    found = truth.rate("red is wrong", 0, (("colour", "red"),))
-    assert (found.rate, found.base, found.scenes) == (1.0, 0.0, 8)
+    assert [render(scene).tobytes() for scene in truth.scenes(0, 2, 5)] == [
+        render(scene).tobytes() for scene in base[2:5]
+    ]
+    estimate = truth.rate("red is wrong", 0, (("colour", "red"),))
+    assert (estimate.rate, estimate.base, estimate.scenes) == (1.0, 0.0, 8)
     assert truth.rate("red is wrong", 0, BASE).drop == 0
     assert shown(truth.mix[0], (("colour", "white"),)) == 0.5
 
@@ -95,9 +97,9 @@ def test_planted_cells_are_those_of_the_world() -> None:
         world = named_world(target.rpartition("/")[2])
         assert world is not None
         if world.attribute in ("background", "colour") and world.planted is not None:
-            own = is_planted(target, world.planted, ((world.attribute, str(world.value)),))
-            assert own == (world.kind == "noisy")
-            assert is_planted(target, world.planted, ((world.attribute, "another"),)) == (not own)
+            planted = is_planted(target, world.planted, ((world.attribute, str(world.value)),))
+            assert planted == (world.kind == "noisy")
+            assert is_planted(target, world.planted, ((world.attribute, "another"),)) == (not planted)
             assert not is_planted(target, (world.planted + 1) % 10, ((world.attribute, "another"),))
     assert not is_planted(LAB[0], 5, (("background", "snow"),))
 
@@ -109,27 +111,27 @@ def test_a_keyword_of_what_failed_scores_above_one_of_what_is_right() -> None:
     assert not keyword_scores(axes, np.array([True] * 3), axes).any()
 
 
-def carried(own: str, base: str, looks: tuple[int, ...], *, confirmed: bool = False) -> Carried:
+def carried(cell: str, base: str, looks: tuple[int, ...], *, confirmed: bool = False) -> Carried:
     def at(pairs: int) -> tuple[int, float]:
-        count = count_pairs([one == "1" for one in own[:pairs]], [one == "1" for one in base[:pairs]])
+        count = count_pairs([bit == "1" for bit in cell[:pairs]], [bit == "1" for bit in base[:pairs]])
         return pairs, log_e_value(count.failing, count.discordant)
 
     return Carried(
-        "x", 5, "sandal in the snow", (("in the snow", "after"),), "found", None, "open", confirmed, None, own, base,
+        "x", 5, "sandal in the snow", (("in the snow", "after"),), "found", None, "open", confirmed, None, cell, base,
         tuple(map(at, looks)), (), (),
     )  # fmt: skip
 
 
 def test_a_run_is_kept_as_it_was_and_made_once(tmp_path: Path) -> None:
     shown_there = (Shown(PictureCell("a photo of a sandal", "05", 7), (0, 2)),)
-    one = replace(carried("101", "001", (2, 3), confirmed=True), pictures=shown_there, beside=shown_there)
-    run = Run("lab:lcnet_035", "random", 500, (("baseline", 80), ("test", 32)), (one,), {"04": "fails"}, 1)
+    finding = replace(carried("101", "001", (2, 3), confirmed=True), pictures=shown_there, beside=shown_there)
+    run = Run("lab:lcnet_035", "random", 500, (("baseline", 80), ("test", 32)), (finding,), {"04": "fails"}, 1)
     audit = Audit("lab:lcnet_035", Asked(SETTINGS_SEED), tmp_path)
     made = []
     for _ in range(2):
         assert kept_run(audit, "random", None, lambda: made.append(1) or run) == run
-    assert len(made) == 1 and run.findings == (one,)
-    assert one.claims == (("background", "snow"),) and one.count.failing == 1
+    assert len(made) == 1 and run.findings == (finding,)
+    assert finding.claims == (("background", "snow"),) and finding.count.failing == 1
     other = Audit("lab:lcnet_035", Asked(SETTINGS_SEED, ("mine.fdr=0.2",)), tmp_path)
     kept_run(other, "random", None, lambda: made.append(1) or run)
     assert len(made) == 2
@@ -137,21 +139,21 @@ def test_a_run_is_kept_as_it_was_and_made_once(tmp_path: Path) -> None:
 
 def test_exchanged_pairs_confirm_no_more_than_alpha() -> None:
     rng = np.random.default_rng(0)
-    one = ["".join("01"[int(bit)] for bit in rng.random(64) < 0.7) for _ in range(4)]
+    cells = ["".join("01"[int(bit)] for bit in rng.random(64) < 0.7) for _ in range(4)]
     base = ["".join("01"[int(bit)] for bit in rng.random(64) < 0.2) for _ in range(4)]
-    hypotheses = tuple(carried(o, b, (16, 32, 64), confirmed=True) for o, b in zip(one, base, strict=True))
-    assert all(each.looks[-1][1] > np.log(40) for each in hypotheses)
+    hypotheses = tuple(carried(*pair, (16, 32, 64), confirmed=True) for pair in zip(cells, base, strict=True))
+    assert all(hypothesis.looks[-1][1] > np.log(40) for hypothesis in hypotheses)
     run = Run("lab:x", "bugs", 500, (), hypotheses, {}, 0)
-    found = exchanged(run, 0.1, 0.05, replicates=300)
-    assert found["runs"] / 300 <= 0.1 + 3 * np.sqrt(0.1 * 0.9 / 300)
-    assert found["tested"] == 4
+    counts = exchanged(run, 0.1, 0.05, replicates=300)
+    assert counts["runs"] / 300 <= 0.1 + 3 * np.sqrt(0.1 * 0.9 / 300)
+    assert counts["tested"] == 4
 
 
 def test_a_run_is_replayed_at_the_rates_that_it_measured() -> None:
-    own, base = "1" * 20 + "0" * 12, "0" * 30 + "11"
-    found = replayed(Run("lab:x", "bugs", 500, (), (carried(own, base, (16, 32), confirmed=True),), {}, 0), 0.1)
-    assert found is not None and found.pairs == 32 and found.confirmed == 1 and found.fixed is not None
-    assert 5 < found.fixed < 32
+    cell, base = "1" * 20 + "0" * 12, "0" * 30 + "11"
+    replay = replayed(Run("lab:x", "bugs", 500, (), (carried(cell, base, (16, 32), confirmed=True),), {}, 0), 0.1)
+    assert replay is not None and replay.pairs == 32 and replay.confirmed == 1 and replay.fixed is not None
+    assert 5 < replay.fixed < 32
     assert replayed(Run("lab:x", "bugs", 500, (), (), {}, 0), 0.1) is None
 
 
@@ -168,7 +170,7 @@ def test_a_section_replaces_its_own_alone(tmp_path: Path) -> None:
 
 
 def test_every_part_tells_its_own_worlds_versions_and_date(tmp_path: Path) -> None:
-    """A part that is measured again in fewer worlds says nothing of the others' tables."""
+    """Measuring a part again in fewer worlds changes nothing in the others' tables."""
     path = tmp_path / "RESULTS.md"
     old = "<!-- prove_x: old -->\nfrom before\n\n<!-- prove_x: old ends -->\n"
     path.write_text(f"<!-- prove_x: begin -->\n{old}<!-- prove_x: end -->\n")
@@ -186,10 +188,10 @@ def test_every_part_tells_its_own_worlds_versions_and_date(tmp_path: Path) -> No
         order,
         {"two": report.by_kind(["null-100", "lab:x"])},
     )
-    opening, one, two, before, _ = re.split(r"<!-- prove_x: \w+ -->", path.read_text().partition("begin -->")[2])
+    opening, first, second, before, _ = re.split(r"<!-- prove_x: \w+ -->", path.read_text().partition("begin -->")[2])
     assert "Written on" not in opening and "numpy" not in opening
-    assert "of 25 worlds (rare 100 101" in one and f"numpy {np.__version__}" in one and str(date.today()) in one
-    assert "of 1 world and 1 classifier (null 100; lab:x)" in two and "rare" not in two
+    assert "of 25 worlds (rare 100 101" in first and f"numpy {np.__version__}" in first and str(date.today()) in first
+    assert "of 1 world and 1 classifier (null 100; lab:x)" in second and "rare" not in second
     assert "from before" in before and "were not kept" in before
     report.write(path, "prove_x", "X", [], {}, order)
     assert path.read_text().count("were not kept") == 1
@@ -205,4 +207,4 @@ def test_merged_classes_are_right_by_either_name(target: str, tmp_path: Path) ->
     world = named_world("rare-0")
     assert world is not None
     right = Audit(target, Asked(0), tmp_path).panel.right_of(target)
-    assert all(world.class_names[one].find(name) >= 0 for name, (one,) in zip(CLASSES, right, strict=True))
+    assert all(world.class_names[index].find(name) >= 0 for name, (index,) in zip(CLASSES, right, strict=True))

@@ -76,11 +76,11 @@ def test_the_rivals_power_is_that_of_the_exact_test() -> None:
 
 def test_the_fixed_number_is_the_fewest_pairs_of_that_power() -> None:
     shares = (0.25, 0.1)
-    found = fixed_pairs(0.8, [shares], 0.005)
-    assert found is not None
-    assert fixed_power(found, shares, 0.005) >= 0.8 > fixed_power(found - 1, shares, 0.005)
+    pairs = fixed_pairs(0.8, [shares], 0.005)
+    assert pairs is not None
+    assert fixed_power(pairs, shares, 0.005) >= 0.8 > fixed_power(pairs - 1, shares, 0.005)
     # Half of two hypotheses show nothing: the same pairs confirm half as many.
-    assert fixed_pairs(0.4, [shares, (0.0, 0.1)], 0.005) == found
+    assert fixed_pairs(0.4, [shares, (0.0, 0.1)], 0.005) == pairs
     assert fixed_pairs(1.0, [shares], 0.005) == fixed_pairs(0.99, [shares], 0.005)
     assert fixed_pairs(0.0, [shares], 0.005) is None
     assert fixed_pairs(0.8, [(0.1, 0.1)], 0.005) is None
@@ -94,9 +94,9 @@ def test_a_row_and_a_run_come_out_again_and_draw_less_than_a_fixed_number() -> N
     assert nothing.fixed is None and nothing.sequential.confirmed <= 0.02
     assert nothing.sequential.futile > 0.9
     for row in (planted, wide):
-        found = row.sequential
-        assert row.fixed is not None and found.pairs < row.fixed and found.confirmed > 0.95
-        assert found.confirmed + found.futile + found.out_of_budget == pytest.approx(1)
+        sequential = row.sequential
+        assert row.fixed is not None and sequential.pairs < row.fixed and sequential.confirmed > 0.95
+        assert sequential.confirmed + sequential.futile + sequential.out_of_budget == pytest.approx(1)
     assert wide.sequential.pairs < planted.sequential.pairs
     run = run_of(rows, Design())
     assert run.fixed is not None and run.pairs < run.fixed

@@ -87,11 +87,11 @@ def test_words_are_counted_right_false_and_where_nothing_is() -> None:
     photo = {"style": "photo", "weather": "clear", "companion": "none", "pattern": "plain", "light": "day"}
     shirt = photo | {"class": "shirt", "colour": "red", "background": "snow", "pattern": "striped"}
     bag = photo | {"class": "bag", "colour": "blue", "background": "road", "light": "night"}
-    said = ["a photo of a red striped shirt in the snow", "a photo of a green bag in the rain at night"]
-    counted = words_right([shirt, bag], said)
+    captions = ["a photo of a red striped shirt in the snow", "a photo of a green bag in the rain at night"]
+    counted = words_right([shirt, bag], captions)
     right = counted["told_right"]
     assert right == right | {"colour": 0.5, "background": 0.5, "light": 1.0, "class": 1.0}
-    # The shirt's stripes are its mark, and nobody may tell them; the bag's place is not told, which is no falsehood.
+    # The shirt's stripes are its mark, which no caption may name; leaving out the bag's place is no falsehood.
     false = counted["told_false"]
     assert false == false | {"pattern": 0.5, "colour": 0.5, "weather": 0.5, "background": 0.0, "light": 0.0}
     nothing = counted["told_where_nothing_is"]

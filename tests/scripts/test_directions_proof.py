@@ -30,10 +30,10 @@ def test_every_world_is_one_and_no_printed_one_chose_a_setting() -> None:
 
 @pytest.mark.parametrize("worlds", [5, 6, 20])
 def test_an_interval_of_few_worlds_covers(worlds: int) -> None:
-    """A bootstrap over six covers 88 %, over five 86."""
+    """Bootstraps over six worlds cover 88 %, over five 86 %."""
     rng = np.random.default_rng(0)
-    found = [mean_of(rng.normal(0.5, 0.1, worlds).tolist()) for _ in range(1000)]
-    assert np.mean([one.low <= 0.5 <= one.high for one in found]) == pytest.approx(0.95, abs=0.025)
+    estimates = [mean_of(rng.normal(0.5, 0.1, worlds).tolist()) for _ in range(1000)]
+    assert np.mean([estimate.low <= 0.5 <= estimate.high for estimate in estimates]) == pytest.approx(0.95, abs=0.025)
 
 
 def test_fewer_than_five_worlds_have_no_brackets() -> None:
@@ -65,9 +65,9 @@ def test_the_rank_correlation_is_scipys() -> None:
     rng = np.random.default_rng(1)
     left = rng.random(24)
     right = left + 0.2 * rng.random(24)
-    found = rank_correlation(list(zip(left.tolist(), right.tolist(), strict=True)))
-    assert found.value == pytest.approx(spearmanr(left, right)[0])
-    assert found.low < found.value <= found.high
+    correlation = rank_correlation(list(zip(left.tolist(), right.tolist(), strict=True)))
+    assert correlation.value == pytest.approx(spearmanr(left, right)[0])
+    assert correlation.low < correlation.value <= correlation.high
 
 
 def test_the_same_worlds_give_the_same_interval() -> None:
@@ -142,7 +142,7 @@ def test_power_is_told_by_gap_and_share_beside_what_is_false() -> None:
 
 
 def test_what_not_x_changes_by_itself_is_told_of_the_same_scenes() -> None:
-    scenes = [{"background": place, "colour": "red"} for place in ("snow", "wall", "wall", "beach")]
+    scenes = [{"background": background, "colour": "red"} for background in ("snow", "wall", "wall", "beach")]
     snow = Planted("background", "snow", "with", 0.3)
     assert snow.difference(scenes, {"background": "snow"}, "hard") == {"value": pytest.approx(0.3)}
     # Of the three scenes off the beach one is in the snow, and fails no more where it is put on the beach.

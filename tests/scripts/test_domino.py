@@ -14,7 +14,7 @@ from directions_proof.slices import judged
 
 
 def planted(seed: int, rows: int = 600, width: int = 12) -> tuple[np.ndarray, ...]:
-    """Features, labels, predictions and members: a fifth of the rows of label 1 lie apart and are mostly called 0."""
+    """Return features, labels, predictions and members: a fifth of label 1, set apart and mostly called 0."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 2, rows)
     members = (labels == 1) & (rng.random(rows) < 0.2)
@@ -36,11 +36,11 @@ def test_a_planted_cluster_of_errors_is_found_on_rows_that_it_was_not_fitted_on(
     assert scores.shape == (len(other[0]), settings.slices)
     inside, test_inside = labels == 1, other[1] == 1
     validation = slices.scores(features, labels, predictions)
-    _, found = judged(validation[inside], members[inside], scores[test_inside], other[3][test_inside])
+    _, measures = judged(validation[inside], members[inside], scores[test_inside], other[3][test_inside])
     chance = other[3][test_inside].mean()
     assert chance < 0.3
-    assert found.average_precision > 2 * chance
-    assert found.at_10 > 2 * chance
+    assert measures.average_precision > 2 * chance
+    assert measures.at_10 > 2 * chance
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -61,16 +61,16 @@ def test_without_labels_and_predictions_it_is_scikit_learns_mixture() -> None:
     plain = DominoSettings(components=4, label_weight=0, prediction_weight=0, principal=5, tolerance=0.0, steps=12)
     ours = fit_domino(features, labels, predictions, plain, seed=0)
     start = fit_domino(features, labels, predictions, replace(plain, steps=0), seed=0).mixture
-    theirs = GaussianMixture(
+    reference = GaussianMixture(
         4, covariance_type="diag", tol=0.0, max_iter=12, reg_covar=plain.minimum,
         weights_init=start.shares, means_init=start.means, precisions_init=1 / start.variances,
     )  # fmt: skip
     points = (features - ours.centre) @ ours.axes.T
-    with pytest.warns(UserWarning):  # it was told to stop before it stands still
-        theirs.fit(points)
+    with pytest.warns(UserWarning):  # it stops before it converges
+        reference.fit(points)
     responsible = np.exp(ours.mixture.joint(points, np.eye(2)[labels], predictions, plain))
     responsible /= responsible.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(responsible, theirs.predict_proba(points), atol=1e-6)
+    np.testing.assert_allclose(responsible, reference.predict_proba(points), atol=1e-6)
     assert not np.allclose(responsible, 0.25, atol=0.05)
 
 
@@ -92,10 +92,10 @@ def test_the_same_rows_and_seed_give_the_same_slices() -> None:
 
 def test_slices_are_ordered_by_how_wrong_they_are() -> None:
     features, labels, predictions, _ = planted(2)
-    found = fit_domino(features, labels, predictions, seed=0)
-    excess = (found.mixture.predictions - found.mixture.labels).max(1)
-    assert np.all(np.diff(excess[found.kept]) <= 0)
-    assert excess[found.kept[-1]] >= np.delete(excess, found.kept).max()
+    slices = fit_domino(features, labels, predictions, seed=0)
+    excess = (slices.mixture.predictions - slices.mixture.labels).max(1)
+    assert np.all(np.diff(excess[slices.kept]) <= 0)
+    assert excess[slices.kept[-1]] >= np.delete(excess, slices.kept).max()
 
 
 def test_rows_that_cannot_be_sliced_are_refused() -> None:

@@ -49,7 +49,7 @@ def judged(
 
 
 def doing(function: Callable[[Bench], object]) -> Callable[[Bench], Prepared]:
-    """A case with one step that does this."""
+    """Return a case with one step that calls `function`."""
 
     def prepare(bench: Bench) -> Prepared:
         def step() -> None:
@@ -139,7 +139,7 @@ def test_harm_outside_is_seen_and_does_not_happen(harm: Callable[[Path], object]
 
 
 def test_nothing_is_left_open(tmp_path: Path) -> None:
-    """Neither by a court nor where canaries are planted anew."""
+    """Neither a court nor new canaries leave a file open."""
     before = len(list(Path("/proc/self/fd").iterdir()))
     court = Court(tmp_path / "court", {"own": doing(open_by_a_link)}, {}, tmp_path, roots_of_the_program(), PATIENT)
     assert [court.judge(Case("own", number, 0)).outcome for number in range(3)] == ["read outside"] * 3
@@ -175,16 +175,16 @@ def test_a_case_that_cannot_be_prepared_is_no_good_case(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", LIGHT)
 def test_a_case_has_the_same_files_again(kind: str, tmp_path: Path) -> None:
-    """With its own chances alone: other cases before it change nothing."""
+    """Other cases before it change nothing: a case has its own chances."""
 
     def files(numbers: list[int]) -> list[tuple[tuple[str, ...], dict[str, bytes]]]:
-        found = []
+        results = []
         court = Court(tmp_path / "court", {kind: KINDS[kind].prepare}, {}, tmp_path, (), Limits(), keep=True)
         for number in numbers:
-            told = court.judge(Case(kind, number, 5)).told
+            lines = court.judge(Case(kind, number, 5)).told
             texts = {path.name: path.read_bytes() for path in (court.folder / "case").iterdir() if path.is_file()}
-            found.append((tuple(told), texts))
-        return found
+            results.append((tuple(lines), texts))
+        return results
 
     first, second = files([0, 1])
     assert files([1]) == [second]
@@ -192,9 +192,9 @@ def test_a_case_has_the_same_files_again(kind: str, tmp_path: Path) -> None:
 
 
 def test_writing_a_recipe_changes_nothing_that_nobody_chose() -> None:
-    """An id such as 08 stays text, in each style; else every case would be refused for the same reason."""
+    """Ids such as 08 stay text in each style; else every case would be refused for the same reason."""
     for name, tree in bundled().items():
-        if "source" not in tree or isinstance(tree["source"].get("classes"), str):  # these are read where they lie
+        if "source" not in tree or isinstance(tree["source"].get("classes"), str):  # read from their own files
             continue
         texts = {yaml_text(tree, random.Random(seed)) for seed in range(20)}
         assert len(texts) > 2
@@ -253,7 +253,7 @@ class Drawn(random.Random):
         self.wanted = wanted
 
     def choice(self, seq):
-        return next((one for one in seq if any(one is want or one == want for want in self.wanted)), seq[0])
+        return next((option for option in seq if any(option is want or option == want for want in self.wanted)), seq[0])
 
     def random(self) -> float:
         return 0.0
@@ -286,6 +286,6 @@ def test_a_table_of_millions_of_rows_is_not_written_row_by_row(tmp_path: Path) -
     path = bench.folder / "shard.parquet"
     pq.write_table(pa.table({"key": ["a", "b"], "label": [0, 1]}), path)
     tables.rewrite(path, bench)
-    found = pq.read_metadata(path)
-    assert found.num_rows > 1_000_000, bench.told
-    assert found.num_row_groups < 100
+    metadata = pq.read_metadata(path)
+    assert metadata.num_rows > 1_000_000, bench.told
+    assert metadata.num_row_groups < 100

@@ -17,7 +17,7 @@ from interface_proof.looks import SHIFT_NAMES, Looks
 
 
 def looks(seed: int, units: int, hard: np.ndarray) -> Looks:
-    """Three classifiers that are right in so many images of a shift and class, `hard`; the screen keeps nine in ten."""
+    """Return three classifiers that are right in so many images of a shift and class, `hard`; nine in ten are kept."""
     rng = np.random.default_rng(seed)
     shape = (len(SHIFT_NAMES), len(CLASSES), units)
     present, kept = np.ones(shape, bool), rng.random(shape) < 0.9
@@ -28,13 +28,13 @@ def looks(seed: int, units: int, hard: np.ndarray) -> Looks:
 
 @pytest.fixture
 def reports(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict]:
-    """Of a benchmark that draws as the world is, and of one whose marked classes by token are as bad as by name."""
+    """Return a benchmark that draws as the world is, and one whose marked classes by token are as bad as by name."""
     monkeypatch.setattr(comparison, "REPLICATES", 30)
     rng = np.random.default_rng(0)
     true = np.broadcast_to(np.linspace(0.95, 0.35, len(SHIFT_NAMES))[:, None], (len(SHIFT_NAMES), len(CLASSES)))
     wrong = np.where(MARKED, rng.permutation(true), true)
     truth, names, tokens = looks(1, 150, true), looks(2, 60, wrong), looks(3, 60, true)
-    found = {}
+    results = {}
     for name, drawn in (("good", tokens), ("bad", replace(names, kept=tokens.kept))):
         ways = {
             "names": names,
@@ -42,8 +42,8 @@ def reports(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict]:
             "tokens": drawn,
             "tokens screened": drawn.screened(),
         }
-        found[name] = compare(ways, truth)
-    return found
+        results[name] = compare(ways, truth)
+    return results
 
 
 def test_each_aim_is_met_or_missed_by_its_own_figure(reports: dict[str, dict]) -> None:
@@ -51,9 +51,9 @@ def test_each_aim_is_met_or_missed_by_its_own_figure(reports: dict[str, dict]) -
     assert lines[0] == "| aim | good | bad |"
     (ratio,) = [line.split(" | ")[1:] for line in lines if "marked classes, at most 0.60" in line]
     assert ratio[0].endswith(": met") and ratio[1].endswith(": missed |")
-    for name, told in zip(reports, ratio, strict=True):
+    for name, cell in zip(reports, ratio, strict=True):
         value = reports[name]["mean_error"]["tokens screened"]["marked_of_names"]["value"]
-        assert told.startswith(f"{value:.2f} [")
+        assert cell.startswith(f"{value:.2f} [")
     (object_gain,) = [line for line in lines if line.startswith("| screening raises object")]
     assert object_gain.count(": met") == 2
     # Where the oracle always sees the shift, screening can raise nothing.
@@ -72,5 +72,5 @@ def test_what_ships_is_proved_on_a_seed_that_chose_nothing() -> None:
 
 def test_a_seed_and_a_guidance_have_folders_of_their_own(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("interface_proof.builds.proof_folder", lambda work: work)
-    asked = [(None, None), (2.0, None), (3.0, None), (3.0, 200), (3.0, 201)]
-    assert len({build_folder(tmp_path, "names", 20, *each) for each in asked}) == len(asked)
+    settings = [(None, None), (2.0, None), (3.0, None), (3.0, 200), (3.0, 201)]
+    assert len({build_folder(tmp_path, "names", 20, *each) for each in settings}) == len(settings)

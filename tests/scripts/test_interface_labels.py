@@ -1,4 +1,4 @@
-"""The proof's part on labels: judges that never err tell the true share; one that errs is corrected."""
+"""The proof's part on labels: judges that never err give the true share; one that errs is corrected."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ N_SHIFTS, N_CLASSES = len(SHIFT_NAMES), len(CLASSES)
 
 
 def world(accuracy: float, false_labels: float) -> tuple[Looks, dict[str, np.ndarray]]:
-    """Images of which a known share has a false label; an oracle that never errs, and a judge that is right so often,
-    wrong answers being any other class."""
+    """Return images with a known share of false labels, an oracle that never errs, and a judge of this accuracy."""
     rng = np.random.default_rng(3)
     everything = np.ones((N_SHIFTS, N_CLASSES, UNITS), bool)
     true = rng.random(everything.shape) >= false_labels
@@ -36,13 +35,13 @@ def world(accuracy: float, false_labels: float) -> tuple[Looks, dict[str, np.nda
 
 def test_a_judge_that_errs_is_corrected_and_the_oracle_tells_the_share() -> None:
     looks, answers = world(accuracy=0.8, false_labels=0.25)
-    found = compare_labels({"name": looks}, answers, ["lab:judge"])["ways"]["name"]
-    plain = np.mean([row["disagreed"] / row["images"] for row in found["by_shift"].values()])
+    comparison = compare_labels({"name": looks}, answers, ["lab:judge"])["ways"]["name"]
+    plain = np.mean([row["disagreed"] / row["images"] for row in comparison["by_shift"].values()])
     assert plain > 0.35
-    for row in found["by_shift"].values():
+    for row in comparison["by_shift"].values():
         assert row["oracle"].value == pytest.approx(row["oracle_disagreed"] / row["images"])
-    assert abs(np.mean([row["judge"].value for row in found["by_shift"].values()]) - 0.25) < 0.03
-    assert abs(found["judges"]["lab:judge"]["shifts"]) < 0.03
+    assert abs(np.mean([row["judge"].value for row in comparison["by_shift"].values()]) - 0.25) < 0.03
+    assert abs(comparison["judges"]["lab:judge"]["shifts"]) < 0.03
 
 
 def test_the_tables_have_a_line_for_each_shift_and_judge() -> None:

@@ -32,7 +32,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def answers(seed: int, kept: float = 0.7, units: int = UNITS) -> Answers:
-    """Two shifts; a pair keeps class, colour and each model's answer with this chance, else all are drawn anew."""
+    """Return answers of two shifts; a pair keeps class, colour and each model's answer with the chance `kept`."""
     rng = np.random.default_rng(seed)
     shape = (len(SHIFT_NAMES), len(CLASSES), units)
     present = np.zeros(shape, bool)
@@ -45,8 +45,8 @@ def answers(seed: int, kept: float = 0.7, units: int = UNITS) -> Answers:
         return np.where(same, values[:1], values).astype(np.int8)
 
     shift = rng.random(shape) < 0.9
-    said, seen, colour, pattern = drawn((MODELS,), 0.6), drawn((), 0.8), drawn((), 0.5), np.zeros(shape, np.int8)
-    return Answers(present, present, shift, said, seen, colour, pattern)
+    answer, seen, colour, pattern = drawn((MODELS,), 0.6), drawn((), 0.8), drawn((), 0.5), np.zeros(shape, np.int8)
+    return Answers(present, present, shift, answer, seen, colour, pattern)
 
 
 def test_pairs_that_keep_more_are_seen_to() -> None:
@@ -106,10 +106,10 @@ def test_recipes_leave_the_object_as_it_is() -> None:
 
 
 def test_the_mark_is_read_of_marked_classes_alone() -> None:
-    found = answers(4)
-    every = replace(found, pattern=np.full_like(found.pattern, ATTRIBUTES["pattern"].index(MARKS["shirt"])))
+    drawn = answers(4)
+    every = replace(drawn, pattern=np.full_like(drawn.pattern, ATTRIBUTES["pattern"].index(MARKS["shirt"])))
     marked = np.asarray(every.looks.mark.any(axis=(0, 2)))
-    assert [name for name, own in zip(CLASSES, marked, strict=True) if own] == [
+    assert [name for name, has_mark in zip(CLASSES, marked, strict=True) if has_mark] == [
         name for name in CLASSES if MARKS.get(name) == MARKS["shirt"]
     ]
-    assert not replace(found, pattern=np.full_like(found.pattern, -1)).looks.mark.any()
+    assert not replace(drawn, pattern=np.full_like(drawn.pattern, -1)).looks.mark.any()

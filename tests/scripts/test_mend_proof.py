@@ -1,4 +1,4 @@
-"""What the proof of mending says of images that tell nothing, and which pictures it uses."""
+"""What the proof of mending reports of uninformative images, and which pictures it uses."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ HELPS, RUNS = SAID[:2], 80
 @pytest.mark.parametrize("case", ["alike", "noise"])
 def test_images_that_say_nothing_are_seldom_said_to_help(case: str) -> None:
     """Some of up to five comparisons is won much more often than any of the two controls at both of its λ."""
-    found = counted(case, range(RUNS))
-    helps = sum(found.get(words, 0) for words in HELPS)
-    assert found["some"] / RUNS > 0.1 > helps / RUNS
+    counts = counted(case, range(RUNS))
+    helps = sum(counts.get(words, 0) for words in HELPS)
+    assert counts["some"] / RUNS > 0.1 > helps / RUNS
     assert helps / RUNS <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / RUNS)
     # Nothing is said to help of what has no control of as many images.
-    assert not any(found.get(f"alone: {words}") for words in HELPS)
+    assert not any(counts.get(f"alone: {words}") for words in HELPS)
 
 
 @pytest.mark.whole
 def test_images_of_what_fails_are_mostly_said_to_help() -> None:
-    found = counted("planted", range(20))
-    assert sum(found.get(words, 0) for words in HELPS) >= 16
+    counts = counted("planted", range(20))
+    assert sum(counts.get(words, 0) for words in HELPS) >= 16
 
 
 def test_pictures_are_screened_as_the_recipe_screens() -> None:

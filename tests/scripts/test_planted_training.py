@@ -22,7 +22,7 @@ WORLD = planted_world("correlation", 0)
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Sixty pictures a split, ten steps, one thread."""
+    """Train with sixty pictures a split, ten steps, one thread."""
     for split in ("train", "validation"):
         monkeypatch.setitem(worlds.ROWS, split, 60)
     monkeypatch.setitem(training.PLANTED, "steps", STEPS)
@@ -36,7 +36,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class _Killed(Exception):
-    """As a kill, after a checkpoint."""
+    """Raised instead of a kill, after a checkpoint."""
 
 
 @pytest.mark.usefixtures("small")
@@ -82,9 +82,9 @@ def test_accuracies_are_those_of_the_slice_and_of_the_rest_of_its_class(world: P
     labels, inside = world.labels("validation"), world.slice("validation")
     assert measured(world, labels)["gap"] == 0
     wrong = np.where(inside, labels + 1, labels)
-    found = measured(world, wrong)
-    assert (found["slice_accuracy"], found["rest_accuracy"], found["gap"]) == (0, 1, 1)
-    assert found["accuracy"] == pytest.approx(1 - inside.mean(), abs=1e-4)
+    measures = measured(world, wrong)
+    assert (measures["slice_accuracy"], measures["rest_accuracy"], measures["gap"]) == (0, 1, 1)
+    assert measures["accuracy"] == pytest.approx(1 - inside.mean(), abs=1e-4)
     # What happens in other classes is in the accuracy alone.
     elsewhere = np.where(world.true_classes("validation") == world.planted, labels, labels + 1)
     assert measured(world, elsewhere)["gap"] == 0

@@ -19,7 +19,7 @@ def git(root: Path, *words: str) -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A clone of two files for two groups; `.venv` is not part of it."""
+    """Return a clone of two files for two groups; `.venv` is not part of it."""
     above = tmp_path / "above"
     (above / "pages").mkdir(parents=True)
     (above / "pages" / "a.html").write_text("a")

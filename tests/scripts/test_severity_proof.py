@@ -17,7 +17,7 @@ UNITS = 40
 
 
 def seen(sure: dict[float, float], accuracy: dict[float, float]) -> Seen:
-    """Pictures of which all show the shift as surely, and in which so many classifiers are right, by strength above 0.
+    """Return pictures that all show the shift as surely and that so many classifiers get right, by strength above 0.
 
     The first are right: who is right at a strength is right at every lower one.
     """
@@ -26,16 +26,18 @@ def seen(sure: dict[float, float], accuracy: dict[float, float]) -> Seen:
     curve = np.array([0.0, *(sure[strength] for strength in strengths)], np.float32)[None, :, None, None]
     right = np.array([1.0, *(accuracy[strength] for strength in strengths)])[None, :, None, None]
     labels = np.broadcast_to(np.arange(len(CLASSES))[None, None, :, None], shape).astype(np.int8)
-    said = np.where(np.arange(UNITS) < right * UNITS, labels, -1)
-    there = np.ones(shape, bool)
+    answers = np.where(np.arange(UNITS) < right * UNITS, labels, -1)
+    present = np.ones(shape, bool)
     score = np.broadcast_to(curve, shape)
     order = np.broadcast_to(np.arange(UNITS), shape).astype(np.float32)
-    return Seen(strengths, there, score, labels, labels, -order, score, np.stack([said] * len(CLASSIFIERS), axis=-1))
+    return Seen(
+        strengths, present, score, labels, labels, -order, score, np.stack([answers] * len(CLASSIFIERS), axis=-1)
+    )
 
 
-TRUTH = seen({one: one for one in STRENGTHS}, {one: 1 - one / 2 for one in STRENGTHS})
+TRUTH = seen({strength: strength for strength in STRENGTHS}, {strength: 1 - strength / 2 for strength in STRENGTHS})
 # Its levels are as sure of the shift as the truth is at their squares, and as hard.
-DRAWN = seen({one: one**2 for one in LEVELS}, {one: 1 - one**2 / 2 for one in LEVELS})
+DRAWN = seen({level: level**2 for level in LEVELS}, {level: 1 - level**2 / 2 for level in LEVELS})
 
 
 def test_a_level_is_told_as_the_true_strength_of_equal_gain() -> None:
@@ -66,14 +68,14 @@ def test_errors_are_zero_on_the_axis_that_is_right() -> None:
     each = [len(SHIFTS), len(CLASSIFIERS), len(LEVELS)]
     drop = np.square(LEVELS)[None, None, :, None] / 2
     drops = np.broadcast_to(drop + np.array([0, -0.01, 0.01]), (*each, 3)).tolist()
-    # Between levels a curve is straight, and ten points lie between .25 and .5, where the drop is .031 and .125.
+    # Curves are straight between levels; they lose ten points between .25 and .5, where drops are .031 and .125.
     ten = 0.25 + 0.25 * (0.1 - 0.03125) / (0.125 - 0.03125)
     tens = np.broadcast_to([ten, ten - 0.1, FAR], (*each[:2], 3)).tolist()
-    told = {"drops": drops, "ten": {"": tens, COMPLETE: tens}, "classes": [list(range(10))] * len(SHIFTS)}
-    found = against_truth(told, DRAWN, TRUTH)
-    assert found["oracle"]["curve"] == pytest.approx(0, abs=1e-3) and found["oracle"]["covered"] == 1
-    assert found["oracle"]["ten"] == pytest.approx(0, abs=0.01) and found["oracle"]["ten covered"] == 1
-    assert found["raw"]["curve"] > 0.05 and found["raw"]["signed"] < -0.05
+    estimates = {"drops": drops, "ten": {"": tens, COMPLETE: tens}, "classes": [list(range(10))] * len(SHIFTS)}
+    errors = against_truth(estimates, DRAWN, TRUTH)
+    assert errors["oracle"]["curve"] == pytest.approx(0, abs=1e-3) and errors["oracle"]["covered"] == 1
+    assert errors["oracle"]["ten"] == pytest.approx(0, abs=0.01) and errors["oracle"]["ten covered"] == 1
+    assert errors["raw"]["curve"] > 0.05 and errors["raw"]["signed"] < -0.05
     assert lasted([0.0, 0.0, 0.0, 0.0]) == 1.0 and lasted([1.0, 1.0, 1.0, 1.0]) == 0.125
 
 
@@ -81,6 +83,6 @@ def test_survivors_are_easier_where_the_screen_rejects_what_is_hard() -> None:
     hard = DRAWN.object_score.copy()
     # Of what is wrong at .75 CLIP does not see the object at 1: without these units .75 is right as well.
     hard[:, -1][~DRAWN.right[:, 3, ..., 0]] = -2 * UNITS
-    found = survivors(replace(DRAWN, object_score=hard), 0.05)
-    assert found["complete"] < found["screened"] < found["all"]
-    assert found["complete share"] < found["screened share"] < found["all share"] == 1
+    rates = survivors(replace(DRAWN, object_score=hard), 0.05)
+    assert rates["complete"] < rates["screened"] < rates["all"]
+    assert rates["complete share"] < rates["screened share"] < rates["all share"] == 1

@@ -18,10 +18,10 @@ from directions_proof.slices import (
 
 
 def plain_average_precision(scores: np.ndarray, members: np.ndarray) -> float:
-    """Mean over members of the precision at their places; for scores without ties."""
+    """Return the mean over members of the precision at their ranks, for scores without ties."""
     ranked = members[np.argsort(-scores)]
     places = np.flatnonzero(ranked)
-    return float(np.mean([ranked[: place + 1].mean() for place in places]))
+    return float(np.mean([ranked[: index + 1].mean() for index in places]))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -30,13 +30,13 @@ def test_measures_are_those_of_their_definitions(seed: int) -> None:
     members = rng.random(200) < 0.3
     scores = rng.standard_normal(200) + members
     ranked = members[np.argsort(-scores)]
-    found = quality(scores, members)
-    assert found.at_10 == pytest.approx(ranked[:10].mean())
-    assert found.at_25 == pytest.approx(ranked[:25].mean())
-    assert found.average_precision == pytest.approx(plain_average_precision(scores, members))
+    measures = quality(scores, members)
+    assert measures.at_10 == pytest.approx(ranked[:10].mean())
+    assert measures.at_25 == pytest.approx(ranked[:25].mean())
+    assert measures.average_precision == pytest.approx(plain_average_precision(scores, members))
     along = [ranked[:k].mean() for k in range(1, members.sum() + 1)]
-    assert found.lift == pytest.approx(np.mean(along) / members.mean())
-    assert found.found == (ranked[:10].mean() > FOUND)
+    assert measures.lift == pytest.approx(np.mean(along) / members.mean())
+    assert measures.found == (ranked[:10].mean() > FOUND)
 
 
 def test_a_perfect_ranking_has_the_greatest_lift_and_a_shuffled_one_the_lift_one() -> None:
@@ -64,7 +64,7 @@ def test_a_match_is_chosen_on_validation_alone() -> None:
     members, test_members = rng.random(300) < 0.3, rng.random(200) < 0.3
     validation = np.stack([rng.standard_normal(300), rng.standard_normal(300) + members, members * -2.0], axis=1)
     test = rng.standard_normal((200, 3))
-    chosen, found = judged(validation, members, test, test_members)
+    chosen, measures = judged(validation, members, test, test_members)
     assert chosen == 1 == match(validation, members)
     for other in (~test_members, rng.permutation(test_members), test[:, 0] > 0):
         again, measured = judged(validation, members, test, other)
@@ -76,7 +76,7 @@ def test_a_match_is_chosen_on_validation_alone() -> None:
     assert judged(validation, members, best_on_test, test_members)[0] == 1
     third_fits = np.where(members[:, None], [0.0, 0.0, 1.0], 0.0)
     assert judged(third_fits, members, best_on_test, test_members)[1].average_precision == 1.0
-    assert found.average_precision < 1.0
+    assert measures.average_precision < 1.0
 
 
 def test_the_complement_of_a_slice_is_a_slice() -> None:
@@ -108,6 +108,6 @@ def test_the_less_a_classifier_gives_the_true_class_the_higher_the_row() -> None
 def test_rows_that_only_the_biased_classifier_finds_hard_come_first() -> None:
     biased = np.array([0.01, 0.01, 0.99, 1.0])
     plain = np.array([0.99, 0.01, 0.99, 1.0])
-    found = relative_difficulty(biased, plain)
-    assert found[0] > 0.9
-    assert found[1:] == pytest.approx([0.5, 0.5, 0.5])
+    difficulty = relative_difficulty(biased, plain)
+    assert difficulty[0] > 0.9
+    assert difficulty[1:] == pytest.approx([0.5, 0.5, 0.5])

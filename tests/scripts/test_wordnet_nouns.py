@@ -1,4 +1,4 @@
-"""WordNet's file of nouns, read into parents, categories and hyponyms; another file or version is told."""
+"""WordNet's file of nouns, read into parents, categories and hyponyms; another file or version is reported."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def test_a_parent_is_the_first_that_is_named_in_words(nouns: Nouns) -> None:
 
 def test_a_category_is_the_nearest_on_the_first_way_up_by_name(nouns: Nouns) -> None:
     # By the file's order an edible fruit would be food, by way of produce; by name "fruit" comes first.
-    found = {noun[-1]: nouns.category(noun) for noun in nouns.by_id}
-    assert found["6"] == found["8"] == found["2"] == "fruit"
-    assert found["5"] == found["4"] == "food"
-    assert found["1"] == found["3"] == "entity"
-    assert found["7"] is None
+    categories = {noun[-1]: nouns.category(noun) for noun in nouns.by_id}
+    assert categories["6"] == categories["8"] == categories["2"] == "fruit"
+    assert categories["5"] == categories["4"] == "food"
+    assert categories["1"] == categories["3"] == "entity"
+    assert categories["7"] is None
 
 
 def test_the_notice_is_kept_without_its_numbers(nouns: Nouns) -> None:

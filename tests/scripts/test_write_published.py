@@ -24,8 +24,8 @@ def test_rows_are_joined_by_model_and_size_as_the_last_commit_has_them(tmp_path:
     for words in (("init", "-q"), ("add", "."), (*who, "commit", "-q", "-m", "results")):
         subprocess.run(["git", "-C", tmp_path, *words], check=True)
     (tmp_path / "results" / "results-imagenet.csv").unlink()  # of the working tree nothing is read
-    found = joined(tmp_path).to_pylist()
-    assert [(one["model"], one["img_size"], one["imagenet"]) for one in found] == [
+    rows = joined(tmp_path).to_pylist()
+    assert [(row["model"], row["img_size"], row["imagenet"]) for row in rows] == [
         ("a", 224, 90.0), ("b", 288, 60.0), ("b", 224, 50.125)
     ]  # fmt: skip
-    assert [one["a"] for one in found] == [None, 65.0, 55.125]
+    assert [row["a"] for row in rows] == [None, 65.0, 55.125]
