@@ -38,9 +38,9 @@ def refusal(directory: Path, *parts: Part) -> CounterfoilError:
 
 
 def test_what_is_whole_is_read_whole(undisturbed: Path) -> None:
-    found = read_dataset(undisturbed, *PARTS)
-    assert found.faults == ()
-    dataset = found.finished()
+    reading = read_dataset(undisturbed, *PARTS)
+    assert reading.faults == ()
+    dataset = reading.finished()
     assert dataset.recipe.plan_hash == dataset.lock.hashes["plan"]
     assert [(receipt.group, receipt.shard) for receipt in dataset.receipts] == [
         (shard.group, shard.number) for shard in dataset.plan.shards
@@ -133,8 +133,8 @@ def test_a_swap_that_cannot_be_settled_is_reported_by_everybody(dataset: Path) -
 
 
 def test_all_faults_are_reported_together_and_many_are_counted(dataset: Path) -> None:
-    for place in sorted((dataset / "receipts").iterdir()):
-        place.write_text("{")
+    for path in sorted((dataset / "receipts").iterdir()):
+        path.write_text("{")
     (dataset / "thresholds.json").unlink()
     refused = refusal(dataset, *PARTS)
     assert len([line for line in refused.problems if str(dataset) in line]) == 9
@@ -163,11 +163,11 @@ def test_a_recipe_elsewhere_is_not_read(name: str, dataset: Path, tmp_path: Path
     (tmp_path / "secret").write_text("secret: [words that nobody may see")
     (dataset / name).unlink(missing_ok=True)
     (dataset / name).symlink_to(tmp_path / "secret")
-    found = read_dataset(dataset, *PARTS)
-    assert found.recipe is None
+    reading = read_dataset(dataset, *PARTS)
+    assert reading.recipe is None
     problems = refusal(dataset, "receipts").problems
     assert any("link" in line for line in problems)
-    assert "nobody may see" not in " ".join([*map(str, found.faults), *problems])
+    assert "nobody may see" not in " ".join([*map(str, reading.faults), *problems])
 
 
 def test_what_a_killed_cut_left_is_settled_in_ones_own_directory_alone(dataset: Path) -> None:

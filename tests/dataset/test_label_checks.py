@@ -37,7 +37,7 @@ from counterfoil.report.labels import (
 
 HALF = CheckedShare(0.5, 0.4, 0.6)
 JUDGE = "lab:resnet10t"
-# 100 cats, 80 of them told; 50 dogs, 45 of them told; cats are taken for dogs, dogs for nothing of these.
+# The judge is right about 80 of 100 cats and 45 of 50 dogs; it takes cats for dogs, and dogs for no class of these.
 ANSWERS = {"cat": {"cat": 80, "dog": 20}, "dog": {"dog": 45, OTHER: 5}}
 COUNTS = {("base", "cat"): (40, 8), ("base", "dog"): (10, 4), ("at_night", "cat"): (20, 15), ("fog", "dog"): (0, 0)}
 REPEATS = 600
@@ -81,29 +81,29 @@ def test_images_that_the_judge_picked_or_too_few_of_them_check_nothing() -> None
 
 
 def test_errors_are_read_off_the_matrix() -> None:
-    found = judged_checks(JUDGE, COUNTS, ANSWERS, ["base", "at_night", "fog"])
-    assert found.judge == JUDGE and found.validated_on == 150
-    base = found.of("base").judge
+    checks = judged_checks(JUDGE, COUNTS, ANSWERS, ["base", "at_night", "fog"])
+    assert checks.judge == JUDGE and checks.validated_on == 150
+    base = checks.of("base").judge
     cats = JudgedClass(images=40, disagreed=8, of_class=100, wrong=20, others=50, told_apart=50)
     dogs = JudgedClass(images=10, disagreed=4, of_class=50, wrong=5, others=100, told_apart=80)
     assert base is not None and (base.images, base.disagreed) == (50, 12)
     assert base.label_error == label_error_of_shift([cats, dogs])
-    assert found.of("base").classes["cat"].label_error == label_error_of_class(cats)
-    assert found.of("base").classes["dog"].label_error == label_error_of_class(dogs)
-    assert found.of("at_night").checked and not found.of("fog").checked
-    assert [shift.shift for shift in found.shifts] == ["base", "at_night", "fog"]
+    assert checks.of("base").classes["cat"].label_error == label_error_of_class(cats)
+    assert checks.of("base").classes["dog"].label_error == label_error_of_class(dogs)
+    assert checks.of("at_night").checked and not checks.of("fog").checked
+    assert [shift.shift for shift in checks.shifts] == ["base", "at_night", "fog"]
 
 
 def test_without_validation_images_it_is_plain_disagreement() -> None:
-    found = judged_checks(JUDGE, COUNTS, None, ["base"])
-    judge = found.of("base").judge
-    assert found.validated_on is None and judge is not None
+    checks = judged_checks(JUDGE, COUNTS, None, ["base"])
+    judge = checks.of("base").judge
+    assert checks.validated_on is None and judge is not None
     assert judge.label_error is None and judge.disagreement.value == pytest.approx(12 / 50)
 
 
 def test_images_that_the_judge_picked_tell_nothing_of_labels() -> None:
-    found = judged_checks(JUDGE, COUNTS, ANSWERS, ["base", "at_night"], picked={"at_night"})
-    picked, base = found.of("at_night").judge, found.of("base").judge
+    judged = judged_checks(JUDGE, COUNTS, ANSWERS, ["base", "at_night"], picked={"at_night"})
+    picked, base = judged.of("at_night").judge, judged.of("base").judge
     assert picked is not None and picked.label_error is None and picked.disagreed == 15
     assert base is not None and base.label_error is not None
     recipe = load_recipe(
@@ -124,14 +124,14 @@ def test_images_that_the_judge_picked_tell_nothing_of_labels() -> None:
 def test_the_worst_classes_are_those_most_in_doubt() -> None:
     counts = {("base", name): pair for name, pair in {"a": (10, 1), "b": (10, 5), "c": (10, 0), "d": (10, 3)}.items()}
     for validation in (None, {name: {name: 100} for name in "abcd"}):
-        found = judged_checks(JUDGE, counts, validation, ["base"]).of("base")
-        assert [name for name, _ in worst_classes(found, 2)] == ["b", "d"]
-        assert [name for name, _ in worst_classes(found, 9)] == ["b", "d", "a"]
+        base = judged_checks(JUDGE, counts, validation, ["base"]).of("base")
+        assert [name for name, _ in worst_classes(base, 2)] == ["b", "d"]
+        assert [name for name, _ in worst_classes(base, 9)] == ["b", "d", "a"]
 
 
 def test_a_recipe_without_a_second_judge_is_unchecked() -> None:
-    found = checks_of_dataset(load_recipe("wardrobe-mini", ["screen.judge=null"]), {}, {})
-    assert found.judge is None and len(found.shifts) == 6 and not any(shift.checked for shift in found.shifts)
+    checks = checks_of_dataset(load_recipe("wardrobe-mini", ["screen.judge=null"]), {}, {})
+    assert checks.judge is None and len(checks.shifts) == 6 and not any(shift.checked for shift in checks.shifts)
 
 
 def test_labels_are_the_rows_own_where_the_base_is_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,24 +164,26 @@ def test_other_counts_than_a_build_pins_are_refused(counts: Any) -> None:
 
 def test_without_chance_it_is_the_share_of_false_labels() -> None:
     """900 true labels of which 45 are doubted wrongly, 100 false ones of which 98 are seen."""
-    one = JudgedClass(images=1000, disagreed=45 + 98, of_class=1000, wrong=50, others=1000, told_apart=980)
-    for found in (label_error_of_class(one), label_error_of_shift([one])):
-        assert found is not None
-        assert found.value == pytest.approx(0.1)
-        assert 0.06 < found.low < 0.1 < found.high < 0.14
+    judged = JudgedClass(images=1000, disagreed=45 + 98, of_class=1000, wrong=50, others=1000, told_apart=980)
+    for estimate in (label_error_of_class(judged), label_error_of_shift([judged])):
+        assert estimate is not None
+        assert estimate.value == pytest.approx(0.1)
+        assert 0.06 < estimate.low < 0.1 < estimate.high < 0.14
 
 
 def test_a_judge_without_errors_leaves_the_disagreement() -> None:
-    one = JudgedClass(images=200, disagreed=30, of_class=10_000, wrong=0, others=10_000, told_apart=10_000)
-    found, plain = label_error_of_shift([one]), share_of(30, 200)
-    assert found is not None
-    assert (found.value, found.low, found.high) == pytest.approx((plain.value, plain.low, plain.high), abs=2e-3)
+    judged = JudgedClass(images=200, disagreed=30, of_class=10_000, wrong=0, others=10_000, told_apart=10_000)
+    estimate, plain = label_error_of_shift([judged]), share_of(30, 200)
+    assert estimate is not None
+    assert (estimate.value, estimate.low, estimate.high) == pytest.approx(
+        (plain.value, plain.low, plain.high), abs=2e-3
+    )
 
 
 def test_fewer_doubts_than_errors_are_no_false_label() -> None:
-    one = JudgedClass(images=100, disagreed=2, of_class=100, wrong=20, others=900, told_apart=890)
-    for found in (label_error_of_class(one), label_error_of_shift([one])):
-        assert found is not None and found.value == found.low == 0.0 and found.high < 0.1
+    judged = JudgedClass(images=100, disagreed=2, of_class=100, wrong=20, others=900, told_apart=890)
+    for estimate in (label_error_of_class(judged), label_error_of_shift([judged])):
+        assert estimate is not None and estimate.value == estimate.low == 0.0 and estimate.high < 0.1
 
 
 @pytest.mark.parametrize(
@@ -200,10 +202,10 @@ def test_fewer_doubts_than_errors_are_no_false_label() -> None:
     ],
 )
 def test_a_class_that_is_not_told_apart_has_no_estimate(counts: dict[str, int]) -> None:
-    one = JudgedClass(images=50, disagreed=10, **counts)
-    assert not is_told_apart(one)
-    assert label_error_of_class(one) is None
-    assert label_error_of_shift([one]) is None
+    judged = JudgedClass(images=50, disagreed=10, **counts)
+    assert not is_told_apart(judged)
+    assert label_error_of_class(judged) is None
+    assert label_error_of_shift([judged]) is None
 
 
 def test_a_shift_speaks_where_most_of_its_images_do() -> None:
@@ -215,12 +217,12 @@ def test_a_shift_speaks_where_most_of_its_images_do() -> None:
 
 
 def test_classes_count_by_their_images_and_are_averaged_before_they_are_cut() -> None:
-    """What chance takes from one class must not be thrown away while what it adds to another is kept."""
+    """Averaging before the cut keeps both what chance takes from one class and what it adds to another."""
     above = JudgedClass(images=30, disagreed=9, of_class=1000, wrong=200, others=1000, told_apart=1000)
     below = JudgedClass(images=10, disagreed=0, of_class=1000, wrong=200, others=1000, told_apart=1000)
-    found = label_error_of_shift([above, below])
-    assert found is not None
-    assert found.value == pytest.approx((30 * (0.1 / 0.8) + 10 * (-0.2 / 0.8)) / 40)
+    estimate = label_error_of_shift([above, below])
+    assert estimate is not None
+    assert estimate.value == pytest.approx((30 * (0.1 / 0.8) + 10 * (-0.2 / 0.8)) / 40)
 
 
 def test_the_interval_of_a_class_is_lang_and_reiczigels() -> None:
@@ -234,54 +236,56 @@ def test_the_interval_of_a_class_is_lang_and_reiczigels() -> None:
     moved = 2 * z**2 * (prevalence * of_ill - (1 - prevalence) * of_well)
     variance = apparent * (1 - apparent) / (n + z**2) + prevalence**2 * of_ill + (1 - prevalence) ** 2 * of_well
     half = z * variance**0.5 / (sensitivity + specificity - 1)
-    found = label_error_of_class(JudgedClass(n, positive, well, well - found_well, ill, found_ill))
-    assert found is not None
-    assert (found.low, found.high) == pytest.approx((prevalence + moved - half, prevalence + moved + half))
+    estimate = label_error_of_class(JudgedClass(n, positive, well, well - found_well, ill, found_ill))
+    assert estimate is not None
+    assert (estimate.low, estimate.high) == pytest.approx((prevalence + moved - half, prevalence + moved + half))
 
 
 @pytest.mark.parametrize(
-    ("images", "own", "false", "errs", "sees"),
+    ("images", "of_class", "false", "errs", "sees"),
     [(20, 100, 0.1, 0.05, 0.98), (60, 100, 0.3, 0.1, 0.95), (200, 50, 0.02, 0.02, 0.99), (40, 150, 0.0, 0.1, 0.95),
      (40, 100, 0.9, 0.1, 0.95), (15, 60, 0.2, 0.2, 0.9)],
 )  # fmt: skip
-def test_the_interval_of_a_class_holds_the_truth(images: int, own: int, false: float, errs: float, sees: float) -> None:
+def test_the_interval_of_a_class_holds_the_truth(
+    images: int, of_class: int, false: float, errs: float, sees: float
+) -> None:
     random = np.random.default_rng(7)
     held = 0
     for _ in range(REPEATS):
         disagreed = random.binomial(images, false * sees + (1 - false) * errs)
-        wrong, seen = random.binomial(own, errs), random.binomial(9 * own, sees)
-        found = label_error_of_class(JudgedClass(images, disagreed, own, wrong, 9 * own, seen))
-        assert found is not None and 0 <= found.low <= found.value <= found.high <= 1
-        held += found.low <= false <= found.high
+        wrong, seen = random.binomial(of_class, errs), random.binomial(9 * of_class, sees)
+        estimate = label_error_of_class(JudgedClass(images, disagreed, of_class, wrong, 9 * of_class, seen))
+        assert estimate is not None and 0 <= estimate.low <= estimate.value <= estimate.high <= 1
+        held += estimate.low <= false <= estimate.high
     assert held / REPEATS >= LEAST
 
 
 @pytest.mark.parametrize(
-    ("classes", "images", "own", "false", "errs"),
+    ("classes", "images", "of_class", "false", "errs"),
     [(10, 10, 100, 0.1, 0.05), (10, 20, 100, 0.0, 0.1), (10, 5, 50, 0.02, 0.03), (10, 20, 100, 0.5, 0.2),
      (3, 10, 100, 0.3, 0.1), (50, 4, 20, 0.1, 0.1), (1, 30, 100, 0.2, 0.1)],
 )  # fmt: skip
 def test_the_interval_of_a_shift_holds_the_truth(
-    classes: int, images: int, own: int, false: float, errs: float
+    classes: int, images: int, of_class: int, false: float, errs: float
 ) -> None:
     """Classes differ in images, errors and false labels; the truth is the average by images."""
     random = np.random.default_rng(8)
     held, width = 0, 0.0
-    sees, others = 0.97, max(1, classes - 1) * own
+    sees, others = 0.97, max(1, classes - 1) * of_class
     for _ in range(REPEATS):
         shares = random.beta(5 * false, 5 * (1 - false), classes) if false else np.zeros(classes)
         erring, counts = random.uniform(0, 2 * errs, classes), random.integers(1, 2 * images, classes)
         disagreed = random.binomial(counts, shares * sees + (1 - shares) * erring)
-        wrong, seen = random.binomial(own, erring), random.binomial(others, sees, classes)
-        found = label_error_of_shift(
+        wrong, seen = random.binomial(of_class, erring), random.binomial(others, sees, classes)
+        estimate = label_error_of_shift(
             [
-                JudgedClass(int(n), int(d), own, int(w), others, int(s))
+                JudgedClass(int(n), int(d), of_class, int(w), others, int(s))
                 for n, d, w, s in zip(counts, disagreed, wrong, seen, strict=True)
             ]
         )
-        assert found is not None and 0 <= found.low <= found.value <= found.high <= 1
-        held += found.low <= float(counts @ shares) / counts.sum() <= found.high
-        width += (found.high - found.low) / REPEATS
+        assert estimate is not None and 0 <= estimate.low <= estimate.value <= estimate.high <= 1
+        held += estimate.low <= float(counts @ shares) / counts.sum() <= estimate.high
+        width += (estimate.high - estimate.low) / REPEATS
     assert held / REPEATS >= LEAST
     # An interval that holds everything says nothing: a binomial share of so many images has about this one.
     alone = share_of(round(classes * images * (false + errs)), classes * images)
@@ -297,10 +301,10 @@ def test_counts_that_cannot_be_are_refused() -> None:
 
 def test_a_judge_that_never_disagrees_makes_nothing_certain() -> None:
     """Fewer disagreements than its errors on validation images allow: they do not carry over."""
-    one = JudgedClass(images=186, disagreed=0, of_class=1000, wrong=80, others=1000, told_apart=990)
-    for found in (label_error_of_class(one), label_error_of_shift([one, one])):
-        assert found is not None and (found.value, found.low) == (0.0, 0.0)
-        assert found.high >= share_of(0, 2 * 186).high > 0
+    judged = JudgedClass(images=186, disagreed=0, of_class=1000, wrong=80, others=1000, told_apart=990)
+    for estimate in (label_error_of_class(judged), label_error_of_shift([judged, judged])):
+        assert estimate is not None and (estimate.value, estimate.low) == (0.0, 0.0)
+        assert estimate.high >= share_of(0, 2 * 186).high > 0
 
 
 def test_it_is_what_the_folder_holds() -> None:

@@ -73,7 +73,7 @@ def plan_of(*overrides: str) -> Plan:
 
 
 def picture(sample: Sample, format: str, side: int = 24) -> bytes:
-    """A real image: its background tells the shift, its disc the class, its place the index."""
+    """Return a real image: its background shows the shift, its disc the class, its position the index."""
     digest = hashlib.sha256(sample.shift.encode()).digest()
     image = Image.new("RGB", (side, side), (digest[0] // 2 + 120, digest[1] // 2 + 120, digest[2] // 2 + 120))
     x = 2 + sample.index % 10

@@ -44,7 +44,7 @@ def front_matter(readme: str) -> dict:
 
 
 def table(readme: str, header: str) -> list[list[str]]:
-    """The cells of the table whose first header cell is `header`."""
+    """Return the cells of the table whose first header cell is `header`."""
     tokens = MarkdownIt("commonmark").enable("table").parse(readme)
     rows: list[list[str]] = []
     for token in tokens:
@@ -82,7 +82,7 @@ def test_the_metadata_is_what_the_hub_reads(built: Built) -> None:
 
 
 def test_the_metadata_passes_the_checks_of_the_libraries_that_read_it(built: Built) -> None:
-    """What the Hub's viewer and `datasets` do with a card's YAML, without a network."""
+    """Check the card's YAML as the Hub's viewer and `datasets` do, without a network."""
     data: Any = DatasetCard.load(built.directory / "README.md").data
     assert data.license in HUB_LICENSES
     configs = MetadataConfigs.from_dataset_card_data(data)
@@ -95,11 +95,11 @@ def test_the_metadata_passes_the_checks_of_the_libraries_that_read_it(built: Bui
         splits: Any = infos[name].splits
         assert list(patterns) == list(splits)
         for split, globs in patterns.items():
-            own = [file for path, file in stored.items() if any(fnmatch(path, glob) for glob in globs)]
+            files = [file for path, file in stored.items() if any(fnmatch(path, glob) for glob in globs)]
             resolved = DataFilesList.from_patterns(globs, str(built.directory))
-            assert sorted(resolved) == sorted(str((built.directory / file.path).resolve()) for file in own)
-            assert splits[split].num_examples == sum(file.rows for file in own)
-            assert splits[split].num_bytes == sum(file.size for file in own)
+            assert sorted(resolved) == sorted(str((built.directory / file.path).resolve()) for file in files)
+            assert splits[split].num_examples == sum(file.rows for file in files)
+            assert splits[split].num_bytes == sum(file.size for file in files)
 
 
 def test_the_same_dataset_has_the_same_card(built: Built, tmp_path: Path) -> None:
@@ -137,12 +137,12 @@ def test_the_yield_table_counts_what_was_screened(built: Built) -> None:
         assert threshold == ("–" if name == "base" else "0.200")
         by_class = Counter(c.sample.label for c in candidates if c.sample.shift == name and c.accepted)
         assert thin == f"{sum(by_class[label] < 5 for label in range(3))} of 3"
-        own = [c for c in candidates if c.sample.shift == name]
-        kept = sum(c.accepted for c in own)
-        assert (count, accepted) == (str(len(own)), str(kept))
-        assert share == f"{100 * kept / len(own):.1f} %"
-        dropped = [sum(c.reason == reason for c in own) for reason in ("low_object", "low_shift", "failed")]
-        assert [low_object, low_shift, failed] == [str(each) for each in dropped]
+        of_shift = [c for c in candidates if c.sample.shift == name]
+        kept = sum(c.accepted for c in of_shift)
+        assert (count, accepted) == (str(len(of_shift)), str(kept))
+        assert share == f"{100 * kept / len(of_shift):.1f} %"
+        dropped = [sum(c.reason == reason for c in of_shift) for reason in ("low_object", "low_shift", "failed")]
+        assert [low_object, low_shift, failed] == [str(number) for number in dropped]
         assert pairs == ("–" if name == "base" else str(len(pairs_of[name] & pairs_of["base"])))
     assert "No image was accepted, so there is no config and no split: `nowhere`." in built.card.readme
     assert "- `nowhere`: every class" in built.card.readme
@@ -174,8 +174,8 @@ def test_hashes_and_stack_are_those_of_the_lock(built: Built) -> None:
 def test_uses_limits_and_risks_are_reported_as_in_croissant(built: Built) -> None:
     document = json.loads(built.card.croissant)
     section = built.card.readme.partition("\n## Uses and limits\n")[2].partition("\n## Licence\n")[0]
-    said = {token.content for token in MarkdownIt("commonmark").parse(section) if token.type == "inline"}
-    plain = {text.replace("\\", "") for text in said}
+    texts = {token.content for token in MarkdownIt("commonmark").parse(section) if token.type == "inline"}
+    plain = {text.replace("\\", "") for text in texts}
     uses = [use.removeprefix("Not for: ") for use in document["rai:dataUseCases"]]
     risks = [document["rai:dataSocialImpact"], document["rai:personalSensitiveInformation"]]
     assert {*uses, *risks, *document["rai:dataBiases"], *document["rai:dataLimitations"]} <= plain
@@ -274,8 +274,8 @@ def test_pairs_that_share_more_than_noise_are_reported_with_what_it_does_to_a_dr
     assert all(text in readme for text in shown), [text for text in shown if text not in readme]
     assert not any(text in built.card.readme for text in shown)
     metadata = json.loads((tmp_path / "croissant.json").read_text(encoding="utf-8"))
-    said = json.dumps(metadata)
-    assert "attended to features of the base image of its pair" in said and "paired_by" in said
+    croissant = json.dumps(metadata)
+    assert "attended to features of the base image of its pair" in croissant and "paired_by" in croissant
 
 
 @pytest.mark.parametrize(("steps", "held"), [(1, False), (2, True)])
@@ -392,12 +392,12 @@ def sound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def fresh(sound: Built, tmp_path: Path) -> Built:
-    """A copy, to be changed."""
+    """Return a copy that a test may change."""
     return sound._replace(directory=Path(shutil.copytree(sound.directory, tmp_path / "fresh")))
 
 
 def rewrite(directory: Path, plan: Plan, what: What, change: Change) -> str:
-    """The first shard's table with other rows; its path. The receipt is left as it is."""
+    """Write other rows into the first shard's table and return its path; leave the receipt as it is."""
     receipt = read_receipts(directory)[0]
     form = TableForm.of(plan.recipe)
     file = receipt.file(what)
@@ -557,8 +557,8 @@ def test_prose_reads_as_itself(text: str) -> None:
 @given(TEXT)
 def test_code_reads_as_itself(text: str) -> None:
     tokens = PARSER.parse(f"x {code(text)} y")
-    found = [child.content for child in tokens[1].children or [] if child.type == "code_inline"]
-    assert found == ([words(text)] if words(text) else [])
+    spans = [child.content for child in tokens[1].children or [] if child.type == "code_inline"]
+    assert spans == ([words(text)] if words(text) else [])
 
 
 @given(TEXT)
@@ -566,8 +566,8 @@ def test_code_stays_in_its_cell(text: str) -> None:
     tokens = PARSER.parse(f"| one | two |\n|--|--|\n| {code_cell(text)} | end |\n")
     cells = [token for token in tokens if token.type == "inline"]
     assert [cell.content for cell in cells[:2] + cells[3:]] == ["one", "two", "end"]
-    found = [child.content for child in cells[2].children or [] if child.type == "code_inline"]
-    assert found == ([words(text)] if words(text) else [])
+    spans = [child.content for child in cells[2].children or [] if child.type == "code_inline"]
+    assert spans == ([words(text)] if words(text) else [])
 
 
 @given(TEXT)

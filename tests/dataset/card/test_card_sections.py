@@ -54,50 +54,50 @@ def wrong(sample: Sample) -> str:
 
 
 def section(folder: Path, *changes: str, judge: Judge = wrong) -> str:
-    found = SECTION.search(build(folder, plan_of(*changes), judge).readme)
-    assert found
-    return found[0]
+    match = SECTION.search(build(folder, plan_of(*changes), judge).readme)
+    assert match
+    return match[0]
 
 
-def rows_of(said: str) -> list[list[str]]:
-    found: list[list[str]] = []
-    for token in MarkdownIt("commonmark").enable("table").parse(said):
+def rows_of(text: str) -> list[list[str]]:
+    rows: list[list[str]] = []
+    for token in MarkdownIt("commonmark").enable("table").parse(text):
         if token.type == "tr_open":
-            found.append([])
-        elif token.type == "inline" and found and token.level > 2:
-            found[-1].append(token.content.replace("`", "").strip())
-    return found
+            rows.append([])
+        elif token.type == "inline" and rows and token.level > 2:
+            rows[-1].append(token.content.replace("`", "").strip())
+    return rows
 
 
 def test_it_names_the_judge_and_the_yield_of_each_shift(tmp_path: Path) -> None:
     changes = (f"prompts.shifts.starry.keep={ONE}", f"prompts.shifts.snow.keep={ONE}")
-    said = section(tmp_path, *changes)
-    assert "**The images of 2 of 4 shifts are here because a classifier gets them wrong**: `lab:resnet10t`" in said
-    assert "It had to be wrong about each of them. **The accuracy of this model on them means nothing**" in said
-    header, *rows = rows_of(said)
+    text = section(tmp_path, *changes)
+    assert "**The images of 2 of 4 shifts are here because a classifier gets them wrong**: `lab:resnet10t`" in text
+    assert "It had to be wrong about each of them. **The accuracy of this model on them means nothing**" in text
+    header, *rows = rows_of(text)
     reasons = [(candidate.sample.shift, candidate.reason) for candidate in all_candidates(plan_of(*changes), wrong)]
     assert [row[0] for row in rows] == ["snow", "starry"]
     for row in rows:
-        own = [why for shift, why in reasons if shift == row[0]]
-        kept, right = own.count("accepted"), own.count("answered_right")
+        outcomes = [why for shift, why in reasons if shift == row[0]]
+        kept, right = outcomes.count("accepted"), outcomes.count("answered_right")
         assert kept and right
         assert dict(zip(header, row, strict=True)) == {
             "Shift": row[0],
             "Judges": "lab:resnet10t",
             "Wrong at least": "1 of 1",
-            "Drawn": str(len(own)),
+            "Drawn": str(len(outcomes)),
             "Passed the screen": str(kept + right),
             "Wrong": str(kept),
             "Kept": str(kept),
-            "Drawn for each kept": f"{len(own) / kept:.1f}",
+            "Drawn for each kept": f"{len(outcomes) / kept:.1f}",
         }
 
 
 def test_it_says_how_many_of_several_had_to_be_wrong(tmp_path: Path) -> None:
-    said = section(tmp_path / "two", f"screen.keep={TWO}")
-    assert "**The images of every shift are here because classifiers get them wrong**" in said
+    text = section(tmp_path / "two", f"screen.keep={TWO}")
+    assert "**The images of every shift are here because classifiers get them wrong**" in text
     assert (
-        "Of 2 judges of a shift, each had to be wrong. **The accuracy of these models on them means nothing**" in said
+        "Of 2 judges of a shift, each had to be wrong. **The accuracy of these models on them means nothing**" in text
     )
     both = section(tmp_path / "both", f"screen.keep={TWO}", f"prompts.shifts.starry.keep={ONE}")
     assert "Of 1 judge of a shift, at least 1 had to be wrong; of 2 judges of a shift, each had to be wrong." in both
@@ -106,11 +106,11 @@ def test_it_says_how_many_of_several_had_to_be_wrong(tmp_path: Path) -> None:
 def test_it_says_what_wrong_is_where_that_is_not_the_first_answer(tmp_path: Path) -> None:
     assert "Failure rule" not in section(tmp_path / "one", f"screen.keep={ONE}")
     by = {rule: ONE.replace("]}", f"], failure: '{rule}'}}") for rule in ("top3", "answered:n02012849")}
-    said = section(
+    text = section(
         tmp_path / "by", f"prompts.shifts.starry.keep={by['top3']}", f"screen.keep={by['answered:n02012849']}"
     )
     shown = "Failure rule `answered:n02012849`: it answers that class; or `top3`: the label"
-    assert f"{shown} is not among the first three answers. **The accuracy" in said
+    assert f"{shown} is not among the first three answers. **The accuracy" in text
 
 
 def test_a_shift_of_which_nothing_was_kept_has_no_yield(tmp_path: Path) -> None:
@@ -135,8 +135,8 @@ def test_transfer_is_reported_by_kinship_over_all_shifts() -> None:
     judge = Transfer("lab:resnet10t", "resnet10t", "resnet", True, 3, 9, (), models)
     rows = []
     for model in models:
-        own = ResultRow("transfer", model=model.name, against=judge.judge, at="top1", value=0.5, low=0.25, high=0.75)
-        rows += [own, replace(own, measure="transfer_base", value=0.125), replace(own, group="snow", value=0.9)]
+        row = ResultRow("transfer", model=model.name, against=judge.judge, at="top1", value=0.5, low=0.25, high=0.75)
+        rows += [row, replace(row, measure="transfer_base", value=0.125), replace(row, group="snow", value=0.9)]
     rows[0] = replace(rows[0], low=None, high=None, note="by construction")
     [table] = transfer_tables(judge, results(1, 0, rows), short=False)
     shown = [line.split(" | ") for line in markdown.markdown_table(table).splitlines()]
@@ -179,9 +179,9 @@ def mined(record: Any, shift: str = "starry") -> str:
 
 
 def section_of_mined(readme: str, pattern: re.Pattern[str] = SECTION_OF_MINED) -> str:
-    found = pattern.search(readme)
-    assert found
-    return found[0]
+    match = pattern.search(readme)
+    assert match
+    return match[0]
 
 
 def test_a_card_without_mined_shifts_keeps_its_bytes(tmp_path: Path) -> None:
@@ -221,10 +221,10 @@ def test_what_speaks_against_a_finding_stands_beside_its_words(marks: Any, shown
 
 def test_it_says_that_they_were_chosen_for_failing_and_what_they_came_from(tmp_path: Path) -> None:
     readme = build(tmp_path, plan_of(mined(RECORD))).readme
-    said = section_of_mined(readme)
-    assert "A shift was chosen because the classifier `lab:resnet10t` failed on such images." in said
-    assert "**Accuracy on it does not estimate accuracy elsewhere**, neither for this classifier" in said
-    header, row = _rows(said)
+    text = section_of_mined(readme)
+    assert "A shift was chosen because the classifier `lab:resnet10t` failed on such images." in text
+    assert "**Accuracy on it does not estimate accuracy elsewhere**, neither for this classifier" in text
+    header, row = _rows(text)
     assert dict(zip(header, row, strict=True)) == {
         "Shift": "starry",
         "Description": r"crane | by \*starlight\*",
@@ -241,8 +241,8 @@ def test_it_says_that_they_were_chosen_for_failing_and_what_they_came_from(tmp_p
     }
 
 
-def _rows(said: str) -> list[list[str]]:
-    tokens = MarkdownIt("commonmark").enable("table").parse(said)
+def _rows(text: str) -> list[list[str]]:
+    tokens = MarkdownIt("commonmark").enable("table").parse(text)
     rows: list[list[str]] = []
     for token in tokens:
         if token.type == "tr_open":
@@ -254,9 +254,9 @@ def _rows(said: str) -> list[list[str]]:
 
 def test_what_was_tested_in_pairs_is_reported_beside_its_base(tmp_path: Path) -> None:
     pairs = {**RECORD, "tested_on": "pairs"}
-    said = section_of_mined(build(tmp_path / "pairs", plan_of(mined(pairs))).readme)
-    assert "Wrong without it (%)" in _rows(said)[0] and "the rest" not in said
-    assert "compared with images of the same noise without the description; its p is one over its e-value." in said
+    text = section_of_mined(build(tmp_path / "pairs", plan_of(mined(pairs))).readme)
+    assert "Wrong without it (%)" in _rows(text)[0] and "the rest" not in text
+    assert "compared with images of the same noise without the description; its p is one over its e-value." in text
     plan = plan_of(mined(pairs), mined(RECORD, "snow"))
     assert "Wrong in the rest, or without it (%)" in _rows(section_of_mined(build(tmp_path / "mixed", plan).readme))[0]
     beside = {"role": "reference", "target": RECORD["target"]}  # it has no rates of its own
@@ -267,10 +267,10 @@ def test_what_was_tested_in_pairs_is_reported_beside_its_base(tmp_path: Path) ->
 
 def test_others_than_failures_are_reported_to_be_there_for_comparison(tmp_path: Path) -> None:
     plan = plan_of(mined(RECORD), mined({**RECORD, "role": "easy", "target": {"name": "lab:other"}}, "snow"))
-    said = section_of_mined(build(tmp_path, plan).readme)
-    assert "2 shifts were chosen because the classifiers `lab:other`, `lab:resnet10t` failed on such images" in said
-    assert ", or for comparison with these (see their role)." in said
-    assert "neither for these classifiers nor for others; nor does a mean over shifts that includes them." in said
+    text = section_of_mined(build(tmp_path, plan).readme)
+    assert "2 shifts were chosen because the classifiers `lab:other`, `lab:resnet10t` failed on such images" in text
+    assert ", or for comparison with these (see their role)." in text
+    assert "neither for these classifiers nor for others; nor does a mean over shifts that includes them." in text
 
 
 def test_a_rule_that_asks_a_classifier_is_reported(tmp_path: Path) -> None:
@@ -285,9 +285,9 @@ def test_a_rule_that_asks_a_classifier_is_reported(tmp_path: Path) -> None:
     [None, {}, {"target": 7, "set": [1], "q": "no", "p": True, "classes": "all"}, {"set": {"rate": 61}, "words": " "}],
 )
 def test_what_is_not_reported_or_of_another_form_is_a_dash(record: Any, tmp_path: Path) -> None:
-    said = section_of_mined(build(tmp_path, plan_of(mined(record))).readme)
-    assert "chosen because a classifier failed on such images." in said
-    assert _rows(said)[1] == ["starry", *["–"] * 11]
+    text = section_of_mined(build(tmp_path, plan_of(mined(record))).readme)
+    assert "chosen because a classifier failed on such images." in text
+    assert _rows(text)[1] == ["starry", *["–"] * 11]
 
 
 HOSTILE = "---\nlicense: stolen\n---\n# Not a title\n```\n</details><script>|\n{{ 7 * 7 }}\x1b[31m\u202e [x](y) "
@@ -298,22 +298,22 @@ def test_hostile_words_stay_text(tmp_path: Path) -> None:
     record = dict.fromkeys(("words", "caption", "role", "method"), HOSTILE)
     record |= {"target": {"name": HOSTILE, "sha256": HOSTILE}, "classes": [HOSTILE] * 50}
     readme = build(tmp_path, plan_of(mined(record))).readme
-    said = section_of_mined(readme)
+    text = section_of_mined(readme)
     assert front_matter(readme)["license"] == "cc0-1.0"
-    tokens = MarkdownIt("commonmark").enable("table").parse(said)
+    tokens = MarkdownIt("commonmark").enable("table").parse(text)
     assert [token.content for token in tokens if token.type in ("html_block", "fence")] == []
     inline = [child for token in tokens for child in token.children or []]
     assert not [child for child in inline if child.type in ("html_inline", "link_open", "image")]
-    assert len(_rows(said)[1]) == 12
-    assert "\x1b" not in said and "\u202e" not in said
-    assert said.count("{{ 7 * 7 }}") > 3, "never run as a template"
-    assert len(said) < 30 * LONGEST
+    assert len(_rows(text)[1]) == 12
+    assert "\x1b" not in text and "\u202e" not in text
+    assert text.count("{{ 7 * 7 }}") > 3, "never run as a template"
+    assert len(text) < 30 * LONGEST
 
 
 def test_very_many_are_counted() -> None:
     shifts = {f"shift_{n}": {"prompt": f"a {{class}} at {n}", "kind": "mined", "group": "hard"} for n in range(150)}
-    found = mined_of(plan_of(f"prompts.shifts={json.dumps(shifts)}").recipe, 100)
-    assert found and (len(found.rows), found.all_shifts, found.others) == (100, 150, 4)
+    mined_shifts = mined_of(plan_of(f"prompts.shifts={json.dumps(shifts)}").recipe, 100)
+    assert mined_shifts and (len(mined_shifts.rows), mined_shifts.all_shifts, mined_shifts.others) == (100, 150, 4)
 
 
 def test_a_recipe_without_any_has_no_section(built: Built) -> None:
@@ -365,16 +365,18 @@ def test_card_and_croissant_say_who_checked_the_labels(rows: bool) -> None:
     none = "model: null, steps: null, guidance: null, rows: {base: {'00': [0]}}"
     pool = [f"generator={{kind: rows, {none}}}", "samples.noise=independent"] if rows else []
 
-    def said(judge: str, looked_at: bool) -> str:
+    def annotation(judge: str, looked_at: bool) -> str:
         recipe = load_recipe("wardrobe-mini", ["tokens=null", f"screen.judge={judge}", *pool])
         made = INPUTS | {"pool": INPUTS["source"]}
         return statements_of(recipe, input_rows(recipe, made), 3, 9, looked_at=looked_at)[0].annotation
 
-    nobody, judge, people, both = (said(judge, looked_at) for looked_at in (False, True) for judge in ("null", JUDGE))
-    assert ["only" in one for one in (nobody, judge, people, both)] == [True, False, False, False]
-    assert ["No person has" in one for one in (nobody, judge, people, both)] == [not rows, True, False, False]
-    assert ["second judge" in one for one in (nobody, judge, people, both)] == [False, True, False, True]
-    assert ["people then looked" in one for one in (nobody, judge, people, both)] == [False, False, True, True]
+    nobody, judge, people, both = (
+        annotation(judge, looked_at) for looked_at in (False, True) for judge in ("null", JUDGE)
+    )
+    assert ["only" in text for text in (nobody, judge, people, both)] == [True, False, False, False]
+    assert ["No person has" in text for text in (nobody, judge, people, both)] == [not rows, True, False, False]
+    assert ["second judge" in text for text in (nobody, judge, people, both)] == [False, True, False, True]
+    assert ["people then looked" in text for text in (nobody, judge, people, both)] == [False, False, True, True]
 
 
 def numbers(models: int, shifts: int) -> Iterator[ResultRow]:
@@ -396,25 +398,25 @@ def names(shown: Table) -> list[str]:
 
 
 def test_the_best_models_and_the_largest_drops_come_first_and_the_rest_is_counted() -> None:
-    found = robustness_of(results(30, 60, numbers(30, 60)))
-    assert names(found.models) == [f"model-{number}" for number in range(29, 29 - MOST_MODELS, -1)]
-    heads = [column.label for column in found.shifts.columns if column.named]
+    robustness = robustness_of(results(30, 60, numbers(30, 60)))
+    assert names(robustness.models) == [f"model-{number}" for number in range(29, 29 - MOST_MODELS, -1)]
+    heads = [column.label for column in robustness.shifts.columns if column.named]
     assert heads == [f"model-{number}" for number in range(29, 29 - MOST_COLUMNS, -1)]
-    assert names(found.shifts) == [f"shift_{number}" for number in range(59, 59 - MOST_SHIFTS, -1)]
-    assert (found.models.more, found.shifts.more) == (
+    assert names(robustness.shifts) == [f"shift_{number}" for number in range(59, 59 - MOST_SHIFTS, -1)]
+    assert (robustness.models.more, robustness.shifts.more) == (
         "and 10 more models, in results.csv",
         "and 20 more shifts, in robustness.csv; and 24 more models, in robustness.csv",
     )  # fmt: skip
-    assert "slope" not in [column.label for column in found.shifts.columns]
+    assert "slope" not in [column.label for column in robustness.shifts.columns]
     cells = ["`shift_59`", "59.0 points (49.0 to 69.0)", "25.0 %", "7 of 8"]
     cells += ["20.0 points of 80.0 %"] * MOST_COLUMNS
-    assert markdown_table(found.shifts).splitlines()[2] == f"| {' | '.join(cells)} |"
-    assert "| 29.0 % (19.0 to 39.0) |" in markdown_table(found.models), "averaged over classes, as everywhere"
+    assert markdown_table(robustness.shifts).splitlines()[2] == f"| {' | '.join(cells)} |"
+    assert "| 29.0 % (19.0 to 39.0) |" in markdown_table(robustness.models), "averaged over classes, as everywhere"
 
 
 def test_a_shift_that_was_not_measured_comes_last() -> None:
-    found = robustness_of(results(1, 3, numbers(1, 3)))
-    assert [(row.cells[0].text, row.cells[1].text) for row in found.shifts.rows] == [
+    robustness = robustness_of(results(1, 3, numbers(1, 3)))
+    assert [(row.cells[0].text, row.cells[1].text) for row in robustness.shifts.rows] == [
         ("shift_2", "2.0 points"), ("shift_1", "1.0 points"), ("shift_0", "–")
     ]  # fmt: skip
 
@@ -448,10 +450,10 @@ def test_what_is_near_chance_is_marked_and_counted_and_in_no_average() -> None:
         replace(row, value=0.99) if (row.measure, row.model) == ("relative_drop", "model-2") else row
         for row in numbers(3, 1)
     ]
-    found = robustness_of(replace(made, models=models, groups=groups, rows=ResultRows(rows)))
-    assert "| `model-2` (near chance) |" in markdown_table(found.models)
-    assert found.shifts.rows[0].cells[1].text == "25.0 %"  # no impact was measured, so that it has no column
-    assert found.near_chance == (
+    robustness = robustness_of(replace(made, models=models, groups=groups, rows=ResultRows(rows)))
+    assert "| `model-2` (near chance) |" in markdown_table(robustness.models)
+    assert robustness.shifts.rows[0].cells[1].text == "25.0 %"  # no impact was measured, so that it has no column
+    assert robustness.near_chance == (
         "1 of 8 classes (coat) is near chance on the base and is left out of every average.",
         "1 of 3 models (model-2) is near chance on the base and is left out of averages over models.",
     )

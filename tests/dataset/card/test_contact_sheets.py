@@ -36,7 +36,7 @@ INDICES = st.sets(st.integers(0, 40), max_size=20)
 
 
 def tally(**accepted: set[int]) -> Tally:
-    return Tally({(shift, 0): sum(1 << index for index in own) for shift, own in accepted.items() if own})
+    return Tally({(shift, 0): sum(1 << index for index in indices) for shift, indices in accepted.items() if indices})
 
 
 @given(INDICES, INDICES)
@@ -61,11 +61,11 @@ def test_pairs_come_before_images_without_a_base(base: set[int], snow: set[int])
 @given(INDICES, INDICES, INDICES)
 def test_a_row_of_the_overview_keeps_to_one_index(base: set[int], snow: set[int], rain: set[int]) -> None:
     row = overview_row(tally(base=base, snow=snow, rain=rain), 0, ["base", "snow", "rain"])
-    for place, own in zip(row, (base, snow, rain), strict=True):
-        assert (place is None) == (not own)
-        assert place is None or place.index in own
+    for sample, indices in zip(row, (base, snow, rain), strict=True):
+        assert (sample is None) == (not indices)
+        assert sample is None or sample.index in indices
     if common := base & snow & rain:
-        assert {place.index for place in row if place} == {min(common)}
+        assert {sample.index for sample in row if sample} == {min(common)}
 
 
 @given(st.integers(1, 200), st.integers(1, 30))
@@ -107,13 +107,13 @@ def test_a_picture_is_that_of_its_place(tmp_path: Path) -> None:
     plan = plan_of()
     build(tmp_path, plan)
     counted = tally_of(tmp_path, plan, read_receipts(tmp_path))
-    places = [SampleId(shift, label, next(counted.indices(shift, label))) for shift, label in counted.accepted]
-    found = locate_pictures(tmp_path, plan, read_receipts(tmp_path), counted.accepted).read(places)
-    assert set(found) == set(places)
-    for place, picture in found.items():
+    samples = [SampleId(shift, label, next(counted.indices(shift, label))) for shift, label in counted.accepted]
+    pictures = locate_pictures(tmp_path, plan, read_receipts(tmp_path), counted.accepted).read(samples)
+    assert set(pictures) == set(samples)
+    for sample, picture in pictures.items():
         assert max(picture.size) <= LARGEST
-        x = 2 + place.index % 10 + 6
-        assert picture.getpixel((x, 10)) == tuple(bytes.fromhex(COLOURS[place.label][1:]))
+        x = 2 + sample.index % 10 + 6
+        assert picture.getpixel((x, 10)) == tuple(bytes.fromhex(COLOURS[sample.label][1:]))
 
 
 def test_an_image_that_does_not_open_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from counterfoil.dataset.card.metadata import license_reference
 from counterfoil.store import read_rows
 from counterfoil.store.manifest import published_paths
 
-# What a dataset does not know of itself: when, and as which release, somebody will publish it.
+# What a dataset cannot know: when, and as which release, it will be published.
 UNKNOWN = {"https://schema.org/datePublished", "https://schema.org/version"}
 
 
@@ -32,13 +32,13 @@ def described(directory: Path) -> dict[str, Any]:
 
 
 def warned(dataset: mlcroissant.Dataset) -> set[str]:
-    """The properties that mlcroissant misses; any other warning fails."""
-    found = set()
+    """Return the properties that mlcroissant misses; fail on any other warning."""
+    missing = set()
     for warning in dataset.metadata.ctx.issues.warnings:
         match = re.search(r'Property "(\S+)" is recommended, but does not exist', warning)
         assert match, warning
-        found.add(match[1])
-    return found
+        missing.add(match[1])
+    return missing
 
 
 def test_mlcroissant_finds_no_fault(built: Built, caplog: pytest.LogCaptureFixture) -> None:
@@ -51,13 +51,13 @@ def test_mlcroissant_finds_no_fault(built: Built, caplog: pytest.LogCaptureFixtu
     configs = ["default", "base", "weather", "starry", "candidates", "rejected"]
     assert [record_set.uuid for record_set in metadata.record_sets] == ["class-names", *configs]
     assert metadata.license == ["https://spdx.org/licenses/CC0-1.0.html"]
-    said = (
+    statements = (
         metadata.data_collection, metadata.data_collection_type, metadata.data_biases, metadata.data_limitations,
         metadata.data_use_cases, metadata.data_social_impact, metadata.personal_sensitive_information,
         metadata.data_release_maintenance_plan, metadata.data_annotation_protocol, metadata.annotations_per_item,
         metadata.machine_annotation_tools, metadata.data_preprocessing_protocol,
     )  # fmt: skip
-    assert all(said)
+    assert all(statements)
     assert "lab:sd, pinned at sha256 of 1 file, licence mit" in str(metadata.data_collection)
     assert "lab:clip, pinned at 4f2b, licence not stated" in str(metadata.machine_annotation_tools)
 
@@ -75,13 +75,13 @@ def test_records_of_parquet_are_the_rows(built: Built, tmp_path: Path) -> None:
     if built.plan.recipe.output.format != "parquet":
         pytest.skip("mlcroissant 1.1 reads no tar files of a file set")
     # Elsewhere, under another name: nothing in it depends on the place.
-    place = Path(shutil.copytree(built.directory, tmp_path / "moved"))
-    dataset = mlcroissant.Dataset(jsonld=str(place / "croissant.json"))
-    data = {group: list(read_rows(place, groups=[group])) for group in ("base", "weather", "starry")}
+    folder = Path(shutil.copytree(built.directory, tmp_path / "moved"))
+    dataset = mlcroissant.Dataset(jsonld=str(folder / "croissant.json"))
+    data = {group: list(read_rows(folder, groups=[group])) for group in ("base", "weather", "starry")}
     wanted = {
         "default": sorted((row | {"split": group} for group, rows in data.items() for row in rows), key=_key),
         **{group: sorted(rows, key=_key) for group, rows in data.items()},
-        **{what: sorted(read_rows(place, what=what), key=_key) for what in ("candidates", "rejected")},
+        **{what: sorted(read_rows(folder, what=what), key=_key) for what in ("candidates", "rejected")},
     }
     for name, rows in wanted.items():
         records = sorted(dataset.records(name), key=lambda record: record[f"{name}/key"])
@@ -96,15 +96,15 @@ def _key(row: dict[str, Any]) -> str:
     return row["key"]
 
 
-def _assert_same(found: Any, value: Any) -> None:
+def _assert_same(field: Any, value: Any) -> None:
     if isinstance(value, dict):
-        assert np.array_equal(np.asarray(found), np.asarray(Image.open(io.BytesIO(value["bytes"]))))
+        assert np.array_equal(np.asarray(field), np.asarray(Image.open(io.BytesIO(value["bytes"]))))
     elif isinstance(value, float):
-        assert float(found) == value
+        assert float(field) == value
     elif isinstance(value, list):
-        assert [float(one) for one in found] == value
+        assert [float(number) for number in field] == value
     else:
-        assert (found.decode() if isinstance(found, bytes) else found) == value
+        assert (field.decode() if isinstance(field, bytes) else field) == value
 
 
 def test_embeddings_are_arrays(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_embeddings_are_arrays(tmp_path: Path) -> None:
     dataset = mlcroissant.Dataset(jsonld=str(tmp_path / "croissant.json"))
     assert warned(dataset) == UNKNOWN
     first = next(iter(dataset.records("base")))
-    assert [float(one) for one in first["base/embedding"]] == [0.5, -0.25]
+    assert [float(number) for number in first["base/embedding"]] == [0.5, -0.25]
 
 
 def test_fields_of_webdataset_are_where_they_are_said_to_be(built: Built) -> None:
@@ -139,19 +139,19 @@ def test_fields_of_webdataset_are_where_they_are_said_to_be(built: Built) -> Non
 
 
 def _members(path: Path) -> dict[str, dict[str, bytes]]:
-    found: dict[str, dict[str, bytes]] = {}
+    members: dict[str, dict[str, bytes]] = {}
     with tarfile.open(path) as tar:
         for member in tar:
             stream = tar.extractfile(member)
             assert stream
-            found.setdefault(member.name.partition(".")[0], {})[member.name] = stream.read()
-    return found
+            members.setdefault(member.name.partition(".")[0], {})[member.name] = stream.read()
+    return members
 
 
 def _extracted(source: dict[str, Any], sets: dict[str, Any], stem: str, members: dict[str, bytes]) -> Any:
-    place = sets[source["fileSet"]["@id"]]
-    assert place["containedIn"]["@id"].endswith("-files")
-    (member,) = [name for name in members if fnmatch(name, place["includes"])]
+    file_set = sets[source["fileSet"]["@id"]]
+    assert file_set["containedIn"]["@id"].endswith("-files")
+    (member,) = [name for name in members if fnmatch(name, file_set["includes"])]
     extract = source["extract"]
     if "jsonPath" in extract:
         return json.loads(members[member])[extract["jsonPath"].removeprefix("$.")]
@@ -162,17 +162,17 @@ def _extracted(source: dict[str, Any], sets: dict[str, Any], stem: str, members:
     return members[member]
 
 
-def _assert_same_text(found: Any, column: str, row: dict[str, Any]) -> None:
+def _assert_same_text(field: Any, column: str, row: dict[str, Any]) -> None:
     if column == "image":
-        assert found == row["image"]["bytes"]
+        assert field == row["image"]["bytes"]
     elif column == "label":
-        assert int(found) == row["label"]
+        assert int(field) == row["label"]
     elif column.startswith("image_of_"):
-        assert found == row["key"]
+        assert field == row["key"]
     elif isinstance(row[column], float):
-        assert np.float32(found) == np.float32(row[column])
+        assert np.float32(field) == np.float32(row[column])
     else:
-        assert found == row[column]
+        assert field == row[column]
 
 
 def test_file_objects_have_the_hashes_of_the_files(built: Built) -> None:
@@ -188,8 +188,8 @@ def test_file_objects_have_the_hashes_of_the_files(built: Built) -> None:
 def test_equal_datasets_have_equal_bytes(built: Built, tmp_path: Path) -> None:
     again = build(tmp_path / "elsewhere", built.plan)
     assert again.croissant == built.card.croissant == (built.directory / "croissant.json").read_bytes()
-    for place in (str(built.directory), str(tmp_path), "elsewhere"):
-        assert place.encode() not in again.croissant
+    for name in (str(built.directory), str(tmp_path), "elsewhere"):
+        assert name.encode() not in again.croissant
 
 
 def test_where_it_is_published_is_said_where_the_recipe_tells(built: Built, tmp_path: Path) -> None:

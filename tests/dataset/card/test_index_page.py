@@ -24,7 +24,7 @@ from counterfoil.store.manifest import published_paths
 
 
 def links(directory: Path) -> list[str]:
-    return [html.unescape(one) for one in re.findall(r'href="([^"]+)"', (directory / "index.html").read_text())]
+    return [html.unescape(link) for link in re.findall(r'href="([^"]+)"', (directory / "index.html").read_text())]
 
 
 def test_a_datasets_index_lists_what_is_there(screened: Path, tmp_path: Path) -> None:
@@ -81,8 +81,8 @@ def test_a_report_is_what_its_document_says(tmp_path: Path) -> None:
     (tmp_path / "report.html").touch()
     write_index(tmp_path)
     assert "Evaluation" in (tmp_path / "index.html").read_text()
-    found = {"confirmed": True, "words": "</h2><script>alert(1)</script>"}
-    document = {"findings": [found, {**found, "confirmed": False}], "tested": 7, "target": {"name": "lab:one"}}
+    finding = {"confirmed": True, "words": "</h2><script>alert(1)</script>"}
+    document = {"findings": [finding, {**finding, "confirmed": False}], "tested": 7, "target": {"name": "lab:one"}}
     (tmp_path / "findings.json").write_text(json.dumps(document))
     (tmp_path / "rounds" / "01" / "dataset").mkdir(parents=True)
     (tmp_path / "rounds" / "01" / "dataset" / "index.html").touch()

@@ -26,7 +26,7 @@ RECIPES: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 PINNED = INPUTS | {"pool": {"dataset": "pool", "revision": "9a", "license": "cc0-1.0"}}
 PINNED["models"] = INPUTS["models"] | {"retrieval": {"name": "lab:clip", "revision": "1f", "license": "mit"}}
-# What a recipe's keys, pins and numbers fill in stands between words that only this kind has.
+# Words that only this kind has, around what a recipe's keys, pins and numbers fill in.
 SAID = {
     "diffusers": ("synthetic images", "A diffusion model drew 9 candidates", "start from the same noise", "Seeds."),
     "rows": ("images, rows of a pool,", "9 rows were chosen", "gives an image’s row of the pool.", "Rows."),
@@ -38,8 +38,8 @@ SAID = {
 
 
 def said(key: str, *changes: str, looked_at: bool = False) -> tuple[Statements, Mapping[str, str]]:
-    name, own = RECIPES[key]
-    recipe = load_recipe(name, [*own, *changes])
+    name, settings = RECIPES[key]
+    recipe = load_recipe(name, [*settings, *changes])
     assert recipe.kind.key == key
     return statements_of(recipe, input_rows(recipe, PINNED), 3, 9, looked_at=looked_at)
 
@@ -77,8 +77,8 @@ def _texts(value: Any) -> list[str]:
     ],
 )
 def test_it_names_what_it_is_made_from_and_how_that_is_pinned(key: str, role: str) -> None:
-    name, own = RECIPES[key]
-    recipe = load_recipe(name, own)
+    name, settings = RECIPES[key]
+    recipe = load_recipe(name, settings)
     (row,) = (row for row in input_rows(recipe, PINNED) if row.role == role)
     statements, _ = said(key)
     named = f"{row.name}{f', pinned at {row.pinned}' if row.pinned else ''}, licence {row.license or 'not stated'}"

@@ -174,9 +174,9 @@ def fields(entry: str) -> dict[str, str]:
     first, *lines, last = entry.splitlines()
     assert re.fullmatch(r"@misc\{[a-z0-9_]+,", first)
     assert last == "}"
-    found = [FIELD.fullmatch(line) for line in lines]
-    assert all(found)
-    return {match[1]: match[2] for match in found if match}
+    matches = [FIELD.fullmatch(line) for line in lines]
+    assert all(matches)
+    return {match[1]: match[2] for match in matches if match}
 
 
 def balanced(text: str) -> bool:
@@ -215,7 +215,7 @@ def test_escaped_text_ends_no_field_and_keeps_its_letters(text: str) -> None:
     # Back again, as LaTeX prints it.
     words = {"textbackslash": "\\", "textbraceleft": "{", "textbraceright": "}"}
     words |= {"textasciitilde": "~", "textasciicircum": "^"}
-    printed = re.sub(r"\\([a-z]+)\{\}|\\([&%$#_])", lambda found: words[found[1]] if found[1] else found[2], line)
+    printed = re.sub(r"\\([a-z]+)\{\}|\\([&%$#_])", lambda match: words[match[1]] if match[1] else match[2], line)
     assert printed == " ".join(text.split())
 
 
@@ -339,20 +339,20 @@ class Benchmark(BaseModel):
 def test_a_benchmark_is_described_as_the_hub_asks(tmp_path: Path) -> None:
     plan = plan_of("publish.evaluation_framework=math-arena", "output.split=validation")
     card = build(tmp_path, plan)
-    found = Benchmark.model_validate(yaml.safe_load((tmp_path / "eval.yaml").read_bytes()))
+    benchmark = Benchmark.model_validate(yaml.safe_load((tmp_path / "eval.yaml").read_bytes()))
     images = sum(receipt.rows["data"] for receipt in read_receipts(tmp_path))
-    assert found.name == "Cranes" and f"3 classes, {images:,} images" in found.description
+    assert benchmark.name == "Cranes" and f"3 classes, {images:,} images" in benchmark.description
     # Two shifts lie in one config, and the one that nothing was accepted of has none.
-    assert [(task.id, task.config) for task in found.tasks] == [
+    assert [(task.id, task.config) for task in benchmark.tasks] == [
         ("base", "base"), ("snow", "weather"), ("rain", "weather"), ("starry", "starry"),
     ]  # fmt: skip
     metadata = yaml.safe_load(card.readme.split("\n---\n")[0])
-    splits = {one["config_name"]: [data["split"] for data in one["data_files"]] for one in metadata["configs"]}
-    assert all(task.config in splits and splits[task.config] == [task.split] for task in found.tasks)
+    splits = {config["config_name"]: [data["split"] for data in config["data_files"]] for config in metadata["configs"]}
+    assert all(task.config in splits and splits[task.config] == [task.split] for task in benchmark.tasks)
     assert "eval.yaml" in {entry["path"] for entry in json.loads((tmp_path / "manifest.json").read_bytes())["files"]}
     for wrong in ({"tasks": []}, {"evaluation_framework": "counterfoil"}, {"metrics": []}, {"name": ""}):
         with pytest.raises(ValidationError):
-            Benchmark.model_validate({**found.model_dump(), **wrong})
+            Benchmark.model_validate({**benchmark.model_dump(), **wrong})
 
 
 @pytest.mark.parametrize("framework", get_args(Framework))
@@ -368,7 +368,7 @@ def test_without_a_framework_or_an_image_there_is_no_benchmark(built: Built, tmp
     assert benchmark_file(plan.recipe, read_receipts(built.directory), 1) is not None
 
 
-# {config: {split: rows}}, as loaded and as streamed. An image stands there as the hash of its bytes.
+# {config: {split: rows}}, as loaded and as streamed, with the hash of its bytes for an image.
 LOAD = """
 import hashlib
 
@@ -464,7 +464,7 @@ def timm_calls(built: Built) -> list[dict[str, str]]:
 
 
 def expected(candidates: list[Candidate], what: str, webdataset: bool) -> list[dict]:
-    """The rows of a table as `datasets` shows them."""
+    """Return the rows of a table as `datasets` shows them."""
     rows = []
     for candidate in candidates:
         if what == "data" and not candidate.accepted:
@@ -498,7 +498,7 @@ def test_every_config_and_split_holds_what_was_written(read: Read) -> None:
                 del row["__url__"]
     candidates = all_candidates(plan)
     of_group = {group: [c for c in candidates if c.sample.group == group] for group in plan.groups}
-    data = {group: expected(own, "data", webdataset) for group, own in of_group.items()}
+    data = {group: expected(drawn, "data", webdataset) for group, drawn in of_group.items()}
     seen = {group: rows for group, rows in data.items() if rows}
     assert list(seen) == ["base", "weather", "starry"], "nothing was accepted nowhere"
     wanted = {

@@ -39,11 +39,11 @@ def _with_tokens(out: Path) -> None:
 
 @pytest.fixture(params=("parquet", "webdataset"))
 def dataset(request: pytest.FixtureRequest, datasets: dict[str, Path], tmp_path: Path) -> Path:
-    """A copy in each format that a test may damage."""
+    """Return a copy in each format that a test may damage."""
     return Path(shutil.copytree(datasets[request.param], tmp_path / "dataset"))
 
 
 @pytest.fixture
 def parquet(datasets: dict[str, Path], tmp_path: Path) -> Path:
-    """A copy of the Parquet one that a test may damage."""
+    """Return a copy of the Parquet one that a test may damage."""
     return Path(shutil.copytree(datasets["parquet"], tmp_path / "dataset"))

@@ -45,7 +45,7 @@ def one_of_each_kind(directory: Path) -> dict[str, str]:
 
 
 def receipt_with(directory: Path, what: What, rows: int = 2) -> Receipt:
-    """The first receipt whose table has at least so many rows."""
+    """Return the first receipt whose table has at least so many rows."""
     return next(receipt for receipt in read_receipts(directory) if receipt.rows[what] >= rows)
 
 
@@ -107,5 +107,5 @@ def decoded(image: bytes) -> np.ndarray:
         return np.asarray(picture.convert("RGB"))
 
 
-def problem_of(found: Verification, path: str) -> list[Problem]:
-    return [problem for problem in found.problems if problem.path == path]
+def problem_of(verification: Verification, path: str) -> list[Problem]:
+    return [problem for problem in verification.problems if problem.path == path]

@@ -29,10 +29,10 @@ def test_what_a_build_makes_is_repaired_by_building(dataset: Path) -> None:
     for path in one_of_each_kind(dataset).values():
         content = (dataset / path).read_bytes()
         (dataset / path).unlink()
-        found = verify(dataset)
+        verification = verify(dataset)
         (dataset / path).write_bytes(content)
-        assert {problem.path for problem in found.problems} == {path}
-        (problem,) = found.problems
+        assert {problem.path for problem in verification.problems} == {path}
+        (problem,) = verification.problems
         assert problem.what.startswith("is missing")
         if path in ("recipe.yaml", "lock.json", "thresholds.json"):
             assert problem.repair.startswith("restore it from a copy")
@@ -43,10 +43,10 @@ def test_what_a_build_makes_is_repaired_by_building(dataset: Path) -> None:
 def test_tokens_are_restored_from_a_copy(datasets: dict[str, Path], tmp_path: Path) -> None:
     directory = Path(shutil.copytree(datasets["tokens"], tmp_path / "dataset"))
     (directory / "tokens/05.safetensors").unlink()
-    found = verify(directory)
-    assert [problem.path for problem in found.problems] == ["tokens/05.safetensors"]
-    assert found.problems[0].repair.startswith("restore it from a copy")
-    assert any("prompts were not compared" in note for note in found.notes)
+    verification = verify(directory)
+    assert [problem.path for problem in verification.problems] == ["tokens/05.safetensors"]
+    assert verification.problems[0].repair.startswith("restore it from a copy")
+    assert any("prompts were not compared" in note for note in verification.notes)
 
 
 def test_truncated_and_empty_files_are_named(dataset: Path) -> None:
@@ -54,8 +54,8 @@ def test_truncated_and_empty_files_are_named(dataset: Path) -> None:
         content = (dataset / path).read_bytes()
         for length in (0, len(content) // 2):
             (dataset / path).write_bytes(content[:length])
-            found = verify(dataset)
-            assert {problem.path for problem in found.problems} == {path}, length
+            verification = verify(dataset)
+            assert {problem.path for problem in verification.problems} == {path}, length
         (dataset / path).write_bytes(content)
     assert verify(dataset).whole
 
@@ -65,9 +65,9 @@ def test_unexpected_files_are_to_be_moved_elsewhere(dataset: Path) -> None:
     for path in strays:
         (dataset / path).parent.mkdir(parents=True, exist_ok=True)
         (dataset / path).write_bytes(b"{}")
-    found = verify(dataset)
-    assert sorted(problem.path for problem in found.problems) == sorted(strays)
-    assert {problem.repair for problem in found.problems} == {f"move it out of {dataset}"}
+    verification = verify(dataset)
+    assert sorted(problem.path for problem in verification.problems) == sorted(strays)
+    assert {problem.repair for problem in verification.problems} == {f"move it out of {dataset}"}
 
 
 def test_a_file_that_is_a_link_to_nowhere_is_named(parquet: Path) -> None:
@@ -85,25 +85,25 @@ def test_everything_is_collected_and_what_must_be_restored_comes_first(dataset: 
     (dataset / "figures/contact-sheet.webp").write_bytes(b"")
     (dataset / "stray").write_bytes(b"")
     (dataset / "receipts/base-00001.json").write_bytes(b"[")
-    found = verify(dataset)
-    named = [problem.path for problem in found.problems]
+    verification = verify(dataset)
+    named = [problem.path for problem in verification.problems]
     assert set(named) == {
         "recipe.yaml", images[0], "README.md", "figures/contact-sheet.webp", "stray", "receipts/base-00001.json",
     }  # fmt: skip
     assert set(named[: named.index("README.md")]) == {"recipe.yaml", "stray"}
-    assert [repair.split()[0] for repair in found.by_repair()] == ["restore", "move", "counterfoil"]
+    assert [repair.split()[0] for repair in verification.by_repair()] == ["restore", "move", "counterfoil"]
     # The images of every shard whose receipt is sound were decoded all the same.
-    assert found.images > 0
+    assert verification.images > 0
 
 
 def test_images_are_decoded_where_the_recipe_is_gone(dataset: Path) -> None:
     receipt = receipt_with(dataset, "data")
     path = doctor(dataset, receipt, "data", _undecodable)
     (dataset / "recipe.yaml").unlink()
-    found = verify(dataset)
-    (problem,) = problem_of(found, path)
+    verification = verify(dataset)
+    (problem,) = problem_of(verification, path)
     assert "does not decode" in problem.what
-    assert {each.path for each in found.problems} == {path, "recipe.yaml"}
+    assert {problem.path for problem in verification.problems} == {path, "recipe.yaml"}
 
 
 def _undecodable(rows: list[dict]) -> list[dict]:
@@ -116,9 +116,9 @@ def test_a_build_that_was_not_finished_says_so(parquet: Path) -> None:
     (parquet / "README.md").unlink()
     receipt = receipt_with(parquet, "data")
     (parquet / receipt.path).unlink()
-    found = verify(parquet)
-    assert {problem.path for problem in found.problems} == {"manifest.json", receipt.path}
-    assert "is not finished" in problem_of(found, "manifest.json")[0].what
+    verification = verify(parquet)
+    assert {problem.path for problem in verification.problems} == {"manifest.json", receipt.path}
+    assert "is not finished" in problem_of(verification, "manifest.json")[0].what
 
 
 @pytest.mark.parametrize("path", ["data/base/x.parquet", "recipe.yaml", "evaluation/results.json", "README.md"])
@@ -165,12 +165,12 @@ def test_a_flipped_byte_in_each_kind_of_file_is_named(kind: str, copies: dict[st
             path = chance.choice(paths)
             position, bit = chance.randrange(len(files[path])), chance.randrange(8)
             (directory / path).write_bytes(flipped(files[path], position, bit))
-            found = verify(directory)
+            verification = verify(directory)
             (directory / path).write_bytes(files[path])
-            assert {problem.path for problem in found.problems} == {path}, (position, bit, found.problems)
-            assert all(str(directory) in problem.repair for problem in found.problems)
+            assert {problem.path for problem in verification.problems} == {path}, (position, bit, verification.problems)
+            assert all(str(directory) in problem.repair for problem in verification.problems)
             if path != "manifest.json":
-                assert any(problem.what.startswith("is changed: sha256") for problem in found.problems)
+                assert any(problem.what.startswith("is changed: sha256") for problem in verification.problems)
     assert verify(directory).whole
 
 
@@ -224,11 +224,11 @@ def test_a_manifest_that_is_damaged_blames_no_other_file(copies: dict[str, Path]
     document = json.loads(content)
     document["files"][0]["sha256"] = "0" * 64
     (directory / "manifest.json").write_bytes(document_bytes(document))
-    found = verify(directory)
+    verification = verify(directory)
     (directory / "manifest.json").write_bytes(content)
-    assert [problem.path for problem in found.problems] == ["manifest.json"]
-    assert found.manifest_sha256 is None
-    assert any("manifest.json is missing or damaged" in note for note in found.notes)
+    assert [problem.path for problem in verification.problems] == ["manifest.json"]
+    assert verification.manifest_sha256 is None
+    assert any("manifest.json is missing or damaged" in note for note in verification.notes)
 
 
 # A whole dataset has no problem, in either format, with tokens, quotas and open shifts; nothing is written.
@@ -238,18 +238,18 @@ def test_a_manifest_that_is_damaged_blames_no_other_file(copies: dict[str, Path]
 def test_a_built_dataset_is_whole(kind: str, datasets: dict[str, Path]) -> None:
     directory = datasets[kind]
     before = published(directory)
-    found = counterfoil.verify(directory)
-    assert found.whole and found.problems == () and found.notes == ()
+    verification = counterfoil.verify(directory)
+    assert verification.whole and verification.problems == () and verification.notes == ()
     assert published(directory) == before
-    assert (found.files, found.bytes) == (
+    assert (verification.files, verification.bytes) == (
         len(before) - 1,
         sum(map(len, before.values())) - len(before["manifest.json"]),
     )
-    assert found.shards == len(list((directory / "receipts").iterdir()))
-    assert found.candidates == sum(1 for _ in read_rows(directory, ["key"], what="candidates")) == 24
-    assert 0 < found.images == len(images(directory))
-    assert found.manifest_sha256 == json.loads(before["manifest.json"])["sha256"]
-    assert json.loads(json.dumps(found.to_json()))["whole"] is True
+    assert verification.shards == len(list((directory / "receipts").iterdir()))
+    assert verification.candidates == sum(1 for _ in read_rows(directory, ["key"], what="candidates")) == 24
+    assert 0 < verification.images == len(images(directory))
+    assert verification.manifest_sha256 == json.loads(before["manifest.json"])["sha256"]
+    assert json.loads(json.dumps(verification.to_json()))["whole"] is True
 
 
 MADE_OTHERWISE = {
@@ -269,24 +269,24 @@ MADE_OTHERWISE = {
 @pytest.mark.parametrize("changes", MADE_OTHERWISE.values(), ids=MADE_OTHERWISE)
 def test_datasets_of_every_kind_are_whole(changes: Sequence[str], tmp_path: Path) -> None:
     tiny(tmp_path / "dataset", *changes)
-    found = verify(tmp_path / "dataset")
-    assert found.problems == () and found.notes == ()
-    assert found.images == len(images(tmp_path / "dataset"))
+    verification = verify(tmp_path / "dataset")
+    assert verification.problems == () and verification.notes == ()
+    assert verification.images == len(images(tmp_path / "dataset"))
 
 
 def test_what_is_reported_goes_forward_and_ends_with_everything_done(datasets: dict[str, Path]) -> None:
     heard: list[Stage] = []
     with listening(heard.append):
-        found = verify(datasets["parquet"])
-    files, images = heard[: found.files], heard[found.files :]
-    assert files == [Stage("checking files", number, found.files) for number in range(1, found.files + 1)]
-    assert {(stage.name, stage.total) for stage in images} == {("checking images", found.images)}
+        verification = verify(datasets["parquet"])
+    files, images = heard[: verification.files], heard[verification.files :]
+    assert files == [Stage("checking files", number, verification.files) for number in range(1, verification.files + 1)]
+    assert {(stage.name, stage.total) for stage in images} == {("checking images", verification.images)}
     done = [stage.done for stage in images]
-    assert done == sorted(set(done)) and len(done) > 1 and done[-1] == found.images
+    assert done == sorted(set(done)) and len(done) > 1 and done[-1] == verification.images
 
 
 def test_whoever_looks_and_fails_is_no_damage_of_the_dataset(datasets: dict[str, Path]) -> None:
-    """What a reader of images raises is a finding; what the reader of the progress raises is not."""
+    """Errors of an image reader are findings; errors of a listener are not."""
 
     def refuse(stage: Stage) -> None:
         if stage.name == "checking images":
@@ -305,8 +305,8 @@ def test_a_copy_of_the_hub_is_verified_where_its_client_keeps_it(
     (repository / "refs/main").write_text("c" * 40)
     for path, content in published(datasets["parquet"]).items():
         blob, link = repository / "blobs" / path.replace("/", "_"), repository / "snapshots" / ("c" * 40) / path
-        for place in (blob, link):
-            place.parent.mkdir(parents=True, exist_ok=True)
+        for target in (blob, link):
+            target.parent.mkdir(parents=True, exist_ok=True)
         blob.write_bytes(content)
         link.symlink_to(blob)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
@@ -314,9 +314,9 @@ def test_a_copy_of_the_hub_is_verified_where_its_client_keeps_it(
     assert verify("wardrobe/tiny@main").problems == ()
     (repository / "blobs/recipe.yaml").write_bytes(b"recipe: 1\n")
     (repository / "blobs/figures_contact-sheet.webp").unlink()
-    found = verify("wardrobe/tiny@main")
-    assert {problem.path for problem in found.problems} == {"recipe.yaml", "figures/contact-sheet.webp"}
-    for problem in found.problems:
+    verification = verify("wardrobe/tiny@main")
+    assert {problem.path for problem in verification.problems} == {"recipe.yaml", "figures/contact-sheet.webp"}
+    for problem in verification.problems:
         assert "publish it again" in problem.repair and "wardrobe/tiny" in problem.repair
     with pytest.raises(RunFailure, match="cannot be reached"):
         verify("wardrobe/other")
@@ -328,9 +328,9 @@ def test_other_stacks_are_noted_and_no_damage(parquet: Path) -> None:
     (parquet / "lock.json").write_bytes(lock)
     (parquet / "manifest.json").unlink()
     close_again(parquet)
-    found = verify(parquet)
-    assert found.whole
-    assert any("8 shards were rendered with another stack" in note and "dtype" in note for note in found.notes)
+    verification = verify(parquet)
+    assert verification.whole
+    assert any("8 shards were rendered with another stack" in note and "dtype" in note for note in verification.notes)
 
 
 def test_where_there_is_no_dataset_nothing_is_verified(tmp_path: Path, datasets: dict[str, Path]) -> None:
@@ -377,9 +377,9 @@ def test_json_holds_every_problem(parquet: Path) -> None:
     (parquet / "stray").write_text("")
     done = run_command(["verify", str(parquet), "--json"])
     assert done.returncode == 1
-    found = json.loads(done.stdout)
-    assert found["whole"] is False and found["directory"] == str(parquet)
-    assert found["problems"] == [
+    document = json.loads(done.stdout)
+    assert document["whole"] is False and document["directory"] == str(parquet)
+    assert document["problems"] == [
         {
             "path": "stray",
             "what": "is unexpected: the manifest does not list it",

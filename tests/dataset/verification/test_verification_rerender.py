@@ -35,11 +35,11 @@ EVERY = 24
 def test_rows_come_out_again_byte_for_byte(kind: str, datasets: dict[str, Path]) -> None:
     heard: list[Stage] = []
     with listening(heard.append):
-        found = verify(datasets[kind], rerender=7, device="cpu")
-    assert found.problems == () and found.notes == ()
-    assert [row.outcome for row in found.rerendered] == ["identical bytes"] * 7
-    assert {row.stack for row in found.rerendered} == {()}
-    assert len({row.key for row in found.rerendered}) == 7
+        verification = verify(datasets[kind], rerender=7, device="cpu")
+    assert verification.problems == () and verification.notes == ()
+    assert [row.outcome for row in verification.rerendered] == ["identical bytes"] * 7
+    assert {row.stack for row in verification.rerendered} == {()}
+    assert len({row.key for row in verification.rerendered}) == 7
     assert list(dict.fromkeys(stage.name for stage in heard)) == ["checking files", "checking images", "re-rendering"]
     assert [stage.done for stage in heard if stage.name == "re-rendering"] == [4, 7]  # in the generator's batches
     assert heard[-1] == Stage("re-rendering", 7, 7)
@@ -65,10 +65,10 @@ def test_the_choice_follows_from_the_seed_and_reaches_every_row(datasets: dict[s
 def test_damaged_files_are_not_rendered_again(parquet: Path) -> None:
     path = path_of(receipt_with(parquet, "data"), "data")
     (parquet / path).write_bytes(b"")
-    found = verify(parquet, rerender=EVERY, device="cpu")
-    assert {problem.path for problem in found.problems} == {path}
-    assert path not in {row.path for row in found.rerendered}
-    assert any(note.startswith(f"{len(found.rerendered)} rows were re-rendered") for note in found.notes)
+    verification = verify(parquet, rerender=EVERY, device="cpu")
+    assert {problem.path for problem in verification.problems} == {path}
+    assert path not in {row.path for row in verification.rerendered}
+    assert any(note.startswith(f"{len(verification.rerendered)} rows were re-rendered") for note in verification.notes)
 
 
 def test_a_doctored_image_is_measured_and_named(parquet: Path) -> None:
@@ -82,17 +82,17 @@ def test_a_doctored_image_is_measured_and_named(parquet: Path) -> None:
         return rows
 
     path = doctor(parquet, receipt, "data", doctored)
-    assert {problem.path for problem in verify(parquet).problems} == {"README.md"}  # its num_bytes; nothing else tells
-    found = verify(parquet, rerender=EVERY, device="cpu")
+    assert {problem.path for problem in verify(parquet).problems} == {"README.md"}  # its num_bytes, and nothing else
+    verification = verify(parquet, rerender=EVERY, device="cpu")
     ((key, before),) = originals.items()
-    by_key = {row.key: row for row in found.rerendered}
+    by_key = {row.key: row for row in verification.rerendered}
     row = by_key.pop(key)
     assert row.outcome == "different"
     error = (np.clip(before + noise, 0, 255) - before).astype(float)
     assert row.psnr == pytest.approx(20 * math.log10(255 / math.sqrt((error**2).sum() / error.size)))
     assert row.greatest == np.abs(error).max()
     assert {other.outcome for other in by_key.values()} == {"identical bytes"}
-    (problem,) = problem_of(found, path)
+    (problem,) = problem_of(verification, path)
     assert key in problem.what and f"PSNR {row.psnr:.1f} dB" in problem.what
     assert problem.repair.startswith("rm ")
 
@@ -112,18 +112,18 @@ def test_another_encoding_of_the_same_pixels_is_reported_apart(parquet: Path) ->
         return rows
 
     path = doctor(parquet, receipt, "data", packed)
-    found = verify(parquet, rerender=EVERY, device="cpu")
-    outcomes = {row.path: row.outcome for row in found.rerendered}
+    verification = verify(parquet, rerender=EVERY, device="cpu")
+    outcomes = {row.path: row.outcome for row in verification.rerendered}
     assert outcomes.pop(path) == "identical pixels"
     assert set(outcomes.values()) == {"identical bytes"}
-    assert "re-rendered on the same stack, it is identical pixels" in problem_of(found, path)[0].what
+    assert "re-rendered on the same stack, it is identical pixels" in problem_of(verification, path)[0].what
 
 
 def test_another_stack_is_named_by_its_fields(parquet: Path) -> None:
     with_stack(parquet, cpu_capability="ABACUS", threads=7)
-    found = verify(parquet, rerender=3, device="cpu")
-    assert found.problems == ()
-    for row in found.rerendered:
+    verification = verify(parquet, rerender=3, device="cpu")
+    assert verification.problems == ()
+    for row in verification.rerendered:
         assert row.outcome == "identical bytes"
         assert [line.split(":")[0] for line in row.stack] == ["cpu_capability", "threads"]
         assert "threads: 7 there, 1 here" in row.stack
@@ -170,7 +170,7 @@ def test_psnr_and_levels_of_known_differences() -> None:
 
 @pytest.fixture(scope="module")
 def of_a_folder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A dataset whose generator is a folder, and that folder, which then is moved away."""
+    """Return a dataset whose generator is a folder, and that folder, moved away after the build."""
     folder = tmp_path_factory.mktemp("folder")
     shutil.copytree(LAB_WEIGHTS / "sd", folder / "model")
     tiny(folder / "dataset", f"generator.model=local-dir:{folder / 'model'}")
@@ -183,8 +183,8 @@ def test_a_generator_that_is_a_folder_is_found_where_one_says(of_a_folder: tuple
     assert verify(dataset).whole
     with pytest.raises(UserError, match=r"--set generator\.model=local-dir:PATH"):
         verify(dataset, rerender=2, device="cpu")
-    found = verify(dataset, rerender=2, device="cpu", overrides=[f"generator.model=local-dir:{model}"])
-    assert [row.outcome for row in found.rerendered] == ["identical bytes"] * 2
+    verification = verify(dataset, rerender=2, device="cpu", overrides=[f"generator.model=local-dir:{model}"])
+    assert [row.outcome for row in verification.rerendered] == ["identical bytes"] * 2
 
 
 def test_another_generator_is_refused_with_both_hashes(of_a_folder: tuple[Path, Path], tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_nothing_but_the_place_of_the_generator_can_be_set(override: str, datase
 @pytest.mark.parametrize("name", ["recipe.yaml", "lock.json"])
 def test_nothing_is_rendered_from_what_is_damaged(name: str, parquet: Path) -> None:
     (parquet / name).write_bytes(b"{")
-    found = verify(parquet, rerender=3, device="cpu")
-    assert {problem.path for problem in found.problems} == {name}
-    assert found.rerendered == ()
-    assert any(note.startswith("nothing was re-rendered") for note in found.notes)
+    verification = verify(parquet, rerender=3, device="cpu")
+    assert {problem.path for problem in verification.problems} == {name}
+    assert verification.rerendered == ()
+    assert any(note.startswith("nothing was re-rendered") for note in verification.notes)

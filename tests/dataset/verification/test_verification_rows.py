@@ -28,7 +28,7 @@ from support.images import encoded
 
 
 def setting(name: str, value: Any) -> Callable[[Rows], Rows]:
-    """The second row with another value in one column."""
+    """Return a change that sets one column of the second row."""
 
     def change(rows: Rows) -> Rows:
         return [rows[0], {**rows[1], name: value}, *rows[2:]]
@@ -85,15 +85,15 @@ def test_a_wrong_row_is_named(dataset: Path, what: What, change: Callable[[Rows]
         pytest.skip("tar files hold JSON, which has no NaN")
     receipt = receipt_with(dataset, what)
     path = doctor(dataset, receipt, what, change)
-    found = verify(dataset)
-    said = [problem.what for problem in problem_of(found, path)]
-    assert any(one in what for one in message.split("|") for what in said), found.problems
-    assert {problem.repair for problem in problem_of(found, path)} == {
+    verification = verify(dataset)
+    problems = [problem.what for problem in problem_of(verification, path)]
+    assert any(words in what for words in message.split("|") for what in problems), verification.problems
+    assert {problem.repair for problem in problem_of(verification, path)} == {
         f"rm {dataset / receipt.path} && counterfoil build --from {dataset} --out {dataset}"
     }
     # The card and receipts count rows, the other tables of the shard know the same rows; no other shard is blamed.
-    own = {"README.md", "_info.json", receipt.path, *(file.path for file in receipt.files)}
-    assert {problem.path for problem in found.problems} <= own
+    expected = {"README.md", "_info.json", receipt.path, *(file.path for file in receipt.files)}
+    assert {problem.path for problem in verification.problems} <= expected
 
 
 def test_many_wrong_rows_are_one_problem_with_their_number(parquet: Path) -> None:
@@ -106,15 +106,15 @@ def test_many_wrong_rows_are_one_problem_with_their_number(parquet: Path) -> Non
 def test_another_shards_file_in_the_place_of_one_is_found_by_its_keys(dataset: Path) -> None:
     receipts = read_receipts(dataset)
     for what in ("data", "candidates"):
-        one, other = next(
+        receipt, other = next(
             pair for pair in pairwise(receipts) if pair[0].group == pair[1].group and all(r.rows["data"] for r in pair)
         )
-        shutil.copyfile(dataset / path_of(other, what), dataset / path_of(one, what))
-        restate(dataset, one, path_of(one, what), other.rows[what])
-        found = verify(dataset)
-        problems = [problem.what for problem in problem_of(found, path_of(one, what))]
+        shutil.copyfile(dataset / path_of(other, what), dataset / path_of(receipt, what))
+        restate(dataset, receipt, path_of(receipt, what), other.rows[what])
+        verification = verify(dataset)
+        problems = [problem.what for problem in problem_of(verification, path_of(receipt, what))]
         assert any("key" in line for line in problems) and any("the row is missing" in line for line in problems)
-        assert not problem_of(found, path_of(other, what))
+        assert not problem_of(verification, path_of(other, what))
 
 
 def test_a_file_of_other_columns_is_reported_apart(dataset: Path) -> None:
@@ -155,9 +155,9 @@ def test_bytes_that_no_reader_takes_are_a_problem_and_no_traceback(dataset: Path
     for what in ("data", "candidates"):
         (dataset / path_of(receipt, what)).write_bytes(content)
         restate(dataset, receipt, path_of(receipt, what))
-    found = verify(dataset)
+    verification = verify(dataset)
     for what in ("data", "candidates"):
-        assert problem_of(found, path_of(receipt, what))
+        assert problem_of(verification, path_of(receipt, what))
 
 
 WRONG_RECEIPTS: dict[str, tuple[Callable[[dict[str, Any]], dict[str, Any]], str]] = {
@@ -181,8 +181,10 @@ def test_a_wrong_receipt_is_named(
 ) -> None:
     receipt = next(receipt for receipt in read_receipts(parquet) if receipt.path == "receipts/base-00000.json")
     with_receipt(parquet, receipt, **json.loads(json.dumps(change(asdict(receipt)))))
-    found = verify(parquet)
-    assert message in "\n".join(problem.what for problem in problem_of(found, receipt.path)), found.problems
+    verification = verify(parquet)
+    assert message in "\n".join(problem.what for problem in problem_of(verification, receipt.path)), (
+        verification.problems
+    )
 
 
 @pytest.mark.parametrize(
@@ -205,9 +207,9 @@ def test_a_card_that_counts_otherwise_is_named(dataset: Path, old: str, new: str
     assert old in text or new in text
     card.write_text(text.replace(old, new, 1))
     write_manifest(dataset, {})
-    found = verify(dataset)
-    assert {problem.path for problem in found.problems} == {"README.md"}
-    assert any(message in problem.what for problem in found.problems), found.problems
+    verification = verify(dataset)
+    assert {problem.path for problem in verification.problems} == {"README.md"}
+    assert any(message in problem.what for problem in verification.problems), verification.problems
 
 
 def test_the_table_of_yields_is_counted(dataset: Path) -> None:
@@ -227,9 +229,9 @@ def test_the_recipe_must_be_that_of_the_lock(parquet: Path) -> None:
     path = parquet / "recipe.yaml"
     path.write_text(path.read_text().replace("steps: 1", "steps: 3"))
     write_manifest(parquet, {})
-    found = verify(parquet)
-    assert [problem.path for problem in found.problems] == ["recipe.yaml"]
-    assert "generator.steps: 1 there, 3 here" in found.problems[0].what
+    verification = verify(parquet)
+    assert [problem.path for problem in verification.problems] == ["recipe.yaml"]
+    assert "generator.steps: 1 there, 3 here" in verification.problems[0].what
 
 
 def test_thresholds_and_tokens_must_be_those_of_the_lock(datasets: dict[str, Path], tmp_path: Path) -> None:
@@ -239,10 +241,10 @@ def test_thresholds_and_tokens_must_be_those_of_the_lock(datasets: dict[str, Pat
     (directory / "thresholds.json").write_text(json.dumps(thresholds))
     shutil.copyfile(directory / "tokens/08.safetensors", directory / "tokens/05.safetensors")
     write_manifest(directory, {})
-    found = verify(directory)
-    assert {problem.path for problem in found.problems} == {"thresholds.json", "tokens/05.safetensors"}
-    assert "lock.json" in problem_of(found, "thresholds.json")[0].what
-    assert "by lock.json" in problem_of(found, "tokens/05.safetensors")[0].what
+    verification = verify(directory)
+    assert {problem.path for problem in verification.problems} == {"thresholds.json", "tokens/05.safetensors"}
+    assert "lock.json" in problem_of(verification, "thresholds.json")[0].what
+    assert "by lock.json" in problem_of(verification, "tokens/05.safetensors")[0].what
 
 
 def test_thresholds_that_the_recipe_gives_must_be_those(parquet: Path) -> None:
@@ -250,9 +252,9 @@ def test_thresholds_that_the_recipe_gives_must_be_those(parquet: Path) -> None:
     thresholds["shift"]["red"]["05"]["value"] = 0.5
     (parquet / "thresholds.json").write_text(json.dumps(thresholds))
     write_manifest(parquet, {})
-    found = verify(parquet)
-    assert [problem.path for problem in found.problems] == ["thresholds.json"]
-    assert "shift.red.05.value" in found.problems[0].what
+    verification = verify(parquet)
+    assert [problem.path for problem in verification.problems] == ["thresholds.json"]
+    assert "shift.red.05.value" in verification.problems[0].what
 
 
 @pytest.mark.parametrize("name", ["plan", "screen", "inputs"])
@@ -261,9 +263,9 @@ def test_a_lock_must_give_its_own_hashes(parquet: Path, name: str) -> None:
     lock[name]["more"] = 1
     (parquet / "lock.json").write_text(json.dumps(lock))
     write_manifest(parquet, {})
-    found = verify(parquet)
-    assert [problem.path for problem in found.problems] == ["lock.json"]
-    assert f"'{name}'" in found.problems[0].what
+    verification = verify(parquet)
+    assert [problem.path for problem in verification.problems] == ["lock.json"]
+    assert f"'{name}'" in verification.problems[0].what
 
 
 def test_timms_listing_must_be_that_of_the_receipts(datasets: dict[str, Path], tmp_path: Path) -> None:
@@ -284,7 +286,7 @@ def test_croissant_must_have_the_hashes_of_the_files(parquet: Path) -> None:
 
 
 def test_images_of_another_size_than_most_are_named(parquet: Path) -> None:
-    """The recipe leaves the size to the generator, so that only the others tell."""
+    """Without a size in the recipe, only the other images show the right one."""
     receipt = receipt_with(parquet, "data")
     path = doctor(parquet, receipt, "data", lambda rows: [
         {**row, "image": {**row["image"], "bytes": encoded(np.zeros((16, 16, 3), np.uint8))}} for row in rows
@@ -346,8 +348,8 @@ def faults_of(rule: str, shift: str = "red", label: int = 0, **changes: Any) -> 
 def test_a_failure_that_a_first_answer_contradicts_is_reported(
     rule: str, answer: int, failed: bool, sound: bool
 ) -> None:
-    found = faults_of(rule, answer=answer, failed=failed, right=answer == T_SHIRT)
-    assert found == ([] if sound else [f"resnet10t_failed is {str(failed).lower()}, which the answer contradicts"])
+    faults = faults_of(rule, answer=answer, failed=failed, right=answer == T_SHIRT)
+    assert faults == ([] if sound else [f"resnet10t_failed is {str(failed).lower()}, which the answer contradicts"])
 
 
 def test_it_is_reported_exactly_where_its_shift_asks() -> None:
