@@ -21,11 +21,11 @@ def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def made(colours: Path, tmp_path_factory: pytest.TempPathFactory) -> ReviewPage:
-    """The page of all of it. Read only."""
+    """Return the page of the whole dataset. Read only."""
     return review(colours, tmp_path_factory.mktemp("page") / "review.html")
 
 
 @pytest.fixture
 def copied(colours: Path, tmp_path: Path) -> Callable[[str], Path]:
-    """A dataset of the test's own."""
+    """Return a builder of datasets for one test alone."""
     return lambda name="colours": build_colours(tmp_path / name, TIDY)

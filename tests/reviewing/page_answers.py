@@ -22,27 +22,27 @@ TOKENS = [f"{number:016x}" for number in range(1, 9)]
 
 
 def data_of(page: Path) -> dict[str, Any]:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text(), re.DOTALL)
-    assert found
-    return json.loads(found[1])
+    match = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text(), re.DOTALL)
+    assert match
+    return json.loads(match[1])
 
 
 def known_of(directory: Path) -> Known:
-    """What every id of a dataset's pages stands for."""
+    """Return what every id of a dataset's pages stands for."""
     recipe, receipts = load_own_recipe(directory), read_receipts(directory)
     images = accepted_images(directory, make_plan(recipe), receipts)
     return dict(known_ids(content_of_receipts(receipts), images, recipe.classes))
 
 
 def is_own(task: str, label: str, picture: AcceptedImage | RealControl) -> bool:
-    """Whether a picture of the colours is asked about, and no control."""
+    """Return whether a picture of the colours has this label and is no control."""
     if isinstance(picture, RealControl):
         return False
     return label == (f"{picture.label:02d}" if task == "class" else picture.shift)
 
 
 def is_true(task: str, label: str, picture: AcceptedImage | RealControl) -> bool:
-    """What a person who believes the dataset selects."""
+    """Return whether a person who believes the dataset selects the picture."""
     return isinstance(picture, RealControl) or is_own(task, label, picture)
 
 
@@ -63,6 +63,6 @@ def answers(
     return {**head, "token": token, "rater": rater, "grids": grids}
 
 
-def written(place: Path, document: Any) -> Path:
-    place.write_text(json.dumps(document))
-    return place
+def written(path: Path, document: Any) -> Path:
+    path.write_text(json.dumps(document))
+    return path

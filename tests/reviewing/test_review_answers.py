@@ -42,7 +42,7 @@ SWAPPED = 4  # images of a class and `swap` that show another class
 
 
 def wilson(share: float, n: float) -> tuple[float, float]:
-    """The interval as Wilson (1927) writes it."""
+    """Return the interval as Wilson (1927) writes it."""
     centre = (share + Z**2 / (2 * n)) / (1 + Z**2 / n)
     half = Z * math.sqrt(share * (1 - share) / n + Z**2 / (4 * n**2)) / (1 + Z**2 / n)
     return max(0.0, centre - half), min(1.0, centre + half)
@@ -51,7 +51,7 @@ def wilson(share: float, n: float) -> tuple[float, float]:
 def exact_kappa(counts: list[tuple[int, int]]) -> Fraction | None:
     """Fleiss 1971, equations 1 to 7, in fractions."""
     raters = sum(counts[0])
-    shares = [Fraction(sum(row[place] for row in counts), raters * len(counts)) for place in (0, 1)]
+    shares = [Fraction(sum(row[column] for row in counts), raters * len(counts)) for column in (0, 1)]
     by_chance = sum(share * share for share in shares)
     agreed = Fraction(
         sum(Fraction(sum(n * (n - 1) for n in row), raters * (raters - 1)) for row in counts), len(counts)
@@ -72,10 +72,10 @@ def test_kappa_of_a_table_counted_by_hand() -> None:
 )
 def test_kappa_is_fleiss(counts: list[tuple[int, int]]) -> None:
     exact = exact_kappa(counts)
-    found = fleiss_kappa(counts)
-    assert (found is None) == (exact is None)
+    kappa = fleiss_kappa(counts)
+    assert (kappa is None) == (exact is None)
     if exact is not None:
-        assert found == pytest.approx(float(exact), abs=1e-9)
+        assert kappa == pytest.approx(float(exact), abs=1e-9)
 
 
 def test_kappa_is_undefined_without_two_raters_or_two_answers() -> None:
@@ -104,17 +104,17 @@ def test_where_no_image_was_seen_by_all_images_are_grouped_by_how_many_saw_them(
 
 @given(st.integers(1, 60), st.integers(0, 60))
 def test_of_one_rater_the_interval_is_wilsons_over_images(n: int, selected: int) -> None:
-    found = mean_frequency([(int(index < selected), 1) for index in range(n)])
-    assert found is not None
-    assert found.value == pytest.approx(min(selected, n) / n)
-    assert (found.low, found.high) == pytest.approx(wilson(found.value, n), abs=1e-9)
+    frequency = mean_frequency([(int(index < selected), 1) for index in range(n)])
+    assert frequency is not None
+    assert frequency.value == pytest.approx(min(selected, n) / n)
+    assert (frequency.low, frequency.high) == pytest.approx(wilson(frequency.value, n), abs=1e-9)
 
 
 def test_images_that_differ_little_tell_more_and_never_more_than_the_answers_do() -> None:
     def width(selected: tuple[int, int]) -> float:
-        found = mean_frequency([(one, 5) for one in selected] * 10)
-        assert found is not None and found.value == 0.5
-        return found.high - found.low
+        frequency = mean_frequency([(count, 5) for count in selected] * 10)
+        assert frequency is not None and frequency.value == 0.5
+        return frequency.high - frequency.low
 
     def of(n: float) -> float:
         low, high = wilson(0.5, n)
@@ -126,10 +126,10 @@ def test_images_that_differ_little_tell_more_and_never_more_than_the_answers_do(
 
 
 def test_where_everything_was_selected_the_interval_still_has_a_width() -> None:
-    found = mean_frequency([(5, 5)] * 12)
-    assert found is not None
-    assert (found.value, found.high) == (1.0, 1.0)
-    assert found.low == pytest.approx(0.025 ** (1 / 12)), "exact, of images"
+    frequency = mean_frequency([(5, 5)] * 12)
+    assert frequency is not None
+    assert (frequency.value, frequency.high) == (1.0, 1.0)
+    assert frequency.low == pytest.approx(0.025 ** (1 / 12)), "exact, of images"
     assert mean_frequency([]) is None
 
 
@@ -150,7 +150,7 @@ def everything(task: str, label: str, picture: AcceptedImage | RealControl) -> b
 
 @pytest.fixture(scope="session")
 def files(made: ReviewPage, colours: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The answers of three people: one sees colours, one believes all labels, one selects everything."""
+    """Return the answers of three people: one sees colours, one believes all labels, one selects everything."""
     folder, known = tmp_path_factory.mktemp("answers"), known_of(colours)
     people = (("Anna Nyman", sees_colours), ("", is_true), ("B.", everything))
     return [
@@ -161,13 +161,13 @@ def files(made: ReviewPage, colours: Path, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="session")
 def reviewed(files: list[Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Review]:
-    """A dataset that holds what they say. Read only."""
+    """Return a dataset that holds their answers. Read only."""
     directory = build_colours(tmp_path_factory.mktemp("reviewed") / "colours", "publish.repo=someone/colours")
     return directory, review_answers(directory, files)
 
 
-def said(found: Review, shift: str, task: Task = "class") -> TaskResult:
-    result = found.selection.of(shift, task)
+def task_result(outcome: Review, shift: str, task: Task = "class") -> TaskResult:
+    result = outcome.selection.of(shift, task)
     assert result is not None
     return result
 
@@ -177,7 +177,7 @@ def document_of(directory: Path) -> dict[str, Any]:
 
 
 def test_frequencies_are_those_of_the_answers(reviewed: tuple[Path, Review]) -> None:
-    directory, found = reviewed
+    directory, outcome = reviewed
     document = document_of(directory)
     assert document["content"] == content_of_receipts(read_receipts(directory))
     by_name = {shift["name"]: shift for shift in document["shifts"]}
@@ -193,7 +193,7 @@ def test_frequencies_are_those_of_the_answers(reviewed: tuple[Path, Review]) -> 
     assert len(images) == 108 and len(document["images"]["shift"]) == 72
     assert images["swap_00_000000"] == {"shown": 3, "selected": 2}
     assert images["swap_00_000005"] == {"shown": 3, "selected": 3}
-    assert said(found, "swap", "class").images == 36
+    assert task_result(outcome, "swap", "class").images == 36
 
 
 def test_agreement_is_fleiss_over_the_images(reviewed: tuple[Path, Review]) -> None:
@@ -222,12 +222,12 @@ def test_who_fails_the_controls_is_reported_and_not_dropped(reviewed: tuple[Path
 
 
 def test_nobody_is_named(reviewed: tuple[Path, Review], files: list[Path]) -> None:
-    directory, found = reviewed
+    directory, outcome = reviewed
     for path, content in published(directory).items():
         assert b"Nyman" not in content and TOKENS[0].encode() not in content, path
         assert str(files[0].parent).encode() not in content, path
-    shown = found.to_json()["raters"]
-    assert [(one["rater"], one["name"]) for one in shown] == [
+    shown = outcome.to_json()["raters"]
+    assert [(rater["rater"], rater["name"]) for rater in shown] == [
         ("rater-1", "Anna Nyman"),
         ("rater-2", ""),
         ("rater-3", "B."),
@@ -265,9 +265,9 @@ def test_the_dataset_is_whole_and_its_card_shows_it(reviewed: tuple[Path, Review
 
 def test_who_was_asked_for_shifts_alone_has_checked_no_label(copied: Callable[..., Path], files: list[Path]) -> None:
     directory = copied()
-    said = json.loads(files[1].read_text())
-    said["grids"] = [grid for grid in said["grids"] if grid["task"] == "shift"]
-    review_answers(directory, [written(directory.parent / "shift.json", said)])
+    document = json.loads(files[1].read_text())
+    document["grids"] = [grid for grid in document["grids"] if grid["task"] == "shift"]
+    review_answers(directory, [written(directory.parent / "shift.json", document)])
     labels = (directory / "README.md").read_text().partition("\n## Are the labels true?\n")[2].partition("\n## ")[0]
     assert "**Unchecked.**" in labels and "People were asked about shifts only" in labels
 
@@ -288,7 +288,7 @@ def test_what_people_say_is_read_back_as_label_checks(reviewed: tuple[Path, Revi
 
 
 def test_an_evaluation_says_what_people_said(reviewed: tuple[Path, Review], tmp_path: Path) -> None:
-    directory, found = reviewed
+    directory, outcome = reviewed
     model = f"local-dir:{save_colour_model(tmp_path / 'sharp')}"
     evaluation = evaluate(directory, model, out=tmp_path / "out", device="cpu")
     checks = evaluation.label_checks
@@ -296,7 +296,7 @@ def test_an_evaluation_says_what_people_said(reviewed: tuple[Path, Review], tmp_
     assert [shift.shift for shift in checks.shifts] == ["base", "dusk", "swap"]
     swap = checks.of("swap").people
     assert swap is not None and swap.class_selected is not None
-    assert swap.class_selected.value == pytest.approx(said(found, "swap", "class").selected.value, abs=1e-6)
+    assert swap.class_selected.value == pytest.approx(task_result(outcome, "swap", "class").selected.value, abs=1e-6)
     assert evaluation.to_json()["label_checks"]["shifts"][2]["people"]["shift_images"] == 36
     assert labels_text(checks) == (
         "labels: images in which people see the class: 100.0 % (90.3 to 100.0) under base, at least 88.9 %"
@@ -305,78 +305,78 @@ def test_an_evaluation_says_what_people_said(reviewed: tuple[Path, Review], tmp_
 
 
 def test_the_same_answers_give_the_same_bytes(reviewed: tuple[Path, Review], files: list[Path], tmp_path: Path) -> None:
-    place = copy_of(reviewed[0], tmp_path / "again")
-    again = review_answers(place, files)
-    assert published(place) == published(reviewed[0])
+    copy = copy_of(reviewed[0], tmp_path / "again")
+    again = review_answers(copy, files)
+    assert published(copy) == published(reviewed[0])
     assert again.replaced == 3
-    fewer = review_answers(place, files[:1])
+    fewer = review_answers(copy, files[:1])
     assert fewer.replaced == 3
-    assert len(document_of(place)["raters"]) == 1
-    assert {shift["class"]["kappa"] for shift in document_of(place)["shifts"]} == {None}
-    assert verify_files(place) == []
+    assert len(document_of(copy)["raters"]) == 1
+    assert {shift["class"]["kappa"] for shift in document_of(copy)["shifts"]} == {None}
+    assert verify_files(copy) == []
 
 
 def test_a_dataset_that_is_closed_again_keeps_it_and_one_of_other_data_does_not(
     reviewed: tuple[Path, Review], tmp_path: Path
 ) -> None:
     directory, _ = reviewed
-    place = copy_of(directory, tmp_path / "closed")
-    close_again(place)
-    assert published(place) == published(directory)
+    copy = copy_of(directory, tmp_path / "closed")
+    close_again(copy)
+    assert published(copy) == published(directory)
 
     def otherwise(sample: Sample) -> bytes:
         return png_of(sample) + b"\0"  # after the end of a PNG: other bytes, the same pixels
 
-    (place / "receipts" / "swap-00000.json").unlink()
-    build_colours(place, "publish.repo=someone/colours", image=otherwise)
-    close_again(place)
-    assert not (place / "review").exists()
-    text = (place / "README.md").read_text()
+    (copy / "receipts" / "swap-00000.json").unlink()
+    build_colours(copy, "publish.repo=someone/colours", image=otherwise)
+    close_again(copy)
+    assert not (copy / "review").exists()
+    text = (copy / "README.md").read_text()
     assert "What people say" not in text and "No person has labelled" in text
-    assert verify_files(place) == []
+    assert verify_files(copy) == []
 
 
 def test_a_run_that_was_killed_is_mended_by_the_same_command(
     reviewed: tuple[Path, Review], files: list[Path], tmp_path: Path
 ) -> None:
-    place = copy_of(reviewed[0], tmp_path / "killed")
-    table = (place / "review" / "selection.csv").read_bytes()
-    REVIEWED.write(place, {"selection.csv": table})  # killed between the table and its document, nothing closed
-    assert verify_files(place) == ["manifest.json is missing: the dataset is not finished, or this is not a dataset"]
-    closed = copy_of(place, tmp_path / "closed")
+    copy = copy_of(reviewed[0], tmp_path / "killed")
+    table = (copy / "review" / "selection.csv").read_bytes()
+    REVIEWED.write(copy, {"selection.csv": table})  # killed between the table and its document, nothing closed
+    assert verify_files(copy) == ["manifest.json is missing: the dataset is not finished, or this is not a dataset"]
+    closed = copy_of(copy, tmp_path / "closed")
     close_again(closed)
     assert not (closed / "review").exists()
     assert verify_files(closed) == []
-    assert review_answers(place, files).replaced == 0
-    assert published(place) == published(reviewed[0])
+    assert review_answers(copy, files).replaced == 0
+    assert published(copy) == published(reviewed[0])
 
 
 @pytest.mark.parametrize("damage", ["selection.json", "selection.csv"])
 def test_what_is_damaged_is_reported_and_not_shown(reviewed: tuple[Path, Review], damage: str, tmp_path: Path) -> None:
-    place = copy_of(reviewed[0], tmp_path / "damaged")
-    file = place / "review" / damage
+    copy = copy_of(reviewed[0], tmp_path / "damaged")
+    file = copy / "review" / damage
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
-    (problem,) = [one for one in verify(place).problems if one.path == f"review/{damage}"]
+    (problem,) = [problem for problem in verify(copy).problems if problem.path == f"review/{damage}"]
     assert "counterfoil review" in problem.repair and "--answers" in problem.repair
-    close_again(place)
-    assert not (place / "review").exists()
-    assert verify_files(place) == []
+    close_again(copy)
+    assert not (copy / "review").exists()
+    assert verify_files(copy) == []
 
 
 def test_a_sealed_review_of_another_form_is_reported_in_a_sentence(
     reviewed: tuple[Path, Review], tmp_path: Path
 ) -> None:
-    place = copy_of(reviewed[0], tmp_path / "odd")
-    document = json.loads((place / "review" / "selection.json").read_text()) | {"raters": 7}
+    copy = copy_of(reviewed[0], tmp_path / "odd")
+    document = json.loads((copy / "review" / "selection.json").read_text()) | {"raters": 7}
     rest = {name: value for name, value in document.items() if name not in ("sha256", "files", "version")}
     odd = sealed_folder.sealed(rest, document["files"], document["version"])
-    (place / "review" / "selection.json").write_bytes(odd)
-    close_again(place)
-    text = (place / "README.md").read_text()
+    (copy / "review" / "selection.json").write_bytes(odd)
+    close_again(copy)
+    text = (copy / "README.md").read_text()
     assert "is not shown: review/selection.json is not a selection document" in text
-    assert "Fleiss" not in text and verify_files(place) == []
+    assert "Fleiss" not in text and verify_files(copy) == []
 
 
 def test_one_and_the_same_person_is_counted_once(copied: Callable[..., Path], files: list[Path]) -> None:
@@ -391,26 +391,26 @@ def test_one_and_the_same_person_is_counted_once(copied: Callable[..., Path], fi
 def test_who_answers_two_pages_is_one_person(
     made: ReviewPage, colours: Path, copied: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """The later file counts for what both answer, of controls too; what one alone answers is kept."""
+    """Check that the later file counts where both answer, controls too, and that other answers are kept."""
     directory, known = copied(), known_of(colours)
     other = review(colours, tmp_path / "other.html", tasks=["class"], shifts=["swap"], seed=1)
     first = written(tmp_path / "first.json", answers(made.page, known, is_true, TOKENS[0], "A."))
     second = written(tmp_path / "second.json", answers(other.page, known, sees_colours, TOKENS[0]))
-    found = review_answers(directory, [first, second])
-    (rater,) = found.selection.raters
-    assert found.raters[0].name == "A." and str(second) in found.notes[0] and "rater-1" in found.notes[0]
-    assert [one["more_files"] for one in found.to_json()["raters"]] == [[str(second)]]
-    swap, base = (said(found, name) for name in ("swap", "base"))
+    outcome = review_answers(directory, [first, second])
+    (rater,) = outcome.selection.raters
+    assert outcome.raters[0].name == "A." and str(second) in outcome.notes[0] and "rater-1" in outcome.notes[0]
+    assert [rater["more_files"] for rater in outcome.to_json()["raters"]] == [[str(second)]]
+    swap, base = (task_result(outcome, name) for name in ("swap", "base"))
     assert (swap.images, swap.answers, swap.kappa) == (36, 36, None)
     assert swap.selected.value == pytest.approx(1 - SWAPPED / 36)  # the other page asks about one class
     assert (base.images, base.selected.value) == (36, 1.0)
-    asked = [each for task in found.selection.images.values() for each in task.values()]
-    assert {each.shown for each in asked} == {1} and rater.images == len(asked)
+    images = [image for task in outcome.selection.images.values() for image in task.values()]
+    assert {image.shown for image in images} == {1} and rater.images == len(images)
     pages = [{(grid["task"], grid["label"], id) for grid in data_of(page.page)["grids"] for id in grid["shown"]}
              for page in (made, other)]  # fmt: skip
-    assert found.raters[0].again == len(pages[0] & pages[1])
+    assert outcome.raters[0].again == len(pages[0] & pages[1])
     backwards = review_answers(copied("again"), [second, first])
-    assert said(backwards, "swap", "class").selected.value == 1.0
+    assert task_result(backwards, "swap", "class").selected.value == 1.0
 
 
 def changed(document: dict[str, Any], change: Callable[[dict[str, Any]], Any]) -> Any:
@@ -517,13 +517,13 @@ def test_a_part_of_the_grids_is_counted_for_what_it_is(
     part = answers(made.page, known, is_true, TOKENS[1]) | {"rater": "\x1b[31m x"}
     part["grids"] = [grid for grid in part["grids"] if (grid["task"], grid["label"]) == ("shift", "dusk")]
     paths = [written(tmp_path / "a.json", whole), written(tmp_path / "b.json", part)]
-    found = review_answers(copied(), paths)
-    assert [rater.grids for rater in found.selection.raters] == [5, 1]
-    assert said(found, "dusk", "shift").answers == 72
-    assert said(found, "swap", "shift").answers == 36
-    assert found.raters[1].name == "[31m x", "no control character reaches a terminal"
-    own = [id for grid in part["grids"] for id in grid["shown"] if is_own("shift", "dusk", known[id])]
-    assert len(own) == 36
+    outcome = review_answers(copied(), paths)
+    assert [rater.grids for rater in outcome.selection.raters] == [5, 1]
+    assert task_result(outcome, "dusk", "shift").answers == 72
+    assert task_result(outcome, "swap", "shift").answers == 36
+    assert outcome.raters[1].name == "[31m x", "no control character reaches a terminal"
+    shown = [id for grid in part["grids"] for id in grid["shown"] if is_own("shift", "dusk", known[id])]
+    assert len(shown) == 36
 
 
 def test_the_command_writes_a_page_and_counts_its_answers(
@@ -545,10 +545,10 @@ def test_the_command_writes_a_page_and_counts_its_answers(
 
 def test_mistakes_of_the_command_exit_2(colours: Path, files: list[Path]) -> None:
     def refused(*words: str) -> str:
-        found = CliRunner().invoke(app, ["review", str(colours), *words])
-        error = found.exception
-        assert isinstance(error, UserError) or found.exit_code == 2
-        return str(error) if isinstance(error, UserError) else found.stderr
+        result = CliRunner().invoke(app, ["review", str(colours), *words])
+        error = result.exception
+        assert isinstance(error, UserError) or result.exit_code == 2
+        return str(error) if isinstance(error, UserError) else result.stderr
 
     assert "--answers writes no page, so it takes no --images, --task" in refused(
         "--answers", str(files[0]), "--images", "3", "--task", "class"

@@ -46,7 +46,7 @@ CONTRASTS = """
 
 
 def checked(page: Page) -> list[str]:
-    """The ids of the images that are selected."""
+    """Return the ids of the selected images."""
     return page.eval_on_selector_all('.cell[aria-checked="true"]', "cells => cells.map(cell => cell.dataset.id)")
 
 
@@ -58,12 +58,12 @@ def state_of(page: Page) -> dict[str, Any]:
     return page.evaluate("state")
 
 
-def download(page: Page, place: Path) -> dict[str, Any]:
-    with page.expect_download() as found:
+def download(page: Page, path: Path) -> dict[str, Any]:
+    with page.expect_download() as waited:
         page.get_by_role("button", name="Download answers.json").click()
-    assert found.value.suggested_filename == "answers.json"
-    found.value.save_as(place)
-    return json.loads(place.read_text())
+    assert waited.value.suggested_filename == "answers.json"
+    waited.value.save_as(path)
+    return json.loads(path.read_text())
 
 
 def test_a_grid_is_answered_by_keyboard_alone(made: ReviewPage, open_page: Open, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_everything_has_a_role_and_a_name(made: ReviewPage, open_page: Open) -> 
     grid = data_of(made.page)["grids"][0]
     boxes = page.get_by_role("checkbox")
     assert boxes.count() == len(grid["shown"])
-    names = [boxes.nth(place).get_attribute("aria-label") for place in (0, 1)]
+    names = [boxes.nth(index).get_attribute("aria-label") for index in (0, 1)]
     assert names == [f"Image {number} of {len(grid['shown'])}" for number in (1, 2)]
     assert page.get_by_role("group", name=grid["asked"]).count() == 1
     assert page.locator('.cell[tabindex="0"]').count() == 1, "one stop for the tab key"
@@ -232,12 +232,12 @@ def test_what_a_page_gives_is_what_the_command_takes(
         page.get_by_label("Your name or initials").fill(person)
         for grid in data["grids"]:
             # The second person finds no image at dusk.
-            found = [
+            indices = [
                 index
                 for index, id in enumerate(grid["shown"])
                 if is_own(grid["task"], grid["label"], known[id]) or not hasattr(known[id], "key")
             ] if person == "one" or grid["label"] != "dusk" else []  # fmt: skip
-            page.evaluate("places => places.forEach(at => document.querySelectorAll('.cell')[at].click())", found)
+            page.evaluate("places => places.forEach(at => document.querySelectorAll('.cell')[at].click())", indices)
             page.locator("#finish:enabled, #nothing:enabled").click()
         assert "All grids are finished" in page.locator("#said").inner_text()
         files.append(tmp_path / f"{person}.json")
@@ -257,8 +257,8 @@ def test_text_is_legible_by_day_and_by_night(made: ReviewPage, open_page: Open, 
     page = open_page(made.page, width=width, dark=dark)
     page.locator("summary").click()
     page.locator(".cell").nth(2).click()
-    found = page.evaluate(CONTRASTS)
-    assert len(found) > 15
-    assert [what for ratio, what in found if ratio < 4.5] == []
+    contrasts = page.evaluate(CONTRASTS)
+    assert len(contrasts) > 15
+    assert [what for ratio, what in contrasts if ratio < 4.5] == []
     red = int(page.evaluate("getComputedStyle(document.body).backgroundColor").partition("(")[2].partition(",")[0])
     assert (red < 60) == dark

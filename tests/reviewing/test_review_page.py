@@ -46,17 +46,17 @@ def test_every_grid_has_one_label_and_its_own_images_with_controls_among_them(ma
     for grid in grids:
         shown = [known[id] for id in grid["shown"]]
         assert len(shown) == len(set(shown)) <= 48
-        own = {one for one in shown if is_own(grid["task"], grid["label"], one)}
-        real = {one for one in shown if isinstance(one, RealControl)}
-        without = set(shown) - own - real
+        of_label = {picture for picture in shown if is_own(grid["task"], grid["label"], picture)}
+        real = {picture for picture in shown if isinstance(picture, RealControl)}
+        without = set(shown) - of_label - real
         assert without, "selecting everything is noticed"
-        seen.update((grid["task"], one.key) for one in own if isinstance(one, AcceptedImage))
+        seen.update((grid["task"], picture.key) for picture in of_label if isinstance(picture, AcceptedImage))
         if grid["task"] == "class":
-            assert {f"{one.label:02d}" for one in real} == {grid["label"]}
+            assert {f"{picture.label:02d}" for picture in real} == {grid["label"]}
             assert len(real) == len(without) == 4
         else:
             assert not real
-            assert {one.shift for one in without if isinstance(one, AcceptedImage)} == {"base"}
+            assert {picture.shift for picture in without if isinstance(picture, AcceptedImage)} == {"base"}
     # Every image once under its class, and every one that has a shift once under that.
     assert set(seen.values()) == {1}
     assert Counter(task for task, _ in seen) == {"class": 108, "shift": 72}
@@ -77,7 +77,7 @@ def test_controls_are_not_reported_by_their_place(made: ReviewPage, colours: Pat
 def test_the_page_is_one_file_that_names_no_image(made: ReviewPage, colours: Path) -> None:
     page = made.page.read_text()
     known = known_of(colours)
-    keys = {one.key for one in known.values() if isinstance(one, AcceptedImage)}
+    keys = {image.key for image in known.values() if isinstance(image, AcceptedImage)}
     assert len(keys) == 108
     assert not [key for key in keys if key in page], "neither in its text nor in its script"
     shown = Page(page)
@@ -102,17 +102,17 @@ def test_equal_settings_give_equal_bytes_and_a_seed_gives_others(
 
 def test_a_task_and_shifts_can_be_named(colours: Path, tmp_path: Path) -> None:
     known = known_of(colours)
-    one = review(colours, tmp_path / "one.html", images=5, tasks=["shift"], shifts=["dusk"])
-    (grid,) = data_of(one.page)["grids"]
-    assert (one.images, one.shifts, one.controls) == (5, ("dusk",), 0)
+    dusk_page = review(colours, tmp_path / "one.html", images=5, tasks=["shift"], shifts=["dusk"])
+    (grid,) = data_of(dusk_page.page)["grids"]
+    assert (dusk_page.images, dusk_page.shifts, dusk_page.controls) == (5, ("dusk",), 0)
     assert Counter(getattr(known[id], "shift", "") for id in grid["shown"]) == {"dusk": 5, "base": 2}
     # Five of three classes, in turn one of each.
-    own = [known[id] for id in grid["shown"] if is_own("shift", "dusk", known[id])]
-    assert sorted(Counter(image.label for image in own).values()) == [1, 2, 2]
+    images = [known[id] for id in grid["shown"] if is_own("shift", "dusk", known[id])]
+    assert sorted(Counter(image.label for image in images).values()) == [1, 2, 2]
     classes = review(colours, tmp_path / "classes.html", tasks=["class"], shifts=["swap"])
     assert {grid["task"] for grid in data_of(classes.page)["grids"]} == {"class"}
     shown = [known[id] for grid in data_of(classes.page)["grids"] for id in grid["shown"]]
-    assert {one.shift for one in shown if isinstance(one, AcceptedImage)} == {"swap"}
+    assert {image.shift for image in shown if isinstance(image, AcceptedImage)} == {"swap"}
 
 
 def test_a_source_that_is_not_at_hand_leaves_no_real_images_and_a_word(tmp_path: Path) -> None:
@@ -123,8 +123,8 @@ def test_a_source_that_is_not_at_hand_leaves_no_real_images_and_a_word(tmp_path:
     assert made.without_controls is not None and "photographs" in made.without_controls
     known = known_of(directory)
     for grid in data_of(made.page)["grids"]:
-        own = [is_own(grid["task"], grid["label"], known[id]) for id in grid["shown"]]
-        assert not all(own), "images without the label are there all the same"
+        with_label = [is_own(grid["task"], grid["label"], known[id]) for id in grid["shown"]]
+        assert not all(with_label), "images without the label are there all the same"
     with pytest.raises(UserError):
         review(directory, source=str(tmp_path / "nothing"))
 
@@ -156,14 +156,14 @@ def test_an_error_of_the_program_is_no_source_that_cannot_be_read(
 def test_no_page_lies_in_the_dataset(
     write: Callable[[Path, Path], Any], undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The manifest would not list it; the folder that is no part of the dataset takes one of any name."""
+    """Pages would be missing from the manifest; `.counterfoil` is no part of the dataset and takes any name."""
     built = Path(shutil.copytree(undisturbed, tmp_path / "built"))
     (tmp_path / "link").symlink_to(built)
     monkeypatch.chdir(built)
-    for place in (built / "page.html", built / "data" / "new" / "page.html", Path("page.html"),
+    for path in (built / "page.html", built / "data" / "new" / "page.html", Path("page.html"),
                   tmp_path / "link" / "page.html"):  # fmt: skip
         with pytest.raises(UserError, match="lies inside the dataset"):
-            write(built, place)
+            write(built, path)
     assert not (built / "data" / "new").exists()
     write(built, built / ".counterfoil" / "mine.html")
     assert verify_files(built) == []
@@ -261,8 +261,8 @@ def test_many_images_of_a_label_are_dealt_to_grids_of_one_size() -> None:
     # 78 images of a class are two grids of 39, with 8 controls each; the second has only the 2 real images left.
     assert {len(grid.pictures) for grid in by_class} == {47, 45}
     for cls in recipe.classes:
-        own = [grid for grid in by_class if grid.label == cls.id]
-        shown = [picture for grid in own for picture in grid.pictures]
+        grids = [grid for grid in by_class if grid.label == cls.id]
+        shown = [picture for grid in grids for picture in grid.pictures]
         assert len(shown) == len(set(shown)), "no picture is asked about twice"
         assert len({picture for picture in shown if isinstance(picture, RealControl)}) == 6, (
             "and no more than there are"
@@ -283,10 +283,10 @@ def test_noise_fits_too() -> None:
 
 def test_labels_are_asked_for_in_words(tmp_path: Path) -> None:
     recipe = load_recipe("wardrobe-mini")
-    asked = [asked_of_class(cls) for cls in recipe.classes]
-    assert asked[4] == "Select every image that shows a coat"
-    assert asked[9] == "Select every image that shows an ankle boot"
-    assert asked[3] == "Select every image that shows a dress"
+    questions = [asked_of_class(cls) for cls in recipe.classes]
+    assert questions[4] == "Select every image that shows a coat"
+    assert questions[9] == "Select every image that shows an ankle boot"
+    assert questions[3] == "Select every image that shows a dress"
     words = [asked_of_shift(shift).partition(": ")[2] for shift in recipe.all_shifts()]
     assert words[1:] == ["in the grass", "in the snow", "at night", "red", "a black and white pencil sketch"]
     plain = make_plan(load_own_recipe(build_colours(tmp_path / "c", "prompts.shifts.dusk.caption=null"))).shift("dusk")

@@ -27,9 +27,9 @@ def run(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
 
 
 def rows_of(directory: Path, shift: str | None = None) -> list[dict]:
-    """Rows of the candidates that have scores, of a shift or of all, with the columns that keep rules add."""
+    """Return the rows of candidates with scores, of a shift or of all, with the columns that keep rules add."""
     form = TableForm.of(load_own_recipe(directory))
     columns = [*COLUMNS, *form.added]
-    every = [row for one in read_receipts(directory) for row in read_shard(directory, one, columns, "candidates", form)]
-    rows = [row for row in every if shift in (None, row["shift"])]
-    return [row for row in rows if row["object_score"] is not None]
+    receipts = read_receipts(directory)
+    rows = [row for receipt in receipts for row in read_shard(directory, receipt, columns, "candidates", form)]
+    return [row for row in rows if shift in (None, row["shift"]) and row["object_score"] is not None]

@@ -53,7 +53,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def styled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A shift with another object caption, one with a threshold of its own, and every image kept. Read only."""
+    """Return a dataset with an object caption and a threshold of one shift, and every image kept. Read only."""
     changes = (
         "prompts.shifts.rain.style=true",
         "prompts.shifts.plain.object_threshold=0.22",
@@ -107,11 +107,11 @@ def verdict_of(plan, sample: Sample, thresholds) -> Verdict:
     if sample.index == 7:
         return Verdict({}, at, open=is_open)
     screened = plan.shift(sample.shift).caption is not None
-    one, other = (float(np.float32(score)) for score in scores)
+    object_score, shift_score = (float(np.float32(score)) for score in scores)
     measured = {"contrast": float(chance.integers(0, 60)), "black": float(np.float32(chance.random())), "white": 0.0}
-    asked = [name for rule in plan.shift(sample.shift).keep for name in rule.columns()]
-    seen = {name: value for name, value in measured.items() if name in asked}
-    return Verdict({"object": one, "shift": other if screened else None, **seen}, at, open=is_open)
+    columns = [name for rule in plan.shift(sample.shift).keep for name in rule.columns()]
+    seen = {name: value for name, value in measured.items() if name in columns}
+    return Verdict({"object": object_score, "shift": shift_score if screened else None, **seen}, at, open=is_open)
 
 
 def picture(sample: Sample) -> bytes:

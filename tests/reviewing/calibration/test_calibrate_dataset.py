@@ -54,14 +54,14 @@ def test_every_step_counts_as_a_build_compares(values: np.ndarray, random) -> No
 def test_pictures_lie_on_both_sides_of_any_line(values: np.ndarray, random, line: float | None, most: int) -> None:
     """However the slider is moved, among the images that are there the nearest shown one is never far."""
     values = np.sort(values)
-    there = np.array([random.random() < 0.7 for _ in values])
-    places = chosen_places(values, there, line, most)
-    kept = np.flatnonzero(there).tolist()
+    present = np.array([random.random() < 0.7 for _ in values])
+    places = chosen_places(values, present, line, most)
+    kept = np.flatnonzero(present).tolist()
     assert places == sorted(set(places)) and set(places) <= set(kept)
     assert len(places) <= most
     if kept:
         assert (places[0], places[-1]) == (kept[0], kept[-1])
-        gaps = np.diff([kept.index(place) for place in places])
+        gaps = np.diff([kept.index(index) for index in places])
         assert max(gaps, default=0) <= 1 + 3 * len(kept) / (most - 3), "none is far from the next"
 
 
@@ -73,7 +73,7 @@ def test_the_shortest_number_is_the_same_threshold(value: float) -> None:
 
 @pytest.fixture
 def looked_at(tmp_path: Path, open_page: OpenPage) -> Callable[..., Page]:
-    """The page of a dataset in the browser."""
+    """Return a function that opens the page of a dataset in the browser."""
 
     def look(dataset: Path, **options: Any) -> Page:
         return open_page(calibrate(dataset, tmp_path / "page.html").page, **options)
@@ -91,14 +91,14 @@ def press(page: Page, slider: str, *keys: str) -> float:
 
 
 def at_a_glance(page: Page) -> dict[str, int]:
-    """What the page says that each shift accepts."""
+    """Return how many images the page says that each shift accepts."""
     rows = page.locator("#glance tbody tr").all()
     cells = [[cell.strip() for cell in row.locator("th, td").all_inner_texts()] for row in rows]
     return {name: int(count.split(" of ")[0]) for name, _, count, _ in cells}
 
 
 def accepted(dataset: Path, shifts: Mapping[str, float], objects: Callable[[dict], float]) -> dict[str, int]:
-    """What the rows say, compared as a build compares."""
+    """Return how many images of each shift the rows accept, compared as a build compares."""
     counts: dict[str, int] = dict.fromkeys(ALL, 0)
     for row in rows_of(dataset):
         object_passes = np.float32(row["object_score"]) >= np.float32(objects(row))
@@ -108,10 +108,10 @@ def accepted(dataset: Path, shifts: Mapping[str, float], objects: Callable[[dict
 
 
 def start(page: Page, slider: str) -> float:
-    """The threshold where a slider stands, of which three digits are shown."""
-    place = page.locator(f"#{slider} .threshold")
-    value = float(place.get_attribute("data-value") or "")
-    assert place.text_content() == (f"{value:.0f}" if slider.startswith("contrast") else f"{value:.3f}")
+    """Return a slider's threshold, of which the page shows three digits."""
+    threshold = page.locator(f"#{slider} .threshold")
+    value = float(threshold.get_attribute("data-value") or "")
+    assert threshold.text_content() == (f"{value:.0f}" if slider.startswith("contrast") else f"{value:.3f}")
     return value
 
 
@@ -127,8 +127,8 @@ def test_a_shift_slider_moves_by_keyboard_and_counts_as_the_rows(finished: Path,
         now = press(page, "shift-snow", *keys)
         expected = accepted(finished, {"snow": now, "rain": 0.2}, lambda row: 0.2)
         assert at_a_glance(page) == expected
-        said = f"{now:.3f}: accepts {expected['snow']} of 80"
-        assert said in (page.locator("#shift-snow input").get_attribute("aria-valuetext") or "")
+        words = f"{now:.3f}: accepts {expected['snow']} of 80"
+        assert words in (page.locator("#shift-snow input").get_attribute("aria-valuetext") or "")
         assert f"accepts {expected['snow']} of 80" in page.locator("#shift-snow .yield").inner_text()
         assert page.locator("#total").inner_text() == f"accepted: {sum(expected.values())} of 320"
     button = page.locator("#shift-snow .starts button").first
@@ -141,24 +141,26 @@ def test_a_shift_slider_moves_by_keyboard_and_counts_as_the_rows(finished: Path,
 def test_an_object_slider_changes_every_shift_at_once(finished: Path, looked_at: OpenPage) -> None:
     page = looked_at(finished)
     snow, first = start(page, "shift-snow"), at_a_glance(page)
-    one = press(page, "object-0-01", *("ArrowRight",) * 25)
-    assert one > 0.2
-    expected = accepted(finished, {"snow": snow, "rain": 0.2}, lambda row: one if row["class_id"] == "01" else 0.2)
+    threshold = press(page, "object-0-01", *("ArrowRight",) * 25)
+    assert threshold > 0.2
+    expected = accepted(
+        finished, {"snow": snow, "rain": 0.2}, lambda row: threshold if row["class_id"] == "01" else 0.2
+    )
     assert at_a_glance(page) == expected
     assert all(expected[shift] < first[shift] for shift in ALL), "the base and an unscreened shift too"
-    own = [row for row in rows_of(finished) if row["class_id"] == "01"]
+    rows = [row for row in rows_of(finished) if row["class_id"] == "01"]
     lines = {"snow": np.float32(snow), "rain": np.float32(0.2)}
     passing = sum(
-        row["object_score"] >= np.float32(one)
+        row["object_score"] >= np.float32(threshold)
         and (row["shift"] not in lines or row["shift_score"] >= lines[row["shift"]])
-        for row in own
+        for row in rows
     )
-    said = page.locator("#object-0-01 input").get_attribute("aria-valuetext") or ""
-    assert f"{one:.3f}: accepts {passing} of {len(own)}" in said
+    words = page.locator("#object-0-01 input").get_attribute("aria-valuetext") or ""
+    assert f"{threshold:.3f}: accepts {passing} of {len(rows)}" in words
     assert f"accepts {expected['rain']} of 80" in page.locator("#shift-rain .yield").inner_text()
     loose = press(page, "object-0-01", "Home")
     unkept = [
-        row for row in own
+        row for row in rows
         if row["reason"] not in ("accepted", "open") and row["object_score"] >= np.float32(loose)
         and (row["shift"] != "rain" or row["shift_score"] >= np.float32(0.2))
     ]  # fmt: skip
@@ -173,7 +175,7 @@ def test_the_yaml_makes_the_dataset_that_the_page_showed(
     dataset: Path = request.getfixturevalue(name)
     page = looked_at(dataset)
     snow = press(page, "shift-snow", *("ArrowRight",) * 12)
-    one = press(page, "object-0-01", *("ArrowRight",) * 25)
+    threshold = press(page, "object-0-01", *("ArrowRight",) * 25)
     with page.expect_download() as waited:
         page.locator("#download").focus()
         page.keyboard.press("Enter")
@@ -191,7 +193,7 @@ def test_the_yaml_makes_the_dataset_that_the_page_showed(
     }
     held = ("base", "snow") if name == "styled" else ALL
     for shift in load_own_recipe(tmp_path / "cut").all_shifts():
-        assert shift.object_threshold.of_class("01") == (one if shift.name in held else None)
+        assert shift.object_threshold.of_class("01") == (threshold if shift.name in held else None)
         assert shift.name != "snow" or (shift.threshold and shift.threshold.value == snow)
     again = looked_at(tmp_path / "cut")
     assert at_a_glance(again) == promised
@@ -210,8 +212,8 @@ def test_pictures_lie_around_the_line_wherever_it_is(slider: str, kind: str, sty
     page = looked_at(styled)
     page.evaluate("id => unfolded(document.getElementById(id))", slider)
     held = {"rain"} if kind == "shift" else {"base", "snow"}
-    own = [row for row in rows_of(styled) if row["shift"] in held and (kind == "shift" or row["class_id"] == "00")]
-    scores = np.sort([row[f"{kind}_score"] for row in own])
+    rows = [row for row in rows_of(styled) if row["shift"] in held and (kind == "shift" or row["class_id"] == "00")]
+    scores = np.sort([row[f"{kind}_score"] for row in rows])
     low, high = (float(page.locator(f"#{slider} .{end}").inner_text()) for end in ("low", "high"))
     steps = int(page.locator(f"#{slider} input").get_attribute("max") or 0)
     page.locator(f"#{slider} .above").scroll_into_view_if_needed()
@@ -252,8 +254,8 @@ def test_rejected_images_are_shown_or_a_word_stands_for_them(finished: Path, sty
 
 def test_copied_is_announced(finished: Path, looked_at: OpenPage) -> None:
     page = looked_at(finished, permissions=["clipboard-read", "clipboard-write"])
-    said = page.locator("#said")
-    assert said.get_attribute("aria-live") == "polite"
+    status = page.locator("#said")
+    assert status.get_attribute("aria-live") == "polite"
     page.locator("#copy").focus()
     page.keyboard.press("Enter")
     page.wait_for_function("document.getElementById('said').textContent === 'Copied.'")
@@ -290,9 +292,9 @@ def test_text_is_legible_dark_and_narrow(width: int, dark: bool, finished: Path,
     press(page, "object-0-00", "Home")
     page.locator(".take summary").click()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    found = page.evaluate(CONTRASTS)
-    assert len(found) > 60
-    assert [one for one in found if one[0] < 4.5] == []
+    contrasts = page.evaluate(CONTRASTS)
+    assert len(contrasts) > 60
+    assert [contrast for contrast in contrasts if contrast[0] < 4.5] == []
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, re.findall(r"\d+", ground)[:3])) < 200) is dark
 
@@ -318,7 +320,7 @@ def test_every_control_has_a_name_and_is_reached_by_keyboard(finished: Path, loo
 
 
 def test_contrast_is_reported_by_shift_and_becomes_a_keep_rule(dark: Path, looked_at: OpenPage, tmp_path: Path) -> None:
-    """Where it was measured: how many of the images that are accepted are nearly black, and a slider of the least."""
+    """Measured contrast shows how many accepted images are nearly black, and a slider of the least."""
     page = looked_at(dark)
     snow = start(page, "shift-snow")
 
@@ -334,11 +336,11 @@ def test_contrast_is_reported_by_shift_and_becomes_a_keep_rule(dark: Path, looke
 
     assert at_a_glance(page) == passing(0)
     shown = page.locator("#contrast-snow .summary").text_content() or ""
-    own = [r["contrast"] for r in rows_of(dark, "snow") if r["object_score"] >= np.float32(0.2)
+    contrasts = [r["contrast"] for r in rows_of(dark, "snow") if r["object_score"] >= np.float32(0.2)
            and r["shift_score"] >= np.float32(snow)]  # fmt: skip
     for limit in (5, 10, 20):
-        assert re.search(rf"\b{sum(value < limit for value in own)} \(\d+ %\) under {limit}\b", shown)
-    assert f"Contrast of the {len(own)} images" in shown and f"minimum {sorted(own)[0]:.0f}," in shown
+        assert re.search(rf"\b{sum(value < limit for value in contrasts)} \(\d+ %\) under {limit}\b", shown)
+    assert f"Contrast of the {len(contrasts)} images" in shown and f"minimum {sorted(contrasts)[0]:.0f}," in shown
     assert press(page, "contrast-snow", *("ArrowRight",) * 25) == 25
     promised = at_a_glance(page)
     assert promised == passing(25) != passing(0)
@@ -369,9 +371,9 @@ def test_of_very_many_candidates_the_counts_are_true_too(
 
 
 def data_of(page: str) -> dict:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
-    assert found
-    return json.loads(found[1])
+    match = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert match
+    return json.loads(match[1])
 
 
 def test_the_cut_resolves_open_shifts_by_their_percentile(finished: Path, tmp_path: Path) -> None:
@@ -415,7 +417,7 @@ def test_the_page_is_one_safe_file_and_its_counts_are_true(finished: Path, tmp_p
     scores = np.frombuffer(base64.b64decode(data["rows"]["object"]), "<f4")
     assert sorted(scores) == sorted(np.float32(row["object_score"]) for row in rows_of(finished))
     pictures = [(picture["unit"], picture["shift"]) for picture in data["pictures"]]
-    assert pictures == sorted(pictures, key=lambda one: (one[0], one[1] or 0))
+    assert pictures == sorted(pictures, key=lambda picture: (picture[0], picture[1] or 0))
     assert page.count("<figure ") == len(pictures) > 100
 
 
@@ -452,9 +454,9 @@ def test_the_command_pipes_a_cut_that_applies(finished: Path, tmp_path: Path) ->
     made = run(str(out))
     assert str(out / ".counterfoil" / "calibrate.html") in made.stderr
     (tmp_path / "cut.yaml").write_text(made.stdout)
-    found = json.loads(run(str(out), "--json", "--shift", "rain").stdout)
-    assert [shift["shift"] for shift in found["shifts"]] == ["rain"]
-    assert "snow" not in found["cut"]
+    document = json.loads(run(str(out), "--json", "--shift", "rain").stdout)
+    assert [shift["shift"] for shift in document["shifts"]] == ["rain"]
+    assert "snow" not in document["cut"]
     open_before = json.loads(run(str(out), "--json").stdout)["shifts"][0]
     applied = json.loads(run(str(out), "--apply", str(tmp_path / "cut.yaml"), "--in-place", "--yes", "--json").stdout)
     assert applied["open_shifts"] == []

@@ -26,7 +26,7 @@ STRICT = "prompts: {shifts: {rain: {threshold: 0.3}}}"
 
 
 @pytest.fixture
-def place(finished: Path, tmp_path: Path) -> Path:
+def dataset(finished: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / "cranes"))
 
 
@@ -50,86 +50,88 @@ def falling_out(directory: Path) -> int:
     return sum(row["reason"] == "accepted" and row["shift_score"] < 0.3 for row in rows)
 
 
-def test_a_place_must_be_named(place: Path, cut: Callable[[str], str]) -> None:
-    before = published(place)
-    for words in ((), ("--in-place", "--out", str(place.parent / "new"))):
-        refused = run(str(place), "--apply", cut(STRICT), *words, code=2)
+def test_a_place_must_be_named(dataset: Path, cut: Callable[[str], str]) -> None:
+    before = published(dataset)
+    for words in ((), ("--in-place", "--out", str(dataset.parent / "new"))):
+        refused = run(str(dataset), "--apply", cut(STRICT), *words, code=2)
         assert "--out NEW" in refused.stderr and "--in-place" in refused.stderr
-    assert "the dataset itself" in run(str(place), "--apply", cut(STRICT), "--out", str(place), code=2).stderr
-    assert "need --apply" in run(str(place), "--in-place", code=2).stderr
-    for out, in_place in ((None, False), (place, False), (place.parent / "new", True)):
+    assert "the dataset itself" in run(str(dataset), "--apply", cut(STRICT), "--out", str(dataset), code=2).stderr
+    assert "need --apply" in run(str(dataset), "--in-place", code=2).stderr
+    for out, in_place in ((None, False), (dataset, False), (dataset.parent / "new", True)):
         with pytest.raises(UserError, match="in place"):
-            recut(place, cut(STRICT), out, in_place=in_place)
-    assert published(place) == before
-    assert not (place.parent / "new").exists()
+            recut(dataset, cut(STRICT), out, in_place=in_place)
+    assert published(dataset) == before
+    assert not (dataset.parent / "new").exists()
 
 
 def test_what_is_lost_in_place_is_reported_and_refused_where_nobody_answers(
-    place: Path, cut: Callable[[str], str]
+    dataset: Path, cut: Callable[[str], str]
 ) -> None:
-    with_results(place)
-    before, lost = published(place), falling_out(place)
+    with_results(dataset)
+    before, lost = published(dataset), falling_out(dataset)
     assert lost > 1
-    refused = run(str(place), "--apply", cut(STRICT), "--in-place", code=2)
+    refused = run(str(dataset), "--apply", cut(STRICT), "--in-place", code=2)
     assert f"deletes {lost} images that no later cut can restore" in refused.stderr
     assert f"{lost} of rain" in refused.stderr
     assert "deletes results in evaluation/" in refused.stderr and "2 files" in refused.stderr
     assert "-y" in refused.stderr and "--out" in refused.stderr
-    assert published(place) == before
-    done = run(str(place), "--apply", cut(STRICT), "--in-place", "--yes", "--json")
+    assert published(dataset) == before
+    done = run(str(dataset), "--apply", cut(STRICT), "--in-place", "--yes", "--json")
     assert f"{lost} of rain" in done.stderr
     assert json.loads(done.stdout)["images_dropped"] == lost
-    assert not (place / "evaluation").exists()
-    assert verify_files(place) == []
+    assert not (dataset / "evaluation").exists()
+    assert verify_files(dataset) == []
 
 
-def test_another_directory_loses_nothing_and_asks_nothing(place: Path, cut: Callable[[str], str]) -> None:
-    with_results(place)
-    before = published(place)
-    done = run(str(place), "--apply", cut(STRICT), "--out", str(place.parent / "new"))
+def test_another_directory_loses_nothing_and_asks_nothing(dataset: Path, cut: Callable[[str], str]) -> None:
+    with_results(dataset)
+    before = published(dataset)
+    done = run(str(dataset), "--apply", cut(STRICT), "--out", str(dataset.parent / "new"))
     assert "cannot be undone" not in done.stderr
-    assert published(place) == before
-    assert len(images(place)) - len(images(place.parent / "new")) == falling_out(place)
+    assert published(dataset) == before
+    assert len(images(dataset)) - len(images(dataset.parent / "new")) == falling_out(dataset)
 
 
-def test_what_can_be_undone_is_not_asked_about(place: Path, cut: Callable[[str], str]) -> None:
-    """Where rejected images are kept, every cut is followed by the one back."""
-    assert "cannot be undone" not in run(str(place), "--apply", cut("{}"), "--in-place").stderr
-    kept = sum(key.startswith("snow") for key in images(place))
+def test_what_can_be_undone_is_not_asked_about(dataset: Path, cut: Callable[[str], str]) -> None:
+    """With rejected images kept, another cut takes back each cut."""
+    assert "cannot be undone" not in run(str(dataset), "--apply", cut("{}"), "--in-place").stderr
+    kept = sum(key.startswith("snow") for key in images(dataset))
     loose = "prompts: {shifts: {snow: {threshold: -1}}}\nscreen: {object_threshold: -1}"
     with pytest.raises(UserError, match=r"rain: needs .* images that were not kept"):
-        recut(place, cut(loose), in_place=True)
+        recut(dataset, cut(loose), in_place=True)
     shown: list[object] = []
     all_of_snow = "prompts: {shifts: {snow: {threshold: -1, object_threshold: -1}}}"
-    recut(place, cut(all_of_snow), in_place=True, before=shown.append)
+    recut(dataset, cut(all_of_snow), in_place=True, before=shown.append)
     assert shown == []
-    assert sum(key.startswith("snow") for key in images(place)) == kept
+    assert sum(key.startswith("snow") for key in images(dataset)) == kept
 
 
 @pytest.mark.parametrize(("answer", "code"), [pytest.param("n", 1, marks=pytest.mark.whole), ("y", 0)])
-def test_on_a_terminal_it_asks(place: Path, cut: Callable[[str], str], answer: str, code: int) -> None:
+def test_on_a_terminal_it_asks(dataset: Path, cut: Callable[[str], str], answer: str, code: int) -> None:
     import pty
 
-    before = published(place)
+    before = published(dataset)
     mine, other = pty.openpty()
     os.write(mine, f"{answer}\n".encode())
-    words = ["-m", "counterfoil.cli.main", "calibrate", str(place), "--apply", cut(STRICT), "--in-place"]
+    words = ["-m", "counterfoil.cli.main", "calibrate", str(dataset), "--apply", cut(STRICT), "--in-place"]
     done = warm.run([sys.executable, *words], environment(), stdin=other)
     assert done.returncode == code, done.stderr
     assert "cannot be undone" in done.stderr and "Apply the thresholds in place?" in done.stderr
-    assert (published(place) == before) is (answer == "n")
+    assert (published(dataset) == before) is (answer == "n")
     assert ("Nothing was changed." in done.stderr) is (answer == "n")
 
 
-def test_results_of_an_earlier_form_stay_and_the_card_says_so(place: Path) -> None:
-    """Whoever closes the dataset keeps what somebody measured; the card tells no number of it, and what to do."""
-    with_results(place)
-    assert (place / "evaluation" / "results.json").is_file()
-    content, table = content_of_files(place), (place / "evaluation" / "results.csv").read_bytes()
+def test_results_of_an_earlier_form_stay_and_the_card_says_so(dataset: Path) -> None:
+    """Closing the dataset again keeps earlier results; the card shows none of their numbers and says what to do."""
+    with_results(dataset)
+    assert (dataset / "evaluation" / "results.json").is_file()
+    content, table = content_of_files(dataset), (dataset / "evaluation" / "results.csv").read_bytes()
     before = sealed({"content": content}, {"results.csv": hashlib.sha256(table).hexdigest()}, version=1)
-    EVALUATED.write(place, {"results.json": before, "results.csv": table})
-    close_again(place)
-    assert (place / "evaluation" / "results.csv").read_bytes() == table
-    assert "results.json is of an earlier version of Counterfoil: found version 1" in (place / "README.md").read_text()
-    assert verify_files(place) == []
+    EVALUATED.write(dataset, {"results.json": before, "results.csv": table})
+    close_again(dataset)
+    assert (dataset / "evaluation" / "results.csv").read_bytes() == table
+    assert (
+        "results.json is of an earlier version of Counterfoil: found version 1" in (dataset / "README.md").read_text()
+    )
+    assert verify_files(dataset) == []
     assert REVIEWED.version == 1

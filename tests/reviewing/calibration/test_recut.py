@@ -30,7 +30,7 @@ Cut = Callable[..., Path]
 
 @pytest.fixture
 def cut(tmp_path: Path) -> Cut:
-    """A cut by `a.b=c` lines, as a file."""
+    """Return a function that writes a cut of thresholds by shift to a file."""
 
     def write(**thresholds: float) -> Path:
         path = tmp_path / "cut.yaml"
@@ -62,8 +62,8 @@ def middle(directory: Path, shift: str) -> float:
     return scores[len(scores) // 2]
 
 
-def differing(one: Path, other: Path) -> list[str]:
-    left, right = published(one), published(other)
+def differing(first: Path, second: Path) -> list[str]:
+    left, right = published(first), published(second)
     return sorted(path for path in left.keys() | right.keys() if left.get(path) != right.get(path))
 
 
@@ -88,18 +88,18 @@ def test_a_recut_is_a_fresh_build(
     assert verify_files(tmp_path / "recut") == []
     assert (result.counts, result.manifest_sha256) == (built.counts, built.manifest_sha256)
     assert result.counts["in_the_snow"].get("accepted", 0) < 6
-    there, here = read_lock(opened), read_lock(fresh)
-    assert there is not None
-    assert here is not None
-    assert [n for n in there.hashes if there.hashes[n] != here.hashes[n]] == ["screen"]
+    old, new = read_lock(opened), read_lock(fresh)
+    assert old is not None
+    assert new is not None
+    assert [n for n in old.hashes if old.hashes[n] != new.hashes[n]] == ["screen"]
     # In place: the same files, and a later build finds nothing left to do.
-    place = Path(shutil.copytree(opened, tmp_path / "place"))
-    dropped = recut(place, file, in_place=True).images_dropped
+    copy = Path(shutil.copytree(opened, tmp_path / "place"))
+    dropped = recut(copy, file, in_place=True).images_dropped
     assert dropped == len(images(opened)) - len(images(fresh))
-    assert differing(place, fresh) == []
-    assert recut(place, file, in_place=True).changed == ()
-    assert tiny(place, *settings, *again).images_made == 0
-    assert differing(place, fresh) == []
+    assert differing(copy, fresh) == []
+    assert recut(copy, file, in_place=True).changed == ()
+    assert tiny(copy, *settings, *again).images_made == 0
+    assert differing(copy, fresh) == []
 
 
 def test_class_tokens_stay_as_they_are(cut: Cut, half_threshold: float, tmp_path: Path) -> None:
@@ -116,12 +116,12 @@ def test_class_tokens_stay_as_they_are(cut: Cut, half_threshold: float, tmp_path
 def test_results_stay_with_the_images_that_they_were_measured_on(
     opened: Path, cut: Cut, half_threshold: float, tmp_path: Path
 ) -> None:
-    place = Path(shutil.copytree(opened, tmp_path / "place"))
-    content = content_of_files(place)
+    copy = Path(shutil.copytree(opened, tmp_path / "place"))
+    content = content_of_files(copy)
     table = b"model,top1\n"
     for folder in SEALED_FOLDERS:
-        close_again(place, folder.files({"content": content}, {"table.csv": table}), content, folder)
-    measured = published(place)
+        close_again(copy, folder.files({"content": content}, {"table.csv": table}), content, folder)
+    measured = published(copy)
     assert {path for path in measured if path.startswith(("evaluation/", "review/"))} == {
         "evaluation/results.json",
         "evaluation/table.csv",
@@ -129,35 +129,35 @@ def test_results_stay_with_the_images_that_they_were_measured_on(
         "review/table.csv",
     }
     settings = changes(load_recipe(opened / "recipe.yaml").output.format, half_threshold, True)
-    assert tiny(place, *settings).images_made == 0
-    assert published(place) == measured, "a build that finds nothing to do keeps them"
+    assert tiny(copy, *settings).images_made == 0
+    assert published(copy) == measured, "a build that finds nothing to do keeps them"
     file = cut(in_the_snow=middle(opened, "in_the_snow"))
     recut(opened, file, tmp_path / "expected")
-    recut(place, file, tmp_path / "elsewhere")
-    recut(place, file, in_place=True)
-    for other in (place, tmp_path / "elsewhere"):
+    recut(copy, file, tmp_path / "elsewhere")
+    recut(copy, file, in_place=True)
+    for other in (copy, tmp_path / "elsewhere"):
         assert not (other / "evaluation").exists() and not (other / "review").exists()
         assert differing(other, tmp_path / "expected") == []
 
 
 def test_images_that_were_not_kept_are_counted_by_shift(screened: Path, cut: Cut, tmp_path: Path) -> None:
-    place = Path(shutil.copytree(screened, tmp_path / "place"))
+    copy = Path(shutil.copytree(screened, tmp_path / "place"))
     file = tmp_path / "less.yaml"
     file.write_text("screen: {keep_rejected: false}")
-    lost = recut(place, file, in_place=True).images_dropped
+    lost = recut(copy, file, in_place=True).images_dropped
     assert lost > 0
-    before = published(place)
+    before = published(copy)
     file.write_text("screen: {keep_rejected: true}")
     with pytest.raises(UserError) as refused:
-        recut(place, file, in_place=True)
-    said = refused.value.problems
-    assert sum(int(line.split(" needs ")[1].split()[0]) for line in said) == lost
-    assert {line.split(":")[0] for line in said} <= {"base", "in_the_snow", "red", "pencil_sketch"}
+        recut(copy, file, in_place=True)
+    problems = refused.value.problems
+    assert sum(int(line.split(" needs ")[1].split()[0]) for line in problems) == lost
+    assert {line.split(":")[0] for line in problems} <= {"base", "in_the_snow", "red", "pencil_sketch"}
     file.write_text("screen: {object_threshold: -1}")
     with pytest.raises(UserError) as refused:
-        recut(place, file, tmp_path / "new")
-    assert refused.value.problems == said
-    assert published(place) == before
+        recut(copy, file, tmp_path / "new")
+    assert refused.value.problems == problems
+    assert published(copy) == before
     assert not (tmp_path / "new").exists()
 
 
@@ -178,11 +178,11 @@ recut(sys.argv[1], sys.argv[2], in_place=True)
 
 
 @pytest.mark.parametrize(
-    ("place", "count", "decided"),
+    ("folder", "count", "decided"),
     [("replacement/new/receipts", 2, False), ("replacement/old", 1, True), ("dataset/data", 0, True)],
 )
 def test_a_killed_recut_loses_nothing(
-    opened: Path, place: str, count: int, decided: bool, cut: Cut, tmp_path: Path
+    opened: Path, folder: str, count: int, decided: bool, cut: Cut, tmp_path: Path
 ) -> None:
     if load_recipe(opened / "recipe.yaml").output.format == "webdataset":
         pytest.skip("the swap knows no format")
@@ -190,7 +190,7 @@ def test_a_killed_recut_loses_nothing(
     recut(opened, file, tmp_path / "expected")
     out = Path(shutil.copytree(opened, tmp_path / "dataset"))
     _, environment = command()
-    words = [sys.executable, "-c", KILLED, str(out), str(file), place, str(count)]
+    words = [sys.executable, "-c", KILLED, str(out), str(file), folder, str(count)]
     assert warm.run(words, environment).returncode == 9
     if not decided:
         assert published(out) == published(opened), "the old dataset is untouched"
@@ -199,12 +199,12 @@ def test_a_killed_recut_loses_nothing(
 
 
 def test_a_changed_file_is_not_cut_into_a_new_dataset(undisturbed: Path, cut: Cut, tmp_path: Path) -> None:
-    place = Path(shutil.copytree(undisturbed, tmp_path / "place"))
-    shard = place / "data" / "red" / "test-00000-of-00002.parquet"
-    shutil.copy(place / "data" / "base" / "test-00000-of-00002.parquet", shard)
+    copy = Path(shutil.copytree(undisturbed, tmp_path / "place"))
+    shard = copy / "data" / "red" / "test-00000-of-00002.parquet"
+    shutil.copy(copy / "data" / "base" / "test-00000-of-00002.parquet", shard)
     with pytest.raises(RunFailure, match="is missing or differs from"):
-        recut(place, cut(red=0.1), in_place=True)
-    assert tiny_recipe(place) == tiny_recipe(undisturbed)
+        recut(copy, cut(red=0.1), in_place=True)
+    assert tiny_recipe(copy) == tiny_recipe(undisturbed)
 
 
 def tiny_recipe(directory: Path) -> bytes:
@@ -212,10 +212,10 @@ def tiny_recipe(directory: Path) -> bytes:
 
 
 def test_an_unfinished_dataset_and_a_stranger_are_refused(undisturbed: Path, cut: Cut, tmp_path: Path) -> None:
-    place = Path(shutil.copytree(undisturbed, tmp_path / "place"))
-    (place / "receipts" / "red-00001.json").unlink()
+    copy = Path(shutil.copytree(undisturbed, tmp_path / "place"))
+    (copy / "receipts" / "red-00001.json").unlink()
     with pytest.raises(UserError, match="not finished: 7 of 8"):
-        recut(place, cut(red=0.1), in_place=True)
+        recut(copy, cut(red=0.1), in_place=True)
     with pytest.raises(UserError, match="not a Counterfoil dataset"):
         recut(tmp_path / "nothing", cut(red=0.1), in_place=True)
     assert not (tmp_path / "nothing").exists()
@@ -274,15 +274,15 @@ def test_object_percentiles_are_measured_once(cut: Cut, tmp_path: Path) -> None:
 
 def test_a_dataset_that_nobody_can_write_to_is_cut_elsewhere(opened: Path, cut: Cut, tmp_path: Path) -> None:
     file = cut(in_the_snow=middle(opened, "in_the_snow"), keep_rejected=True)
-    place = tmp_path / "readonly"
-    place.mkdir()
-    mount = ["mount", "--bind", str(opened), str(place)]
+    readonly = tmp_path / "readonly"
+    readonly.mkdir()
+    mount = ["mount", "--bind", str(opened), str(readonly)]
     if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode != 0:
         pytest.skip("mounting needs privileges")
     try:
-        subprocess.run(["mount", "-o", "remount,bind,ro", str(place)], check=True)
-        recut(place, file, tmp_path / "recut")
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(readonly)], check=True)
+        recut(readonly, file, tmp_path / "recut")
     finally:
-        subprocess.run(["umount", "--lazy", str(place)], check=True)
+        subprocess.run(["umount", "--lazy", str(readonly)], check=True)
     recut(opened, file, tmp_path / "expected")
     assert differing(tmp_path / "recut", tmp_path / "expected") == []

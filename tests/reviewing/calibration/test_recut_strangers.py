@@ -33,7 +33,7 @@ def cut(tmp_path: Path) -> Path:
     return tmp_path / "cut.yaml"
 
 
-def with_other_rows(path: Path, column: str, place: int, value: Any) -> None:
+def with_other_rows(path: Path, column: str, index: int, value: Any) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -41,7 +41,7 @@ def with_other_rows(path: Path, column: str, place: int, value: Any) -> None:
 
     table = pq.read_table(path)
     values = table[column].to_pylist()
-    values[place] = value
+    values[index] = value
     field = table.schema.get_field_index(column)
     table = table.set_column(field, table.schema.field(column), pa.array(values, table.schema.field(column).type))
     with atomic_file(path) as file:
