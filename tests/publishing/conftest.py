@@ -19,13 +19,13 @@ from tiny_builds import tiny
 
 @pytest.fixture(scope="session")
 def first(undisturbed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The first version: four groups, every candidate accepted."""
+    """Return the first version: four groups, every candidate accepted."""
     return Path(shutil.copytree(undisturbed, tmp_path_factory.mktemp("first") / "garments"))
 
 
 @pytest.fixture(scope="session")
 def second(once_a_run: Once, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The second: one group is gone, images are others, and there are other shards."""
+    """Return the second version: one group is gone, images are others, and there are other shards."""
     changes = ("prompts.shifts.red=null", "samples.candidates=3", "samples.seed=1")
     built = once_a_run("second", lambda out: tiny(out, *changes))
     return Path(shutil.copytree(built, tmp_path_factory.mktemp("second") / "garments"))
@@ -49,10 +49,10 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
 
 @pytest.fixture
 def loopback(start_loopback: Callable[..., LoopbackHub], kept: Kept) -> LoopbackHub:
-    """A Hub without quotas and faults, empty, at the endpoint of the one before."""
+    """Return a Hub without quotas and faults, empty, at the endpoint of the one before."""
     hub = None
     if kept.endpoint:
-        with suppress(OSError):  # somebody took the port meanwhile
+        with suppress(OSError):  # another process can take the port meanwhile
             hub = start_loopback(port=int(kept.endpoint.rpartition(":")[2]))
     hub = hub or start_loopback()
     if hub.endpoint != kept.endpoint:

@@ -39,17 +39,17 @@ def answer(call: dict[str, Any]) -> dict[str, Any]:
         options["patience"] = Patience(silence=options.pop("silence"))
     try:
         publishing: Any = publish_model if call.get("model") else publish
-        with listening(lambda one: sending.append(one) if isinstance(one, Sending) else None):
+        with listening(lambda event: sending.append(event) if isinstance(event, Sending) else None):
             done = publishing(call["directory"], call.get("repo"), confirm=confirm, tell=lines.append, **options)
     except CounterfoilError as error:
         problems = list(error.problems)
-        found = {"error": problems, "hint": error.hint, "exit_code": error.exit_code, "kind": type(error).__name__}
-        return {**found, "preview": seen, "lines": lines}
+        failure = {"error": problems, "hint": error.hint, "exit_code": error.exit_code, "kind": type(error).__name__}
+        return {**failure, "preview": seen, "lines": lines}
     if done is None:
-        return {"published": None, "preview": seen, "lines": lines, "sending": [asdict(one) for one in sending]}
+        return {"published": None, "preview": seen, "lines": lines, "sending": [asdict(event) for event in sending]}
     names = ("commit", "commits", "private", "tag", "pull_request", "files", "files_changed", "configs_loaded")
     answers = {name: getattr(done, name, None) for name in names}
-    return {"published": answers, "preview": seen, "lines": lines, "sending": [asdict(one) for one in sending]}
+    return {"published": answers, "preview": seen, "lines": lines, "sending": [asdict(event) for event in sending]}
 
 
 def say(words: dict[str, Any]) -> None:

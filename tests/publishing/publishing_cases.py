@@ -37,7 +37,7 @@ class Publisher:
         self._process.communicate()
 
     def ask(self, question: Any, patience: float | None = None) -> dict[str, Any]:
-        """What came of a publication: see `publish_driver`. After `patience` seconds it is killed."""
+        """Return the answer of `publish_driver`; kill it after `patience` seconds."""
         assert self._process.stdin
         self._child = 0
         self._process.stdin.write(json.dumps(question) + "\n")
@@ -53,7 +53,7 @@ class Publisher:
             timer.cancel()
 
     def publish(self, question: Any) -> dict[str, Any]:
-        """The same for a publication that must succeed."""
+        """Return the answer of a publication that must succeed."""
         answer = self.ask(question)
         assert answer.get("published"), answer
         return answer
@@ -83,28 +83,28 @@ def call(directory: Path, repo: str | None = REPO, confirm: bool = True, **optio
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    """What a directory publishes."""
+    """Return the files that a directory publishes."""
     files = [path for path in sorted(directory.rglob("*")) if path.is_file()]
     relative = {path.relative_to(directory).as_posix(): path for path in files}
     return {name: path.read_bytes() for name, path in relative.items() if not name.startswith(".") and name != INDEX}
 
 
 def published(hub: LoopbackHub, revision: str = "main", repo: str = REPO) -> dict[str, bytes]:
-    """What a branch holds beside the Hub's own files."""
+    """Return the files of a branch, without the Hub's own."""
     return {path: content for path, content in hub.branch(repo, revision).items() if not path.startswith(".")}
 
 
 def read(reader: Reader, repo: str = REPO) -> dict[str, list[str]]:
-    """Split → accepted keys, read from a Hub by `load_dataset`."""
-    found = reader.rows(repo, columns=["key"])
-    return {split: sorted(row["key"] for row in rows) for split, rows in found.items()}
+    """Return the accepted keys by split, read from a Hub by `load_dataset`."""
+    by_split = reader.rows(repo, columns=["key"])
+    return {split: sorted(row["key"] for row in rows) for split, rows in by_split.items()}
 
 
 def keys_of(directory: Path) -> dict[str, list[str]]:
-    """Split → accepted keys, read by the store."""
+    """Return the accepted keys by split, read by the store."""
     from counterfoil.store import read_rows
 
-    found: dict[str, list[str]] = {}
+    by_split: dict[str, list[str]] = {}
     for row in read_rows(directory, columns=["key", "shift"]):
-        found.setdefault(row["shift"], []).append(row["key"])  # in this recipe each shift is a group
-    return {split: sorted(keys) for split, keys in found.items()}
+        by_split.setdefault(row["shift"], []).append(row["key"])  # in this recipe each shift is a group
+    return {split: sorted(keys) for split, keys in by_split.items()}

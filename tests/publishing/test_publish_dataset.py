@@ -24,12 +24,12 @@ Start = Callable[..., Publisher]
 
 
 def stages(answer: dict[str, Any]) -> list[str]:
-    """The stages of a publication in order, each once for as long as it lasts."""
-    return [stage for stage, _ in groupby(answer["sending"], key=lambda one: one["stage"])]
+    """Return the stages of a publication in order, each once for as long as it lasts."""
+    return [stage for stage, _ in groupby(answer["sending"], key=lambda event: event["stage"])]
 
 
 def assert_forward(answer: dict[str, Any]) -> None:
-    for _, stage_events in groupby(answer["sending"], key=lambda one: one["stage"]):
+    for _, stage_events in groupby(answer["sending"], key=lambda event: event["stage"]):
         done = [
             (stage_event["files_done"], stage_event["bytes_done"], stage_event["files"], stage_event["bytes"])
             for stage_event in stage_events
@@ -49,15 +49,15 @@ def test_versions_follow_each_other(
     assert stages(answer) == ["verifying", "sending", "committing", "comparing"]
     assert_forward(answer)
     # Equal contents are sent once, and committed each.
-    assert [one["files_done"] for one in answer["sending"]][-2:] == [len(sizes)] * 2
-    assert [one["bytes_done"] for one in answer["sending"]][-2:] == [sum(sizes)] * 2
+    assert [event["files_done"] for event in answer["sending"]][-2:] == [len(sizes)] * 2
+    assert [event["bytes_done"] for event in answer["sending"]][-2:] == [sum(sizes)] * 2
     assert (done["commits"], done["files_changed"]) == (1, len(contents(first)))
     assert loopback.repository(REPO).private
     assert read(reading) == keys_of(first)
 
     answer = process.publish(call(first, tag="v1"))
     again = answer["published"]
-    assert [one["files"] for one in answer["sending"] if one["stage"] == "sending"] == [0]
+    assert [event["files"] for event in answer["sending"] if event["stage"] == "sending"] == [0]
     assert (again["commits"], again["files_changed"], again["commit"]) == (0, 0, done["commit"])
 
     answer = process.publish(call(second, tag="v2"))
@@ -171,7 +171,7 @@ def publish_with_kills(hub: LoopbackHub, directory: Path, start: Start, kills: l
 
 
 def _publish(hub: LoopbackHub, process: Publisher, question: dict[str, Any], kill: int | None) -> int:
-    """The requests of a publication that is killed at its `kill`-th, if it has as many."""
+    """Publish, killed at the `kill`-th request if there are as many, and return how many there were."""
     count = 0
 
     def on_request(request: object) -> None:
@@ -188,7 +188,7 @@ def _publish(hub: LoopbackHub, process: Publisher, question: dict[str, Any], kil
 
 
 def uploads_in_flight(hub: LoopbackHub, kills: int) -> int:
-    """How often contents came in again; a kill can lose the news of those in flight, which are five at most."""
+    """Return how often contents came in again; a kill can lose the news of those in flight, five at most."""
     again = sum(received.complete - 1 for received in hub.uploads.values())
     assert again <= 5 * kills
     return again
@@ -353,22 +353,22 @@ def test_a_reader_between_any_two_requests_finds_a_whole_version(
     versions = [keys_of(first), keys_of(second)]
     whole = [contents(first), contents(second)]
     seen: list[int] = []
-    there: list[int] = []
+    current: list[int] = []
 
     def look(request: object) -> None:
-        there.append(whole.index(published(loopback)))  # ValueError for a mixture
+        current.append(whole.index(published(loopback)))  # ValueError for a mixture
         # A load takes as long as twenty requests; where nothing has changed, every fourth is enough.
-        if len(there) % 4 == 1 or there[-2:] == [0, 1]:
-            found = read(reading)
-            seen.append(versions.index(found) if found in versions else -1)
-            assert seen[-1] == there[-1]
+        if len(current) % 4 == 1 or current[-2:] == [0, 1]:
+            keys = read(reading)
+            seen.append(versions.index(keys) if keys in versions else -1)
+            assert seen[-1] == current[-1]
 
     loopback.on_request = look
     process.publish(call(second, files_per_commit=files_per_commit))
     loopback.on_request = None
     assert seen == sorted(seen)
     assert set(seen) == {0, 1}
-    assert len(there) > 20
+    assert len(current) > 20
 
 
 def test_what_pairs_share_is_a_column_on_the_hub(

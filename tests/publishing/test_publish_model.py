@@ -51,7 +51,7 @@ def make_model(folder: Path, *, note: MendedNote | None = NOTE, blind: tuple[int
 
 
 def set_license(folder: Path, license: str | None) -> None:
-    """The licence that the configuration gives; timm writes that of the architecture's own weights."""
+    """Set the licence in the configuration; timm writes that of the architecture's own weights."""
     config = json.loads((folder / "config.json").read_text())
     config["pretrained_cfg"]["license"] = license
     (folder / "config.json").write_text(json.dumps(config))
@@ -67,8 +67,8 @@ def call(folder: Path, repo: str = REPO, confirm: bool = True, **options: Any) -
 
 
 def published(hub: LoopbackHub, repo: str = REPO) -> dict[str, bytes]:
-    found = hub.branch(repo, "main", kind="model")
-    return {path: content for path, content in found.items() if not path.startswith(".")}
+    files = hub.branch(repo, "main", kind="model")
+    return {path: content for path, content in files.items() if not path.startswith(".")}
 
 
 def metadata(card: bytes) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def metadata(card: bytes) -> dict[str, Any]:
 
 
 def changing(hub: LoopbackHub) -> list[str]:
-    """The requests that change something, made or not."""
+    """Return the requests to change something, successful or refused."""
     harmless = ("/api/validate-yaml",)
     return [
         str(request)
@@ -102,18 +102,18 @@ def test_a_model_goes_there_in_one_commit_and_is_loaded_from_there(
     before = {file.name: file.read_bytes() for file in model.iterdir()}
     answer = start_publisher(loopback).publish(call(model, license="apache-2.0", tag="v1"))
     assert answer["published"]["commits"] == 1 and answer["published"]["private"]
-    there = published(loopback)
-    assert {name: there[name] for name in there if name != "README.md"} == {
+    files = published(loopback)
+    assert {name: files[name] for name in files if name != "README.md"} == {
         name: content for name, content in before.items() if name != "README.md"
     }
     assert {file.name: file.read_bytes() for file in model.iterdir()} == before
-    found = metadata(there["README.md"])
-    assert found["license"] == "apache-2.0"
-    assert found["base_model"] == ["timm/resnet18.a1_in1k"]
-    assert found["datasets"] == ["someone/garments"]
-    assert found["tags"] == ["mine", "timm", "image-classification", "counterfoil", "mended"]
-    assert (found["library_name"], found["pipeline_tag"]) == ("timm", "image-classification")
-    assert there["README.md"].decode().endswith("---\n# Colours, mended\n")
+    card = metadata(files["README.md"])
+    assert card["license"] == "apache-2.0"
+    assert card["base_model"] == ["timm/resnet18.a1_in1k"]
+    assert card["datasets"] == ["someone/garments"]
+    assert card["tags"] == ["mine", "timm", "image-classification", "counterfoil", "mended"]
+    assert (card["library_name"], card["pipeline_tag"]) == ("timm", "image-classification")
+    assert files["README.md"].decode().endswith("---\n# Colours, mended\n")
     shown = "\n".join(answer["preview"])
     assert "a model in 4 files" in shown and "1 commit" in shown and "license: apache-2.0" in shown
     program = (
@@ -124,8 +124,8 @@ def test_a_model_goes_there_in_one_commit_and_is_loaded_from_there(
     printed = run_here(loopback, tmp_path / "reader", program, f"hf-hub:{REPO}")
     from counterfoil.models.classifiers import load_classifier
 
-    own = load_classifier(f"local-dir:{model}")
-    assert printed == f"{own.sha256} {own.label_names} {dict(sorted(NOTE.rows.items()))}\n"
+    local = load_classifier(f"local-dir:{model}")
+    assert printed == f"{local.sha256} {local.label_names} {dict(sorted(NOTE.rows.items()))}\n"
 
 
 def test_again_it_changes_nothing_and_a_next_version_replaces_it(
@@ -223,11 +223,11 @@ def test_a_model_that_was_never_mended_tells_no_origin(
     (plain / "README.md").unlink()
     (plain / "LICENSE").write_text("MIT\n")
     start_publisher(loopback).publish(call(plain, license="Own Terms 1.0"))
-    there = published(loopback)
-    found = metadata(there["README.md"])
-    assert (found["license"], found["license_name"]) == ("other", "own-terms-1.0")
-    assert "base_model" not in found and "datasets" not in found and found["tags"] == ["timm", "image-classification"]
-    assert there["LICENSE"] == b"MIT\n" and REPO in there["README.md"].decode()
+    files = published(loopback)
+    card = metadata(files["README.md"])
+    assert (card["license"], card["license_name"]) == ("other", "own-terms-1.0")
+    assert "base_model" not in card and "datasets" not in card and card["tags"] == ["timm", "image-classification"]
+    assert files["LICENSE"] == b"MIT\n" and REPO in files["README.md"].decode()
 
 
 def test_the_licence_of_the_base_model_holds_where_no_other_is_named(
@@ -241,9 +241,9 @@ def test_the_licence_of_the_base_model_holds_where_no_other_is_named(
     original = MendedModelName("hf-hub:someone/base@main", OTHER)
     folder = make_model(tmp_path / "of_base", note=replace(NOTE, model=original))
     start_publisher(loopback).publish(call(folder))
-    found = metadata(published(loopback)["README.md"])
-    assert (found["license"], found["base_model"]) == ("mit", ["someone/base"])
-    assert found["base_model_relation"] == "finetune"
+    card = metadata(published(loopback)["README.md"])
+    assert (card["license"], card["base_model"]) == ("mit", ["someone/base"])
+    assert card["base_model_relation"] == "finetune"
 
 
 def run_command(hub: LoopbackHub, home: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -256,8 +256,8 @@ def test_the_command_asks_and_refuses_what_does_not_go_together(
     loopback: LoopbackHub, model: Path, tmp_path: Path
 ) -> None:
     home = tmp_path / "home"
-    asked = run_command(loopback, home, str(model), REPO, "--model")
-    assert asked.returncode == 2 and "Pass -y" in asked.stderr
+    unconfirmed = run_command(loopback, home, str(model), REPO, "--model")
+    assert unconfirmed.returncode == 2 and "Pass -y" in unconfirmed.stderr
     wrong = run_command(loopback, home, str(model), "--model", "--create-pr", "-y")
     assert wrong.returncode == 2 and "one commit" in wrong.stderr and "USER/NAME" in wrong.stderr
     forgotten = run_command(loopback, home, str(model), REPO, "-y")

@@ -28,7 +28,7 @@ Start = Callable[..., Publisher]
 
 
 def changing(hub: LoopbackHub) -> list[str]:
-    """The requests that change something, made or not."""
+    """Return the requests to change something, successful or refused."""
     harmless = ("/api/validate-yaml",)
     return [
         str(request)
@@ -163,12 +163,12 @@ def test_a_damaged_directory_is_not_sent(
 def test_a_directory_that_is_no_dataset(
     loopback: LoopbackHub, start_publisher: Start, tmp_path: Path, made: str
 ) -> None:
-    place = tmp_path / "place"
+    folder = tmp_path / "place"
     if made == "empty":
-        place.mkdir()
+        folder.mkdir()
     elif made == "file":
-        place.write_text("x")
-    refused = start_publisher(loopback).ask(call(place))
+        folder.write_text("x")
+    refused = start_publisher(loopback).ask(call(folder))
     assert refused["exit_code"] == 2
     assert not loopback.requests
 
@@ -194,15 +194,15 @@ def run_command(hub: LoopbackHub, home: Path, *words: str) -> subprocess.Complet
 
 
 def test_the_command_asks_unless_told_not_to(loopback: LoopbackHub, first: Path, tmp_path: Path) -> None:
-    asked = run_command(loopback, tmp_path / "home", str(first), REPO)
-    assert asked.returncode == 2
-    assert "Pass -y" in asked.stderr
+    unconfirmed = run_command(loopback, tmp_path / "home", str(first), REPO)
+    assert unconfirmed.returncode == 2
+    assert "Pass -y" in unconfirmed.stderr
     assert not changing(loopback)
     done = run_command(loopback, tmp_path / "home", str(first), REPO, "-y", "--tag", "v1", "--json")
     assert done.returncode == 0, done.stderr
     assert '"tag": "v1"' in done.stdout
     assert published(loopback) == contents(first)
-    for text in (asked.stderr, done.stdout, done.stderr):
+    for text in (unconfirmed.stderr, done.stdout, done.stderr):
         assert loopback.token not in text
     held = [path for path in first.rglob("*") if path.is_file() and loopback.token.encode() in path.read_bytes()]
     assert held == []
@@ -222,7 +222,7 @@ def directory(first: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def private(first: Path, tmp_path: Path) -> Path:
-    """A folder beside the dataset that holds a secret in every form that something could take it for."""
+    """Return a folder beside the dataset that holds a secret in every form that something could take it for."""
     folder = tmp_path / "mine" / "private"
     shutil.copytree(first, folder / "dataset")
     for name in ("secret.txt", "tokens/a.safetensors", "model/model.safetensors", "train/a/1.png"):
@@ -235,13 +235,13 @@ def private(first: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ask(loopback: LoopbackHub, start_publisher: Start) -> Callable[[Path], dict[str, Any]]:
-    """What comes of publishing a directory, which is ended where it does not end."""
+    """Return a function that publishes a directory and ends what does not end."""
     process = start_publisher(loopback)
     return lambda directory: process.ask(call(directory), patience=_PATIENCE)
 
 
 def relist(directory: Path, *more: Entry) -> None:
-    """A manifest of everything that is there, links followed, as whoever wants a file sent would write it."""
+    """Write a manifest of everything that is there, links followed, as an attacker would write it."""
     files = (path for path in sorted(directory.rglob("*")) if path.is_file() and path.name != INDEX)
     paths = [path.relative_to(directory).as_posix() for path in files]
     inside = [path for path in paths if not path.startswith(".") and path != "manifest.json"]
@@ -255,12 +255,12 @@ def sha256_of(path: Path) -> str:
 
 
 def arrived(hub: LoopbackHub, content: bytes = SECRET) -> bool:
-    """Whether a content came to the Hub, committed or not."""
+    """Return whether a content came to the Hub, committed or uncommitted."""
     return any(content in path.read_bytes() for path in hub.folder.rglob("*") if path.is_file())
 
 
 def is_refused(answer: dict[str, Any], path: str) -> bool:
-    """Whether the answer is one for people, and about this path."""
+    """Return whether the answer is one for people, and about this path."""
     assert answer.get("exit_code") in (1, 2), answer
     return any(path in line for line in answer["error"])
 
@@ -302,10 +302,10 @@ def test_a_link_to_a_file_is_refused(
 def test_a_link_to_a_folder_is_refused(
     loopback: LoopbackHub, directory: Path, private: Path, ask: Callable[[Path], dict[str, Any]], path: str
 ) -> None:
-    there = private / "dataset" / path
-    there.mkdir(exist_ok=True)
+    target = private / "dataset" / path
+    target.mkdir(exist_ok=True)
     shutil.rmtree(directory / path, ignore_errors=True)
-    (directory / path).symlink_to(there)
+    (directory / path).symlink_to(target)
     answer = ask(directory)
     assert is_refused(answer, path)
     assert "link" in " ".join(answer["error"])
@@ -317,13 +317,13 @@ def piped(path: Path) -> None:
 
 
 def socketed(path: Path) -> None:
-    here = Path.cwd()
+    cwd = Path.cwd()
     os.chdir(path.parent)  # its address is short, and the paths of tests are long
     try:
         with socket.socket(socket.AF_UNIX) as made:
             made.bind(path.name)
     finally:
-        os.chdir(here)
+        os.chdir(cwd)
 
 
 def endless(path: Path) -> None:
@@ -399,26 +399,26 @@ def test_a_folder_that_the_recipe_or_the_lock_names_is_not_sent(
     ask: Callable[[Path], dict[str, Any]],
     keys: dict[str, Any],
 ) -> None:
-    """The recipe as somebody wrote it who made lock and manifest agree with it, as far as that goes."""
-    own = load_own_recipe(directory)
+    """Check a recipe changed by hand, with a lock and a manifest that agree with it as far as they can."""
+    recipe = load_own_recipe(directory)
     document = yaml.safe_load((directory / "recipe.yaml").read_text())
     for key, value in keys.items():
         *sections, last = key.split(".")
-        place = document
+        parent = document
         for section in sections:
-            place = place[section]
-        place[last] = json.loads(json.dumps(value).replace('"/', f'"{private}/')) if value else str(private)
+            parent = parent[section]
+        parent[last] = json.loads(json.dumps(value).replace('"/', f'"{private}/')) if value else str(private)
     (directory / "recipe.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
     lock = json.loads((directory / "lock.json").read_bytes())
     for name in ("source", "generator", "screen"):
         section = document[name] if isinstance(document.get(name), dict) else {}
         known = {key: section[key] for key in ("dataset", "model") if key in section}
-        own = own.model_copy(update={name: getattr(own, name).model_copy(update=known)})
+        recipe = recipe.model_copy(update={name: getattr(recipe, name).model_copy(update=known)})
         if name == "source":
             lock["inputs"]["source"]["dataset"] = section["dataset"]
         else:
             lock["inputs"]["models"][name]["name"] = section["model"]
-    lock["hashes"] |= {"plan": own.plan_hash, "screen": own.screen_hash}
+    lock["hashes"] |= {"plan": recipe.plan_hash, "screen": recipe.screen_hash}
     (directory / "lock.json").write_bytes(document_bytes(lock))
     relist(directory)
     answer = ask(directory)
@@ -431,7 +431,7 @@ def test_a_folder_that_the_recipe_or_the_lock_names_is_not_sent(
 def test_a_directory_of_the_hubs_cache_is_refused_in_words(
     loopback: LoopbackHub, directory: Path, tmp_path: Path, ask: Callable[[Path], dict[str, Any]]
 ) -> None:
-    """What the client keeps of a published dataset are links, which verifying follows: no files of the directory's."""
+    """Links of the client's cache, which verifying follows, are no files of the directory's."""
     blobs, snapshot = tmp_path / "datasets--a--b" / "blobs", tmp_path / "datasets--a--b" / "snapshots" / "1"
     blobs.mkdir(parents=True)
     shutil.copytree(directory, snapshot, ignore=shutil.ignore_patterns(".counterfoil"))

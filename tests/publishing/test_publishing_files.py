@@ -110,7 +110,7 @@ def test_the_card_and_the_manifest_go_last(local: dict[str, str], remote: dict[s
 def test_what_dataset_commands_store_is_owned() -> None:
     """Old tables of results and of answers go when new ones lack them: all that can be written."""
     written = set(re.findall(r'"([a-z]+\.csv)"', Path(inspect.getfile(result_files)).read_text()))
-    written |= {shown.file for shown in NESTED.values()} - {"", "compare.csv"}  # no dataset tells of a comparison
+    written |= {shown.file for shown in NESTED.values()} - {"", "compare.csv"}  # no dataset reports a comparison
     assert {"results.csv", "findings.csv", "transfer.csv", "distances.csv"} <= written
     paths = [f"{EVALUATED.name}/{name}" for name in (*written, EVALUATED.document)]
     paths += [f"{REVIEWED.name}/{name}" for name in (TABLE, REVIEWED.document)]
@@ -118,7 +118,7 @@ def test_what_dataset_commands_store_is_owned() -> None:
 
 
 def test_every_file_beside_the_shards_is_owned() -> None:
-    """One that a new version has no more must go, or the manifest there would not tell of it."""
+    """Files that a new version lacks must go, or the manifest would not list them."""
     for name in (layout.CARD, layout.RECIPE, layout.LOCK, layout.ROWS, layout.EMBEDDINGS, layout.THRESHOLDS):
         assert changes_between({}, remote_of({name: "x"})).deleted == (name,)
 
@@ -166,8 +166,8 @@ def test_what_comes_out_whole_is_what_was_hashed(
 ) -> None:
     """Read in parts, some of them again from their beginning, while a byte changes after some number of reads."""
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "a.bin"
-        place.write_bytes(CONTENT)
+        path = Path(folder) / "a.bin"
+        path.write_bytes(CONTENT)
         file = hash_file(Path(folder), "a.bin")
         reads = 0
         out = b""
@@ -181,7 +181,7 @@ def test_what_comes_out_whole_is_what_was_hashed(
                         # A try that breaks off has read a piece of its part, or the whole of it.
                         while len(sent) < end - start and (last or not sent):
                             if changed is not None and reads == changed[0]:
-                                _change(place, changed[1])
+                                _change(path, changed[1])
                             reads += 1
                             sent += reader.read(min(piece, end - start - len(sent)))
                         out += sent if last else b""
@@ -193,8 +193,8 @@ def test_what_comes_out_whole_is_what_was_hashed(
             assert hashlib.sha256(out).hexdigest() == file.sha256
 
 
-def _change(place: Path, at: int) -> None:
-    with place.open("r+b") as opened:
+def _change(path: Path, at: int) -> None:
+    with path.open("r+b") as opened:
         opened.seek(at)
         opened.write(bytes([CONTENT[at] ^ 255]))
 
@@ -229,28 +229,28 @@ def test_a_beginning_that_was_not_read_is_not_left_out(tmp_path: Path) -> None:
             reader.read()
 
 
-def linked(place: Path) -> None:
-    place.rename(place.with_suffix(".moved"))
-    place.symlink_to(place.with_suffix(".moved"))
+def linked(path: Path) -> None:
+    path.rename(path.with_suffix(".moved"))
+    path.symlink_to(path.with_suffix(".moved"))
 
 
-def piped(place: Path) -> None:
-    place.unlink()
-    os.mkfifo(place)
+def piped(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
 
 
-def under_a_link(place: Path) -> None:
-    place.parent.rename(place.parent.with_name("moved"))
-    place.parent.symlink_to(place.parent.with_name("moved"))
+def under_a_link(path: Path) -> None:
+    path.parent.rename(path.parent.with_name("moved"))
+    path.parent.symlink_to(path.parent.with_name("moved"))
 
 
 @pytest.mark.parametrize("change", [linked, piped, under_a_link, flip, Path.unlink])
 def test_no_link_is_followed_and_no_pipe_waited_for(tmp_path: Path, change: Callable[[Path], None]) -> None:
-    place = tmp_path / "data" / "a.bin"
-    place.parent.mkdir()
-    place.write_bytes(CONTENT)
+    path = tmp_path / "data" / "a.bin"
+    path.parent.mkdir()
+    path.write_bytes(CONTENT)
     file = hash_file(tmp_path, "data/a.bin")
-    change(place)
+    change(path)
     with pytest.raises(RunFailure, match=r"data/a\.bin changed on this machine"):
         whole_content(file)
     if change is not flip:
@@ -272,14 +272,14 @@ SMALL = "receipts/base-00001.json"
 
 @pytest.fixture
 def directory(second: Path, tmp_path: Path) -> Path:
-    """The second version, where the tests may change it."""
+    """Return the second version, for tests to change."""
     return Path(shutil.copytree(second, tmp_path / "changing" / "garments"))
 
 
 def publish_while(
     hub: LoopbackHub, process: Publisher, question: dict[str, Any], when: Callable[[int, Any], bool], change: Any
 ) -> tuple[dict[str, Any], bool]:
-    """What came of a publication in which `change` is called once, at the first request that `when` is true of."""
+    """Publish, with `change` called at the first request for which `when` holds; return the answer and whether one came."""
     done: list[bool] = []
 
     def on_request(request: Any) -> None:
@@ -296,7 +296,7 @@ def publish_while(
 
 
 def is_reported(answer: dict[str, Any], path: str) -> bool:
-    """Whether a publication ended with words about a file that changed here, and about nobody else."""
+    """Return whether a publication ended with words about this file's change here, without blaming others."""
     assert answer.get("kind") == "RunFailure", answer
     assert "Someone else" not in str(answer)
     assert "counterfoil verify" in str(answer["hint"])
@@ -305,7 +305,7 @@ def is_reported(answer: dict[str, Any], path: str) -> bool:
 
 
 def versions_of_main(hub: LoopbackHub) -> list[dict[str, bytes]]:
-    """What every commit of the default branch holds, newest first."""
+    """Return what every commit of the default branch holds, newest first."""
     return [published(hub, commit.oid) for commit in hub.commits(REPO)]
 
 
@@ -442,7 +442,7 @@ def test_every_kind_of_change_is_reported(
         assert reached
         assert is_reported(answer, path.rpartition("/")[0] if change is under_a_link_meanwhile else path), name
         assert published(loopback) == {}
-    assert not [one for one in loopback.requests if "/commit/" in one.path]
+    assert not [request for request in loopback.requests if "/commit/" in request.path]
 
 
 class ChangeAsItComes(Faults):
@@ -499,11 +499,11 @@ def test_with_xet_what_it_sent_is_compared_before_the_commit(
     )
     assert reached
     assert is_reported(answer, LARGE)
-    assert not [one for one in loopback.requests if "/commit/" in one.path]
+    assert not [request for request in loopback.requests if "/commit/" in request.path]
     shutil.copyfile(second / LARGE, directory / LARGE)
     process.publish(call(directory))
     assert published(loopback) == contents(second)
-    assert not [one for one in loopback.requests if "/objects/batch" in one.path], "Xet was used"
+    assert not [request for request in loopback.requests if "/objects/batch" in request.path], "Xet was used"
 
 
 def rewritten(directory: Path) -> None:
@@ -550,9 +550,9 @@ def test_what_is_published_after_a_change_verifies_and_loads(
             shutil.copyfile(second / path, directory / path)
     assert published(loopback) == contents(first)
     process.publish(call(directory, files_per_commit=30))
-    there = tmp_path / "there"
+    folder = tmp_path / "there"
     for name, content in published(loopback).items():
-        (there / name).parent.mkdir(parents=True, exist_ok=True)
-        (there / name).write_bytes(content)
-    assert verify(there).whole
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    assert verify(folder).whole
     assert read(start_reader(loopback)) == keys_of(second)
