@@ -279,7 +279,7 @@ def directory(second: Path, tmp_path: Path) -> Path:
 def publish_while(
     hub: LoopbackHub, process: Publisher, question: dict[str, Any], when: Callable[[int, Any], bool], change: Any
 ) -> tuple[dict[str, Any], bool]:
-    """Publish, with `change` called at the first request for which `when` holds; return the answer and whether one came."""
+    """Publish, calling `change` at the first request for which `when` holds; return the answer and whether it did."""
     done: list[bool] = []
 
     def on_request(request: Any) -> None:
