@@ -178,19 +178,19 @@ def test_the_name_of_a_file_is_taken_for_no_split_and_loses_no_image(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "message"),
     [
         (["1.png", "2.png"], "all images are in one folder"),
         (["mug/1.png"], "all images are in one folder"),
         (["notes.txt"], "holds no image"),
     ],
 )
-def test_a_folder_without_classes_is_refused_with_what_to_do(files: list[str], said: str, tmp_path: Path) -> None:
+def test_a_folder_without_classes_is_refused_with_what_to_do(files: list[str], message: str, tmp_path: Path) -> None:
     for name in files:
-        place = tmp_path / "photos" / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(encoded((9, 9, 9)))
-    with pytest.raises(UserError, match=said) as caught:
+        path = tmp_path / "photos" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(encoded((9, 9, 9)))
+    with pytest.raises(UserError, match=message) as caught:
         init("photos", **LAB)
     assert "folder" in (caught.value.hint or "")
 
@@ -349,8 +349,8 @@ def test_without_a_gpu_a_first_recipe_is_of_known_changes_and_fits_ten_minutes(t
 
 @pytest.mark.parametrize(("classes", "images"), [(2, 5000), (10, 5000), (10, 12), (100, 5000), (120, 5000), (1000, 50)])
 def test_the_first_extent_is_worth_measuring_and_small(classes: int, images: int) -> None:
-    own = tuple(FoundClass(f"c{label}", label, {"test": images}) for label in range(classes))
-    extent = extent_of(FoundData(NamedDataset("x"), {"test": classes * images}, "train", "test", (), own, ()))
+    found_classes = tuple(FoundClass(f"c{label}", label, {"test": images}) for label in range(classes))
+    extent = extent_of(FoundData(NamedDataset("x"), {"test": classes * images}, "train", "test", (), found_classes, ()))
     assert 5 <= extent.a_class <= 50 and len(extent.kinds) >= 3
     assert extent.minutes <= 10 or classes > 300  # five images of a class are the least that says anything
 
@@ -374,7 +374,7 @@ evaluate: {models: []}
 
 
 def parquet() -> bytes:
-    """Labels that are texts, so that nothing but the rows tells which there are."""
+    """Return a file whose labels are texts, so that only its rows give the classes."""
     stream, image = io.BytesIO(), io.BytesIO()
     Image.new("RGB", (8, 8), (9, 9, 9)).save(image, "PNG")
     columns = {"image": [{"bytes": image.getvalue(), "path": None}] * 2, "label": ["mug", "star"]}

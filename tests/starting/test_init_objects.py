@@ -17,7 +17,7 @@ from support.boxes import NAMES, coco_folder, draw_images, drawn_objects, yolo_f
 
 
 def metadata_folder(form: str, name: str) -> Callable[[Path], Any]:
-    """An imagefolder whose metadata write boxes in this form, categories by name."""
+    """Return a writer of an imagefolder whose metadata hold boxes in this form, categories by name."""
 
     def make(folder: Path) -> Any:
         drawn = drawn_objects(12)
@@ -45,7 +45,7 @@ def started(folder: Path, make: Callable[[Path], Any]) -> InitResult:
 
 
 @pytest.mark.parametrize(
-    ("make", "said", "boxes"),
+    ("make", "words", "boxes"),
     [
         (coco_folder, "[x, y, width, height] in pixels, as COCO writes them", "coco"),
         (yolo_folder, "centre and size as shares of the image, as YOLO writes them", "coco"),
@@ -56,14 +56,14 @@ def started(folder: Path, make: Callable[[Path], Any]) -> InitResult:
     ],
 )
 def test_each_form_of_boxes_is_read_and_said(
-    make: Callable[[Path], Any], said: str, boxes: str, tmp_path: Path
+    make: Callable[[Path], Any], words: str, boxes: str, tmp_path: Path
 ) -> None:
     result = started(tmp_path, make)
-    assert said in result.notes[0]
+    assert words in result.notes[0]
     recipe = load_recipe(tmp_path / "recipe.yaml")
     assert (recipe.source.boxes, recipe.source.categories) == (boxes, NAMES)
     assert recipe.samples.candidates == 12 and all(shift.corruption != "occlusion" for shift in recipe.all_shifts())
-    counts = [sum(category == place for _, objects in drawn_objects(12) for category, _ in objects) for place in (0, 1)]
+    counts = [sum(category == index for _, objects in drawn_objects(12) for category, _ in objects) for index in (0, 1)]
     named = sorted(zip(counts, NAMES, strict=True), reverse=True)
     listed = " and ".join(f"{name} ({count})" for count, name in named)
     assert any(note == f"{sum(counts)} objects of 2 categories: {listed}" for note in result.notes)

@@ -29,7 +29,7 @@ CLIP = ["screen.model=ViT-B-32", "screen.weights=laion2b_s34b_b79k"]
 
 @pytest.fixture(autouse=True)
 def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache of the Hub's client, which may ask the Hub."""
+    """Return an empty cache of the Hub's client, which may ask the Hub."""
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(constants, "HF_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
@@ -41,9 +41,9 @@ def of(*overrides: str) -> dict[str, Lack]:
 
 
 def snapshot(caches: Path, repository: str, file: str) -> None:
-    place = caches / repository / "snapshots" / ("0" * 40)
-    place.mkdir(parents=True)
-    (place / file).write_bytes(b"x")
+    directory = caches / repository / "snapshots" / ("0" * 40)
+    directory.mkdir(parents=True)
+    (directory / file).write_bytes(b"x")
 
 
 def test_the_labs_recipe_needs_nothing() -> None:
@@ -51,10 +51,10 @@ def test_the_labs_recipe_needs_nothing() -> None:
 
 
 def test_a_model_that_is_not_in_the_cache_is_reported_with_its_size(caches: Path) -> None:
-    found = of(*HUB, *CLIP)
-    assert found["generator.model"].line.endswith("is not on this machine yet and will be downloaded (about 5.5 GB)")
-    assert found["generator.model"].line.startswith("needs: generator.model: stable-diffusion-v1-5/")
-    assert "0.6 GB" in found["screen.model"].text
+    lacks = of(*HUB, *CLIP)
+    assert lacks["generator.model"].line.endswith("is not on this machine yet and will be downloaded (about 5.5 GB)")
+    assert lacks["generator.model"].line.startswith("needs: generator.model: stable-diffusion-v1-5/")
+    assert "0.6 GB" in lacks["screen.model"].text
     snapshot(caches, "models--stable-diffusion-v1-5--stable-diffusion-v1-5", "unet.safetensors")
     snapshot(caches, "models--laion--CLIP-ViT-B-32-laion2B-s34B-b79K", "open_clip_pytorch_model.bin")
     assert not {"generator.model", "screen.model"} & set(of(*HUB, *CLIP))
@@ -74,8 +74,8 @@ def test_an_unknown_models_size_is_not_made_up() -> None:
 
 def test_offline_what_is_not_here_cannot_be_built(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    found = of(*HUB)
-    assert found["generator.model"].weight == "missing" and "HF_HUB_OFFLINE" in found["generator.model"].text
+    lacks = of(*HUB)
+    assert lacks["generator.model"].weight == "missing" and "HF_HUB_OFFLINE" in lacks["generator.model"].text
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_a_folder_that_is_not_there_cannot_be_built_with(override: str, key: str
 
 @pytest.mark.parametrize("name", ["two words", "\x85", "a/b/c"])
 def test_a_name_that_no_repository_can_have_is_reported(name: str) -> None:
-    found = lacking(load_recipe("sd35-medium", [f"generator.model={json.dumps(name)}"]))
-    assert any(lack.weight == "missing" and "Repo id" in lack.text for lack in found)
+    lacks = lacking(load_recipe("sd35-medium", [f"generator.model={json.dumps(name)}"]))
+    assert any(lack.weight == "missing" and "Repo id" in lack.text for lack in lacks)
 
 
 def test_a_source_is_missed_only_where_something_is_taken_from_it() -> None:
@@ -110,11 +110,11 @@ def test_a_dataset_of_the_hub_is_at_hand_once_it_was_fetched(caches: Path) -> No
 
 
 def test_what_is_left_out_is_reported(tmp_path: Path) -> None:
-    found = of("evaluate.models=[]", "source.validation_split=train", "screen.shift_threshold={percentile: 20}")
-    assert "no model is named" in found["evaluate.models"].text
-    assert "percentiles of train, the training images" in found["source.validation_split"].text
+    lacks = of("evaluate.models=[]", "source.validation_split=train", "screen.shift_threshold={percentile: 20}")
+    assert "no model is named" in lacks["evaluate.models"].text
+    assert "percentiles of train, the training images" in lacks["source.validation_split"].text
     assert (
-        "no image of it is kept until you choose one with counterfoil calibrate" in found["screen.shift_threshold"].text
+        "no image of it is kept until you choose one with counterfoil calibrate" in lacks["screen.shift_threshold"].text
     )
     # Nothing is screened where rows are corrupted, so that no threshold is taken of anything.
     one_split = load_recipe("wardrobe-corrupt", ["source.validation_split=train", "generator.split=train"])
@@ -125,20 +125,20 @@ def test_what_is_left_out_is_reported(tmp_path: Path) -> None:
 
 
 def test_models_to_evaluate_are_one_line() -> None:
-    found = of("evaluate.models=[resnet18.a1_in1k, resnet50.a1_in1k, local-dir:./nowhere, lab:resnet10t]")
-    assert found["evaluate.models"].weight == "optional"
-    assert "resnet18.a1_in1k, resnet50.a1_in1k, local-dir:" in found["evaluate.models"].text
-    assert "lab:" not in found["evaluate.models"].text
+    lacks = of("evaluate.models=[resnet18.a1_in1k, resnet50.a1_in1k, local-dir:./nowhere, lab:resnet10t]")
+    assert lacks["evaluate.models"].weight == "optional"
+    assert "resnet18.a1_in1k, resnet50.a1_in1k, local-dir:" in lacks["evaluate.models"].text
+    assert "lab:" not in lacks["evaluate.models"].text
 
 
 @pytest.mark.parametrize("kind", ["onnx:", "predictions:"])
 def test_a_file_that_is_not_there_is_reported(kind: str, tmp_path: Path) -> None:
-    """A model to evaluate that is a file is missed like a folder; one that exists is not."""
+    """Check that a missing file of a model is reported like a folder, and an existing one is not."""
     present = tmp_path / "present.file"
     present.write_bytes(b"x")
-    found = of(f"evaluate.models=[{kind}{present}, {kind}{tmp_path}/absent.file, {kind}absent.file]")
-    text = found["evaluate.models"].text
-    assert found["evaluate.models"].weight == "optional"
+    lacks = of(f"evaluate.models=[{kind}{present}, {kind}{tmp_path}/absent.file, {kind}absent.file]")
+    text = lacks["evaluate.models"].text
+    assert lacks["evaluate.models"].weight == "optional"
     assert "present.file" not in text and text.count("absent.file") == 2
 
 
@@ -214,34 +214,34 @@ FLUX = {"_class_name": "FluxPipeline", "transformer": ["diffusers", "FluxTransfo
 
 @pytest.fixture
 def fetched(caches: Path) -> None:
-    """The model's index, as the Hub's client keeps it."""
-    place = caches / "models--black-forest-labs--FLUX.1-schnell"
-    snapshot = place / "snapshots" / ("0" * 40)
+    """Write the model's index, as the Hub's client keeps it."""
+    repository = caches / "models--black-forest-labs--FLUX.1-schnell"
+    snapshot = repository / "snapshots" / ("0" * 40)
     snapshot.mkdir(parents=True)
     (snapshot / "model_index.json").write_text(json.dumps(FLUX))
-    (place / "refs").mkdir()
-    (place / "refs" / "main").write_text("0" * 40)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("0" * 40)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> str:
-    place = tmp_path / "flux"
-    place.mkdir()
-    (place / "model_index.json").write_text(json.dumps(FLUX))
-    return f"generator.model=local-dir:{place}"
+    flux = tmp_path / "flux"
+    flux.mkdir()
+    (flux / "model_index.json").write_text(json.dumps(FLUX))
+    return f"generator.model=local-dir:{flux}"
 
 
 def missing(*overrides: str) -> dict[str, Lack]:
-    found = lacking(load_recipe("wardrobe-mini", overrides))
-    return {lack.key: lack for lack in found if lack.weight == "missing"}
+    lacks = lacking(load_recipe("wardrobe-mini", overrides))
+    return {lack.key: lack for lack in lacks if lack.weight == "missing"}
 
 
 def test_what_does_not_go_with_a_folders_configuration_cannot_be_built(folder: str) -> None:
-    found = missing(
+    lacks = missing(
         folder, "generator.size=72", "generator.options={max_sequence_lenght: 256}", "tokens={path: null, learn: {}}"
     )
-    assert found.keys() == {"tokens.learn", "generator.size", "generator.options.max_sequence_lenght"}
-    assert "did you mean 'max_sequence_length'?" in found["generator.options.max_sequence_lenght"].text
+    assert lacks.keys() == {"tokens.learn", "generator.size", "generator.options.max_sequence_lenght"}
+    assert "did you mean 'max_sequence_length'?" in lacks["generator.options.max_sequence_lenght"].text
 
 
 @pytest.mark.usefixtures("fetched")
@@ -252,17 +252,17 @@ def test_so_it_is_for_a_model_of_the_hub_whose_configuration_was_fetched() -> No
 
 
 def test_where_it_is_not_here_that_is_reported() -> None:
-    found = [lack for lack in lacking(load_recipe("flux-schnell")) if lack.key == "generator"]
-    assert [lack.weight for lack in found] == ["fetched"]
-    assert f"checked against {NAME} once its configuration is downloaded" in found[0].text
+    lacks = [lack for lack in lacking(load_recipe("flux-schnell")) if lack.key == "generator"]
+    assert [lack.weight for lack in lacks] == ["fetched"]
+    assert f"checked against {NAME} once its configuration is downloaded" in lacks[0].text
     nothing = lacking(load_recipe("wardrobe-mini", [f"generator.model={NAME}", "tokens=null"]))
     assert not [lack for lack in nothing if lack.key == "generator"], "there is nothing to compare"
 
 
 @pytest.mark.skipif(util.find_spec("bitsandbytes") is not None, reason="bitsandbytes is installed")
 def test_an_absent_library_is_reported_whatever_is_here() -> None:
-    found = missing("generator.quantize=bnb-4bit")
-    assert "pip install 'counterfoil[bnb]'" in found["generator.quantize"].text
+    lacks = missing("generator.quantize=bnb-4bit")
+    assert "pip install 'counterfoil[bnb]'" in lacks["generator.quantize"].text
 
 
 def test_check_ends_with_2_and_lists_every_problem(folder: str) -> None:
@@ -309,9 +309,9 @@ def test_the_size_of_photographs_is_taken_from_a_sample_of_them(
     side, (note,) = sampled_pictures(recipe)
     assert side == 32 and "1 image of the 200 that were opened is grey" in note
     done = CliRunner().invoke(app, ["check", "recipe.yaml", "--json"])
-    found = json.loads(done.stdout)
-    assert found["assumptions"][0] == "images of about 32 x 32 pixels, by a sample of them"
-    assert any("is grey of 16" in lack["text"] for lack in found["lacks"])
+    document = json.loads(done.stdout)
+    assert document["assumptions"][0] == "images of about 32 x 32 pixels, by a sample of them"
+    assert any("is grey of 16" in lack["text"] for lack in document["lacks"])
     shutil.rmtree(tmp_path / "photos")
     assert sampled_pictures(recipe) == (None, ())
 

@@ -21,12 +21,12 @@ from support.images import encoded
 NOT_TEXT = os.fsdecode(b"mug/b\xe9b\xe9.png")
 
 
-def messy(place: Path) -> Path:
-    """Ladders, mugs and stars of test and train, and everything else that a NAS, a phone and a Mac leave."""
-    draw_folder(place, per_class=4, splits=("train", "test"))
+def messy(folder: Path) -> Path:
+    """Draw ladders, mugs and stars of test and train, and everything else that a NAS, a phone and a Mac leave."""
+    draw_folder(folder, per_class=4, splits=("train", "test"))
     picture = encoded((9, 9, 9))
     write_all(
-        place,
+        folder,
         {
             "test/mug/@eaDir/000.png/SYNOPHOTO_THUMB_M.png": picture,
             "__MACOSX/test/mug/._000.png": b"Mac OS X",
@@ -38,23 +38,23 @@ def messy(place: Path) -> Path:
             "test/mug/.DS_Store": b"x",
             "test/mug/photo_test_9.png": picture,
             "test/star/close/up.png": picture,
-            "test/star/cut.png": (place / "test" / "star" / "000.png").read_bytes()[:200],
+            "test/star/cut.png": (folder / "test" / "star" / "000.png").read_bytes()[:200],
             f"test/{NOT_TEXT}": picture,
         },
     )
-    (place / "test" / "kettle").mkdir()
+    (folder / "test" / "kettle").mkdir()
     exif = Image.Exif()
     exif[274] = 6
-    Image.new("RGB", (64, 48), (200, 0, 0)).save(place / "test" / "mug" / "phone.jpg", exif=exif)
+    Image.new("RGB", (64, 48), (200, 0, 0)).save(folder / "test" / "mug" / "phone.jpg", exif=exif)
     deep = np.linspace(0, 65535, 64 * 64).reshape(64, 64).astype(np.uint16)
-    Image.fromarray(deep).save(place / "test" / "star" / "scan.png")
-    return place
+    Image.fromarray(deep).save(folder / "test" / "star" / "scan.png")
+    return folder
 
 
 def run(*words: str) -> tuple[int, str]:
     done = CliRunner().invoke(app, list(words), env={"COLUMNS": "80"})
-    said = done.output + ("" if done.exception is None else str(done.exception))
-    return done.exit_code, " ".join(said.split())
+    output = done.output + ("" if done.exception is None else str(done.exception))
+    return done.exit_code, " ".join(output.split())
 
 
 def test_everything_in_a_messy_folder_is_read_skipped_refused_or_told(
@@ -63,13 +63,13 @@ def test_everything_in_a_messy_folder_is_read_skipped_refused_or_told(
     monkeypatch.chdir(tmp_path)
     folder = messy(tmp_path / "photos")
     for words in (("init", "photos", "--device", "cpu"), ("evaluate", "photos:test", "--models", "lab:resnet10t")):
-        code, said = run(*words)
-        assert code != 0 and "test/mug/b\\xe9b\\xe9.png: the name is not UTF-8 text" in said
+        code, output = run(*words)
+        assert code != 0 and "test/mug/b\\xe9b\\xe9.png: the name is not UTF-8 text" in output
     (folder / "test" / NOT_TEXT).unlink()
 
-    code, said = run("init", "photos", "--device", "cpu")
-    assert code == 0, said
-    for told in (
+    code, output = run("init", "photos", "--device", "cpu")
+    assert code == 0, output
+    for line in (
         "classes are the folders of level 1 below the splits: ladder, mug, star",
         "1 image in 1 subfolder (test/star/close/up.png)",
         "no image is in 1 class folder: test/kettle",
@@ -81,16 +81,20 @@ def test_everything_in_a_messy_folder_is_read_skipped_refused_or_told(
         "1 image has an EXIF tag",
         "1 image cannot be read, and a build leaves out test/star/cut.png",
     ):
-        assert told in said, told
+        assert line in output, line
 
-    found = labelled_source(f"{folder}:test")
-    theirs = TorchvisionFolder(str(folder / "test"), allow_empty=True, is_valid_file=_is_a_photograph)
-    rows = {path: (found.class_names or ())[label] for path, label in zip(found.paths or (), found.labels, strict=True)}
-    assert rows == {Path(path).relative_to(folder).as_posix(): theirs.classes[label] for path, label in theirs.samples}
-    assert len(found) == len(rows) == 12 + 5
-    told_again = open_subject(f"{folder}:test", None, None, None, {}).notes
+    source = labelled_source(f"{folder}:test")
+    reference = TorchvisionFolder(str(folder / "test"), allow_empty=True, is_valid_file=_is_a_photograph)
+    rows = {
+        path: (source.class_names or ())[label] for path, label in zip(source.paths or (), source.labels, strict=True)
+    }
+    assert rows == {
+        Path(path).relative_to(folder).as_posix(): reference.classes[label] for path, label in reference.samples
+    }
+    assert len(source) == len(rows) == 12 + 5
+    notes = open_subject(f"{folder}:test", None, None, None, {}).notes
     for note in ("level 1 below the splits", "test/kettle", "@eaDir", "2 HEIC", "grey of 16", "EXIF"):
-        assert any(note in each for each in told_again), note
+        assert any(note in text for text in notes), note
 
 
 def _is_a_photograph(path: str) -> bool:
