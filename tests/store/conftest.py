@@ -25,7 +25,7 @@ def format(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def memory_folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory where there is one: SIGKILL leaves the same there, and flushing costs nothing."""
+    """Yield a folder in memory if there is one: SIGKILL leaves the same there, and flushing costs nothing."""
     if not os.access("/dev/shm", os.W_OK):
         yield tmp_path
         return

@@ -49,7 +49,7 @@ def build_in_fork(out: Path, plan: Plan, before: Callable[[], None]) -> int:
 
 
 def ended_well(child: int) -> bool:
-    """Whether the fork finished its build; False when it was killed; an error when it failed by itself."""
+    """Return whether the fork finished its build, false if it was killed; raise if it failed by itself."""
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
         assert os.WTERMSIG(status) == signal.SIGKILL
@@ -59,7 +59,7 @@ def ended_well(child: int) -> bool:
 
 
 def check_what_is_left(out: Path) -> str:
-    """Every receipt tells the truth, every document is whole. Returns a word for the state."""
+    """Check that every receipt is true and every document whole; return a word for the state."""
     receipts = sorted((out / "receipts").glob("*.json"))
     for path in receipts:
         for file in json.loads(path.read_bytes())["files"]:

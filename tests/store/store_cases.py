@@ -55,13 +55,13 @@ def plan_of(*overrides: str) -> Plan:
 
 
 def png(key: str) -> bytes:
-    """A real image whose pixels follow from the key."""
+    """Return a real image whose pixels follow from the key."""
     digest = hashlib.sha256(key.encode()).digest()
     return encoded(Image.frombytes("RGB", (8, 8), (digest * 6)[: 8 * 8 * 3]))
 
 
 def candidate_of(sample: Sample, image: bytes | None = None) -> Candidate:
-    """A candidate that follows from the sample's key: about half are accepted, a few failed."""
+    """Return a candidate that follows from the sample's key: about half are accepted, a few failed."""
     byte = hashlib.sha256(sample.key.encode()).digest()[0]
     reason = "failed" if byte < 16 else "accepted" if byte < 144 else "low_object"
     if sample.shift == "nowhere":
@@ -137,7 +137,7 @@ def data_files(directory: Path, what: str, group: str) -> Sequence[str]:
 
 
 def cached_copy(dataset: Path, repository: Path) -> Path:
-    """A copy as the Hub's client keeps it: a snapshot of links to the repository's blobs."""
+    """Return a copy as the Hub's client keeps it: a snapshot of links to the repository's blobs."""
     snapshot, blobs = repository / "snapshots" / ("ab" * 20), repository / "blobs"
     blobs.mkdir(parents=True)
     for name, content in published(dataset).items():

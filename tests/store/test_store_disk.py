@@ -37,16 +37,16 @@ def file_size_limit(size: int) -> Iterator[None]:
 
 @pytest.fixture
 def unprivileged(tmp_path: Path) -> Iterator[Path]:
-    """A folder to try in as a user whom permissions bind: root becomes nobody for a while."""
-    place = Path(tempfile.mkdtemp(dir="/tmp"))
-    place.chmod(0o755)
+    """Yield a folder to try in as a user whom permissions bind: root becomes an ordinary user for a while."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    folder.chmod(0o755)
     user = os.geteuid()
-    (place / "forbidden").mkdir(mode=0o555)
+    (folder / "forbidden").mkdir(mode=0o555)
     if user == 0:
         os.seteuid(65534)
-    yield place
+    yield folder
     os.seteuid(user)
-    shutil.rmtree(place)
+    shutil.rmtree(folder)
 
 
 def test_a_limit_reached_in_a_shard_leaves_no_trace_of_it(tmp_path: Path, format: str) -> None:
@@ -130,7 +130,7 @@ def test_a_folder_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
             try_folder(folder)
     assert sorted(tmp_path.rglob("*")) == before
     with file_size_limit(0):
-        try_folder(tmp_path / "new")  # it writes nothing, so that no limit stands in its way
+        try_folder(tmp_path / "new")  # it writes nothing, so that no limit applies
 
 
 def test_a_read_only_folder_is_a_users_mistake(unprivileged: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_shard_is_not_written_into_what_was_removed(tmp_path: Path) -> None:
 def test_a_file_takes_its_name_when_its_bytes_are_on_disk_and_a_second_writing_takes_the_receipt_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a power cut leaves at any instant is decided by the order of these calls alone."""
+    """Check the order of these calls, which alone decides what a power cut leaves at any instant."""
     done: list[tuple[str, str]] = []
     fsync, replace, unlink = os.fsync, Path.replace, Path.unlink
 
@@ -216,8 +216,8 @@ def test_what_a_kill_leaves_of_a_trial_is_known_as_half_written(
     ("format", "kills", "every"),
     [("parquet", 0, 4), pytest.param("parquet", 0, 1, marks=pytest.mark.release(of="store"))]
     + [
-        pytest.param(*one, marks=pytest.mark.whole)
-        for one in (("webdataset", 0, 4), ("parquet", 60, 1), ("webdataset", 60, 1))
+        pytest.param(*case, marks=pytest.mark.whole)
+        for case in (("webdataset", 0, 4), ("parquet", 60, 1), ("webdataset", 60, 1))
     ],
 )
 def test_killed_builds_resume_to_the_same_bytes(memory_folder: Path, format: str, kills: int, every: int) -> None:

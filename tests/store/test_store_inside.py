@@ -71,7 +71,7 @@ def pipe(dataset: Path, secret: Path) -> None:
 
 
 def moved_shards(dataset: Path, secret: Path) -> None:
-    """The same files, under a folder that is a link."""
+    """Move the same files under a folder that is a link."""
     shutil.move(dataset / "data", secret / "data")
     (dataset / "data").symlink_to(secret / "data")
 
@@ -282,7 +282,7 @@ def encoded(format: str, side: int = 8) -> bytes:
 
 
 def png_that_says(width: int, height: int, *, whole: bool = False) -> bytes:
-    """A header of this size, and next to nothing behind it, or `whole` all its pixels: a bit each, all black."""
+    """Return a header of this size, and next to nothing behind it, or `whole` all its pixels: a bit each, all black."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
@@ -325,7 +325,7 @@ def test_photographs_may_have_more_and_not_any_number() -> None:
 
 
 def test_a_large_image_costs_no_memory() -> None:
-    """177 million pixels in 22 kB: whoever decodes them allocates as many bytes, and thrice that as RGB."""
+    """177 million pixels in 22 kB take as many bytes when decoded, and thrice that as RGB."""
     large = png_that_says(13_300, 13_300, whole=True)
     code = (
         "import resource, sys, warnings\nwarnings.simplefilter('ignore')\n"
@@ -341,7 +341,7 @@ def test_a_large_image_costs_no_memory() -> None:
 
 
 def tiff_that_says(side: int, tile: int) -> bytes:
-    """A picture of a few pixels in one deflated tile of many."""
+    """Return a picture of a few pixels in one deflated tile of many."""
     content = zlib.compress(b"\0" * 1000)
     tags = {256: side, 257: side, 258: 8, 259: 8, 262: 1, 277: 1, 322: tile, 323: tile, 324: 8, 325: len(content)}
     offset = 8 + len(content) + len(content) % 2

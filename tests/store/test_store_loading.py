@@ -26,7 +26,7 @@ NAMES = ["crane (n02012849)", "crane (n03126707)", "coot"]
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A finished dataset of each format, shared since these tests only read."""
+    """Return a finished dataset of each format, shared since these tests only read."""
     folder = tmp_path_factory.mktemp("loading")
     return {format: build(folder / format, plan_of(f"output.format={format}")) for format in ("parquet", "webdataset")}
 
@@ -112,10 +112,10 @@ def test_timm_reads_the_tars_by_group(built: dict[str, Path], split: str) -> Non
     dataset: Any = create_dataset("wds/cranes", root=str(built["webdataset"]), split=split)
     groups = None if split == "all" else [split]
     expected = list(read_rows(built["webdataset"], groups=groups))
-    found = list(dataset)
+    loaded = list(dataset)
     assert len(dataset) == len(expected) > 0
-    assert [label for _, label in found] == [row["label"] for row in expected]
-    for (image, _), row in zip(found, expected, strict=True):
+    assert [label for _, label in loaded] == [row["label"] for row in expected]
+    for (image, _), row in zip(loaded, expected, strict=True):
         assert pixels(image) == pixels(Image.open(io.BytesIO(row["image"]["bytes"])))
 
 
@@ -194,7 +194,7 @@ class Counted(io.RawIOBase):
 
 @pytest.fixture(params=["parquet", "webdataset"])
 def shard(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Path]:
-    """A shard of 450 accepted images of 20 kB that no compression makes smaller: what → file."""
+    """Return the files of a shard of 450 accepted images of 20 kB that no compression makes smaller."""
     plan = plan_of("samples.candidates=150", "output.rows_per_shard=450", f"output.format={request.param}")
     noise = random.Random(0)
     accepted = [

@@ -144,7 +144,7 @@ def files_of(directory: Path) -> dict[str, str]:
 
 
 def begun(directory: Path) -> Path:
-    """An old dataset with a finished new one beside it."""
+    """Write an old dataset with a finished new one beside it."""
     write_all(directory, OLD | HIDDEN)
     write_all(replacement_folder(directory), NEW)
     return directory
@@ -171,7 +171,7 @@ class Killer:
         self.left -= 1
 
     def met(self, step: int, work: Callable[[], None]) -> bool:
-        """Whether the work had a change of that number, before which it was ended."""
+        """Do the work, ended before its change of that number, and return whether it had one."""
         self.left, self.killed = step, False
         try:
             work()
@@ -203,13 +203,13 @@ def test_a_run_killed_at_any_step_leaves_the_old_or_comes_to_the_new(memory_fold
     for step in range(200):
         directory = begun(memory_folder / str(step))
         killed = killer.met(step, lambda directory=directory: swap(directory))
-        here = files_of(directory)
-        assert "lock.json" in here, "what pins the inputs is never absent"
-        if "manifest.json" in here:
-            assert here in (OLD | HIDDEN, NEW | HIDDEN), "a manifest stands for a whole dataset"
-        if "receipts/base-00000.json" in here and here["receipts/base-00000.json"] == "old receipt":
-            assert here["data/base/test-00000.parquet"] == "old data", "receipts never tell of another's data"
-        # Whoever comes next may be killed too, at every step of the rest.
+        files = files_of(directory)
+        assert "lock.json" in files, "what pins the inputs is never absent"
+        if "manifest.json" in files:
+            assert files in (OLD | HIDDEN, NEW | HIDDEN), "a manifest stands for a whole dataset"
+        if "receipts/base-00000.json" in files and files["receipts/base-00000.json"] == "old receipt":
+            assert files["data/base/test-00000.parquet"] == "old data", "receipts never tell of another's data"
+        # The next run may be killed too, at every step of the rest.
         again = 0
         while killer.met(again, lambda directory=directory: settle_directory(directory)):
             again += 1

@@ -82,9 +82,9 @@ def held_elsewhere(out: Path, part: PlanPart) -> Iterator[int]:
 
 def test_two_parts_at_once_and_the_closing_give_the_bytes_of_one_build(tmp_path: Path) -> None:
     plan = plan_of()
-    with opened(tmp_path / "a", plan, part=FIRST) as one, opened(tmp_path / "a", plan, part=SECOND) as two:
-        assert write_pending(two, plan) + write_pending(one, plan) == plan.n_shards
-        assert one.done() == two.done() == plan.n_shards
+    with opened(tmp_path / "a", plan, part=FIRST) as first, opened(tmp_path / "a", plan, part=SECOND) as second:
+        assert write_pending(second, plan) + write_pending(first, plan) == plan.n_shards
+        assert first.done() == second.done() == plan.n_shards
     assert not (tmp_path / "a" / "manifest.json").exists()
     assert published(build(tmp_path / "a", plan)) == published(build(tmp_path / "b", plan))
 
@@ -263,7 +263,7 @@ def test_a_folder_that_is_another_is_refused(tmp_path: Path, monkeypatch: pytest
 
 
 def test_two_marks_do_not_meet(tmp_path: Path) -> None:
-    with marked(tmp_path) as one, marked(tmp_path) as two:
-        one.refuse_unseen()
-        two.refuse_unseen()
-        assert one.name != two.name
+    with marked(tmp_path) as first, marked(tmp_path) as second:
+        first.refuse_unseen()
+        second.refuse_unseen()
+        assert first.name != second.name

@@ -44,11 +44,11 @@ def test_schema_is_what_datasets_writes(what: What, embeddings: bool) -> None:
     import datasets
 
     ours = arrow_schema(what, NAMES, TableForm(embeddings))
-    theirs = datasets.Features.from_dict(features(what, NAMES, TableForm(embeddings)))
-    assert ours.equals(theirs.arrow_schema, check_metadata=False)
-    assert ours.metadata == theirs.arrow_schema.metadata
+    reference = datasets.Features.from_dict(features(what, NAMES, TableForm(embeddings)))
+    assert ours.equals(reference.arrow_schema, check_metadata=False)
+    assert ours.metadata == reference.arrow_schema.metadata
     read = datasets.Features.from_arrow_schema(ours)
-    assert read == theirs
+    assert read == reference
     assert isinstance(read["label"], datasets.ClassLabel)
     assert read["label"].names == NAMES
     assert ("image" in read) == (what != "candidates")
@@ -95,8 +95,8 @@ def test_metadata_is_the_same_text_as_that_of_datasets() -> None:
     import datasets
 
     info = json.loads(arrow_schema("data", NAMES, TableForm()).metadata[b"huggingface"])
-    theirs = datasets.Features.from_dict(features("data", NAMES, TableForm()))
-    assert list(info["info"]["features"]) == list(theirs)
+    reference = datasets.Features.from_dict(features("data", NAMES, TableForm()))
+    assert list(info["info"]["features"]) == list(reference)
 
 
 # Paths: each is read back to what it was made from, and nothing else is taken for one.
@@ -228,10 +228,10 @@ def test_both_formats_give_equal_batches(tmp_path: Path) -> None:
 
 @st.composite
 def any_candidates(draw: st.DrawFn) -> list[Candidate]:
-    """A quota cell that stopped anywhere, with any content that the types allow."""
+    """Draw a quota cell that stopped anywhere, with any content that the types allow."""
     plan = _QUOTA["parquet"]
     count = draw(st.integers(1, 6))
-    found = []
+    candidates = []
     for sample in list(plan.shards[0].samples(plan))[:count]:
         reason = draw(
             st.sampled_from(["accepted", "low_object", "surplus", "failed"]) | st.text(min_size=1, max_size=5)
@@ -239,7 +239,7 @@ def any_candidates(draw: st.DrawFn) -> list[Candidate]:
         may_fail = st.none() if reason == "failed" else st.binary(max_size=50)
         prompt = draw(st.text(st.characters(codec="utf-8"), max_size=20) | st.none())
         embedding = draw(st.none() | st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), max_size=3))
-        found.append(
+        candidates.append(
             Candidate(
                 dataclasses.replace(sample, prompt=prompt),
                 clip_verdict((draw(SCORE), draw(SCORE)), (draw(SCORE), draw(SCORE))),
@@ -248,7 +248,7 @@ def any_candidates(draw: st.DrawFn) -> list[Candidate]:
                 embedding,
             )
         )
-    return found
+    return candidates
 
 
 _QUOTA: dict[str, Plan] = {
@@ -273,8 +273,8 @@ def test_any_row_reads_back_as_it_was_written(which: str, candidates: list[Candi
 
 
 def test_another_process_writes_the_same_bytes(tmp_path: Path, format: str) -> None:
-    here = build(tmp_path / "here", plan_of(f"output.format={format}"))
-    there = tmp_path / "there"
+    built = build(tmp_path / "here", plan_of(f"output.format={format}"))
+    rebuilt = tmp_path / "there"
     code = (
         "import sys, time; from pathlib import Path; from store_cases import build, plan_of; time.tzset(); "
         "build(Path(sys.argv[1]), plan_of(sys.argv[2]))"
@@ -282,9 +282,9 @@ def test_another_process_writes_the_same_bytes(tmp_path: Path, format: str) -> N
     paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     # Its hashes of texts have another seed than those here: each process that is not forked draws one.
     environment = {**os.environ, "PYTHONPATH": paths, "TZ": "Asia/Tokyo"}
-    arguments = [sys.executable, "-c", code, str(there), f"output.format={format}"]
+    arguments = [sys.executable, "-c", code, str(rebuilt), f"output.format={format}"]
     warm.run(arguments, environment, cwd=tmp_path, check=True)
-    assert published(here) == published(there)
+    assert published(built) == published(rebuilt)
 
 
 def test_the_order_of_writing_changes_no_byte(tmp_path: Path, format: str) -> None:

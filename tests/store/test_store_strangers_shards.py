@@ -114,7 +114,7 @@ def test_packing_that_unfolds_without_bound_is_not_unpacked(parquet: Path, packe
 def test_many_rows_of_one_large_text_are_read_in_small_lists(
     parquet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A dictionary of one value makes a file of 1 MB that unfolds to 100 GB: lists of it stay below a limit."""
+    """Dictionaries of one value make a file of 1 MB that unfolds to 100 GB: lists of it stay below a limit."""
     monkeypatch.setattr(counterfoil.store.shard_files, "_MOST_BYTES", 1 << 26)  # of 1 GB, which takes seconds
     prompt = pa.DictionaryArray.from_arrays(pa.array([0] * 100_000, pa.int32()), pa.array(["x" * 1_000_000]))
     table = pa.table({"prompt": prompt})
