@@ -147,10 +147,10 @@ RECORD = {"target": {"name": JUDGE}, "set": {"rate": 0.25}}
 
 
 def test_candidates_are_what_is_wanted_over_the_rate() -> None:
-    [one] = judged_quotas(recipe_of(RECORD))
-    assert (one.shift, one.cells, one.accepted, one.at_most) == ("red", 10, 20, 50)
-    assert (one.rate, one.candidates_each, one.candidates_a_cell) == (0.25, 4, 80)
-    assert format_quotas([one]) == (
+    [quota] = judged_quotas(recipe_of(RECORD))
+    assert (quota.shift, quota.cells, quota.accepted, quota.at_most) == ("red", 10, 20, 50)
+    assert (quota.rate, quota.candidates_each, quota.candidates_a_cell) == (0.25, 4, 80)
+    assert format_quotas([quota]) == (
         "at most 50 candidates per cell, 500 in all, until 20 are kept that lab:resnet10t gets wrong; at the failure"
         " rates in mined_from (25 %), a kept image takes about 4 candidates that pass the screen, and a cell about"
         " 80, more than at_most."
@@ -172,16 +172,16 @@ def test_candidates_are_what_is_wanted_over_the_rate() -> None:
     ],
 )
 def test_a_rate_that_is_not_that_of_the_rule_is_not_used(recipe: Recipe) -> None:
-    [one] = judged_quotas(recipe)
-    assert (one.rate, one.candidates_each, one.candidates_a_cell) == (None, None, None)
-    assert "no failure rate is given (mined_from)" in format_quotas([one])
+    [quota] = judged_quotas(recipe)
+    assert (quota.rate, quota.candidates_each, quota.candidates_a_cell) == (None, None, None)
+    assert "no failure rate is given (mined_from)" in format_quotas([quota])
 
 
 @pytest.mark.parametrize("failure", ["top3", "answered:05"])
 def test_the_price_is_by_the_failure_rule_of_the_set(failure: str) -> None:
-    [one] = judged_quotas(recipe_of(RECORD | {"failure": failure}, failure=failure))
-    assert (one.failure, one.rate, one.candidates_a_cell) == (failure, 0.25, 80)
-    assert f"are kept that lab:resnet10t gets wrong by the failure rule {failure}; at the" in format_quotas([one])
+    [quota] = judged_quotas(recipe_of(RECORD | {"failure": failure}, failure=failure))
+    assert (quota.failure, quota.rate, quota.candidates_a_cell) == (failure, 0.25, 80)
+    assert f"are kept that lab:resnet10t gets wrong by the failure rule {failure}; at the" in format_quotas([quota])
 
 
 def test_without_a_quota_or_a_judge_there_is_nothing_to_say() -> None:

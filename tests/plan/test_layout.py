@@ -90,8 +90,8 @@ def test_paired_samples_share_their_noise_and_independent_ones_do_not(recipe: Re
     seeds: dict[str, list[int]] = {}
     for sample in all_samples(make_plan(recipe)):
         seeds.setdefault(sample.pair, []).append(sample.seed)
-    for own in seeds.values():
-        assert len(set(own)) == (1 if recipe.samples.noise == "paired" else len(own))
+    for of_pair in seeds.values():
+        assert len(set(of_pair)) == (1 if recipe.samples.noise == "paired" else len(of_pair))
     firsts = [seed[0] for seed in seeds.values()]
     assert len(set(firsts)) == len(firsts), "other classes and indices have other seeds"
 
@@ -139,13 +139,13 @@ def test_shards_hold_whole_cells_of_one_group_in_order(recipe: Recipe) -> None:
     assert plan.groups[0] == "base"
     order = [shift.name for shift in recipe.all_shifts()]
     for group in plan.groups:
-        own = [shard for shard in shards if shard.group == group]
-        assert [(shard.number, shard.of) for shard in own] == [(n, len(own)) for n in range(len(own))]
-        cells = [cell for shard in own for cell in shard.cells]
+        of_group = [shard for shard in shards if shard.group == group]
+        assert [(shard.number, shard.of) for shard in of_group] == [(n, len(of_group)) for n in range(len(of_group))]
+        cells = [cell for shard in of_group for cell in shard.cells]
         places = [(order.index(cell.shift), cell.label) for cell in cells]
         assert places == sorted(set(places))
         assert {cell.group for cell in cells} == {group}
-        for shard in own:
+        for shard in of_group:
             assert shard.id == f"{group}-{shard.number:05d}"
             assert shard.candidates <= max(recipe.output.rows_per_shard, shard.cells[0].candidates)
     assert list(dict.fromkeys(shard.group for shard in shards)) == list(plan.groups)
@@ -161,9 +161,9 @@ def test_batches_are_full_but_the_last_of_a_shard_or_of_a_cell_with_a_quota(reci
         assert [sample for batch in batches for sample in batch] == list(shard.samples(plan))
         by_cell = [batch for cell in shard.cells for batch in plan.batches(shard, cell)]
         for cell in shard.cells:
-            own = list(plan.batches(shard, cell))
-            assert [len(batch) for batch in own[:-1]] == [size] * (len(own) - 1)
-            assert [sample for batch in own for sample in batch] == list(plan.samples(cell))
+            of_cell = list(plan.batches(shard, cell))
+            assert [len(batch) for batch in of_cell[:-1]] == [size] * (len(of_cell) - 1)
+            assert [sample for batch in of_cell for sample in batch] == list(plan.samples(cell))
         if recipe.samples.accepted is not None:
             assert batches == by_cell
         else:
@@ -265,7 +265,7 @@ def test_thousands_of_one_class_shifts_in_a_few_groups_make_few_shards() -> None
     assert plan.n_shards == sum(-(-cells * 20 // 5_000) for cells in (750, *[1500] * 5)) < 100
     names = [cell.shift for shard in plan.shards for cell in shard.cells if cell.group == "g3"]
     assert names == [f"s{number}" for number in range(3, 7_500, 5)]
-    assert all(one != other for one, other in pairwise(names))
+    assert all(left != right for left, right in pairwise(names))
 
 
 def test_changing_what_is_screened_changes_no_plan() -> None:
@@ -340,7 +340,7 @@ def test_images_that_mining_asks_for_cost_two_but_for_their_base(mine: str) -> N
 @given(of=st.integers(1, 40), shards=st.integers(0, 200))
 def test_every_shard_is_in_one_part_and_parts_are_of_one_size(of: int, shards: int) -> None:
     parts = [[index for index in range(shards) if PlanPart(number, of).holds(index)] for number in range(1, of + 1)]
-    assert sorted(place for part in parts for place in part) == list(range(shards))
+    assert sorted(index for part in parts for index in part) == list(range(shards))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
     assert all(b - a == of for part in parts for a, b in pairwise(part))
 
@@ -376,8 +376,8 @@ CAPTIONED = ("generator.captioner=lab:captioner", "prompts.shifts.red.prompt='{c
 
 def table_of(recipe: Recipe, caption: str | None = 'a coat, "found" {class}') -> RowTable:
     rows: RowsByCell = {
-        (None, one): [PoolRow(7 * row + 1, caption=caption) for row in range(count)]
-        for one, count in rows_wanted(recipe).items()
+        (None, class_id): [PoolRow(7 * row + 1, caption=caption) for row in range(count)]
+        for class_id, count in rows_wanted(recipe).items()
     }
     return RowTable.of(rows, "edited")
 
@@ -463,8 +463,8 @@ def recipe() -> Recipe:
 def table(recipe: Recipe) -> dict[tuple[str | None, str], list[PoolRow]]:
     cells = [(shift, recipe.classes[label].id) for shift in recipe.all_shifts() for label in shift.class_labels]
     return {
-        (shift.name, class_id): [PoolRow(10 * place + index, index + 1, 0.25) for index in range(shift.candidates)]
-        for place, (shift, class_id) in enumerate(cells)
+        (shift.name, class_id): [PoolRow(10 * number + index, index + 1, 0.25) for index in range(shift.candidates)]
+        for number, (shift, class_id) in enumerate(cells)
     }
 
 
@@ -478,10 +478,10 @@ def retrieved_table(rows: RowsByCell) -> RowTable:
     )
 )
 def test_it_reads_back_to_the_bit(rows: list[PoolRow]) -> None:
-    there = retrieved_table({("base", 'a, "b"'): rows} if rows else {})
-    here = RowTable.read(there.content, "rows.csv", "retrieved")
-    assert here == there and here.sha256 == there.sha256
-    scores = [one.score for row in here.rows.values() for one in row]
+    written = retrieved_table({("base", 'a, "b"'): rows} if rows else {})
+    read = RowTable.read(written.content, "rows.csv", "retrieved")
+    assert read == written and read.sha256 == written.sha256
+    scores = [row.score for cell in read.rows.values() for row in cell]
     assert [struct.pack("f", score) for score in scores] == [struct.pack("f", row.score) for row in rows]
 
 
