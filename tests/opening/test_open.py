@@ -59,8 +59,8 @@ def running(directory: Path) -> Iterator[PageServer]:
 
 
 class Answer:
-    def __init__(self, found: http.client.HTTPResponse) -> None:
-        self.status, self.headers, self.content = found.status, found.headers, found.read()
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self.status, self.headers, self.content = response.status, response.headers, response.read()
 
     @property
     def text(self) -> str:
@@ -93,17 +93,17 @@ def ask(
 
 
 def data_of(page: str) -> dict[str, Any]:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
-    assert found
-    return json.loads(found[1])
+    match = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert match
+    return json.loads(match[1])
 
 
 def answers_to(page: str, token: str, name: str = "") -> bytes:
-    """What the page's button saves of a person who selects every image."""
+    """Return what the page's button saves of a person who selects every image."""
     data = data_of(page)
     head = {key: data[key] for key in ("form", "version", "content", "sheet")}
     grids = [
-        {**{key: one[key] for key in ("task", "label", "shown")}, "selected": one["shown"]} for one in data["grids"]
+        {**{key: grid[key] for key in ("task", "label", "shown")}, "selected": grid["shown"]} for grid in data["grids"]
     ]
     return json.dumps({**head, "token": token, "rater": name, "grids": grids}).encode()
 
@@ -162,7 +162,7 @@ def test_who_may_ask(server: PageServer) -> None:
     assert ask(server, "", path=f"/{server.token}").status == 404
     assert ask(server, "", path=server.address).status == 404, "a proxy's form of an address"
     assert [ask(server, "", path=path).status for path in ("*", server.token)] == [404, 404], "no path at all"
-    # A name that somebody else has lead to this machine.
+    # The name of another site can lead to this machine.
     for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", f"localhost:{port}", f"127.0.0.1:{port + 1}", ""):
         assert ask(server, "", Host=host).status == 403, host
     for origin in ("null", "http://evil.example", f"http://localhost:{port}", f"https://127.0.0.1:{port}"):
@@ -253,21 +253,21 @@ def test_silent_connections_shut_nobody_out(dataset: Path, monkeypatch: pytest.M
     for server in running(dataset):
         with contextlib.ExitStack() as opened:
             for number in range(60):
-                one = opened.enter_context(socket.create_connection(("127.0.0.1", server.server_port), timeout=60))
+                peer = opened.enter_context(socket.create_connection(("127.0.0.1", server.server_port), timeout=60))
                 if number % 2:
-                    one.sendall(b"GET /wrong/ HTTP/1.1\r\nHost:")
+                    peer.sendall(b"GET /wrong/ HTTP/1.1\r\nHost:")
             for _ in range(3):
                 assert ask(server, "").status == 200
-            one = opened.enter_context(socket.create_connection(("127.0.0.1", server.server_port), timeout=60))
-            one.sendall(f"POST /{server.token}/save/cut HTTP/1.1\r\nHost: 127.0.0.1:{server.server_port}\r\n".encode())
-            one.sendall(
+            peer = opened.enter_context(socket.create_connection(("127.0.0.1", server.server_port), timeout=60))
+            peer.sendall(f"POST /{server.token}/save/cut HTTP/1.1\r\nHost: 127.0.0.1:{server.server_port}\r\n".encode())
+            peer.sendall(
                 f"Origin: {server.origin}\r\nContent-Type: {YAML}\r\nContent-Length: {len(CUT)}\r\n\r\n".encode()
             )
             for _ in range(60):
                 opened.enter_context(socket.create_connection(("127.0.0.1", server.server_port), timeout=60))
             assert ask(server, "").status == 200
-            one.sendall(CUT)
-            assert one.recv(1000).startswith(b"HTTP/1.0 200"), "who has said the token goes for no other"
+            peer.sendall(CUT)
+            assert peer.recv(1000).startswith(b"HTTP/1.0 200"), "who has said the token goes for no other"
 
 
 def test_a_strangers_card_and_picture(dataset: Path) -> None:
@@ -310,9 +310,9 @@ def test_torch_is_not_loaded_for_pages() -> None:
 
 def test_what_is_refused(dataset: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    for place in (tmp_path / "empty", tmp_path / "nothing", dataset / "lock.json"):
+    for path in (tmp_path / "empty", tmp_path / "nothing", dataset / "lock.json"):
         with pytest.raises(UserError):
-            open_directory(place)
+            open_directory(path)
     (dataset / "figures" / "more.webp").symlink_to("/etc/passwd")
     with pytest.raises(RunFailure, match="is a link"):
         open_directory(dataset)
