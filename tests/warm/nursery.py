@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 _LINE = 1 << 20
 
 
-def main(place: str, keeper: int, modules: list[str]) -> None:
+def main(address: str, keeper: int, modules: list[str]) -> None:
     for name in modules:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -36,7 +36,7 @@ def main(place: str, keeper: int, modules: list[str]) -> None:
     gc.freeze()  # else each child's first collection would copy all that is shared
     assert threading.active_count() == 1, "a fork takes no threads along"
     with socket.socket(socket.AF_UNIX) as listening, selectors.DefaultSelector() as selector:
-        listening.bind(place)
+        listening.bind(address)
         listening.listen(64)
         parent = os.pidfd_open(keeper)
         selector.register(parent, selectors.EVENT_READ)
@@ -45,7 +45,7 @@ def main(place: str, keeper: int, modules: list[str]) -> None:
         while True:
             for key, _ in selector.select():
                 if key.fd == parent:
-                    shutil.rmtree(Path(place).parent, ignore_errors=True)
+                    shutil.rmtree(Path(address).parent, ignore_errors=True)
                     return
                 if key.fileobj is listening:
                     connection, _ = listening.accept()
@@ -56,13 +56,13 @@ def main(place: str, keeper: int, modules: list[str]) -> None:
                     selector.unregister(key.fileobj)
                     os.close(key.fd)
                     _, status = os.waitpid(child, 0)
-                    with contextlib.suppress(OSError):  # whoever asked may be gone
+                    with contextlib.suppress(OSError):  # the process that asked may be gone
                         connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
                     connection.close()
 
 
 def _fork(connection: socket.socket, selector: selectors.BaseSelector) -> int:
-    """The number of a child that becomes what the connection asks for."""
+    """Fork a child that becomes what the connection asks for, and return its number."""
     line, streams, _, _ = socket.recv_fds(connection, _LINE, 3)
     while not line.endswith(b"\n"):
         line += connection.recv(_LINE)
@@ -83,48 +83,48 @@ def _fork(connection: socket.socket, selector: selectors.BaseSelector) -> int:
     return _become(json.loads(line))
 
 
-def _become(asked: dict[str, Any]) -> NoReturn:
+def _become(request: dict[str, Any]) -> NoReturn:
     """Be the Python process that was asked for, and end as one ends."""
-    if asked["new_session"]:
+    if request["new_session"]:
         os.setsid()
     os.environ.clear()
-    os.environ.update(asked["environment"])
-    os.chdir(asked["folder"])
+    os.environ.update(request["environment"])
+    os.chdir(request["folder"])
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    first = asked["environment"].get("PYTHONPATH", "").split(os.pathsep)
+    first = request["environment"].get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:0] = [entry for entry in first if entry and entry not in sys.path]
-    sys.path += [entry for entry in asked["path"] if entry not in sys.path]
+    sys.path += [entry for entry in request["path"] if entry not in sys.path]
     with contextlib.suppress(ImportError):
         importlib.import_module("sitecustomize")  # which a started process would have read, and this one now
     _wait_to_fork_workers()
-    _leave(_ended(lambda: _run(asked["words"])))
+    _leave(_ended(lambda: _run(request["words"])))
 
 
 def _wait_to_fork_workers() -> None:
-    """A child that becomes multiprocessing's fork server where one is started: warm too, and a child as that is."""
+    """Fork a child that becomes multiprocessing's fork server when that is started: warm, and a child as that is."""
     from multiprocessing import util
 
-    ours, theirs = socket.socketpair()
+    ours, for_child = socket.socketpair()
     child = os.fork()
     if not child:
         ours.close()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        line, numbers, _, _ = socket.recv_fds(theirs, _LINE, 8)
-        theirs.close()
-        if not line:  # whoever could have asked is gone
+        line, numbers, _, _ = socket.recv_fds(for_child, _LINE, 8)
+        for_child.close()
+        if not line:  # the process that could have asked is gone
             os._exit(0)
-        asked = json.loads(line)
+        request = json.loads(line)
         for number, wanted in zip(
-            [fcntl.fcntl(number, fcntl.F_DUPFD, 1000) for number in numbers], asked["numbers"], strict=True
+            [fcntl.fcntl(number, fcntl.F_DUPFD, 1000) for number in numbers], request["numbers"], strict=True
         ):
             os.dup2(number, wanted)
         os.environ.clear()
-        os.environ.update(asked["environment"])
-        signal.pthread_sigmask(signal.SIG_SETMASK, asked["blocked"])
+        os.environ.update(request["environment"])
+        signal.pthread_sigmask(signal.SIG_SETMASK, request["blocked"])
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        sys.path[:] = asked["path"]
-        _leave(_ended(lambda: _run(asked["words"])))
-    theirs.close()
+        sys.path[:] = request["path"]
+        _leave(_ended(lambda: _run(request["words"])))
+    for_child.close()
     start = util.spawnv_passfds
 
     def warm_start(path: Any, args: Any, passfds: Any) -> int:
@@ -132,8 +132,8 @@ def _wait_to_fork_workers() -> None:
         if "multiprocessing.forkserver" not in words[-1] or ours.fileno() < 0:
             return start(path, words, passfds)
         blocked = [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, [])]
-        asked = {"words": ["-c", words[-1]], "environment": dict(os.environ), "path": sys.path}
-        line = json.dumps({**asked, "blocked": blocked, "numbers": list(passfds)}).encode()
+        request = {"words": ["-c", words[-1]], "environment": dict(os.environ), "path": sys.path}
+        line = json.dumps({**request, "blocked": blocked, "numbers": list(passfds)}).encode()
         socket.send_fds(ours, [line], list(passfds))
         ours.close()
         return child
@@ -142,7 +142,7 @@ def _wait_to_fork_workers() -> None:
 
 
 def _ended(run: Callable[[], object]) -> int:
-    """What a process that ran this ends with."""
+    """Return the exit code of a process that ran this."""
     code: Any = 0
     try:
         run()
@@ -174,7 +174,7 @@ def _run(words: list[str]) -> None:
 
 
 def _leave(code: int) -> NoReturn:
-    """What Python does at its end: threads are waited for, exit functions called, streams flushed."""
+    """End as Python does: wait for threads, call exit functions, flush streams."""
     import atexit
 
     threading._shutdown()  # pyrefly: ignore[missing-attribute]

@@ -45,7 +45,7 @@ _OFFLINE = (
     "counterfoil.prediction.embedding",
 )  # fmt: skip
 _HUB = ("HF_", "HUGGING")
-# The number of the process that began the run: told to those that are forked themselves (`pytest_worker.py`).
+# The number of the process that began the run, for those that are forked themselves (`pytest_worker.py`).
 KEEPER = "WARM_KEEPER"
 _began = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
 _keeper = int(os.environ.pop(KEEPER, _began))
@@ -90,14 +90,14 @@ def start(
     What it wrote is there when it ends (`communicate`). `talking`, it is asked by `stdin` and answers by `stdout`.
     """
     assert words[0] == sys.executable
-    asked = {
+    request = {
         "words": list(words[1:]),
         "environment": dict(env),
         "folder": str(cwd or Path.cwd()),
         "path": [entry for entry in sys.path if entry],
         "new_session": start_new_session,
     }
-    return _nursery_for(env).start(asked, input, stdin, talking)
+    return _nursery_for(env).start(request, input, stdin, talking)
 
 
 class Running:
@@ -127,7 +127,7 @@ class Running:
         self.wait()
         for file in (*self._written, self.stdin, self.stdout):
             if file is not None:
-                with contextlib.suppress(OSError):  # what was to be told to one that has ended
+                with contextlib.suppress(OSError):  # text for a process that has ended
                     file.close()
 
     def poll(self) -> int | None:
@@ -144,7 +144,7 @@ class Running:
         return self.returncode
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """What it wrote to stdout and stderr, once it has ended; its stdin is closed first."""
+        """Return its stdout and stderr once it has ended; close its stdin first."""
         if self.stdin is not None:
             with contextlib.suppress(OSError):
                 self.stdin.close()
@@ -197,29 +197,29 @@ class Nursery:
             assert process.stdout is not None and process.stdout.readline() == "ready\n"
         _started.append(process)
 
-    def start(self, asked: Mapping[str, Any], input: str, stdin: int | None, talking: bool) -> Running:
+    def start(self, request: Mapping[str, Any], input: str, stdin: int | None, talking: bool) -> Running:
         errors = tempfile.TemporaryFile()  # noqa: SIM115
         talk, output = None, None
         if talking:
-            (heard, told), (read, said) = os.pipe(), os.pipe()
-            talk = (os.fdopen(told, "w"), os.fdopen(read))
-            streams = [heard, said]
+            (child_stdin, to_child), (from_child, child_stdout) = os.pipe(), os.pipe()
+            talk = (os.fdopen(to_child, "w"), os.fdopen(from_child))
+            streams = [child_stdin, child_stdout]
         else:
             output = tempfile.TemporaryFile()  # noqa: SIM115
             with tempfile.TemporaryFile() as given:
                 given.write(input.encode())
                 given.seek(0)
                 streams = [os.dup(given.fileno() if stdin is None else stdin), os.dup(output.fileno())]
-        connection, number = self.fork(asked, [*streams, errors.fileno()])
+        connection, number = self.fork(request, [*streams, errors.fileno()])
         for stream in streams:
             os.close(stream)
-        return Running([sys.executable, *asked["words"]], connection, number, (output, errors), talk)
+        return Running([sys.executable, *request["words"]], connection, number, (output, errors), talk)
 
-    def fork(self, asked: Mapping[str, Any], streams: Sequence[int]) -> tuple[socket.socket, int]:
-        """A process with these as stdin, stdout and stderr: where its exit code will come from, and its number."""
+    def fork(self, request: Mapping[str, Any], streams: Sequence[int]) -> tuple[socket.socket, int]:
+        """Fork a process with these as stdin, stdout and stderr; return the source of its exit code, and its number."""
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(self._place)
-        socket.send_fds(connection, [json.dumps(asked).encode() + b"\n"], list(streams))
+        socket.send_fds(connection, [json.dumps(request).encode() + b"\n"], list(streams))
         return connection, int(self._number(connection))
 
     @staticmethod

@@ -14,12 +14,12 @@ if __name__ == "__main__":
     from warm.processes import ANYWHERE, KEEPER, Nursery
 
     began = os.getppid()
-    asked = {
+    request = {
         "words": sys.argv[sys.argv.index("-c") :],
         "environment": {**os.environ, KEEPER: str(began)},
         "folder": str(Path.cwd()),
         "path": [],
         "new_session": False,
     }
-    connection, _ = Nursery(ANYWHERE, {}, began).fork(asked, [0, 1, 2])
+    connection, _ = Nursery(ANYWHERE, {}, began).fork(request, [0, 1, 2])
     sys.exit(int(connection.recv(64) or b"1"))
