@@ -10,14 +10,14 @@ from typing import Any
 
 
 def write(file: Path, content: str | bytes) -> Path:
-    """A file with this content; folders that are missing are made."""
+    """Write a file with this content, and its missing folders."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     return file
 
 
 def write_all(folder: Path, files: Mapping[str, str | bytes]) -> Path:
-    """A folder with these files by name."""
+    """Write these files by name into a folder."""
     for name, content in files.items():
         write(folder / name, content)
     return folder
@@ -39,15 +39,15 @@ def flip(file: Path) -> None:
 
 
 def published(directory: Path) -> dict[str, bytes]:
-    """Every file that is compared between two builds: all but `.counterfoil/` and the page that leads to all."""
+    """Return every file that is compared between two builds: all but `.counterfoil/` and the page that leads to all."""
     files = {path.relative_to(directory): path for path in directory.rglob("*") if path.is_file()}
-    own = {name: path for name, path in files.items() if name.parts[0] not in (".counterfoil", "index.html")}
-    return {name.as_posix(): path.read_bytes() for name, path in own.items()}
+    compared = {name: path for name, path in files.items() if name.parts[0] not in (".counterfoil", "index.html")}
+    return {name.as_posix(): path.read_bytes() for name, path in compared.items()}
 
 
-def copy_of(directory: Path, place: Path) -> Path:
-    """A copy of a dataset without its lock, which somebody may hold."""
-    return Path(shutil.copytree(directory, place, ignore=shutil.ignore_patterns("lock", "lock.pid")))
+def copy_of(directory: Path, target: Path) -> Path:
+    """Return a copy of a dataset without its lock, which another process may hold."""
+    return Path(shutil.copytree(directory, target, ignore=shutil.ignore_patterns("lock", "lock.pid")))
 
 
 # Code of a model's author, for a place and a class of transformers: it writes a file as soon as it is imported.
@@ -57,8 +57,8 @@ AUTHORS_CODE = "from pathlib import Path\nPath({!r}).touch()\nfrom transformers 
 class Payload:
     """Writes a file when it is unpickled."""
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
     def __reduce__(self):
-        return (Path.touch, (self.place,))
+        return (Path.touch, (self.path,))

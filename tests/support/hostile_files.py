@@ -55,7 +55,7 @@ FORMS = {"zipped": zipped, "legacy": legacy, "bare": bare, "tarred": tarred}
 
 
 def assert_that_it_works(form: str, proof: Path) -> None:
-    """The attack is real: a reader that trusts the file runs it. Otherwise a test would prove nothing."""
+    """Check that the attack is real: a reader that trusts the file runs it. Otherwise a test would prove nothing."""
     content = FORMS[form](Attack(proof))
     if form == "tarred":
         with tarfile.open(fileobj=io.BytesIO(content)) as archive:

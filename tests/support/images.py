@@ -13,7 +13,7 @@ Picture = Image.Image | NDArray[np.uint8] | int | tuple[int, int, int]
 
 
 def encoded(picture: Picture, format: str = "PNG", *, side: int = 8, **options: Any) -> bytes:
-    """An image as a file of this format holds it; of one shade or colour it has `side` pixels a side."""
+    """Return an image as a file of this format holds it; of one shade or colour it has `side` pixels a side."""
     if isinstance(picture, int | tuple):
         picture = Image.new("L" if isinstance(picture, int) else "RGB", (side, side), picture)
     elif not isinstance(picture, Image.Image):

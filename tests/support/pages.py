@@ -41,15 +41,15 @@ class Page(HTMLParser):
             self._pieces.append(data)
 
     def of(self, *attributes: str) -> list[str]:
-        """The values of these attributes, in the order of the page."""
+        """Return the values of these attributes, in the order of the page."""
         return [value for name, value in self.attributes if name in attributes]
 
     @property
     def text(self) -> str:
-        """What is read, with plain spaces and each run of them as one."""
+        """The text to read, with plain spaces and each run of them as one."""
         return re.sub(r"\s+", " ", "".join(self._pieces))
 
     @property
     def spaced(self) -> str:
-        """What is read, with a space between any two elements."""
+        """The text to read, with a space between any two elements."""
         return " ".join(" ".join(self._pieces).split())

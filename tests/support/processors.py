@@ -43,7 +43,7 @@ def emulated(level: str) -> dict[str, str]:
     without = " ".join(name for name in features if name.startswith(beyond))
     environment = os.environ | LEVELS[level] | {"NPY_DISABLE_CPU_FEATURES": without}
     if configuration["Build Dependencies"]["blas"]["version"].startswith("0.3.34"):
-        # It crashes where AMD's AVX-512 processors are told to be others (OpenMathLib/OpenBLAS, issue 6021).
+        # It crashes where AMD's AVX-512 processors pass for others (OpenMathLib/OpenBLAS, issue 6021).
         environment.pop("OPENBLAS_CORETYPE")
     return environment
 

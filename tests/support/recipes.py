@@ -12,17 +12,17 @@ from counterfoil.recipe import Recipe, load_recipe
 
 
 def mini(*changes: str) -> Recipe:
-    """The smallest bundled recipe, with `a.b=c` changes."""
+    """Return the smallest bundled recipe, with `a.b=c` changes."""
     return load_recipe("wardrobe-mini", changes)
 
 
 def refusal(call: Callable[..., object], *arguments: Any, **options: Any) -> UserError:
-    """The UserError that a call raises."""
+    """Return the UserError that a call raises."""
     with pytest.raises(UserError) as refused:
         call(*arguments, **options)
     return refused.value
 
 
 def problems(call: Callable[..., object], *arguments: Any, **options: Any) -> list[str]:
-    """What a call is refused for, a line each."""
+    """Return what a call is refused for, a line each."""
     return list(refusal(call, *arguments, **options).problems)

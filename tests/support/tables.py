@@ -16,35 +16,35 @@ import pyarrow.parquet as pq
 
 
 def image_table(images: Sequence[bytes | None], *, names: Sequence[str] | None = None, **columns: Any) -> Any:
-    """A `datasets.Dataset` of encoded images with these columns; `names` are those of its labels."""
+    """Return a `datasets.Dataset` of encoded images with these columns; `names` are those of its labels."""
     cells = {"image": [image if image is None else {"bytes": image, "path": None} for image in images], **columns}
     table = datasets.Dataset.from_dict(cells).cast_column("image", datasets.Image())
     return table if names is None else table.cast_column("label", datasets.ClassLabel(names=list(names)))
 
 
 def as_parquet(table: Any) -> bytes:
-    """A table as one Parquet file."""
+    """Return a table as one Parquet file."""
     with io.BytesIO() as stream:
         table.to_parquet(stream)
         return stream.getvalue()
 
 
-def parquet_folder(place: Path, **splits: Any) -> Path:
-    """A folder of Parquet files, one a split."""
-    place.mkdir(parents=True, exist_ok=True)
+def parquet_folder(folder: Path, **splits: Any) -> Path:
+    """Write a folder of Parquet files, one a split."""
+    folder.mkdir(parents=True, exist_ok=True)
     for split, table in splits.items():
-        table.to_parquet(str(place / f"{split}.parquet"))
-    return place
+        table.to_parquet(str(folder / f"{split}.parquet"))
+    return folder
 
 
 def csv_rows(source: Path | str) -> list[dict[str, str]]:
-    """The rows of a CSV file, or of a text that is one."""
+    """Return the rows of a CSV file, or of a text that is one."""
     text = source.read_text(encoding="utf-8") if isinstance(source, Path) else source
     return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
 def with_value(name: str, row: int, value: object) -> Callable[[pa.Table], pa.Table]:
-    """A change of a table: another value in one row of a column."""
+    """Return a change of a table: another value in one row of a column."""
 
     def change(table: pa.Table) -> pa.Table:
         values, at = table[name].to_pylist(), table.schema.get_field_index(name)
@@ -55,7 +55,7 @@ def with_value(name: str, row: int, value: object) -> Callable[[pa.Table], pa.Ta
 
 
 def rewrite(folder: Path, change: Callable[[pa.Table], pa.Table], receipt: Path | None = None) -> None:
-    """Change the table of the first shard in a folder; its `receipt` then says so, as whoever forges one would."""
+    """Change the table of the first shard in a folder and its `receipt` with it, as a forger would."""
     path = min(folder.iterdir())
     table = change(pq.read_table(path))
     pq.write_table(table, path)
