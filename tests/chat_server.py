@@ -70,7 +70,7 @@ def chat_server(reply: Callable[[dict[str, Any]], Reply | None]) -> Iterator[Cha
             self.wfile.write(content)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Nothing."""
+            """Log nothing."""
 
     listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     listening.daemon_threads = True

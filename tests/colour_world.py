@@ -74,7 +74,7 @@ def png_of(sample: Sample) -> bytes:
 
 
 def graded_png(sample: Sample) -> bytes:
-    """As `png_of`, with one more image of the next colour at each quarter of the way to `swap`."""
+    """Return `png_of`, with one more image of the next colour at each quarter of the way to `swap`."""
     share = int(sample.shift.partition("_")[2] or 100) / 100
     swapped = sample.shift.startswith("swap") and sample.index < SWAPPED * share
     return png_of(replace(sample, shift="swap" if swapped else "base" if "swap" in sample.shift else sample.shift))
@@ -196,7 +196,7 @@ def save_trained(folder: Path, names: Sequence[str], order: Sequence[str], label
 
 
 def save_colour_models(root: Path) -> dict[str, str]:
-    """Model names: `sharp` and `small` are always right about a colour, the others never answer some class.
+    """Save models, of which `sharp` and `small` know every colour and the others never answer some class.
 
     `only_blue` is as right as chance is. The other five are enough for a slope.
     """

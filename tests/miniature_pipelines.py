@@ -46,7 +46,7 @@ def _tokenizer() -> transformers.CLIPTokenizer:
 
 
 def stable_diffusion_1() -> Any:
-    """With the filter that blackens pictures, as the released weights have it."""
+    """Make Stable Diffusion 1 with the filter that blackens pictures, as the released weights have it."""
     from diffusers.pipelines.stable_diffusion.safety_checker import StableDiffusionSafetyChecker
 
     vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -63,7 +63,7 @@ def stable_diffusion_1() -> Any:
 
 
 def stable_diffusion_2() -> Any:
-    """OpenCLIP's text encoder, heads by block, linear projections, and v prediction."""
+    """Make it with OpenCLIP's text encoder, heads by block, linear projections, and v prediction."""
     make: Any = diffusers.StableDiffusionPipeline
     return make(
         vae=_vae(), text_encoder=transformers.CLIPTextModel(_text(hidden_act="gelu")), tokenizer=_tokenizer(),
@@ -74,7 +74,7 @@ def stable_diffusion_2() -> Any:
 
 
 def stable_diffusion_xl() -> Any:
-    """Two text encoders, the second with a pooled projection, and sizes as conditions."""
+    """Make it with two text encoders, the second with a pooled projection, and sizes as conditions."""
     make: Any = diffusers.StableDiffusionXLPipeline
     return make(
         vae=_vae(), text_encoder=transformers.CLIPTextModel(_text()), tokenizer=_tokenizer(),
@@ -93,7 +93,7 @@ EMBEDDING = 24
 
 
 def stable_unclip() -> Any:
-    """Stable Diffusion 2 with an image embedding and its noise in the place of class labels."""
+    """Make Stable Diffusion 2 with an image embedding and its noise in the place of class labels."""
     from diffusers.pipelines.stable_diffusion import StableUnCLIPImageNormalizer
 
     vision = transformers.CLIPVisionConfig(

@@ -79,7 +79,7 @@ def stable_diffusion_3() -> Any:
 
 
 def flux() -> Any:
-    """As FLUX.1 [dev]: distilled with guidance."""
+    """Make a pipeline that was distilled with guidance, as FLUX.1 [dev]."""
     transformer = diffusers.FluxTransformer2DModel(
         patch_size=1, in_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
         joint_attention_dim=WIDTH, pooled_projection_dim=WIDTH, axes_dims_rope=(4, 6, 6), guidance_embeds=True,
@@ -93,7 +93,7 @@ def flux() -> Any:
 
 
 def flux_kontext() -> Any:
-    """FLUX.1 that edits: the image's latents stand beside those that are drawn."""
+    """Make FLUX.1 that edits: the image's latents are beside those that are drawn."""
     make: Any = diffusers.FluxKontextPipeline
     return make(**flux().components)
 
@@ -180,7 +180,7 @@ def pixart() -> Any:
 
 
 def lumina_2() -> Any:
-    """Belongs to no other family."""
+    """Make a pipeline that belongs to no other family."""
     transformer = diffusers.Lumina2Transformer2DModel(
         sample_size=16, patch_size=2, in_channels=4, hidden_size=8, num_layers=2, num_attention_heads=1,
         num_kv_heads=1, multiple_of=16, axes_dim_rope=(4, 2, 2), axes_lens=(300, 32, 32), cap_feat_dim=16,
@@ -193,7 +193,7 @@ def lumina_2() -> Any:
 
 
 def chroma() -> Any:
-    """Belongs to no other family, and pads prompts by masks of their lengths."""
+    """Make a pipeline that belongs to no other family and pads prompts by masks of their lengths."""
     transformer = diffusers.ChromaTransformer2DModel(
         patch_size=1, in_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
         joint_attention_dim=WIDTH, axes_dims_rope=(4, 6, 6), approximator_num_channels=8, approximator_hidden_dim=32,
@@ -207,7 +207,7 @@ def chroma() -> Any:
 
 
 def with_perturbed_attention() -> Any:
-    """Stable Diffusion 1 as diffusers draws with perturbed attention: a class of its own."""
+    """Make Stable Diffusion 1 as diffusers draws with perturbed attention: a class of its own."""
     import miniature_pipelines
 
     parts = miniature_pipelines.stable_diffusion_1().components | {"safety_checker": None, "feature_extractor": None}
@@ -216,7 +216,7 @@ def with_perturbed_attention() -> Any:
 
 
 def instruct_pix2pix() -> Any:
-    """Stable Diffusion 1 whose UNet also sees an image's latents."""
+    """Make Stable Diffusion 1 whose UNet also sees an image's latents."""
     import miniature_pipelines
 
     parts = miniature_pipelines.stable_diffusion_1().components | {"safety_checker": None, "feature_extractor": None}

@@ -33,7 +33,7 @@ def group(name: str, kind: str | None = "colour", left_out: Sequence[LeftOut] = 
 
 
 def results(models: int, shifts: int, rows: Iterable[ResultRow] = ()) -> Results:
-    """`model-0` … under the base and `shift_0` …, with these rows."""
+    """Return results of `model-0` … under the base and `shift_0` …, with these rows."""
     return Results(
         content="c" * 64,
         dataset="set",

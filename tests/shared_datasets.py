@@ -18,7 +18,7 @@ Once = Callable[[str, Callable[[Path], object]], Path]
 
 @pytest.fixture(scope="session")
 def once_a_run(tmp_path_factory: pytest.TempPathFactory) -> Once:
-    """`once_a_run(name, make)`: the folder that `make` filled, in this process or another of this run. Read only."""
+    """Return `once_a_run(name, make)`: the folder that `make` filled in any process of this run. Read only."""
     root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         root = root.parent
@@ -39,7 +39,7 @@ def once_a_run(tmp_path_factory: pytest.TempPathFactory) -> Once:
 
 @pytest.fixture(scope="session")
 def undisturbed(once_a_run: Once) -> Path:
-    """Built in one go by one process, with every candidate accepted. Read only."""
+    """Return a build in one go by one process, with every candidate accepted. Read only."""
     return once_a_run("undisturbed", tiny)
 
 
@@ -59,5 +59,5 @@ def screened(once_a_run: Once, half_threshold: float) -> Path:
 
 @pytest.fixture(scope="session")
 def beside_base(once_a_run: Once) -> Path:
-    """As `undisturbed`, each image of a shift drawn beside its base. Read only."""
+    """Return `undisturbed` with each image of a shift drawn beside its base. Read only."""
     return once_a_run("beside_base", lambda out: tiny(out, "samples.pairs=attention"))

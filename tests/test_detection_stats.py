@@ -49,7 +49,7 @@ def test_scores_are_those_of_pycocotools(sets: int) -> None:
 
 
 def repeated(boxes: NDArray, image: NDArray[np.int64], times: NDArray[np.int64]) -> tuple[NDArray, NDArray[np.int64]]:
-    """Rows of images that are repeated, and the number of each copy of their image."""
+    """Return rows of images that are repeated, and the number of each copy of their image."""
     first = np.cumsum(times) - times
     rows = np.concatenate([np.flatnonzero(image == index) for index, n in enumerate(times) for _ in range(n)] or [[]])
     rows = rows.astype(np.int64)

@@ -65,7 +65,7 @@ def package_of(path: Path) -> str:
 
 
 def imported_names(tree: ast.AST, package: tuple[str, ...]) -> Iterator[tuple[int, str]]:
-    """Line and dotted name of everything that a module imports, lazily or only for types too."""
+    """Yield line and dotted name of everything that a module imports, lazily or only for types too."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -76,7 +76,7 @@ def imported_names(tree: ast.AST, package: tuple[str, ...]) -> Iterator[tuple[in
 
 
 def packages_imported(path: Path) -> Iterator[tuple[int, str]]:
-    """Line and package of each import from Counterfoil; `__version__` belongs to the whole."""
+    """Yield line and package of each import from Counterfoil; `__version__` belongs to the whole."""
     package = ("counterfoil", *path.relative_to(PACKAGE).parts[:-1])
     for line, name in imported_names(tree_of(path), package):
         first, *rest = name.split(".")
@@ -162,7 +162,7 @@ _TAKES_ANY_CLASS = re.compile(r"\bAuto(Tokenizer|Processor|ImageProcessor|Config
 
 
 def unsafe(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Line and name of what would run a stranger's code: remote code, pickles, unsafe YAML."""
+    """Yield line and name of what would run a stranger's code: remote code, pickles, unsafe YAML."""
     for line, name in imported_names(tree, ()):
         if name.split(".")[0] in {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}:
             yield line, f"import {name}"
@@ -233,7 +233,7 @@ def test_the_key_of_a_sample_is_spelled_in_one_place() -> None:
 
 
 def types_named(tree: ast.Module) -> Iterator[str]:
-    """Public classes of a module, and names that it gives to types (`Row = Mapping[str, Any]`), but type variables."""
+    """Return public classes and names of types (`Row = Mapping[str, Any]`) of a module, but no type variables."""
     for node in tree.body:
         names: list[str] = []
         if isinstance(node, ast.ClassDef):
@@ -268,7 +268,7 @@ WAITING = {"verify_files", "detection_failures", "write_detection_failures"}
 
 
 def used_names(tree: ast.AST) -> Iterator[str]:
-    """Everything that a module reads, by its last name; imports alone use nothing."""
+    """Return everything that a module reads, by its last name; imports alone use nothing."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             yield node.id

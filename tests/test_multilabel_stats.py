@@ -20,7 +20,7 @@ LABELS = 4
 
 
 def drawn(seed: int, images: int = 60, decimals: int = 1) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Scores, many of them tied, and labels of different frequency."""
+    """Draw scores, many of them tied, and labels of different frequency."""
     rng = np.random.default_rng(seed)
     present = rng.random((images, LABELS)) < (0.5, 0.3, 0.1, 0.8)
     present[:2], present[2:4] = True, False

@@ -75,7 +75,7 @@ def test_of_a_fair_coin_the_expectation_is_one(discordant: int) -> None:
 def looked_at(
     rng: np.random.Generator, failing: float, rescued: float, runs: int = RUNS
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(failing pairs, rescued pairs), each (runs, looks), of runs with these shares of all pairs."""
+    """Draw (failing pairs, rescued pairs), each (runs, looks), of runs with these shares of all pairs."""
     batches = np.diff(LOOKS, prepend=0)
     shares = [failing, rescued, 1 - failing - rescued]
     drawn = np.stack([rng.multinomial(batch, shares, runs) for batch in batches], axis=1).cumsum(axis=1)
@@ -210,7 +210,7 @@ def test_a_test_is_confirmed_or_futile_or_goes_on() -> None:
 
 
 def by_definition(log_e: list[float], alpha: float) -> list[bool]:
-    """k̂ is the largest k for which some k hypotheses have at least m / (α·k); those are rejected."""
+    """Reject the k̂ hypotheses: the largest k for which k hypotheses have at least m / (α·k)."""
     m, e = len(log_e), np.exp(log_e)
     most = max((k for k in range(1, m + 1) if np.sum(e >= m / (alpha * k)) >= k), default=0)
     return [bool(most) and bool(value >= m / (alpha * most)) for value in e]

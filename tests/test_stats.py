@@ -87,7 +87,7 @@ def test_a_share_of_nothing_may_be_any() -> None:
 
 
 def units_of(rng: np.random.Generator, rows: np.ndarray, rate: float, alike: float) -> np.ndarray:
-    """Failures of units whose rates are Beta-distributed."""
+    """Draw failures of units whose rates are Beta-distributed."""
     spread = (1 - alike) / alike
     return rng.binomial(rows, rng.beta(rate * spread, (1 - rate) * spread, len(rows)))
 
@@ -214,7 +214,7 @@ STOPPED_RUNS = 2000
 
 
 def drawn_until(rng: np.random.Generator, rate: float, k: int) -> np.ndarray:
-    """Images up to the k-th failure and to the end of its batch."""
+    """Draw images up to the k-th failure and to the end of its batch."""
     images = int(rng.negative_binomial(k, rate)) + k
     failed = np.zeros(images + int(rng.integers(0, 16)), bool)
     failed[images - 1] = True
@@ -361,7 +361,7 @@ def test_a_margin_that_any_test_would_pass_is_the_smallest_difference() -> None:
 
 
 def drawn_units(rng: np.random.Generator, units: int, rows: int, rate: float, alike: float) -> tuple[np.ndarray, ...]:
-    """(failed, units) of rows whose units fail alike: each unit has a rate of its own, Beta-distributed."""
+    """Draw (failed, units) of rows whose units fail alike: each unit has its Beta-distributed rate."""
     a, b = rate * (1 - alike) / alike, (1 - rate) * (1 - alike) / alike
     rates = rng.beta(a, b, units)
     return (rng.random((units, rows)) < rates[:, None]).ravel(), np.repeat(np.arange(units), rows)

@@ -95,7 +95,7 @@ def test_with_censoring_on_the_right_alone_the_curve_is_kaplan_and_meiers() -> N
 
 
 def drawn(rng: np.random.Generator, n: int, lost: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Runs of n trajectories that fail at an even level up to 1.25, a share `lost` of whose levels is not there."""
+    """Draw n trajectories that fail at an even level up to 1.25, a share `lost` of whose levels is missing."""
     fails = rng.random(n) * 1.25
     first, last = failure_runs(rng.random((n, 4)) >= lost, (fails[:, None] > LEVELS)[:, :, None])
     return first[:, 0], last[:, 0]

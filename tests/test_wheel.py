@@ -29,7 +29,7 @@ TWO_CELLS = {
 
 
 def run(*words: str | Path, cwd: Path) -> str:
-    """Standard output of a command that knows nothing of this checkout. Fails with all its output."""
+    """Return standard output of a command that knows nothing of this checkout; fail with all its output."""
     strangers = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     done = subprocess.run(
         [str(word) for word in words],

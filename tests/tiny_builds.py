@@ -47,7 +47,7 @@ def tiny(out: Path, *changes: str, workers: int = 1, **options: Any) -> BuildRes
 
 
 def published(directory: Path) -> dict[str, bytes]:
-    """Relative path → content of every file but the private ones."""
+    """Return the content of every file but the private ones, by relative path."""
     return {
         path.relative_to(directory).as_posix(): path.read_bytes()
         for path in sorted(directory.rglob("*"))
@@ -56,7 +56,7 @@ def published(directory: Path) -> dict[str, bytes]:
 
 
 def images(directory: Path) -> dict[str, bytes]:
-    """Key → encoded image, accepted or rejected."""
+    """Return the encoded images by key, accepted or rejected."""
     return {
         row["key"]: row["image"]["bytes"]
         for what in ("data", "rejected")
@@ -65,7 +65,7 @@ def images(directory: Path) -> dict[str, bytes]:
 
 
 def command(*arguments: str) -> tuple[list[str], dict[str, str]]:
-    """Arguments and environment of the real command, without network."""
+    """Return arguments and environment of the real command, without network."""
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     environment.pop("COUNTERFOIL_DEBUG", None)

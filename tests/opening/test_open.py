@@ -75,7 +75,7 @@ def ask(
     body: bytes | None = None,
     **headers: str,
 ) -> Answer:
-    """One request; `headers` by name with _ for -, and an empty one is left away."""
+    """Send a request, with `headers` by name with _ for -, without empty ones."""
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
     sent = {"Host": f"127.0.0.1:{server.server_port}"}
     if method == "POST":

@@ -64,7 +64,7 @@ def loopback(start_loopback: Callable[..., LoopbackHub], kept: Kept) -> Loopback
 
 @pytest.fixture
 def start_publisher(tmp_path: Path, kept: Kept) -> Iterator[Callable[..., Publisher]]:
-    """Gives processes that publish to a Hub: for `loopback` those of earlier tests, for another new ones."""
+    """Yield a starter of processes that publish to a Hub: earlier tests' for `loopback`, else new ones."""
     with ExitStack() as stack:
 
         def start(hub: LoopbackHub, **options: Any) -> Publisher:
@@ -80,6 +80,6 @@ def start_publisher(tmp_path: Path, kept: Kept) -> Iterator[Callable[..., Publis
 
 @pytest.fixture
 def start_reader(tmp_path: Path) -> Iterator[Callable[[LoopbackHub], Reader]]:
-    """Starts processes that load datasets from a Hub; all are ended after the test."""
+    """Yield a starter of processes that load datasets from a Hub; all are ended after the test."""
     with ExitStack() as stack:
         yield lambda hub: stack.enter_context(Reader(hub, tmp_path / "reader"))

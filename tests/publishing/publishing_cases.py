@@ -72,7 +72,7 @@ class Publisher:
 
 
 def with_package(environment: Mapping[str, str]) -> dict[str, str]:
-    """So that a child finds the package where this process found it."""
+    """Let a child find the package where this process found it."""
     package = str(Path(__file__).parents[2] / "builders")
     before = environment.get("PYTHONPATH")
     return {**environment, "PYTHONPATH": f"{package}:{before}" if before else package}

@@ -164,7 +164,7 @@ _OTHERS = ("/commit/refs", "/discussions$", "/preupload/")
 
 
 def publish_with_kills(hub: LoopbackHub, directory: Path, start: Start, kills: list[int], **options: Any) -> list[int]:
-    """Publish, killing the process at its k-th request for each k in turn, then to the end; requests of each run."""
+    """Publish, killed at the k-th request for each k in turn, then to the end; return the requests of each run."""
     process = start(hub)
     counts = [_publish(hub, process, call(directory, **options), kill) for kill in kills]
     return [*counts, _publish(hub, process, call(directory, **options), None)]

@@ -507,7 +507,7 @@ def test_with_xet_what_it_sent_is_compared_before_the_commit(
 
 
 def rewritten(directory: Path) -> None:
-    """Another file, and a manifest that lists it as it is now."""
+    """Change a file, and list it in the manifest as it is now."""
     flip(directory / SMALL)
     write_manifest(directory, {})
 

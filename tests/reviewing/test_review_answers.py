@@ -49,7 +49,7 @@ def wilson(share: float, n: float) -> tuple[float, float]:
 
 
 def exact_kappa(counts: list[tuple[int, int]]) -> Fraction | None:
-    """Fleiss 1971, equations 1 to 7, in fractions."""
+    """Compute Fleiss 1971, equations 1 to 7, in fractions."""
     raters = sum(counts[0])
     shares = [Fraction(sum(row[column] for row in counts), raters * len(counts)) for column in (0, 1)]
     by_chance = sum(share * share for share in shares)
@@ -134,7 +134,7 @@ def test_where_everything_was_selected_the_interval_still_has_a_width() -> None:
 
 
 def sees_colours(task: str, label: str, picture: AcceptedImage | RealControl) -> bool:
-    """Selects what is true: the first images under `swap` show the next class, and no image shows its shift."""
+    """Select what is true: the first images under `swap` show the next class, and no image shows its shift."""
     if isinstance(picture, RealControl):
         return True
     if task == "shift":

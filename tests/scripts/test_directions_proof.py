@@ -76,7 +76,7 @@ def test_the_same_worlds_give_the_same_interval() -> None:
 
 
 def _attributes(rng: np.random.Generator, rows: int = 4000) -> dict[str, np.ndarray]:
-    """Two in five against a wall, three rows in a hundred striped, ten colours."""
+    """Draw two in five against a wall, three rows in a hundred striped, ten colours."""
     return {
         "background": rng.choice(["wall", "beach", "road", "wood"], rows, p=[0.4, 0.3, 0.15, 0.15]),
         "pattern": rng.choice(["plain", "striped"], rows, p=[0.97, 0.03]),

@@ -12,7 +12,7 @@ import pytest
 
 @pytest.fixture(autouse=True, scope="module")
 def offline() -> Iterator[None]:
-    """`datasets` and the Hub's client read it; tests of other rooms in this process talk to a Hub."""
+    """Keep `datasets` and the Hub's client offline; tests of other rooms in this process talk to a Hub."""
     with pytest.MonkeyPatch.context() as changes:
         changes.setenv("HF_HUB_OFFLINE", "1")
         yield

@@ -35,7 +35,7 @@ IMAGE = b"\x89PNG\r\n\x1a\n" + bytes(300)
 
 
 def build_in_fork(out: Path, plan: Plan, before: Callable[[], None]) -> int:
-    """Process id of a fork that runs `before`, builds and exits with 0."""
+    """Return the process id of a fork that runs `before`, builds and exits with 0."""
     child = os.fork()
     if child == 0:
         code = 1

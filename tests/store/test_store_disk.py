@@ -26,7 +26,7 @@ BIG_IMAGE = os.urandom(20_000)
 
 @contextlib.contextmanager
 def file_size_limit(size: int) -> Iterator[None]:
-    """Every write past `size` bytes of a file fails, as on a disk that is full there."""
+    """Let every write past `size` bytes of a file fail, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

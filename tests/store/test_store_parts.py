@@ -47,7 +47,7 @@ def make_part(out: Path, plan: Plan, part: PlanPart) -> int:
 
 
 def forked(work: Callable[[], object]) -> int:
-    """Process id of a fork that does some work and exits with 0, or with 1 where that raised."""
+    """Return the process id of a fork that does some work and exits with 0, or with 1 if that raised."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -61,7 +61,7 @@ def forked(work: Callable[[], object]) -> int:
 
 @contextlib.contextmanager
 def held_elsewhere(out: Path, part: PlanPart) -> Iterator[int]:
-    """Another process that holds a part; it is killed at the end."""
+    """Yield another process that holds a part; kill it at the end."""
     mark = out.parent / f"{part.number}-is-held"
 
     def hold() -> None:

@@ -16,7 +16,7 @@ Drawn = list[tuple[str, list[tuple[int, tuple[int, int, int, int]]]]]
 
 
 def drawn_objects(count: int, size: tuple[int, int] = (160, 120), seed: int = 0) -> Drawn:
-    """Names of images, each with (category, (x, y, width, height)); the last image has none."""
+    """Return names of images, each with (category, (x, y, width, height)); the last image has none."""
     rng = np.random.default_rng(seed)
     images: Drawn = []
     for number in range(count):

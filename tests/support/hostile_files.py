@@ -22,14 +22,14 @@ class Attack:
 
 
 def zipped(attack: Any) -> bytes:
-    """As torch.save writes it today: a weight by name, and beside it the attack."""
+    """Write as torch.save does today: a weight by name, and beside it the attack."""
     with io.BytesIO() as file:
         torch.save({"fc.weight": torch.zeros(2), "other": attack}, file)
         return file.getvalue()
 
 
 def legacy(attack: Any) -> bytes:
-    """As torch.save wrote before version 1.6: no archive."""
+    """Write as torch.save did before version 1.6: no archive."""
     with io.BytesIO() as file:
         torch.save({"fc.weight": attack}, file, _use_new_zipfile_serialization=False)
         return file.getvalue()
@@ -40,7 +40,7 @@ def bare(attack: Any) -> bytes:
 
 
 def tarred(attack: Any) -> bytes:
-    """As torch wrote before version 0.1.10, which its readers knew long afterwards."""
+    """Write as torch did before version 0.1.10, which its readers knew long afterwards."""
     with io.BytesIO() as file:
         with tarfile.open(fileobj=file, mode="w") as archive:
             for name in ("sys_info", "pickle", "storages", "tensors"):

@@ -24,5 +24,5 @@ def encoded(picture: Picture, format: str = "PNG", *, side: int = 8, **options: 
 
 
 def noise(seed: int, width: int = 20, height: int = 20) -> Image.Image:
-    """Random pixels that follow from the seed."""
+    """Return random pixels that follow from the seed."""
     return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))

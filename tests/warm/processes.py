@@ -62,7 +62,7 @@ def run(
     stdin: int | None = None,
     check: bool = False,
 ) -> CompletedProcess[str]:
-    """`subprocess.run` of `[sys.executable, …]` with output as text; `stdin`, open, is read instead of an input.
+    """Do `subprocess.run` of `[sys.executable, …]` with output as text; `stdin`, open, replaces `input`.
 
     The output of a command with `--json` is checked by its schema.
     """
@@ -85,7 +85,7 @@ def start(
     talking: bool = False,
     start_new_session: bool = False,
 ) -> Running:
-    """`subprocess.Popen` of `[sys.executable, …]`: a module by -m, code by -c, or a script, and its arguments.
+    """Do `subprocess.Popen` of `[sys.executable, …]`: a module by -m, code by -c, or a script, and its arguments.
 
     What it wrote is there when it ends (`communicate`). `talking`, it is asked by `stdin` and answers by `stdout`.
     """

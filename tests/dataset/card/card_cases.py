@@ -84,7 +84,7 @@ def picture(sample: Sample, format: str, side: int = 24) -> bytes:
 
 
 def judged(sample: Sample) -> str:
-    """Most are accepted, some are not, and nothing is in `nowhere`."""
+    """Accept most samples, but not all, and none of `nowhere`."""
     byte = hashlib.sha256(sample.key.encode()).digest()[0]
     if sample.shift == "nowhere":
         return "low_shift"

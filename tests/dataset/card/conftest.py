@@ -35,7 +35,7 @@ print(json.dumps([answer_of(code) for code in json.load(sys.stdin)]))
 
 @pytest.fixture(scope="session")
 def offline(tmp_path_factory: pytest.TempPathFactory) -> Offline:
-    """Runs pieces of Python in another process, offline, with an empty cache; gives the answer of each.
+    """Return a function that runs pieces of Python in one offline process and returns the answer of each.
 
     One process for several pieces, since it takes seconds to import what they test.
     """

@@ -382,7 +382,7 @@ Change = Callable[[Rows], Rows]
 
 @pytest.fixture(scope="module", params=["parquet", "webdataset"])
 def sound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """Every candidate is accepted, and a card can be made again. Read only."""
+    """Build a dataset with every candidate accepted, whose card can be made again. Read only."""
     folder = tmp_path_factory.mktemp("sound")
     plan = plan_of(f"output.format={request.param}")
     built = Built(folder, plan, build(folder, plan, judge=lambda sample: "accepted"))
@@ -520,7 +520,7 @@ def words(text: str) -> str:
 
 
 def rendered(markdown: str) -> tuple[set[str], list[str]]:
-    """(kinds of blocks, the text of each inline block); fails where something inside is not plain text."""
+    """Return (kinds of blocks, the text of each inline block); fail if something inside is not plain text."""
     tokens = PARSER.parse(markdown)
     texts = []
     for token in tokens:

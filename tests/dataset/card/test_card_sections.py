@@ -47,7 +47,7 @@ TWO = "[thresholds, {misclassified: {models: ['lab:resnet10t', 'lab:lcnet_035'],
 
 
 def wrong(sample: Sample) -> str:
-    """Of what the screen lets through under a shift, the judge is right about all but every third."""
+    """Let the judge be right, of what the screen lets through under a shift, about all but every third."""
     reason = judged(sample)
     chosen = reason == "accepted" and sample.shift in ("snow", "starry") and sample.index % 3
     return "answered_right" if chosen else reason

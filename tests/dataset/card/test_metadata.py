@@ -180,7 +180,7 @@ def fields(entry: str) -> dict[str, str]:
 
 
 def balanced(text: str) -> bool:
-    """As BibTeX counts: every brace, with a backslash before it or not."""
+    """Count every brace as BibTeX does, with or without a backslash before it."""
     depth = 0
     for letter in text:
         depth += (letter == "{") - (letter == "}")
@@ -450,7 +450,7 @@ def read(built: Built, offline: Offline) -> Read:
 
 
 def timm_calls(built: Built) -> list[dict[str, str]]:
-    """Every way that the card names to read every group with timm."""
+    """Return every way that the card names to read every group with timm."""
     webdataset = built.plan.recipe.output.format == "webdataset"
     keys = {"input_key": "png", "target_key": "cls"} if webdataset else {}
     calls = []

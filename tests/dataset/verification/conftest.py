@@ -17,7 +17,7 @@ from tiny_builds import tiny
 def datasets(
     once_a_run: Once, undisturbed: Path, screened: Path, half_threshold: float, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Path]:
-    """By kind, copied for each process: commands lock what they verify. Read only."""
+    """Return datasets by kind, copied for each process: commands lock what they verify. Read only."""
     half = (f"screen.object_threshold={half_threshold!r}", "screen.keep_rejected=true")
     tars = once_a_run("tars", lambda out: tiny(out, *half, "output.format=webdataset", "output.image.format=jpg"))
     of_kind = {"accepted": undisturbed, "parquet": screened, "webdataset": tars}

@@ -34,13 +34,13 @@ KINDS = ("parquet", "webdataset", "tokens")
 
 
 def kind_of(path: str) -> str:
-    """Files of one kind are damaged alike: those of a folder, or each of its own."""
+    """Return the folder and suffix of a file, or its name outside folders: files of one kind are damaged alike."""
     folder, _, name = path.rpartition("/")
     return f"{folder.partition('/')[0]}/*{Path(name).suffix}" if folder else name
 
 
 def one_of_each_kind(directory: Path) -> dict[str, str]:
-    """Kind of file → one path."""
+    """Return one path of each kind of file."""
     return {kind_of(path): path for path in published(directory)}
 
 
@@ -76,7 +76,7 @@ def columns_of(what: What, form: TableForm) -> list[str]:
 
 
 def restate(directory: Path, receipt: Receipt, path: str, rows: int | None = None) -> None:
-    """Let receipt, card and manifest say of a file what it is now."""
+    """Write what a file is now into receipt, card and manifest."""
     content = (directory / path).read_bytes()
     old = next(file for file in receipt.files if file.path == path)
     new = StoredFile(path, len(content), hashlib.sha256(content).hexdigest(), old.rows if rows is None else rows)
@@ -92,7 +92,7 @@ def with_receipt(directory: Path, receipt: Receipt, **changes: Any) -> None:
 
 
 def with_stack(directory: Path, **fields: Any) -> None:
-    """As if another stack had rendered everything."""
+    """Change the dataset as if another stack had rendered everything."""
     for path in [directory / "lock.json", *(directory / "receipts").iterdir()]:
         document = json.loads(path.read_text())
         document["stack"] |= fields

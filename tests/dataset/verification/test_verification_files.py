@@ -147,7 +147,7 @@ def flipped(content: bytes, position: int, bit: int) -> bytes:
 
 @pytest.fixture(scope="module")
 def copies(datasets: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Copies that every test leaves as they were."""
+    """Return copies that every test leaves as they were."""
     folder = tmp_path_factory.mktemp("flips")
     return {kind: Path(shutil.copytree(datasets[kind], folder / kind)) for kind in KINDS}
 

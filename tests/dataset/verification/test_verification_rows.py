@@ -319,7 +319,7 @@ T_SHIRT, SANDAL, SHIRT, BAG = 0, 5, 6, 8
 
 
 def faults_of(rule: str, shift: str = "red", label: int = 0, **changes: Any) -> list[str]:
-    """Of one row of a t-shirt."""
+    """Return the faults of one row of a t-shirt."""
     keep = f"[thresholds, {{misclassified: {{models: ['{JUDGE}'], failure: '{rule}'}}}}]"
     plan = make_plan(
         load_recipe(
@@ -375,7 +375,7 @@ NONE = {"contrast": None, "black": None, "white": None}
 
 
 def measured_faults(shift: str, object_score: float | None = 0.5, **measured: Any) -> list[str]:
-    """Of one row where the shift red asks and the base does not."""
+    """Return the faults of one row where the shift red asks and the base does not."""
     plan = make_plan(
         load_recipe(
             "wardrobe-mini",

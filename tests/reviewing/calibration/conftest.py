@@ -47,7 +47,7 @@ INPUTS = {
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One object caption, and rejected images are not kept. Read only."""
+    """Return a dataset with one object caption, without rejected images. Read only."""
     return written(tmp_path_factory.mktemp("calibration") / "cranes", load_recipe_text(RECIPE))
 
 
@@ -64,7 +64,7 @@ def styled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def dark(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Contrast was measured, and rain asks for some; every image kept. Read only."""
+    """Return a dataset with measured contrast, of which rain asks for some; every image kept. Read only."""
     changes = (
         "screen.keep=[visible, thresholds]",
         "prompts.shifts.rain.keep=[{visible: {contrast: 10, black: 0.8}}, thresholds]",

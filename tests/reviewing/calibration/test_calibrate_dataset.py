@@ -82,7 +82,7 @@ def looked_at(tmp_path: Path, open_page: OpenPage) -> Callable[..., Page]:
 
 
 def press(page: Page, slider: str, *keys: str) -> float:
-    """Keys on a slider, unfolded; the threshold that it has then."""
+    """Press keys on a slider, unfolded, and return the threshold that it has then."""
     page.evaluate("id => unfolded(document.getElementById(id))", slider)
     page.locator(f"#{slider} input").focus()
     for key in keys:

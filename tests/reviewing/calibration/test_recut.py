@@ -44,7 +44,7 @@ def cut(tmp_path: Path) -> Cut:
 
 @pytest.fixture(scope="module", params=["parquet", pytest.param("webdataset", marks=pytest.mark.whole)])
 def opened(request: pytest.FixtureRequest, half_threshold: float, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One open shift and one that is cut; every image kept. Read only."""
+    """Return a dataset with one open shift and one that is cut; every image kept. Read only."""
     out = tmp_path_factory.mktemp(f"opened-{request.param}") / "dataset"
     result = tiny(out, *changes(request.param, half_threshold, True))
     assert result.open_shifts == ("in_the_snow",)
