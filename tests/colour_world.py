@@ -95,11 +95,11 @@ def save_photographs(root: Path) -> Path:
     return root
 
 
-def save_folders(root: Path, names: Sequence[str], each: int = 4) -> Path:
+def save_folders(root: Path, names: Sequence[str], per_class: int = 4) -> Path:
     """Write a folder for each name, with images of its own colour."""
     for name, colour in zip(names, FOUR, strict=False):
         (root / name).mkdir(parents=True)
-        for number in range(each):
+        for number in range(per_class):
             Image.new("RGB", (SIZE, SIZE), colour).save(root / name / f"{number}.png")
     return root
 

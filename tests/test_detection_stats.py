@@ -231,8 +231,8 @@ def test_sums_and_ratios_are_those_of_values(drawn: list[DetectorScores]) -> Non
 
 def test_intervals_that_hold_at_once_are_longer(drawn: list[DetectorScores]) -> None:
     drops = [drop(drawn, shift) for shift in (1, 3, 4)]
-    for estimate, both in zip(drops, simultaneous_intervals(drops), strict=True):
-        alone, together = bounds(estimate.interval()), bounds(both)
+    for estimate, simultaneous in zip(drops, simultaneous_intervals(drops), strict=True):
+        alone, together = bounds(estimate.interval()), bounds(simultaneous)
         assert together[0] <= alone[0] and alone[1] <= together[1] and together != alone
     alone = drops[0].interval()
     assert simultaneous_intervals(drops[:1])[0].value == alone.value
@@ -260,12 +260,12 @@ def test_intervals_hold_the_truth() -> None:
     many = made_matches(WORLD, SKILLS[:2], 6000, rng)
     truth = average_precision(many[0]).measure("AP") - average_precision(many[1]).measure("AP")
     choosers = [Images(matches) for matches in many]
-    held = 0
+    covered = 0
     for number in range(60):
         chosen = rng.choice(6000, 60, replace=False)
         base, shift = (
             bootstrap_scores(chooser.chosen(chosen), 0.5, number, replicates=100).measures["AP"] for chooser in choosers
         )
         low, high = bounds(combined([(1, base), (-1, shift)]).interval())
-        held += low <= truth <= high
-    assert held >= 53  # at 95 %, fewer are seen in 2 of 100 runs
+        covered += low <= truth <= high
+    assert covered >= 53  # at 95 %, fewer are seen in 2 of 100 runs

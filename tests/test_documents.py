@@ -69,9 +69,9 @@ def test_a_document_is_measured_in_bytes_whatever_its_letters_take(monkeypatch: 
     monkeypatch.setattr(documents, "MOST_BYTES", size)
     assert parse_document(Note, text, "it") == parse_document(Note, text.encode(), "it") == Note(("é" * 30,))
     monkeypatch.setattr(documents, "MOST_BYTES", size - 1)
-    for each in (text, text.encode()):
+    for content in (text, text.encode()):
         with pytest.raises(UserError, match=f"it has {size} bytes, expected at most {size - 1}"):
-            parse_document(Note, each, "it")
+            parse_document(Note, content, "it")
 
 
 @pytest.mark.parametrize(
@@ -97,9 +97,9 @@ def test_a_document_is_measured_in_bytes_whatever_its_letters_take(monkeypatch: 
     ],
 )
 def test_a_document_of_another_form_is_refused_with_every_problem(text: str, problem: str) -> None:
-    for each in (text, text.encode("latin-1")):
+    for content in (text, text.encode("latin-1")):
         with pytest.raises(UserError, match=problem) as caught:
-            parse_document(Note, each, "it")
+            parse_document(Note, content, "it")
         assert caught.value.hint == "Write it again."
 
 

@@ -170,19 +170,19 @@ def unsafe(tree: ast.AST) -> Iterator[tuple[int, str]]:
         if not isinstance(node, ast.Call):
             continue
         method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-        given = {word.arg: word.value for word in node.keywords}
+        keywords = {word.arg: word.value for word in node.keywords}
         # Written out where it matters: most calls are of something else, and writing takes longer than looking.
-        matters = "load" in method or method == "from_pretrained" or "trust_remote_code" in given
+        matters = "load" in method or method == "from_pretrained" or "trust_remote_code" in keywords
         called = ast.unparse(node.func) if matters else ""
-        refused = ast.unparse(given["trust_remote_code"]) if "trust_remote_code" in given else None
+        refused = ast.unparse(keywords["trust_remote_code"]) if "trust_remote_code" in keywords else None
         # A class that takes its own class from the files would ask whether code of theirs may run.
-        if refused != "False" and ("trust_remote_code" in given or _TAKES_ANY_CLASS.search(called)):
+        if refused != "False" and ("trust_remote_code" in keywords or _TAKES_ANY_CLASS.search(called)):
             yield node.lineno, f"{called} without trust_remote_code=False"
         if called in {"yaml.load", "yaml.load_all", "yaml.unsafe_load", "yaml.full_load"}:
             yield node.lineno, called
-        if called == "torch.load" and not _is_true(given.get("weights_only")):
+        if called == "torch.load" and not _is_true(keywords.get("weights_only")):
             yield node.lineno, "torch.load without weights_only=True"
-        if "allow_pickle" in given:
+        if "allow_pickle" in keywords:
             yield node.lineno, "allow_pickle"
 
 

@@ -180,7 +180,7 @@ def test_intervals_hold_the_difference_and_mirror(pairs: int, data: st.DataObjec
 @pytest.mark.parametrize("pairs", [16, 64, 256])
 def test_upper_bounds_cover(pairs: int) -> None:
     """Exactly, by summing over all counts: on average what is said, and never far below."""
-    b, c = (each.ravel() for each in np.mgrid[: pairs + 1, : pairs + 1])
+    b, c = (axis.ravel() for axis in np.mgrid[: pairs + 1, : pairs + 1])
     b, c = b[b + c <= pairs], c[b + c <= pairs]
     upper = tango_uppers(b, c, pairs, 0.95)
     shares = [(0.02, 0.02), (0.1, 0.1), (0.06, 0.01), (0.15, 0.1), (0.3, 0.05), (0.25, 0.2), (0.05, 0.2)]

@@ -23,8 +23,8 @@ def test_a_regular_file_is_read_up_to_the_limit(tmp_path: Path) -> None:
 def test_what_never_ends_is_not_begun(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "folder").mkdir()
-    with socket.socket(socket.AF_UNIX) as made:
-        made.bind(str(tmp_path / "socket"))
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket"))
     for name, expected in (("fifo", "is a pipe"), ("folder", "is a folder"), ("socket", "is a socket")):
         with pytest.raises(OSError) as caught:
             read_regular(tmp_path / name, 10)

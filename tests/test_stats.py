@@ -526,7 +526,7 @@ def test_nobody_else_writes_them() -> None:
 @pytest.mark.parametrize(("rows", "values", "share", "least"), [(80, 12, 0.0, 0.91), (100, 30, 0.95, 0.91)])
 def test_simultaneous_intervals_hold_at_once(rows: int, values: int, share: float, least: float) -> None:
     rng = np.random.default_rng(6)
-    runs, held = 300, 0
+    runs, covered = 300, 0
     for _ in range(runs):
         if share:  # Wilson's, of shares of images
             seen = (rng.random((rows, values)) < share).astype(np.float64)
@@ -536,10 +536,10 @@ def test_simultaneous_intervals_hold_at_once(rows: int, values: int, share: floa
         means = seen.mean(axis=0)
         reach = simultaneous_reach(means, draws)
         if share:
-            held += all(low <= share <= high for low, high in (wilson_reach(mean, rows, reach) for mean in means))
+            covered += all(low <= share <= high for low, high in (wilson_reach(mean, rows, reach) for mean in means))
         else:
-            held += bool((np.abs(means) <= reach * draws.std(axis=0)).all())
-    assert least <= held / runs <= 0.99
+            covered += bool((np.abs(means) <= reach * draws.std(axis=0)).all())
+    assert least <= covered / runs <= 0.99
 
 
 def test_intervals_that_hold_at_once_reach_as_far_as_one_at_least() -> None:
@@ -556,13 +556,13 @@ def test_a_balanced_accuracys_interval_holds_the_truth_of_independent_rows(
 ) -> None:
     rng = np.random.default_rng(1)
     truth = np.arange(100) >= errors
-    held = width = 0.0
+    covered = width = 0.0
     for _ in range(600):
         answers = [np.where(truth, rng.random(100) < recalls[0], rng.random(100) >= recalls[1]) for _ in range(2)]
         low, high = balanced_accuracy_interval([truth, truth], answers, None)
-        held += low <= np.mean(recalls) <= high
+        covered += low <= np.mean(recalls) <= high
         width += (high - low) / 600
-    assert held / 600 >= 0.93
+    assert covered / 600 >= 0.93
     # Not wider than the normal interval by much.
     variance = sum(share * (1 - share) / n for share, n in zip(recalls, (100 - errors, errors), strict=True)) / 8
     assert width < 2 * 1.96 * variance**0.5 + 0.1
@@ -572,16 +572,16 @@ def test_a_balanced_accuracys_interval_is_wider_if_rows_share_units() -> None:
     rng = np.random.default_rng(2)
     truth = np.arange(120) >= 40
     units = np.arange(120) // 5
-    held, plain_held = 0, 0
+    covered, plain_covered = 0, 0
     for _ in range(400):
         # Rows of a unit are recalled together.
         answers = [np.where(np.repeat(rng.random(24) < 0.75, 5), truth, ~truth) for _ in range(2)]
         low, high = balanced_accuracy_interval([truth, truth], answers, [units, units])
-        held += low <= 0.75 <= high
+        covered += low <= 0.75 <= high
         low, high = balanced_accuracy_interval([truth, truth], answers, None)
-        plain_held += low <= 0.75 <= high
-    assert held / 400 >= 0.92
-    assert plain_held / 400 < 0.8
+        plain_covered += low <= 0.75 <= high
+    assert covered / 400 >= 0.92
+    assert plain_covered / 400 < 0.8
 
 
 def test_a_balanced_accuracys_interval_stays_open_if_all_errors_are_seen() -> None:

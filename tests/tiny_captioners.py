@@ -65,8 +65,8 @@ def vision_encoder_decoder(folder: Path, seed: int = 0, positions: int = 32) -> 
     config = VisionEncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
     torch.manual_seed(seed)
     model = VisionEncoderDecoderModel(config)
-    both: tuple[Any, ...] = (model.config, model.generation_config)
-    for settings in both:
+    configs: tuple[Any, ...] = (model.config, model.generation_config)
+    for settings in configs:
         settings.decoder_start_token_id, settings.pad_token_id, settings.eos_token_id = 1, 0, 2
     return saved(folder, model, tokenizer, image_processor())
 

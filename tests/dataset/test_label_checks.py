@@ -250,14 +250,14 @@ def test_the_interval_of_a_class_holds_the_truth(
     images: int, of_class: int, false: float, errs: float, sees: float
 ) -> None:
     random = np.random.default_rng(7)
-    held = 0
+    covered = 0
     for _ in range(REPEATS):
         disagreed = random.binomial(images, false * sees + (1 - false) * errs)
         wrong, seen = random.binomial(of_class, errs), random.binomial(9 * of_class, sees)
         estimate = label_error_of_class(JudgedClass(images, disagreed, of_class, wrong, 9 * of_class, seen))
         assert estimate is not None and 0 <= estimate.low <= estimate.value <= estimate.high <= 1
-        held += estimate.low <= false <= estimate.high
-    assert held / REPEATS >= LEAST
+        covered += estimate.low <= false <= estimate.high
+    assert covered / REPEATS >= LEAST
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_the_interval_of_a_shift_holds_the_truth(
 ) -> None:
     """Classes differ in images, errors and false labels; the truth is the average by images."""
     random = np.random.default_rng(8)
-    held, width = 0, 0.0
+    covered, width = 0, 0.0
     sees, others = 0.97, max(1, classes - 1) * of_class
     for _ in range(REPEATS):
         shares = random.beta(5 * false, 5 * (1 - false), classes) if false else np.zeros(classes)
@@ -284,9 +284,9 @@ def test_the_interval_of_a_shift_holds_the_truth(
             ]
         )
         assert estimate is not None and 0 <= estimate.low <= estimate.value <= estimate.high <= 1
-        held += estimate.low <= float(counts @ shares) / counts.sum() <= estimate.high
+        covered += estimate.low <= float(counts @ shares) / counts.sum() <= estimate.high
         width += (estimate.high - estimate.low) / REPEATS
-    assert held / REPEATS >= LEAST
+    assert covered / REPEATS >= LEAST
     # An interval that holds everything says nothing: a binomial share of so many images has about this one.
     alone = share_of(round(classes * images * (false + errs)), classes * images)
     assert width < 1.6 * (alone.high - alone.low)

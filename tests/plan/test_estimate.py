@@ -59,7 +59,7 @@ def test_a_published_rate_names_its_source_and_an_unknown_one_says_so() -> None:
 
 
 def test_every_rate_says_where_it_is_from() -> None:
-    rates = [known.rate for known in KNOWN_MODELS.values() if known.rate is not None]
+    rates = [model.rate for model in KNOWN_MODELS.values() if model.rate is not None]
     assert all(rate.known.startswith(("measured ", "as published ")) for rate in rates)
 
 

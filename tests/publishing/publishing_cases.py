@@ -23,8 +23,8 @@ class Publisher:
     """Publishes in a child of a process that has everything imported (`publish_driver`). A context manager."""
 
     def __init__(self, hub: LoopbackHub, home: Path, **options: Any) -> None:
-        given: dict[str, Any] = {"sleep_scale": 0.01, **options}
-        environment = client_environment(hub, home, **given)
+        settings: dict[str, Any] = {"sleep_scale": 0.01, **options}
+        environment = client_environment(hub, home, **settings)
         line = [sys.executable, str(HERE / "publish_driver.py")]
         self._process = warm.start(line, with_package(environment), talking=True)
         self._child = 0

@@ -159,14 +159,14 @@ def test_a_damaged_directory_is_not_sent(
     assert not loopback.requests
 
 
-@pytest.mark.parametrize("made", ["missing", "empty", "file"])
+@pytest.mark.parametrize("state", ["missing", "empty", "file"])
 def test_a_directory_that_is_no_dataset(
-    loopback: LoopbackHub, start_publisher: Start, tmp_path: Path, made: str
+    loopback: LoopbackHub, start_publisher: Start, tmp_path: Path, state: str
 ) -> None:
     folder = tmp_path / "place"
-    if made == "empty":
+    if state == "empty":
         folder.mkdir()
-    elif made == "file":
+    elif state == "file":
         folder.write_text("x")
     refused = start_publisher(loopback).ask(call(folder))
     assert refused["exit_code"] == 2
@@ -204,8 +204,8 @@ def test_the_command_asks_unless_told_not_to(loopback: LoopbackHub, first: Path,
     assert published(loopback) == contents(first)
     for text in (unconfirmed.stderr, done.stdout, done.stderr):
         assert loopback.token not in text
-    held = [path for path in first.rglob("*") if path.is_file() and loopback.token.encode() in path.read_bytes()]
-    assert held == []
+    leaks = [path for path in first.rglob("*") if path.is_file() and loopback.token.encode() in path.read_bytes()]
+    assert leaks == []
 
 
 SECRET = b"a canary that nobody may see, 8f2c61d0"
@@ -320,8 +320,8 @@ def socketed(path: Path) -> None:
     cwd = Path.cwd()
     os.chdir(path.parent)  # its address is short, and the paths of tests are long
     try:
-        with socket.socket(socket.AF_UNIX) as made:
-            made.bind(path.name)
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(path.name)
     finally:
         os.chdir(cwd)
 
@@ -412,8 +412,8 @@ def test_a_folder_that_the_recipe_or_the_lock_names_is_not_sent(
     lock = json.loads((directory / "lock.json").read_bytes())
     for name in ("source", "generator", "screen"):
         section = document[name] if isinstance(document.get(name), dict) else {}
-        known = {key: section[key] for key in ("dataset", "model") if key in section}
-        recipe = recipe.model_copy(update={name: getattr(recipe, name).model_copy(update=known)})
+        names = {key: section[key] for key in ("dataset", "model") if key in section}
+        recipe = recipe.model_copy(update={name: getattr(recipe, name).model_copy(update=names)})
         if name == "source":
             lock["inputs"]["source"]["dataset"] = section["dataset"]
         else:

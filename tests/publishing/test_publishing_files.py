@@ -137,11 +137,11 @@ def test_files_that_are_no_datasets_stay() -> None:
 @pytest.mark.parametrize("content", [b"", b"a", b"\r\n" * 1000, bytes(range(256)) * 9000])
 def test_gits_id_is_gits(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file").write_bytes(content)
-    known = subprocess.run(
+    printed = subprocess.run(
         ["git", "hash-object", "--no-filters", "file"], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     file = hash_file(tmp_path, "file")
-    assert file.git_id == known.stdout.strip()
+    assert file.git_id == printed.stdout.strip()
     assert (file.size, file.sha256) == (len(content), hashlib.sha256(content).hexdigest())
 
 

@@ -217,12 +217,12 @@ def test_a_strangers_names_are_text(tmp_path: Path) -> None:
     assert sum(name in grid["asked"] for grid in data_of(directory / ".counterfoil" / "review.html")["grids"]) == 2
 
 
-def made_up(shifts: int, classes: int, each: int) -> list[AcceptedImage]:
+def made_up(shifts: int, classes: int, per_cell: int) -> list[AcceptedImage]:
     return [
         AcceptedImage(f"{shift}_{label}_{number}", f"s{shift}", label, 0)
         for shift in range(shifts)
         for label in range(classes)
-        for number in range(each)
+        for number in range(per_cell)
     ]
 
 

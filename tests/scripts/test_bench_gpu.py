@@ -43,8 +43,8 @@ def _parameters(module: Any) -> int:
 @pytest.mark.parametrize("name", sorted(ARCHITECTURES))
 def test_parts_have_the_parameters_of_the_released_weights(name: str) -> None:
     with torch.device("meta"):
-        made = parts(ARCHITECTURES[name])
-    assert {part: _parameters(module) for part, module in made.items()} == PARAMETERS[name]
+        modules = parts(ARCHITECTURES[name])
+    assert {part: _parameters(module) for part, module in modules.items()} == PARAMETERS[name]
 
 
 def test_clip_has_the_parameters_of_the_released_weights() -> None:
@@ -90,7 +90,7 @@ def test_operations_are_those_of_the_layers_that_run(name: str) -> None:
 
 
 def test_peaks_are_of_the_very_device() -> None:
-    known = {
+    peaks = {
         "NVIDIA H100 80GB HBM3": 989.5,
         "NVIDIA H100 PCIe": 756.5,
         "NVIDIA H200": 989.5,
@@ -101,7 +101,7 @@ def test_peaks_are_of_the_very_device() -> None:
         "NVIDIA L4": 121.0,
         "NVIDIA GeForce RTX 4090": 165.2,
     }
-    for name, teraflops in known.items():
+    for name, teraflops in peaks.items():
         peak = dense_bf16_peak(name)
         assert peak is not None and peak[0] == teraflops, name
     for name in ("a CPU", "NVIDIA GeForce RTX 4090 D", "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA L40", "Tesla T4"):

@@ -127,14 +127,14 @@ def test_a_run_is_kept_as_it_was_and_made_once(tmp_path: Path) -> None:
     finding = replace(carried("101", "001", (2, 3), confirmed=True), pictures=shown_there, beside=shown_there)
     run = Run("lab:lcnet_035", "random", 500, (("baseline", 80), ("test", 32)), (finding,), {"04": "fails"}, 1)
     audit = Audit("lab:lcnet_035", Asked(SETTINGS_SEED), tmp_path)
-    made = []
+    calls = []
     for _ in range(2):
-        assert kept_run(audit, "random", None, lambda: made.append(1) or run) == run
-    assert len(made) == 1 and run.findings == (finding,)
+        assert kept_run(audit, "random", None, lambda: calls.append(1) or run) == run
+    assert len(calls) == 1 and run.findings == (finding,)
     assert finding.claims == (("background", "snow"),) and finding.count.failing == 1
     other = Audit("lab:lcnet_035", Asked(SETTINGS_SEED, ("mine.fdr=0.2",)), tmp_path)
-    kept_run(other, "random", None, lambda: made.append(1) or run)
-    assert len(made) == 2
+    kept_run(other, "random", None, lambda: calls.append(1) or run)
+    assert len(calls) == 2
 
 
 def test_exchanged_pairs_confirm_no_more_than_alpha() -> None:
@@ -166,7 +166,7 @@ def test_a_section_replaces_its_own_alone(tmp_path: Path) -> None:
     text = path.read_text()
     assert "before" in text and "bench" in text and "first" in text and "changed" in text
     assert "second" not in text and "once" not in text
-    assert [text.count(each) for each in ("<!-- prove_x: begin -->", "<!-- prove_x: one -->", "\nbench\n")] == [1, 1, 1]
+    assert [text.count(mark) for mark in ("<!-- prove_x: begin -->", "<!-- prove_x: one -->", "\nbench\n")] == [1, 1, 1]
 
 
 def test_every_part_tells_its_own_worlds_versions_and_date(tmp_path: Path) -> None:

@@ -73,4 +73,4 @@ def test_what_ships_is_proved_on_a_seed_that_chose_nothing() -> None:
 def test_a_seed_and_a_guidance_have_folders_of_their_own(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("interface_proof.builds.proof_folder", lambda work: work)
     settings = [(None, None), (2.0, None), (3.0, None), (3.0, 200), (3.0, 201)]
-    assert len({build_folder(tmp_path, "names", 20, *each) for each in settings}) == len(settings)
+    assert len({build_folder(tmp_path, "names", 20, *setting) for setting in settings}) == len(settings)

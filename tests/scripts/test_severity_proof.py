@@ -65,12 +65,12 @@ def test_what_is_kept_is_read_alike_on_the_base() -> None:
 
 
 def test_errors_are_zero_on_the_axis_that_is_right() -> None:
-    each = [len(SHIFTS), len(CLASSIFIERS), len(LEVELS)]
+    shape = [len(SHIFTS), len(CLASSIFIERS), len(LEVELS)]
     drop = np.square(LEVELS)[None, None, :, None] / 2
-    drops = np.broadcast_to(drop + np.array([0, -0.01, 0.01]), (*each, 3)).tolist()
+    drops = np.broadcast_to(drop + np.array([0, -0.01, 0.01]), (*shape, 3)).tolist()
     # Curves are straight between levels; they lose ten points between .25 and .5, where drops are .031 and .125.
     ten = 0.25 + 0.25 * (0.1 - 0.03125) / (0.125 - 0.03125)
-    tens = np.broadcast_to([ten, ten - 0.1, FAR], (*each[:2], 3)).tolist()
+    tens = np.broadcast_to([ten, ten - 0.1, FAR], (*shape[:2], 3)).tolist()
     estimates = {"drops": drops, "ten": {"": tens, COMPLETE: tens}, "classes": [list(range(10))] * len(SHIFTS)}
     errors = against_truth(estimates, DRAWN, TRUTH)
     assert errors["oracle"]["curve"] == pytest.approx(0, abs=1e-3) and errors["oracle"]["covered"] == 1

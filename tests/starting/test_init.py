@@ -51,7 +51,7 @@ def test_a_folder_of_class_folders_becomes_a_recipe_that_loads(tmp_path: Path) -
     draw_folder(tmp_path / "photos", per_class=2)
     result = counterfoil.init("photos", "own.yaml", **LAB)
     recipe = loaded(result)
-    assert [(each.id, each.name, each.source_label) for each in recipe.classes] == [
+    assert [(cls.id, cls.name, cls.source_label) for cls in recipe.classes] == [
         ("ladder", "ladder", 0), ("mug", "mug", 1), ("star", "star", 2),
     ]  # fmt: skip
     assert result.images == {name: {"train": 2, "validation": 2} for name in ("ladder", "mug", "star")}
@@ -88,7 +88,7 @@ def test_a_bare_word_is_a_folder_and_the_hub_is_asked_once_where_it_is_none(
     done = warm.run(arguments, client_environment(loopback, tmp_path / "home") | {"PYTHONPATH": ":".join(sys.path)})
     assert done.returncode == 1
     assert f"there is no folder photoz in {Path.cwd()}" in done.stderr and "Retry" not in done.stderr
-    assert len([each for each in loopback.requests if "photoz" in str(each)]) <= 2
+    assert len([request for request in loopback.requests if "photoz" in str(request)]) <= 2
 
 
 def test_the_file_has_words_for_people_and_names_the_folder_from_where_it_lies(tmp_path: Path) -> None:
@@ -154,9 +154,9 @@ def test_odd_names_of_folders_get_ids_and_resolve_to_their_own_labels(tmp_path: 
     draw_folder(tmp_path / "photos", names, per_class=2, splits=("",))
     recipe = loaded(init("photos", **LAB))
     order = sorted(names)
-    assert [each.name for each in recipe.classes] == [name.replace("_", " ") for name in order]
-    assert [each.source_label for each in recipe.classes] == list(range(len(names)))
-    assert len({each.id for each in recipe.classes}) == len(names)
+    assert [cls.name for cls in recipe.classes] == [name.replace("_", " ") for name in order]
+    assert [cls.source_label for cls in recipe.classes] == list(range(len(names)))
+    assert len({cls.id for cls in recipe.classes}) == len(names)
 
 
 def test_what_is_not_read_is_counted_and_reported(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_classes_without_validation_images_are_left_out_and_reported(tmp_path: P
     for file in (folder / "validation" / "mug").iterdir():
         file.unlink()
     result = init("photos", **LAB)
-    assert [(each.name, each.source_label) for each in loaded(result).classes] == [("ladder", 0), ("star", 2)]
+    assert [(cls.name, cls.source_label) for cls in loaded(result).classes] == [("ladder", 0), ("star", 2)]
     assert noted(result, "left out", "validation", "mug")
 
 
@@ -209,10 +209,10 @@ def test_parquet_and_saved_datasets_are_read_and_their_columns_found(tmp_path: P
     table(["mug", "star", "mug"], "category", "picture").to_parquet(str(tmp_path / "rows" / "train.parquet"))
     recipe = loaded(init("rows", "rows.yaml", **LAB))
     assert (recipe.source.image_column, recipe.source.label_column) == ("picture", "category")
-    assert [each.name for each in recipe.classes] == ["mug", "star"]
+    assert [cls.name for cls in recipe.classes] == ["mug", "star"]
     table([0, 1, 1], kind=datasets.ClassLabel(names=["star", "mug"])).save_to_disk(str(tmp_path / "saved"))
     result = init("saved", "saved.yaml", **LAB)
-    assert [(each.name, each.source_label) for each in loaded(result).classes] == [("star", 0), ("mug", 1)]
+    assert [(cls.name, cls.source_label) for cls in loaded(result).classes] == [("star", 0), ("mug", 1)]
     assert result.images == {"star": {"train": 1}, "mug": {"train": 2}}
 
 
@@ -229,7 +229,7 @@ def test_columns_that_cannot_be_told_apart_are_asked_for(tmp_path: Path) -> None
     with pytest.raises(UserError, match="several columns may hold the labels: label, category") as caught:
         init("two", **LAB)
     assert "--label-column" in (caught.value.hint or "")
-    assert [each.name for each in loaded(init("two", label_column="category", **LAB)).classes] == ["x", "y"]
+    assert [cls.name for cls in loaded(init("two", label_column="category", **LAB)).classes] == ["x", "y"]
     with pytest.raises(UserError, match="there is no column 'nowhere'"):
         init("two", "other.yaml", image_column="nowhere", **LAB)
 

@@ -161,9 +161,9 @@ def test_a_judge_is_one_line_and_of_its_own_key() -> None:
 def test_the_repositories_of_known_clips_are_open_clips_own() -> None:
     from open_clip.pretrained import get_pretrained_cfg
 
-    for (architecture, tag), known in KNOWN_CLIPS.items():
+    for (architecture, tag), clip in KNOWN_CLIPS.items():
         config: dict[str, Any] = get_pretrained_cfg(architecture, tag)
-        assert config["hf_hub"].rstrip("/") == known.repository
+        assert config["hf_hub"].rstrip("/") == clip.repository
 
 
 def test_check_tells_lines_for_people_and_json_for_machines(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_check_tells_lines_for_people_and_json_for_machines(tmp_path: Path) -> N
     ]  # fmt: skip
     document = json.loads(CliRunner().invoke(app, ["check", recipe, "--json"]).stdout)
     assert document["buildable"] is True
-    assert all(f"{each['key']}: {each['text']}" in line for each, line in zip(document["lacks"], lines, strict=True))
+    assert all(f"{lack['key']}: {lack['text']}" in line for lack, line in zip(document["lacks"], lines, strict=True))
 
 
 def test_check_ends_with_2_where_a_recipe_cannot_be_built_here() -> None:

@@ -134,9 +134,9 @@ def test_a_part_is_refused_while_another_process_has_the_directory_alone(tmp_pat
         write_pending(store, plan_of())
 
 
-@pytest.mark.parametrize(("first", "second", "made"), [(PlanPart(1, 3), SECOND, 3), (FIRST, PlanPart(3, 3), 2)])
+@pytest.mark.parametrize(("first", "second", "shards"), [(PlanPart(1, 3), SECOND, 3), (FIRST, PlanPart(3, 3), 2)])
 def test_parts_of_two_numbers_are_never_made_together(
-    first: PlanPart, second: PlanPart, made: int, tmp_path: Path
+    first: PlanPart, second: PlanPart, shards: int, tmp_path: Path
 ) -> None:
     plan = plan_of()
     with (
@@ -144,7 +144,7 @@ def test_parts_of_two_numbers_are_never_made_together(
         pytest.raises(UserError, match=rf"in {first.of} parts .* found --shards {second}"),
     ):
         make_part(tmp_path, plan, second)
-    assert make_part(tmp_path, plan, second) == made, "one after another they may"
+    assert make_part(tmp_path, plan, second) == shards, "one after another they may"
 
 
 def test_a_part_begins_by_the_lock_and_the_attachments_of_the_first(tmp_path: Path) -> None:

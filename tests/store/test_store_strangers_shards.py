@@ -188,11 +188,11 @@ def test_tars_with_members_of_another_form_are_reported_in_words(tars: Path, cas
 
 
 def test_a_member_that_says_it_is_larger_than_its_file_is_not_asked_for(tars: Path) -> None:
-    with io.BytesIO() as made:
-        with tarfile.open(fileobj=made, mode="w", format=tarfile.GNU_FORMAT) as tar:
+    with io.BytesIO() as stream:
+        with tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as tar:
             info, content = member("a.cls")
             tar.addfile(info, io.BytesIO(content))
-        header = bytearray(made.getvalue())
+        header = bytearray(stream.getvalue())
     large = tarfile.TarInfo("a.cls")
     large.size = 1 << 50
     header[:512] = large.tobuf(tarfile.GNU_FORMAT)

@@ -206,10 +206,10 @@ class Nursery:
             streams = [child_stdin, child_stdout]
         else:
             output = tempfile.TemporaryFile()  # noqa: SIM115
-            with tempfile.TemporaryFile() as given:
-                given.write(input.encode())
-                given.seek(0)
-                streams = [os.dup(given.fileno() if stdin is None else stdin), os.dup(output.fileno())]
+            with tempfile.TemporaryFile() as standard_input:
+                standard_input.write(input.encode())
+                standard_input.seek(0)
+                streams = [os.dup(standard_input.fileno() if stdin is None else stdin), os.dup(output.fileno())]
         connection, number = self.fork(request, [*streams, errors.fileno()])
         for stream in streams:
             os.close(stream)

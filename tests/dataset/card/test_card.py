@@ -366,7 +366,7 @@ def test_an_open_shift_says_so_and_names_the_next_command(built: Built, tmp_path
 def test_classes_with_too_few_images_for_their_percentile_are_listed() -> None:
     entry = {"value": 0.2, "percentile": 5.0, "n": 7, "source": "validation"}
     few = Thresholds({"base": {"crane": entry | {"needs": 20}, "coot": entry}}, {}).few_images()
-    assert [str(each) for each in few] == ["class 'crane': percentile 5 of 7 validation images, needs 20"]
+    assert [str(problem) for problem in few] == ["class 'crane': percentile 5 of 7 validation images, needs 20"]
 
 
 def test_nothing_is_written_by_making_a_card(built: Built) -> None:

@@ -367,8 +367,8 @@ def test_card_and_croissant_say_who_checked_the_labels(rows: bool) -> None:
 
     def annotation(judge: str, looked_at: bool) -> str:
         recipe = load_recipe("wardrobe-mini", ["tokens=null", f"screen.judge={judge}", *pool])
-        made = INPUTS | {"pool": INPUTS["source"]}
-        return statements_of(recipe, input_rows(recipe, made), 3, 9, looked_at=looked_at)[0].annotation
+        pins = INPUTS | {"pool": INPUTS["source"]}
+        return statements_of(recipe, input_rows(recipe, pins), 3, 9, looked_at=looked_at)[0].annotation
 
     nobody, judge, people, both = (
         annotation(judge, looked_at) for looked_at in (False, True) for judge in ("null", JUDGE)

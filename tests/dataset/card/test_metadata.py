@@ -116,7 +116,7 @@ def test_a_card_of_very_many_names_declares_them_once(monkeypatch: pytest.Monkey
 
     def kinds() -> list[str]:
         infos = dataset_info_metadata(configs, plan.recipe)
-        labels = [next(each for each in info["features"] if each["name"] == "cls") for info in infos]
+        labels = [next(feature for feature in info["features"] if feature["name"] == "cls") for info in infos]
         return ["class_label" if "class_label" in str(label) else label["dtype"] for label in labels]
 
     assert kinds() == ["class_label"] * len(configs)

@@ -191,9 +191,9 @@ def test_the_yaml_makes_the_dataset_that_the_page_showed(
     assert promised == {
         shift: sum((row["shift"], row["reason"]) == (shift, "accepted") for row in rows) for shift in ALL
     }
-    held = ("base", "snow") if name == "styled" else ALL
+    shifts = ("base", "snow") if name == "styled" else ALL
     for shift in load_own_recipe(tmp_path / "cut").all_shifts():
-        assert shift.object_threshold.of_class("01") == (threshold if shift.name in held else None)
+        assert shift.object_threshold.of_class("01") == (threshold if shift.name in shifts else None)
         assert shift.name != "snow" or (shift.threshold and shift.threshold.value == snow)
     again = looked_at(tmp_path / "cut")
     assert at_a_glance(again) == promised
@@ -211,8 +211,8 @@ def test_the_address_holds_the_sliders(finished: Path, looked_at: OpenPage) -> N
 def test_pictures_lie_around_the_line_wherever_it_is(slider: str, kind: str, styled: Path, looked_at: OpenPage) -> None:
     page = looked_at(styled)
     page.evaluate("id => unfolded(document.getElementById(id))", slider)
-    held = {"rain"} if kind == "shift" else {"base", "snow"}
-    rows = [row for row in rows_of(styled) if row["shift"] in held and (kind == "shift" or row["class_id"] == "00")]
+    shifts = {"rain"} if kind == "shift" else {"base", "snow"}
+    rows = [row for row in rows_of(styled) if row["shift"] in shifts and (kind == "shift" or row["class_id"] == "00")]
     scores = np.sort([row[f"{kind}_score"] for row in rows])
     low, high = (float(page.locator(f"#{slider} .{end}").inner_text()) for end in ("low", "high"))
     steps = int(page.locator(f"#{slider} input").get_attribute("max") or 0)
@@ -377,14 +377,14 @@ def data_of(page: str) -> dict:
 
 
 def test_the_cut_resolves_open_shifts_by_their_percentile(finished: Path, tmp_path: Path) -> None:
-    made = calibrate(finished, tmp_path / "page.html")
-    snow, rain = made.shifts
+    calibration = calibrate(finished, tmp_path / "page.html")
+    snow, rain = calibration.shifts
     scores = np.array([row["shift_score"] for row in rows_of(finished, "snow")])
     assert snow.open
     assert snow.threshold is not None
     assert np.float32(snow.threshold) == np.float32(np.percentile(scores, 30))
     assert (rain.open, rain.threshold) == (False, 0.2)
-    for cut in made.shifts:
+    for cut in calibration.shifts:
         passing = [
             row for row in rows_of(finished, cut.shift)
             if row["object_score"] >= np.float32(0.2)
@@ -395,8 +395,8 @@ def test_the_cut_resolves_open_shifts_by_their_percentile(finished: Path, tmp_pa
 
 
 def test_the_page_is_one_safe_file_and_its_counts_are_true(finished: Path, tmp_path: Path) -> None:
-    made = calibrate(finished, tmp_path / "page.html")
-    page = made.page.read_text()
+    calibration = calibrate(finished, tmp_path / "page.html")
+    page = calibration.page.read_text()
     assert verify_files(finished) == []
     assert calibrate(finished, tmp_path / "again.html").page.read_text() == page
     shown = pages.Page(page)
@@ -412,8 +412,8 @@ def test_the_page_is_one_safe_file_and_its_counts_are_true(finished: Path, tmp_p
     assert [unit["name"] for unit in data["units"]] == ["base", "snow", "rain", "plain"]
     assert [data["units"][shift["unit"]]["name"] for shift in data["shifts"]] == ["snow", "rain"]
     for name, kind in (("shift", "<f4"), ("object", "<f4"), ("label", "<u2"), ("flags", "u1")):
-        held = np.frombuffer(base64.b64decode(data["rows"][name]), kind)
-        assert held.size == len(rows_of(finished)), "every candidate that has scores, exactly as they are stored"
+        values = np.frombuffer(base64.b64decode(data["rows"][name]), kind)
+        assert values.size == len(rows_of(finished)), "every candidate that has scores, exactly as they are stored"
     scores = np.frombuffer(base64.b64decode(data["rows"]["object"]), "<f4")
     assert sorted(scores) == sorted(np.float32(row["object_score"]) for row in rows_of(finished))
     pictures = [(picture["unit"], picture["shift"]) for picture in data["pictures"]]
@@ -425,35 +425,35 @@ def test_of_very_many_candidates_the_page_holds_counts(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("counterfoil.reviewing.calibrate_dataset.MOST_CANDIDATES", 319)
-    made = calibrate(finished, tmp_path / "page.html")
-    page = made.page.read_text()
+    calibration = calibrate(finished, tmp_path / "page.html")
+    page = calibration.page.read_text()
     data = data_of(page)
     assert (data["exact"], data["rows"], data["groups"]) == (False, None, [])
     assert 'data-slider="object"' not in page
     assert "320 candidates" in page and "sliders for shifts only" in page
     snow, rain = data["shifts"]
-    assert snow["starts"][0]["accepted"] == made.shifts[0].accepted
+    assert snow["starts"][0]["accepted"] == calibration.shifts[0].accepted
     assert not any(snow["missing"]), "every image of an open shift is kept"
     assert rain["missing"][0] > 0
     at = rain["thresholds"].index(0.2)
     assert rain["missing"][at] == 0
-    assert rain["accepted"][at] == made.shifts[1].accepted
+    assert rain["accepted"][at] == calibration.shifts[1].accepted
 
 
 def test_the_cut_and_the_pages_say_of_which_recipe_they_are(finished: Path, tmp_path: Path) -> None:
-    made = calibrate(finished, tmp_path / "page.html")
+    calibration = calibrate(finished, tmp_path / "page.html")
     sha256 = load_own_recipe(finished).recipe_hash
-    head, _, rest = made.cut.partition("\n")
+    head, _, rest = calibration.cut.partition("\n")
     assert head.startswith("# For ") and sha256 in head
     assert rest.startswith("prompts:\n  shifts:\n    snow:\n      threshold: ")
-    assert data_of(made.page.read_text())["head"] == head + "\n"
+    assert data_of(calibration.page.read_text())["head"] == head + "\n"
 
 
 def test_the_command_pipes_a_cut_that_applies(finished: Path, tmp_path: Path) -> None:
     out = Path(shutil.copytree(finished, tmp_path / "cranes"))
-    made = run(str(out))
-    assert str(out / ".counterfoil" / "calibrate.html") in made.stderr
-    (tmp_path / "cut.yaml").write_text(made.stdout)
+    done = run(str(out))
+    assert str(out / ".counterfoil" / "calibrate.html") in done.stderr
+    (tmp_path / "cut.yaml").write_text(done.stdout)
     document = json.loads(run(str(out), "--json", "--shift", "rain").stdout)
     assert [shift["shift"] for shift in document["shifts"]] == ["rain"]
     assert "snow" not in document["cut"]
