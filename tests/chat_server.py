@@ -16,7 +16,7 @@ KEY = "sk-" + "s3cret" * 4
 
 @dataclass
 class ChatServer:
-    """`reply` makes each answer of a request's body; None is no answer until the server is closed."""
+    """`reply` makes each answer of a request's body; on None the server does not answer until it is closed."""
 
     reply: Callable[[dict[str, Any]], Reply | None]
     requests: list[dict[str, Any]] = field(default_factory=list)

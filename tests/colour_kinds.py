@@ -1,4 +1,4 @@
-"""Classifiers of other kinds that tell the colours of `colour_world`: every answer of theirs is known too."""
+"""Classifiers of other kinds that read the colours of `colour_world`: every answer is known."""
 
 from __future__ import annotations
 

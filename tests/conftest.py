@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 # Read where the Hub's client is imported; the loopback Hub keeps whole blobs, and there is no other in the tests.
 os.environ["HF_HUB_DISABLE_XET"] = "1"
 
-# What is kept between runs of a person is kept between the tests of one process, and no longer.
+# The tests of one process share a cache; it is not kept.
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="counterfoil-tests-")
 
 from browser import chromium, open_page  # noqa: F401
@@ -29,7 +29,7 @@ from release_tests import group_of
 from shared_datasets import beside_base, half_threshold, once_a_run, screened, undisturbed  # noqa: F401
 from tiny_builds import HEAVY
 
-# Tests of a run that is worth a server.
+# From so many tests on, a run is worth a server.
 _MANY = 500
 
 _settled = 0  # modules there were when garbage was last collected
@@ -45,8 +45,7 @@ settings.register_profile(
 )
 settings.load_profile("unhurried")
 
-# Started in the background, a shell makes its children deaf to Ctrl-C, and they pass it on: the commands that the
-# tests interrupt would never hear it.
+# In the background, a shell makes its children ignore Ctrl-C, and so would the commands that the tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,4 +1,4 @@
-"""The contrast of every text on a page with what lies behind it, as WCAG 2 counts it, from the browser's own styles."""
+"""The contrast of every text on a page with its background, as WCAG 2 counts it, from the browser's own styles."""
 
 from __future__ import annotations
 

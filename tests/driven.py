@@ -1,4 +1,4 @@
-"""Work that ends early, since whoever hears of it raises; and an item of an engine's work, done here."""
+"""Work that ends early, because a listener raises; and an item of an engine's work, done here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 
 class Enough(Exception):
-    """Whoever listens has heard enough."""
+    """Raised by a listener to end the work."""
 
 
 @contextmanager

@@ -82,7 +82,7 @@ def _cell(plan: Plan, cell: Any, judged: Right, screen: Right) -> list[Candidate
     verdicts = [_verdict(sample, judged, screen, judging) for sample in samples]
     reasons = decide_cell(shift.keep, verdicts, cell.accepted)
     if cell.accepted is not None and reasons.count(ACCEPTED) == cell.accepted:
-        # Nothing is drawn after the one that fills the cell.
+        # Drawing stops at the sample that fills the cell.
         samples = samples[: len(reasons) - reasons[::-1].index(ACCEPTED)]
     rows = zip(samples, verdicts, reasons, strict=False)
     return [Candidate(sample=sample, verdict=seen, reason=why, image=png_of(sample)) for sample, seen, why in rows]

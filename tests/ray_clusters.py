@@ -67,7 +67,7 @@ def running_cluster(nodes: int, **of_nodes: str) -> Iterator[Any]:
     from ray._private.utils import get_ray_address_file
     from ray.cluster_utils import Cluster
 
-    # A head notes its address there, and makes this folder only where it has no other one of its own.
+    # A head notes its address there, and makes this folder only if it has no other.
     Path(get_ray_address_file(None)).parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="cf-", dir="/tmp"))  # short: paths of sockets are
     (folder / "node").mkdir()

@@ -1,4 +1,4 @@
-"""Tiny datasets that many tests read and none may change, made once a run: by whichever process comes first."""
+"""Tiny datasets that many tests read and must not change, made once a run by the first process that needs them."""
 
 from __future__ import annotations
 

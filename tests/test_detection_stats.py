@@ -63,7 +63,7 @@ def test_weights_are_repeated_images() -> None:
     rng = np.random.default_rng(8)
     for _ in range(25):
         objects, detections, images, categories = hostile_set(rng)
-        # Of one image and category no two scores are equal here; those of other images may be.
+        # Scores of one image and category differ; those of different images can be equal.
         score = detections.score + 1e-6 * np.arange(len(detections.score))
         score -= 1e-6 * np.searchsorted(detections.image, detections.image)
         detections = Detections.of(detections.image, detections.box, detections.category, score)
@@ -201,7 +201,7 @@ def test_no_interval_has_no_width(drawn: list[DetectorScores]) -> None:
         assert low == 0 and 0.001 < high < 0.1
     low, high = bounds(drop(drawn, 2, base=2).interval())
     assert -0.1 < low < 0 < high < 0.1
-    # The same answers on both sides: no resample shows a difference, and some of these images may.
+    # With the same answers on both sides, resamples show no difference although other images could.
     low, high = bounds(drop(drawn, 0).interval())
     assert -0.1 < low < 0 < high < 0.1
     assert nothing.near_chance and not perfect.near_chance and not drawn[0].near_chance

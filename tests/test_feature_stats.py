@@ -54,7 +54,7 @@ def test_the_mean_over_our_own_subsets_is_the_estimate_over_all_images_within_it
 
 
 def test_the_interval_covers_the_truth_and_is_as_wide_as_the_distance_varies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Near zero too, where halves spread 1.6 to 1.8 times too far: `scripts/prove_intervals.py` has the table."""
+    """Intervals cover near zero too, where halves spread 1.6 to 1.8 times too far (`scripts/prove_intervals.py`)."""
     monkeypatch.setattr(feature_stats, "SUBSETS", 50)
     truth = mmd2(features(1000, 2000), features(1001, 2000, 0.5))
     far = [kernel_distance(features(seed, 60), features(seed + 500, 90, 0.5)) for seed in range(30)]
@@ -64,7 +64,7 @@ def test_the_interval_covers_the_truth_and_is_as_wide_as_the_distance_varies(mon
     assert sum(estimate.low <= 0 <= estimate.high for estimate in same) >= 25
     for estimates in (far, same):
         implied = np.mean([estimate.high - estimate.low for estimate in estimates]) / (2 * 1.96)
-        # Of 30 a standard deviation is known to an eighth.
+        # Thirty values give a standard deviation to an eighth.
         assert 0.7 < implied / np.std([estimate.value for estimate in estimates]) < 1.45
     values = np.array([estimate.value for estimate in same])
     assert abs(values.mean()) < 4 * values.std() / np.sqrt(len(values))
@@ -93,7 +93,7 @@ def test_images_of_one_unit_bring_no_nearness_and_no_certainty() -> None:
     believed = kernel_distance(np.repeat(left, 5, axis=0), right)
     assert copies.value == pytest.approx(alone.value, abs=(alone.high - alone.low) / 8)
     assert copies.high - copies.low > 0.7 * (alone.high - alone.low)
-    assert believed.low > 0 > copies.low  # copies taken for images of their own find a distance where there is none
+    assert believed.low > 0 > copies.low  # copies taken for separate images give a distance that does not exist
 
 
 def test_no_kernel_is_larger_than_a_subset(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The package stands as CONTRIBUTING.md describes it: layers, small files, plain names, no remote code, no pickles."""
+"""The package is as CONTRIBUTING.md describes it: layers, small files, plain names, no remote code, no pickles."""
 
 from __future__ import annotations
 
@@ -171,11 +171,11 @@ def unsafe(tree: ast.AST) -> Iterator[tuple[int, str]]:
             continue
         method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
         keywords = {word.arg: word.value for word in node.keywords}
-        # Written out where it matters: most calls are of something else, and writing takes longer than looking.
+        # Unparse only the calls that matter: unparsing all takes longer than looking.
         matters = "load" in method or method == "from_pretrained" or "trust_remote_code" in keywords
         called = ast.unparse(node.func) if matters else ""
         refused = ast.unparse(keywords["trust_remote_code"]) if "trust_remote_code" in keywords else None
-        # A class that takes its own class from the files would ask whether code of theirs may run.
+        # An Auto class takes its class from the files, and asks if their code may run.
         if refused != "False" and ("trust_remote_code" in keywords or _TAKES_ANY_CLASS.search(called)):
             yield node.lineno, f"{called} without trust_remote_code=False"
         if called in {"yaml.load", "yaml.load_all", "yaml.unsafe_load", "yaml.full_load"}:

@@ -83,7 +83,7 @@ def test_a_threshold_is_the_best_of_the_other_half() -> None:
 
 
 def test_accuracies_of_guesses_are_not_above_chance() -> None:
-    """Thresholds that were chosen on the images that they judge would be right more often than half."""
+    """Thresholds chosen on the images that they judge would be right more often than half the time."""
     rng = np.random.default_rng(0)
     accuracies = []
     for seed in range(200):

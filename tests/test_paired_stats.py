@@ -64,7 +64,7 @@ def test_what_no_pair_tells_has_an_e_value_of_one_and_an_improvement_has_less() 
 
 @pytest.mark.parametrize("discordant", [1, 2, 7, 40, 300])
 def test_of_a_fair_coin_the_expectation_is_one(discordant: int) -> None:
-    """Cut to above ½, and renormalised: uncut or not renormalised it would be another number."""
+    """The prior is cut to above ½ and renormalised: without either, the number differs."""
     failing = np.arange(discordant + 1)
     expectation = np.sum(stats.binom.pmf(failing, discordant, 0.5) * np.exp(log_e_values(failing, discordant)))
     assert expectation == pytest.approx(1, rel=1e-9)
@@ -137,7 +137,7 @@ def test_intervals_are_those_that_were_published() -> None:
 
 @pytest.mark.parametrize("count", [PairCount(60, 8, 14, 3), PairCount(60, 20, 0, 9), PairCount(300, 2, 5, 0)])
 def test_at_a_bound_the_score_is_the_quantile(count: PairCount) -> None:
-    """Against a search over all shares of pairs that differ by the bound."""
+    """Compare with a search over all shares of pairs that differ by the bound."""
     n, b, c = count.pairs, count.failing, count.rescued
 
     def score(difference: float) -> float:
@@ -179,7 +179,7 @@ def test_intervals_hold_the_difference_and_mirror(pairs: int, data: st.DataObjec
 
 @pytest.mark.parametrize("pairs", [16, 64, 256])
 def test_upper_bounds_cover(pairs: int) -> None:
-    """Exactly, by summing over all counts: on average what is said, and never far below."""
+    """The exact coverage, summed over all counts, is on average the nominal one, and never far below."""
     b, c = (axis.ravel() for axis in np.mgrid[: pairs + 1, : pairs + 1])
     b, c = b[b + c <= pairs], c[b + c <= pairs]
     upper = tango_uppers(b, c, pairs, 0.95)
@@ -204,7 +204,7 @@ def test_a_test_is_confirmed_or_futile_or_goes_on() -> None:
     assert stands(PairCount(64, 3, 20, 2)) == "confirmed"
     assert stands(PairCount(64, 3, 7, 2)) == "open"
     assert stands(PairCount(64, 3, 2, 9)) == "futile"
-    # Surely there, and too small to matter.
+    # A sure effect, too small to matter.
     small = PairCount(100_000, 0, 2000, 1000)
     assert log_e_value(2000, 3000) > threshold and stands(small) == "futile"
 

@@ -1,4 +1,4 @@
-"""What must not depend on a processor is the same on others, emulated; what may is told apart by the stack."""
+"""On other processors, emulated, what must be equal is equal; the stack identifies what may differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work reports how far it is; whoever listens hears it in order, and may end the work, which lets go what it holds."""
+"""Work reports its progress in order; a listener can end the work, which then releases what it holds."""
 
 from __future__ import annotations
 

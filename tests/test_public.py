@@ -1,6 +1,6 @@
 """What people rely on from outside stays as it is: functions, options, errors' exit codes, names of written files.
 
-`public.txt` beside this file holds it as lines. Where a change is meant, and the changelog tells it, write it anew:
+`public.txt` beside this file holds it as lines. After an intended change, which the changelog reports, write it anew:
 
     .venv/bin/python tests/test_public.py
 """

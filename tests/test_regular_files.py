@@ -1,4 +1,4 @@
-"""Files that strangers made are read when they are regular and no larger than expected; nothing else is waited for."""
+"""Strangers' files are read if they are regular and no larger than expected; the reader waits for no other file."""
 
 from __future__ import annotations
 

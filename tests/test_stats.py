@@ -55,7 +55,7 @@ PACKAGE = Path(__file__).parents[1] / "builders" / "counterfoil"
 
 @given(st.floats(0.001, 3000).flatmap(lambda n: st.tuples(st.floats(0, 1).map(lambda share: share * n), st.just(n))))
 def test_intervals_are_wilsons(counts: tuple[float, float]) -> None:
-    """Of counts that are no whole numbers too."""
+    """Counts are fractional here."""
     low, high = wilson_interval(*counts)
     assert (low, high) == pytest.approx(proportion_confint(*counts, method="wilson"), abs=1e-9)
     assert 0 <= low <= counts[0] / counts[1] <= high <= 1
@@ -316,7 +316,7 @@ def test_without_a_margin_p_is_that_of_statsmodels(a: tuple[int, int], b: tuple[
 def test_the_variance_is_taken_at_the_likeliest_rates_that_differ_by_the_margin(
     a: tuple[int, int], b: tuple[int, int], margin: float
 ) -> None:
-    """Against a search over all rates. (statsmodels 0.15 takes rates here that are not the likeliest.)"""
+    """Compare with a search over all rates. (statsmodels 0.15 takes rates here that are not the likeliest.)"""
     low = np.linspace(1e-6, 1 - margin - 1e-6, 200_001)
     parts = ((a, low + margin), (b, low))
     likelihood = sum(k * np.log(rate) + (n - k) * np.log(1 - rate) for (k, n), rate in parts)
@@ -391,7 +391,7 @@ def test_a_true_null_is_rejected_no_more_often_than_said(difference: float) -> N
         in_set = np.arange(len(a) + len(b)) < len(a)
         counts = count_failures(np.concatenate([a, b]), np.concatenate([units_a, units_b + 20]), in_set)
         small += score_test(*counts, 0.05) <= 0.1
-    # At the border of H0 a tenth of the runs, give or take three standard errors; inside it fewer.
+    # At the border of H0 a tenth of the runs reject, within three standard errors; inside it fewer.
     assert small / runs <= 0.1 + 3 * np.sqrt(0.09 / runs)
     assert difference == 0 or small > 0
 

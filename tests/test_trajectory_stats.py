@@ -63,7 +63,7 @@ def test_a_recovery_is_a_right_answer_after_a_wrong_one() -> None:
 
 
 def test_first_failures_of_complete_trajectories_are_those_of_cns_bench() -> None:
-    """Its definition: the first row of a class and seed, by scale, that is wrong; without one, `max_shift`."""
+    """Compare with the definition: the first wrong row of a class and seed, by scale, or else `max_shift`."""
     rng = np.random.default_rng(0)
     right = rng.random((200, 5)) < np.linspace(0.95, 0.4, 5)
     rows = pd.DataFrame(
@@ -88,7 +88,7 @@ def test_with_censoring_on_the_right_alone_the_curve_is_kaplan_and_meiers() -> N
     failed = fails < seen
     last = np.where(failed, fails, 4)
     curve = failed_curve(np.where(failed, fails, seen), last, 4, rng)
-    # Who is last seen right at a level is at risk there.
+    # A trajectory last seen right at a level is at risk there.
     reference = SurvfuncRight(np.where(failed, fails + 1, seen), failed.astype(int))
     assert reference.surv_times.tolist() == [1, 2, 3, 4]
     assert [1 - share.value for share in curve] == pytest.approx(np.asarray(reference.surv_prob).tolist(), abs=1e-5)

@@ -1,4 +1,4 @@
-"""One reader: what is whole is read whole, each fault is named by its file, and refused with what is to be done."""
+"""One reader: it reads sound datasets whole, names the file of each fault, and says what to do."""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ def test_answers_are_saved_and_counted(server: PageServer, dataset: Path) -> Non
         f"answers-{sheet}-{'b' * 16}-1.json",
     ]
     assert saved(dataset) == names, "nobody's answers are written over"
-    # Answers to another state of the dataset stay, and are not named.
+    # Answers to another state of the dataset stay and are not reported.
     strange = json.loads((dataset / ".counterfoil" / names[0]).read_text()) | {"content": "0" * 64}
     (dataset / ".counterfoil" / f"answers-{sheet}-{'c' * 16}-1.json").write_text(json.dumps(strange))
     shown = ask(server, "save/answers", "POST", body=answers_to(page, "b" * 16), Content_Type=JSON).text
@@ -323,7 +323,7 @@ def test_what_is_refused(dataset: Path, tmp_path: Path) -> None:
 
 
 def test_the_port_stays_where_it_is_free(dataset: Path) -> None:
-    """So that a browser still has what it kept of a page."""
+    """On the same port a browser finds what it stored of a page."""
     with open_directory(dataset) as first:
         with open_directory(dataset) as second:
             assert second.server_port != first.server_port and second.token != first.token

@@ -503,7 +503,7 @@ def test_samples_are_the_rows_of_their_cells(recipe: Recipe) -> None:
     assert [sample.row for sample in samples] == [0, 1, 10, 11, 20, 21]
     assert samples[3].of_pool == {"source_row": 11, "retrieval_rank": 2, "retrieval_score": 0.25}
     assert [sample.prompt for sample in samples[-2:]] == ["a red sandal"] * 2
-    # Which rows they are moves nothing else of the plan.
+    # The choice of rows changes nothing else in the plan.
     others = [sample for cell in bare.cells() for sample in bare.samples(cell)]
     assert [(s.key, s.seed, s.prompt) for s in others] == [(s.key, s.seed, s.prompt) for s in samples]
     assert bare.hash == plan.hash and [s.id for s in bare.shards] == [s.id for s in plan.shards]

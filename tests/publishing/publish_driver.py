@@ -1,4 +1,4 @@
-"""A process that publishes when told to, each time in a child that can be killed. Its Hub comes by environment.
+"""A process that publishes on request, each time in a child that can be killed. Its Hub comes by environment.
 
 A line of JSON in: {"directory": …, "repo": …, "options": {…}}, with "model": true for a model's folder. Lines out:
 {"child": process id}, then what came of it:

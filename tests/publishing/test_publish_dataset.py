@@ -48,7 +48,7 @@ def test_versions_follow_each_other(
     assert published(loopback) == contents(first)
     assert stages(answer) == ["verifying", "sending", "committing", "comparing"]
     assert_forward(answer)
-    # Equal contents are sent once, and committed each.
+    # Files of equal content are sent once, and each is committed.
     assert [event["files_done"] for event in answer["sending"]][-2:] == [len(sizes)] * 2
     assert [event["bytes_done"] for event in answer["sending"]][-2:] == [sum(sizes)] * 2
     assert (done["commits"], done["files_changed"]) == (1, len(contents(first)))
@@ -97,7 +97,7 @@ def test_a_pull_request_can_stay_open(loopback: LoopbackHub, first: Path, second
     assert published(loopback) == contents(first)
     assert published(loopback, f"refs/pr/{done['pull_request']}") == contents(second)
     assert loopback.repository(REPO).pull_requests[done["pull_request"]].status == "open"
-    # The same again goes on with it, and another content replaces it.
+    # The same command continues it, and another content replaces it.
     assert process.publish(call(second, create_pr=True))["published"]["pull_request"] == done["pull_request"]
 
 

@@ -268,7 +268,7 @@ def is_refused(answer: dict[str, Any], path: str) -> bool:
 def test_what_arrives_is_found(
     loopback: LoopbackHub, directory: Path, private: Path, ask: Callable[[Path], dict[str, Any]]
 ) -> None:
-    """So that the other tests' look for the secret can fail."""
+    """Check that the other tests' search for the secret can fail."""
     (directory / "figures" / "mine.txt").write_bytes(SECRET)
     relist(directory)
     assert ask(directory)["published"]
@@ -283,7 +283,7 @@ def test_what_arrives_is_found(
 def test_a_link_to_a_file_is_refused(
     loopback: LoopbackHub, directory: Path, private: Path, ask: Callable[[Path], dict[str, Any]], path: str
 ) -> None:
-    """To a secret, and to the very file that was there."""
+    """Links to a secret and to the original file are refused alike."""
     for target in (private / "dataset" / path, private / "secret.txt"):
         if not target.exists():
             continue

@@ -108,7 +108,7 @@ def test_the_card_and_the_manifest_go_last(local: dict[str, str], remote: dict[s
 
 
 def test_what_dataset_commands_store_is_owned() -> None:
-    """Old tables of results and of answers go when new ones lack them: all that can be written."""
+    """Every table that can be written is owned, so that old ones go when new results lack them."""
     written = set(re.findall(r'"([a-z]+\.csv)"', Path(inspect.getfile(result_files)).read_text()))
     written |= {shown.file for shown in NESTED.values()} - {"", "compare.csv"}  # no dataset reports a comparison
     assert {"results.csv", "findings.csv", "transfer.csv", "distances.csv"} <= written
@@ -164,7 +164,7 @@ CONTENT = random.Random(2).randbytes(40_000)
 def test_what_comes_out_whole_is_what_was_hashed(
     piece: int, part: int, again: list[int], changed: tuple[int, int] | None
 ) -> None:
-    """Read in parts, some of them again from their beginning, while a byte changes after some number of reads."""
+    """Read in parts, some twice from their beginning, while a byte changes after some number of reads."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.bin"
         path.write_bytes(CONTENT)
@@ -350,7 +350,7 @@ def test_a_change_between_any_two_requests_never_reaches_readers(
                 flip(directory / path)
                 when = "after the commit" if committed else "before the commit"
             elif committed and when == "before the commit":
-                process.kill()  # what comes now takes long and reads nothing here
+                process.kill()  # from now on it takes long and reads nothing here
 
         loopback.on_request = on_request
         answer = process.ask(call(directory, files_per_commit=files_per_commit))
@@ -446,7 +446,7 @@ def test_every_kind_of_change_is_reported(
 
 
 class ChangeAsItComes(Faults):
-    """No fault, but a change of a file when the upload of its content begins."""
+    """Change a file, without a fault, when the upload of its content begins."""
 
     def __init__(self, sha256: str, change: Callable[[], None]) -> None:
         super().__init__()

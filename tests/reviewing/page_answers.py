@@ -15,7 +15,7 @@ from counterfoil.store import read_receipts
 from counterfoil.store.manifest import content_of_receipts
 
 Known = dict[str, AcceptedImage | RealControl]
-# Whether a person selects a picture under a task and a label.
+# True if a person selects a picture under a task and a label.
 Choice = Callable[[str, str, AcceptedImage | RealControl], bool]
 
 TOKENS = [f"{number:016x}" for number in range(1, 9)]

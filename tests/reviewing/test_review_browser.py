@@ -155,7 +155,7 @@ def test_on_a_phone_images_reflow_and_are_touched(made: ReviewPage, open_page: O
     assert page.evaluate("[finished(), state.current]") == [1, 1]
     page.locator("#nothing").tap()
     assert page.evaluate("[finished(), state.current]") == [2, 2]
-    # What finishes a grid is in sight wherever one has scrolled.
+    # The button that finishes a grid is visible at every scroll position.
     page.evaluate("scrollTo(0, 0)")
     box = page.locator("#finish").bounding_box()
     assert box is not None and box["y"] + box["height"] <= 900

@@ -1,4 +1,4 @@
-"""The page asks about images of the dataset evenly, mixes controls in, and its text tells nothing of any of them."""
+"""The page asks about images of the dataset evenly, mixes in controls, and does not give them away in its text."""
 
 from __future__ import annotations
 

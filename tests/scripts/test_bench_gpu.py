@@ -1,4 +1,4 @@
-"""The bench of a GPU: true sizes, operations counted truly, and all of it runs small on a CPU."""
+"""The bench of a GPU: true sizes, correct counts of operations, and a small run of all of it on a CPU."""
 
 from __future__ import annotations
 

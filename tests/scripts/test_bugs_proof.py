@@ -50,7 +50,7 @@ def test_a_round_has_the_rows_noise_and_bytes_of_one_that_is_built(tmp_path: Pat
     again = audit.drawer("again")
     again(request)
     assert audit.store.drawn == drawn == 6
-    # More of a cell goes on where it stood.
+    # Drawing more of a cell continues after its last image.
     again(RoundAsked(3, "test", 4, {}, (5,)))
     assert audit.store.drawn == drawn + 1
 

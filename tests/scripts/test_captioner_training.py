@@ -1,4 +1,4 @@
-"""The captioner's training: what its captions claim, what it is asked to learn of them, and what it writes down."""
+"""The captioner's training: the claims of its captions, what it learns of them, and what it records."""
 
 from __future__ import annotations
 

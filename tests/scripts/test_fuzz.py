@@ -1,4 +1,4 @@
-"""The fuzzer: it sees what it is there to see, a case is the same again, and a small run of it finds nothing."""
+"""The fuzzer: it sees the faults that it looks for, cases repeat exactly, and a small run finds nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from fuzzing.watch import roots_of_the_program
 
 ROOT = Path(__file__).parents[2]
 LIGHT = [name for name, kind in KINDS.items() if kind.light]  # no dataset is built for these
-# Only what waits on purpose may meet a short limit: a busy machine lets everything else wait too.
+# Only cases that wait on purpose get a short limit: on a busy machine everything waits.
 PATIENT = Limits(seconds=60.0, killed_after=120.0, mebibytes=100, prepared_within=120.0)
 SHORT = replace(PATIENT, seconds=0.2, killed_after=0.6)
 

@@ -19,7 +19,7 @@ def world(accuracy: float, false_labels: float) -> tuple[Looks, dict[str, np.nda
     everything = np.ones((N_SHIFTS, N_CLASSES, UNITS), bool)
     true = rng.random(everything.shape) >= false_labels
     slip = rng.random(everything.shape) >= accuracy
-    # Of a false label: the judge sees another class, but where it slips, it may say the label after all.
+    # For a false label the judge sees another class, but when it slips it can give the label.
     agrees = np.where(true, ~slip, slip & (rng.random(everything.shape) < 1 / (N_CLASSES - 1)))
     labels = np.arange(N_CLASSES)[:, None]
     shown = np.broadcast_to(labels, (N_CLASSES, UNITS))

@@ -1,4 +1,4 @@
-"""The proof's third way: its pool is balanced, rendered once, and of garments and scenes that no model learned from."""
+"""The proof's third way: its pool is balanced, rendered once, and no model learned from its garments and scenes."""
 
 from __future__ import annotations
 

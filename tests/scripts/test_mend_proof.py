@@ -15,12 +15,12 @@ HELPS, RUNS = SAID[:2], 80
 @pytest.mark.whole
 @pytest.mark.parametrize("case", ["alike", "noise"])
 def test_images_that_say_nothing_are_seldom_said_to_help(case: str) -> None:
-    """Some of up to five comparisons is won much more often than any of the two controls at both of its λ."""
+    """One of up to five comparisons is won much more often than either control at both of its λ."""
     counts = counted(case, range(RUNS))
     helps = sum(counts.get(words, 0) for words in HELPS)
     assert counts["some"] / RUNS > 0.1 > helps / RUNS
     assert helps / RUNS <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / RUNS)
-    # Nothing is said to help of what has no control of as many images.
+    # Images without a control of the same number are never said to help.
     assert not any(counts.get(f"alone: {words}") for words in HELPS)
 
 

@@ -1,4 +1,4 @@
-"""Training of planted worlds' classifiers at small size: resumed it ends with the same bytes; it measures truly."""
+"""Training of planted worlds' classifiers at small size: a resumed run ends with the same bytes, and measures right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Release tests run where what they cover changed since they passed, and not else."""
+"""Release tests run only if what they cover changed since they passed."""
 
 from __future__ import annotations
 

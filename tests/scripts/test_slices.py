@@ -70,7 +70,7 @@ def test_a_match_is_chosen_on_validation_alone() -> None:
         again, measured = judged(validation, members, test, other)
         assert again == chosen
         assert measured == quality(test[:, chosen], other)
-    # The one that test would choose is another: a match that looked there would give itself away.
+    # Test would choose another slice, so that a match that looks at test would show.
     best_on_test = test.copy()
     best_on_test[:, 2] = test_members
     assert judged(validation, members, best_on_test, test_members)[0] == 1

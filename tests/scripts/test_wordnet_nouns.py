@@ -69,7 +69,7 @@ def test_kinds_are_found_once_and_the_nearest_first(nouns: Nouns) -> None:
     assert [noun[-1] for noun in nouns.kinds(["00000005", "00000008"])] == ["5", "8", "6"]
 
 
-# A lemma, its part, how many senses, two counts, and the senses. Here "food" is more often something else.
+# A lemma, its part of speech, the number of senses, two counts, and the senses. Here "food" is mostly another sense.
 INDEX = """\
   1 A notice
 entity n 1 0 1 0 00000001
@@ -90,7 +90,7 @@ def test_common_names_mean_nothing_else_more_often_and_have_common_words(nouns: 
     words = {*senses, "old", "edible"}
     names = ["entity", "fruit", "Old World food", "edible fruit", "produce", "pippin"]
     assert list(common_names(nouns, senses, words, ("entity",))) == names
-    # Words that are none by themselves keep a name out; a name of one word is one.
+    # A part that is no word by itself keeps a name out.
     names = [name for name in names if name != "Old World food"]
     assert list(common_names(nouns, senses, words - {"world"}, ("entity",))) == names
 

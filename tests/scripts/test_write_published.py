@@ -23,7 +23,7 @@ def test_rows_are_joined_by_model_and_size_as_the_last_commit_has_them(tmp_path:
     who = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
     for words in (("init", "-q"), ("add", "."), (*who, "commit", "-q", "-m", "results")):
         subprocess.run(["git", "-C", tmp_path, *words], check=True)
-    (tmp_path / "results" / "results-imagenet.csv").unlink()  # of the working tree nothing is read
+    (tmp_path / "results" / "results-imagenet.csv").unlink()  # the working tree is not read
     rows = joined(tmp_path).to_pylist()
     assert [(row["model"], row["img_size"], row["imagenet"]) for row in rows] == [
         ("a", 224, 90.0), ("b", 288, 60.0), ("b", 224, 50.125)

@@ -1,4 +1,4 @@
-"""`init` on images with boxes: which form is read, what is said of odd boxes, and a recipe that builds."""
+"""`init` on images with boxes: the forms that it reads, reports of odd boxes, and a recipe that builds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recipe lacks is known by names alone: folders, caches, settings and what is left out, each as one line."""
+"""What a recipe lacks is known by names alone: folders, caches, settings and omissions, each as one line."""
 
 from __future__ import annotations
 

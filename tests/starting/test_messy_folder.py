@@ -1,4 +1,4 @@
-"""One folder with all that people's folders hold: what `init` and `evaluate` read of it, refuse and tell."""
+"""One folder with all that people's folders hold: what `init` and `evaluate` read of it, refuse and report."""
 
 from __future__ import annotations
 

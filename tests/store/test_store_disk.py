@@ -208,10 +208,10 @@ def test_what_a_kill_leaves_of_a_trial_is_known_as_half_written(
     assert name not in {path.name for path in (tmp_path / "new").rglob("*")}
 
 
-# Builds that are killed with SIGKILL, many times, end with the bytes of one that never was.
+# Builds killed by SIGKILL, many times, end with the bytes of an undisturbed build.
 
 
-# What both formats share is met at every step of one, and of the other too where builds are killed at random.
+# One format is killed at every step, which covers what both share; the other is killed at random.
 @pytest.mark.parametrize(
     ("format", "kills", "every"),
     [("parquet", 0, 4), pytest.param("parquet", 0, 1, marks=pytest.mark.release(of="store"))]

@@ -1,4 +1,4 @@
-"""A dataset directory holds regular files inside it: links, pipes and paths that lead out are never followed."""
+"""Dataset directories hold regular files: links, pipes and paths that lead out are never followed."""
 
 from __future__ import annotations
 

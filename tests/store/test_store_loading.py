@@ -1,4 +1,4 @@
-"""Other people's readers: `datasets`, `webdataset` and timm read the shards as they stand, with their types."""
+"""Other people's readers: `datasets`, `webdataset` and timm read the shards as they are, with their types."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def test_nothing_in_a_dataset_names_this_machine(dataset: Path) -> None:
         assert platform.node().encode() not in content, name
 
 
-# A dataset takes another's place whole or not at all, whichever step a run is killed at.
+# A dataset replaces another completely or not at all, at whatever step a run is killed.
 
 
 OLD = {
@@ -151,7 +151,7 @@ def begun(directory: Path) -> Path:
 
 
 class Killed(BaseException):
-    """A process that ends without a farewell."""
+    """Raised to end a process abruptly."""
 
 
 class Killer:

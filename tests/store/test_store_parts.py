@@ -1,4 +1,4 @@
-"""Processes that each make a part hold one directory together; who needs it alone is refused, and nothing is lost."""
+"""Processes that each make a part share one directory; one that needs it alone is refused, and nothing is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shards that others wrote: any bytes, any schema and any value are told in words, before they take memory."""
+"""Shards that others wrote: any bytes, any schema and any value are reported in words, before they take memory."""
 
 from __future__ import annotations
 

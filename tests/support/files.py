@@ -50,7 +50,7 @@ def copy_of(directory: Path, target: Path) -> Path:
     return Path(shutil.copytree(directory, target, ignore=shutil.ignore_patterns("lock", "lock.pid")))
 
 
-# Code of a model's author, for a place and a class of transformers: it writes a file as soon as it is imported.
+# Code of a model's author, for a path and a class of transformers: it writes a file as soon as it is imported.
 AUTHORS_CODE = "from pathlib import Path\nPath({!r}).touch()\nfrom transformers import {} as Evil\n"
 
 

@@ -95,7 +95,7 @@ def _become(request: dict[str, Any]) -> NoReturn:
     sys.path[:0] = [entry for entry in first if entry and entry not in sys.path]
     sys.path += [entry for entry in request["path"] if entry not in sys.path]
     with contextlib.suppress(ImportError):
-        importlib.import_module("sitecustomize")  # which a started process would have read, and this one now
+        importlib.import_module("sitecustomize")  # which Python reads at its start
     _wait_to_fork_workers()
     _leave(_ended(lambda: _run(request["words"])))
 

@@ -1,4 +1,4 @@
-"""Small datasets written through the store, with images whose colour tells their class, for the tests of cards."""
+"""Small datasets written through the store, with images whose colour shows their class, for the tests of cards."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_the_class_names_are_those_of_the_labels(built: Built) -> None:
 def test_records_of_parquet_are_the_rows(built: Built, tmp_path: Path) -> None:
     if built.plan.recipe.output.format != "parquet":
         pytest.skip("mlcroissant 1.1 reads no tar files of a file set")
-    # Elsewhere, under another name: nothing in it depends on the place.
+    # The document is the same in another folder.
     folder = Path(shutil.copytree(built.directory, tmp_path / "moved"))
     dataset = mlcroissant.Dataset(jsonld=str(folder / "croissant.json"))
     data = {group: list(read_rows(folder, groups=[group])) for group in ("base", "weather", "starry")}

@@ -1,4 +1,4 @@
-"""The index page lists what is there and no more, is no part of a dataset, and leaves somebody's own page alone."""
+"""The index page lists exactly what exists, is no part of a dataset, and never replaces a page of your own."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_datasets_index_lists_what_is_there(screened: Path, tmp_path: Path) ->
     assert links(dataset) == [*first, ".counterfoil/review.html"]
     text = (dataset / "index.html").read_text()
     assert "wardrobe-mini: " in text and " accepted" in text
-    # None of it is of the dataset.
+    # The page is no part of the dataset.
     assert not verify_files(dataset) and "index.html" not in published_paths(dataset)
     assert (dataset / "manifest.json").read_bytes() == manifest and folder_content(dataset).sha256 == content
     close_again(dataset)

@@ -342,7 +342,7 @@ def test_a_benchmark_is_described_as_the_hub_asks(tmp_path: Path) -> None:
     benchmark = Benchmark.model_validate(yaml.safe_load((tmp_path / "eval.yaml").read_bytes()))
     images = sum(receipt.rows["data"] for receipt in read_receipts(tmp_path))
     assert benchmark.name == "Cranes" and f"3 classes, {images:,} images" in benchmark.description
-    # Two shifts lie in one config, and the one that nothing was accepted of has none.
+    # Two shifts share one config, and the shift without accepted images has no config.
     assert [(task.id, task.config) for task in benchmark.tasks] == [
         ("base", "base"), ("snow", "weather"), ("rain", "weather"), ("starry", "starry"),
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Datasets with a fault that no hash tells: shards with other rows, whose receipts and manifest were made to match."""
+"""Datasets with a fault that no hash shows: shards with other rows, whose receipts and manifest were made to match."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def with_stack(directory: Path, **fields: Any) -> None:
         document = json.loads(path.read_text())
         document["stack"] |= fields
         path.write_bytes(document_bytes(document))
-    # Where there is a manifest, closing asks it first. Card and croissant.json tell of the stack too.
+    # Where there is a manifest, closing asks it first. Card and croissant.json name the stack too.
     (directory / "manifest.json").unlink()
     close_again(directory)
 

@@ -1,4 +1,4 @@
-"""Rows rendered again: the same bytes on the same stack; what differs is measured, and told from another stack."""
+"""Rows rendered again: equal bytes on the same stack; differences are measured, and another stack is named."""
 
 from __future__ import annotations
 

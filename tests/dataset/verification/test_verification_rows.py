@@ -1,4 +1,4 @@
-"""What no hash tells: rows, images, counts and cards that are wrong though receipts and manifest agree with them."""
+"""Faults that no hash shows: rows, images, counts and cards that are wrong although receipts and manifest agree."""
 
 from __future__ import annotations
 
@@ -306,7 +306,7 @@ def test_what_a_pair_shares_is_what_the_recipe_says(table: What, beside_base: Pa
     assert any('paired_by is "noise", expected "attention"' in problem.what for problem in problems)
 
 
-# What a judge is said to have failed at, against its first answer, which alone is recorded.
+# The recorded failure of a judge, compared with its first answer, the only one recorded.
 
 
 JUDGE = "lab:resnet10t"
@@ -367,7 +367,7 @@ def test_a_label_of_no_class_is_left_to_the_check_of_labels(rule: str) -> None:
     assert faults_of(rule, label=10**18, answer=T_SHIRT) == []
 
 
-# What a keep rule is said to have measured: there where it was asked, and a number that it can be.
+# The measurements of a keep rule: present where it applies, and numbers within its range.
 
 
 SOUND = {"contrast": 40.0, "black": 0.25, "white": 0.0}

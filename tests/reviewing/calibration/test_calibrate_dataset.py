@@ -52,7 +52,7 @@ def test_every_step_counts_as_a_build_compares(values: np.ndarray, random) -> No
 
 @given(scores, st.randoms(use_true_random=False), st.one_of(st.none(), st.floats(-1, 1)), st.integers(8, 60))
 def test_pictures_lie_on_both_sides_of_any_line(values: np.ndarray, random, line: float | None, most: int) -> None:
-    """However the slider is moved, among the images that are there the nearest shown one is never far."""
+    """For every position of the slider, a shown image is near."""
     values = np.sort(values)
     present = np.array([random.random() < 0.7 for _ in values])
     places = chosen_places(values, present, line, most)

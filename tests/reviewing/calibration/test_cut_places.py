@@ -1,4 +1,4 @@
-"""A cut changes a directory only where somebody says so, and says what is lost for good before it is."""
+"""A cut changes a directory only on request, and first says what will be lost for good."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def test_images_that_were_not_kept_are_counted_by_shift(screened: Path, cut: Cut
     assert not (tmp_path / "new").exists()
 
 
-# Ends the process without a farewell before its n-th rename of a kind, as a kill would.
+# Ends the process abruptly before its n-th rename of a kind, as a kill would.
 KILLED = """
 import os, sys
 left = int(sys.argv[4])
