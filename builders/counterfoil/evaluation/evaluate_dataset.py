@@ -12,20 +12,17 @@ import numpy as np
 from counterfoil.engines import EngineChoice, engine_and_device
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset, Subject, limit_subject, open_subject, usual_side
-from counterfoil.evaluation.detection.evaluate_detectors import (
-    DetectionSettings,
-    evaluate_detectors,
-    refuse_of_classifiers,
-)
+from counterfoil.evaluation.detection.evaluate_detectors import DetectionTask
 from counterfoil.evaluation.gate import check_names, judge_gate, judged_models, models_of, read_gate
 from counterfoil.evaluation.measures import MEASURES, NESTED_MEASURES
 from counterfoil.evaluation.measures.comparison import ComparedModels
 from counterfoil.evaluation.measures.source import PreparedReference, prepared_distances, prepared_reference
 from counterfoil.evaluation.mistaken_order import likely_order
-from counterfoil.evaluation.multilabel.evaluate_multilabel import MultilabelSettings, evaluate_multilabel
+from counterfoil.evaluation.multilabel.evaluate_multilabel import MultilabelTask
+from counterfoil.evaluation.resampled_task import TaskSettings, evaluate_task
 from counterfoil.evaluation.result_files import make_ready, report_folder, store_results, write_evaluation
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.scored_models import ClassOrder, choose_models, is_stored, read_stored, short_name
+from counterfoil.evaluation.scored_models import ClassOrder, choose_models, classifier_facts, is_stored, read_stored
 from counterfoil.evaluation.scores import AllAnswers, Asking, Request
 from counterfoil.prediction.class_map import Outputs
 from counterfoil.prediction.passes import WORKERS_IMPORT, Placement
@@ -161,16 +158,15 @@ def evaluate(
     if isinstance(subject, OpenDataset) and subject.recipe.source.whole_images:
         others = {"beside": beside, "outputs": outputs, "distances": distances, "against": against}
         others |= {"compare": compare, "reference": reference, "workers": workers}
-        options = (out, device, batch_size, seed, class_order, gate, allow_undecided, limit, into_card)
+        settings = TaskSettings(out, device, batch_size, seed, class_order, gate, allow_undecided, limit, into_card)
         if subject.recipe.source.multilabel:
-            refuse_of_classifiers(
-                {"into_card": into_card} | others, "several labels an image, and classifiers of these"
-            )
+            refuse_others({"into_card": into_card} | others, "several labels an image, and classifiers of these")
             least = min_images_per_class or subject.min_images_per_class
-            return evaluate_multilabel(subject, models, MultilabelSettings(*options, transform, version, least))
+            settings = replace(settings, transform=transform, version=version, min_images_per_class=least)
+            return evaluate_task(MultilabelTask, subject, models, settings)
         others |= {"transform": transform, "version": version, "min_images_per_class": min_images_per_class}
-        refuse_of_classifiers(others)
-        return evaluate_detectors(subject, models, DetectionSettings(*options))
+        refuse_others(others, "objects, and detectors")
+        return evaluate_task(DetectionTask, subject, models, settings)
     if limit is not None:
         subject = limit_subject(subject, limit)
     minimum = min_images_per_class or subject.min_images_per_class
@@ -226,6 +222,16 @@ def refuse_preview(built: int | None, limit: int | None, gate: object, into_card
             f"this is a preview of {built if limit is None else limit:,} images a shift, which takes no"
             f" {', no '.join(named)}",
             "Leave out --limit to evaluate all images." if built is None else "Build the recipe without --limit.",
+        )
+
+
+def refuse_others(given: Mapping[str, Any], what: str) -> None:
+    """Raise UserError if `given` sets an argument that only single-label classifiers take."""
+    named = [name for name, value in given.items() if value not in (None, False, (), {})]
+    if named:
+        raise UserError(
+            f"the dataset has {what} take no {', '.join(named)}",
+            "Leave it out: groups of a built dataset are compared with its base.",
         )
 
 
@@ -302,24 +308,16 @@ def _results(answered: AllAnswers) -> Results:
 
 def _model_facts(answered: AllAnswers, model: int) -> ModelFacts:
     scored, near_chance = answered.scored[model], bool(answered.near_chance.models[model])
-    classifier, shares = scored.classifier, scored.predictions.shares
+    class_map, shares = scored.class_map, scored.predictions.shares
     # The two best answers have the same softmax: a file's scores are rounded, or the model knows neither.
     tied = scored.predictions.readable & (shares[:, 0] == shares[:, 1]) if shares.shape[1] > 1 else np.zeros(1, bool)
-    return ModelFacts(
-        name=classifier.name,
-        short_name=short_name(classifier.name),
-        architecture=classifier.architecture,
-        outputs=scored.class_map.outputs,
-        num_classes=classifier.num_classes,
-        img_size=classifier.input_size[-1] if classifier.input_size else None,
-        crop_pct=classifier.crop_pct,
-        interpolation=classifier.interpolation,
-        param_count=classifier.param_count,
-        sha256=classifier.sha256 or "",
-        top_k=scored.class_map.top_k,
-        chance=float(scored.class_map.chances.mean()),
+    return classifier_facts(
+        scored.classifier,
+        outputs=class_map.outputs,
+        top_k=class_map.top_k,
+        chance=float(class_map.chances.mean()),
         near_chance=near_chance,
         tied=int(tied.sum()),
-        matched=scored.class_map.matched,
+        matched=class_map.matched,
         likely_order=likely_order(answered, model) if near_chance else "",
     )

@@ -88,17 +88,26 @@ def write_evaluation(evaluation: Evaluation, answered: AllAnswers, folder: Path,
         remove_stale(folder / FOLDER, old := stale_entries(folder / FOLDER, entries.keys()))
         if old and not any((folder / FOLDER).iterdir()):
             (folder / FOLDER).rmdir()
+    written = write_files(evaluation, folder, failures, texts, predictions_parquet(answered))
+    if entries:
+        entry_folder = (folder / FOLDER).resolve()
+        for file, content in entries.items():
+            write_atomically(entry_folder / file, content)
+        written = replace(written, files={**written.files, "entries": entry_folder})
+    write_index(folder.parent.parent if folder.parent.name == PRIVATE else folder)
+    return written
+
+
+def write_files(
+    evaluation: Evaluation, folder: Path, failures: Path, texts: Mapping[str, tuple[str, str]], predictions: bytes
+) -> Evaluation:
+    """Write texts (short name → file name, text) and predictions.parquet; return the evaluation with all paths."""
     files = {"failures": failures}
     for name, (file, text) in texts.items():
         write_atomically(folder / file, text.encode())
         files[name] = (folder / file).resolve()
     files["predictions"] = (folder / "predictions.parquet").resolve()
-    write_atomically(files["predictions"], predictions_parquet(answered))
-    if entries:
-        files["entries"] = (folder / FOLDER).resolve()
-        for file, content in entries.items():
-            write_atomically(files["entries"] / file, content)
-    write_index(folder.parent.parent if folder.parent.name == PRIVATE else folder)
+    write_atomically(files["predictions"], predictions)
     return replace(evaluation, files=files)
 
 

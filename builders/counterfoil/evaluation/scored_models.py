@@ -29,7 +29,7 @@ from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.layering import is_local, without_folders
 from counterfoil.recipe.names import OPEN_CLIP, PREDICTIONS, PYTHON, did_you_mean
 from counterfoil.regular_files import named_path, open_regular, read_regular
-from counterfoil.report.results import NESTED, ResultRows, Results, results_from
+from counterfoil.report.results import NESTED, ModelFacts, ResultRows, Results, results_from
 from counterfoil.report.words import listed
 from counterfoil.store.decoding import pixels_sha256
 
@@ -383,6 +383,22 @@ def short_name(name: str) -> str:
         return Path(without_folders(name)).name
     source, _, rest = name.partition(":")
     return rest.removeprefix("timm/") if source in ("lab", "hf-hub") else name
+
+
+def classifier_facts(classifier: ClassifierFacts, **measured: Any) -> ModelFacts:
+    """Return what results say of a classifier; `measured` are the fields that its answers decide."""
+    return ModelFacts(
+        name=classifier.name,
+        short_name=short_name(classifier.name),
+        architecture=classifier.architecture,
+        num_classes=classifier.num_classes,
+        img_size=classifier.input_size[-1] if classifier.input_size else None,
+        crop_pct=classifier.crop_pct,
+        interpolation=classifier.interpolation,
+        param_count=classifier.param_count,
+        sha256=classifier.sha256 or "",
+        **measured,
+    )
 
 
 def with_public_names(results: Results) -> Results:

@@ -1,50 +1,48 @@
-"""Score detectors on a built dataset with objects: read or ask, measure, judge a gate, write tables and the report."""
+"""Score detectors on a built dataset with objects: what differs from other tasks, and the files of detectors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from counterfoil.errors import CounterfoilError, UserError, raise_together
+from counterfoil.documents import csv_text
+from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.detection.categories import COCO_80, COCO_91, POSITION
-from counterfoil.evaluation.detection.detections import (
-    PREFIX,
-    ModelDetections,
-    read_detections,
-)
-from counterfoil.evaluation.detection.files import detection_tables, write_detection
-from counterfoil.evaluation.detection.gate import LINE_FORMS, check_detection_gate, judge_drawn_gate
+from counterfoil.evaluation.detection.detections import PREFIX, ModelDetections, read_detections
 from counterfoil.evaluation.detection.measures import (
+    DROP,
     FACTS,
+    MPC,
     NAMES,
     REPLICATES,
-    DetectionAnswers,
+    RPC,
     MeasuredModel,
-    category_facts,
     detector_rows,
     difference_rows,
     measure_levels,
     measure_model,
 )
+from counterfoil.evaluation.detection.report import detection_report
 from counterfoil.evaluation.detection.running import DetectionCache, run_detector
-from counterfoil.evaluation.detection.subject import DetectionSubject, open_objects
-from counterfoil.evaluation.gate import judged_models, models_of, read_gate
-from counterfoil.evaluation.result_files import report_folder, store_results
-from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.scored_models import named_models, short_name
+from counterfoil.evaluation.detection.subject import open_objects
+from counterfoil.evaluation.detection_failures import ScoredDetector, detection_failures, write_detection_failures
+from counterfoil.evaluation.gate import LINE_HINT, GateLine
+from counterfoil.evaluation.resampled_task import ResampledTask, TaskSettings
+from counterfoil.evaluation.scored_models import is_stored, named_models, short_name
 from counterfoil.models.classifiers.of_python import imported, is_code
 from counterfoil.models.detectors import load_detector
 from counterfoil.models.devices import resolve_device
 from counterfoil.regular_files import named_path, read_regular
-from counterfoil.report.results import DETECTIONS, GroupFacts, LeftOut, ModelFacts, ResultRows, Results
-from counterfoil.report.words import counted
-from counterfoil.stats import CONFIDENCE
-from counterfoil.store.directory_lock import writing_lock
+from counterfoil.report.results import DETECTIONS, ClassFacts, ModelFacts, ResultRows, Results
+from counterfoil.report.severity import at
+from counterfoil.report.words import csv_interval
+from counterfoil.store.decoding import readable_image
 
 _LONGEST_LIST = 10_000_000
 _NAMED = (
@@ -53,110 +51,162 @@ _NAMED = (
 )
 
 
-@dataclass(frozen=True)
-class DetectionSettings:
-    """How detectors are scored. Each field means what the argument of `evaluate` with its name means."""
+class DetectionTask(ResampledTask):
+    """Detectors on a dataset with objects."""
 
-    out: Path | None
-    device: str
-    batch_size: int
-    seed: int
-    order: Any
-    gate: str | Path | Sequence[str] | None
-    allow_undecided: bool
-    limit: int | None
-    into_card: bool
-
-
-def evaluate_detectors(
-    dataset: OpenDataset,
-    models: str | Path | Sequence[str | Path] | Mapping[str, Callable[[Any], Any] | str] | None,
-    settings: DetectionSettings,
-) -> Evaluation:
-    """Score detectors and write every file.
-
-    Raise the errors of `evaluate`. One error lists the problems of all models.
-    """
-    lines = () if settings.gate is None else read_gate(settings.gate, NAMES, LINE_FORMS)
-    subject = open_objects(dataset, settings.limit)
-    if not subject.images:
-        raise UserError(f"{dataset.source}: no row of the source is in every group, so groups cannot be compared")
-    check_detection_gate(lines, dataset, subject.categories)
-    detectors = _asked(models, dataset, models_of(lines))
-    judged = judged_models(lines, tuple(detectors))
-    folder = report_folder(dataset, settings.out)
-    detections: list[ModelDetections] = []
-    problems: list[CounterfoilError] = []
-    for name, detector in detectors.items():
-        try:
-            detections.append(_detections(name, detector, subject, settings))
-        except CounterfoilError as error:
-            problems.append(error)
-    raise_together(problems)
-    answered = DetectionAnswers(
-        subject, tuple(measure_model(subject, model_detections, settings.seed) for model_detections in detections)
+    shares = NAMES
+    line_forms = (
+        f"A line is one of: AP(GROUP) >= PERCENT, drop(SHIFT) <= POINTS (of AP), drop(SHIFT, AP50) <= POINTS,"
+        f" {LINE_HINT} Measures are {', '.join(NAMES)}."
     )
-    results = _results(answered, settings.seed, dataset.preview if settings.limit is None else settings.limit)
-    notes = list(dataset.notes)
-    if subject.left_out:
-        notes.append(f"{counted(subject.left_out, 'image')} of rows that some group lacks are left out.")
-    gate = None
-    if lines:
-        classes = category_facts(subject.categories)
-        gate = judge_drawn_gate(dataset, classes, answered.models, lines, judged, settings.allow_undecided)
-    evaluation = Evaluation(
-        results,
-        dataset=dataset.source,
-        directory=dataset.directory,
-        unreadable=(),
-        files={},
-        gate=gate,
-        notes=tuple(notes),
-    )
-    with writing_lock(folder):
-        written = write_detection(evaluation, answered, folder)
-    if not settings.into_card:
-        return written
-    return replace(written, files={**written.files, "card": store_results(written, None, detection_tables)})
+    table = "detection.csv"
+    report = staticmethod(detection_report)
+    indexed = True
+    line_classes: tuple[ClassFacts, ...]
+    models: tuple[MeasuredModel, ...]
 
+    def __init__(self, dataset: OpenDataset, models: Any, settings: TaskSettings) -> None:
+        self.dataset, self.settings, self.named = dataset, settings, models
+        self.subject = open_objects(dataset, settings.limit)
+        if not self.subject.images:
+            raise UserError(f"{dataset.source}: no row of the source is in every group, so groups cannot be compared")
+        # The id of a category is its name.
+        self.line_classes = tuple(ClassFacts(name, name) for name in self.subject.categories)
+        self.left_out = self.subject.left_out, ""
 
-def _asked(models: Any, dataset: OpenDataset, against: Sequence[str]) -> dict[str, Any]:
-    """Return the models to score by name: name → the callable, or the name again for a model to load.
+    def check_gate(self, lines: Sequence[GateLine]) -> None:
+        problems = []
+        for line in lines:
+            if line.class_name and line.share != "AP":
+                problems.append(f"gate: {line.text}: only AP is measured by category")
+            if is_stored(line.other_model):
+                problems.append(f"gate: {line.text}: {line.other_model} has no boxes, so AP cannot be compared with it")
+        if problems:
+            raise UserError(
+                problems, "Compare with another detector or its file, as in worse_than(predictions:FILE, any)."
+            )
+        super().check_gate(lines)
 
-    against: names of the models that a gate compares with. Raise UserError if there is no model, if a list cannot be
-    read, or if `models` is a mapping without a model of the gate.
-    """
-    if isinstance(models, Mapping):
-        named_detectors = dict(models)
-        problems = [f"gate: {name!r} is not one of the given models" for name in against if name not in models]
-    else:
-        words = [] if models is None else [models] if isinstance(models, str | Path) else list(models)
-        named, problems = named_models([*words, *against])
-        # Names only: the recipe of a published dataset must not make this machine read files.
-        of_recipe = dataset.models if models is None else ()
-        named_detectors = {name: name for name in (*of_recipe, *(model.name for model in named))}
-    if problems:
-        raise UserError(problems, _NAMED)
-    if not named_detectors:
-        raise UserError("no detector was named", _NAMED)
-    return named_detectors
+    def choose_models(self, against: Sequence[str]) -> Sequence[str]:
+        models = self.named
+        if isinstance(models, Mapping):
+            self.detectors = dict(models)
+            problems = [f"gate: {name!r} is not one of the given models" for name in against if name not in models]
+        else:
+            words = [] if models is None else [models] if isinstance(models, str | Path) else list(models)
+            named, problems = named_models([*words, *against])
+            # Names only: the recipe of a published dataset must not make this machine read files.
+            of_recipe = self.dataset.models if models is None else ()
+            self.detectors = {name: name for name in (*of_recipe, *(model.name for model in named))}
+        if problems:
+            raise UserError(problems, _NAMED)
+        if not self.detectors:
+            raise UserError("no detector was named", _NAMED)
+        return tuple(self.detectors)
 
+    def ask(self, name: str) -> ModelDetections:
+        detector, subject, batch_size = self.detectors[name], self.subject, self.settings.batch_size
+        order = _order(self.settings.class_order, name)
+        if isinstance(detector, str) and detector.startswith(PREFIX):
+            return replace(read_detections(detector, subject, order), name=name)
+        names = None if order is None else subject.categories if order == POSITION else order
+        if isinstance(names, str):
+            raise UserError(f"{name}: found the order '{names[:40]}', expected position, or the names of its labels")
+        if isinstance(detector, str) and is_code(detector):
+            detector, _ = imported(detector)
+        if not isinstance(detector, str):
+            return run_detector(name, detector, subject, names, batch_size)
+        device = resolve_device(self.settings.device)
+        loaded = load_detector(detector, device)
+        cache = DetectionCache.of(self.dataset, loaded, device)
+        return run_detector(name, loaded, subject, names, batch_size, cache)
 
-def _detections(name: str, detector: Any, subject: DetectionSubject, settings: DetectionSettings) -> ModelDetections:
-    order = _order(settings.order, name)
-    if isinstance(detector, str) and detector.startswith(PREFIX):
-        return replace(read_detections(detector, subject, order), name=name)
-    names = None if order is None else subject.categories if order == POSITION else order
-    if isinstance(names, str):
-        raise UserError(f"{name}: found the order '{names[:40]}', expected position, or the names of its labels")
-    if isinstance(detector, str) and is_code(detector):
-        detector, _ = imported(detector)
-    if not isinstance(detector, str):
-        return run_detector(name, detector, subject, names, settings.batch_size)
-    device = resolve_device(settings.device)
-    loaded = load_detector(detector, device)
-    cache = DetectionCache.of(subject.dataset, loaded, device)
-    return run_detector(name, loaded, subject, names, settings.batch_size, cache)
+    def measure(self, answers: Mapping[str, ModelDetections]) -> None:
+        seed = self.settings.seed
+        self.models = tuple(measure_model(self.subject, detections, seed) for detections in answers.values())
+
+    def results(self) -> Results:
+        subject, models, limit = self.subject, self.models, self.settings.limit
+        severities, severity_rows = measure_levels(subject, models)
+        return self.shared_results(
+            subject.images,
+            len(np.unique(subject.truth.category)),
+            self.dataset.preview if limit is None else limit,
+            replicates=REPLICATES,
+            classes=self.line_classes,
+            models=tuple(map(self._facts, models)),
+            measures=FACTS,
+            rows=ResultRows([*detector_rows(subject, models), *difference_rows(models), *severity_rows]),
+            severity=severities,
+        )
+
+    def _facts(self, model: MeasuredModel) -> ModelFacts:
+        return ModelFacts(
+            name=model.name,
+            short_name=short_name(model.name),
+            architecture="",
+            outputs=DETECTIONS,
+            num_classes=len(self.subject.categories),
+            img_size=None,
+            crop_pct=None,
+            interpolation=None,
+            param_count=None,
+            sha256=model.detections.sha256,
+            top_k=1,
+            chance=0.0,
+            near_chance=model.near_chance,
+            tied=0,
+            matched=model.detections.matched,
+        )
+
+    def tables(self, results: Results) -> dict[str, tuple[str, str]]:
+        return {"detection": (self.table, detection_csv(results))}
+
+    def write_failures(self, preview: str, folder: Path) -> Path:
+        subject = self.subject
+        groups = [group.name for group in subject.dataset.groups]
+        keys = [subject.keys_of(index) for index in range(len(groups))]
+        detectors = [
+            ScoredDetector(short_name(model.name), model.score, list(zip(model.answers, model.matches, strict=True)))
+            for model in self.models
+        ]
+        chosen = detection_failures(subject.truth, detectors, groups, subject.categories, subject.sides(), keys)
+        shown = frozenset(keys[group][image] for group, image in chosen.pictures)
+        encoded = dict(subject.dataset.images(shown))
+
+        def picture(group: int, image: int) -> Any:
+            return readable_image(encoded.get(keys[group][image]))
+
+        return write_detection_failures(subject.dataset.name, chosen, subject.images, picture, folder, preview)
+
+    def image_columns(self) -> tuple[NDArray[np.int64], dict[str, Any]]:
+        """Return the rows of images, and columns: objects; `f1`, `found`, `missed` and `false` for each model.
+
+        They are named `f1.MODEL` and so on, and count at IoU .50, from the score with the best F1 on the base.
+        """
+        subject, images = self.subject, self.subject.images
+        chosen = [subject.of_group(index) for index in range(len(self.dataset.groups))]
+        first = self.models[0].matches
+        truths = [np.bincount(matches.object_image[matches.counted[0]], minlength=images) for matches in first]
+        parts: dict[str, list[NDArray[Any]]] = {}
+        for group, positions in enumerate(chosen):
+            image = subject.image[positions]
+            parts.setdefault("objects", []).append(truths[group][image])
+            for model in self.models:
+                matches = model.matches[group]
+                counted = (matches.score >= model.score) & ~matches.ignored[0, 0]
+                true_positives = np.bincount(matches.image[counted & matches.matched[0, 0]], minlength=images)
+                everything = np.bincount(matches.image[counted], minlength=images)
+                counts = {
+                    "f1": model.f1[group],
+                    "found": true_positives,
+                    "missed": truths[group] - true_positives,
+                    "false": everything - true_positives,
+                }
+                for name, values in counts.items():
+                    parts.setdefault(f"{name}.{model.name}", []).append(values[image])
+        rows = np.concatenate([subject.rows[positions] for positions in chosen])
+        return rows, {name: np.concatenate(values) for name, values in parts.items()}
 
 
 def _order(order: Any, name: str) -> str | Sequence[str] | None:
@@ -175,80 +225,24 @@ def _order(order: Any, name: str) -> str | Sequence[str] | None:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-def _results(answered: DetectionAnswers, seed: int, preview: int | None) -> Results:
-    """Return the results: facts about dataset and models, and the rows of every measure."""
-    subject, dataset = answered.subject, answered.subject.dataset
-    models = answered.models
-    severities, severity_rows = measure_levels(subject, models)
-    present = np.unique(subject.truth.category)
-    return Results(
-        content=dataset.content,
-        dataset=dataset.name,
-        seed=seed,
-        min_images_per_class=1,
-        confidence=CONFIDENCE,
-        replicates=REPLICATES,
-        paired=True,
-        unreadable=0,
-        image_side=None,
-        base=dataset.groups[0].name,
-        classes=category_facts(subject.categories),
-        models=tuple(_model_facts(model, len(subject.categories)) for model in models),
-        groups=group_facts(dataset, subject.images, len(present), preview),
-        measures=FACTS,
-        rows=ResultRows([*detector_rows(subject, models), *difference_rows(models), *severity_rows]),
-        severity=severities,
-        preview=preview,
-    )
+def detection_csv(results: Results) -> str:
+    """Write one line for each model and group: measures in percent, drops in points, both with intervals.
 
-
-def group_facts(
-    dataset: OpenDataset, images: int, classes: int, preview: int | None, left_out: tuple[LeftOut, ...] = ()
-) -> tuple[GroupFacts, ...]:
-    """Return the facts of every group, if all groups have the same number of images and of measured classes."""
-    return tuple(
-        GroupFacts(
-            name=group.name,
-            kind=group.kind,
-            prompt=group.prompt,
-            group=group.group,
-            candidates=group.candidates,
-            accepted=images if preview else int((dataset.shifts == index).sum()),
-            unreadable=0,
-            classes=classes,
-            left_out=left_out,
-            images=images,
-            base_images=images,
-        )
-        for index, group in enumerate(dataset.groups)
-    )
-
-
-def _model_facts(model: MeasuredModel, categories: int) -> ModelFacts:
-    return ModelFacts(
-        name=model.name,
-        short_name=short_name(model.name),
-        architecture="",
-        outputs=DETECTIONS,
-        num_classes=categories,
-        img_size=None,
-        crop_pct=None,
-        interpolation=None,
-        param_count=None,
-        sha256=model.detections.sha256,
-        top_k=1,
-        chance=0.0,
-        near_chance=model.near_chance,
-        tied=0,
-        matched=model.detections.matched,
-    )
-
-
-def refuse_of_classifiers(given: Mapping[str, Any], what: str = "objects, and detectors") -> None:
-    """Raise UserError if `given` sets an argument that only single-label classifiers take."""
-    named = [name for name, value in given.items() if value not in (None, False, (), {})]
-    if named:
-        raise UserError(
-            f"the dataset has {what} take no {', '.join(named)}",
-            "Leave it out: groups of a built dataset are compared with its base.",
-        )
+    The column `level` is the level of a graded shift, and 0 for the base.
+    """
+    level_of = {level.group: at(level.level) for shift in results.severity for level in shift.levels}
+    rows = []
+    for model in results.models:
+        for group in results.groups:
+            key = {"model": model.name, "group": group.name}
+            level = level_of.get(group.name, "0" if group.name == results.base else "")
+            row: dict[str, Any] = {"model": model.name, "shift": group.name, "level": level, "n_images": group.images}
+            for name in NAMES:
+                row |= csv_interval(name, results.rows.estimate(name, **key))
+            for name in NAMES:
+                row |= csv_interval(f"drop_{name}", results.rows.estimate(DROP, at=name, **key))
+            first = group.name == results.base
+            for name in (MPC, RPC):
+                row |= csv_interval(name, results.rows.estimate(name, model=model.name, at="AP") if first else None)
+            rows.append(row)
+    return csv_text(rows)

@@ -33,7 +33,7 @@ from counterfoil.evaluation.detection.subject import DetectionSubject
 from counterfoil.evaluation.measures.severity import level_row, shifts_with_levels
 from counterfoil.progress import report
 from counterfoil.report import severity
-from counterfoil.report.results import ClassFacts, MeasureFacts, ResultRow, row
+from counterfoil.report.results import MeasureFacts, ResultRow, row
 from counterfoil.trajectory_stats import rising_reaches
 
 REPLICATES = 1000
@@ -205,11 +205,6 @@ def measure_levels(
     return tuple(facts), rows
 
 
-def category_facts(categories: Sequence[str]) -> tuple[ClassFacts, ...]:
-    """Return the categories in the form of classes. The id of a category is its name."""
-    return tuple(ClassFacts(name, name) for name in categories)
-
-
 FACTS: tuple[MeasureFacts, ...] = (
     MeasureFacts("AP", "AP", "percent", "mean over IoU thresholds from .50 to .95, and over categories, as COCO's"),
     MeasureFacts("AP50", "AP50", "percent", "average precision at IoU .50"),
@@ -228,11 +223,3 @@ FACTS: tuple[MeasureFacts, ...] = (
     MeasureFacts(severity.TEN_POINTS, "level of ten points", "plain", "the level where AP has dropped ten points"),
     MeasureFacts(BY_CATEGORY, "AP by category", "percent", "AP of one category"),
 )
-
-
-@dataclass(frozen=True)
-class DetectionAnswers:
-    """The input of an evaluation's results: the dataset, and the numbers of every detector."""
-
-    subject: DetectionSubject
-    models: tuple[MeasuredModel, ...]

@@ -1,30 +1,19 @@
-"""Score multi-label classifiers on a built dataset: ask, measure, judge a gate, write tables and the report."""
+"""Score multi-label classifiers on a built dataset: what differs from other tasks, and the tables of labels."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from counterfoil.documents import csv_text, document_text, preview_column
-from counterfoil.errors import CounterfoilError, UserError, raise_together
+from counterfoil.documents import csv_text
+from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset, limit_subject
-from counterfoil.evaluation.detection.evaluate_detectors import DetectionSettings, group_facts
-from counterfoil.evaluation.detection.gate import judge_drawn_gate
-from counterfoil.evaluation.gate import (
-    JUNIT,
-    LINE_HINT,
-    MARKDOWN,
-    check_names,
-    gate_files,
-    judged_models,
-    models_of,
-    read_gate,
-)
-from counterfoil.evaluation.multilabel.failures import labels_parquet, write_label_failures
+from counterfoil.evaluation.gate import LINE_HINT
+from counterfoil.evaluation.multilabel.failures import label_columns, write_label_failures
 from counterfoil.evaluation.multilabel.measures import (
     DROP,
     FACTS,
@@ -38,176 +27,104 @@ from counterfoil.evaluation.multilabel.measures import (
 )
 from counterfoil.evaluation.multilabel.report import multilabel_report
 from counterfoil.evaluation.multilabel.subject import MultilabelSubject, open_conditions
-from counterfoil.evaluation.result_files import report_folder
-from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.scored_models import ChosenModels, choose_models, short_name
+from counterfoil.evaluation.resampled_task import ResampledTask, TaskSettings
+from counterfoil.evaluation.scored_models import choose_models, classifier_facts
 from counterfoil.models.devices import resolve_device
 from counterfoil.multilabel_stats import REPLICATES
 from counterfoil.prediction.failures import ConditionScores, condition_scores
-from counterfoil.report.results import LABELS, ClassFacts, ModelFacts, ResultRow, ResultRows, Results, rounded_row
-from counterfoil.report.words import counted, csv_interval
-from counterfoil.stats import CONFIDENCE
-from counterfoil.store.atomic import remove_stale, write_atomically
-from counterfoil.store.directory_lock import writing_lock
-
-LINE_FORMS = (
-    f"A line is one of: mAP(GROUP) >= PERCENT, drop(SHIFT) <= POINTS (of mAP), drop(SHIFT, accuracy) <= POINTS,"
-    f" drop(SHIFT, label=NAME) <= POINTS (of the label's AP), {LINE_HINT}"
-)
+from counterfoil.report.results import LABELS, ClassFacts, ResultRows, Results
+from counterfoil.report.words import csv_interval
 
 
-@dataclass(frozen=True)
-class MultilabelSettings(DetectionSettings):
-    """How classifiers are scored. Each field means what the argument of `evaluate` with its name means."""
+class MultilabelTask(ResampledTask):
+    """Classifiers that score several labels of each image."""
 
-    transform: Any
-    version: str | Mapping[str, str] | None
-    minimum: int
-
-
-def evaluate_multilabel(dataset: OpenDataset, models: Any, settings: MultilabelSettings) -> Evaluation:
-    """Score classifiers and write every file.
-
-    Raise the errors of `evaluate`. One error lists the problems of all models.
-    """
-    lines = () if settings.gate is None else read_gate(settings.gate, tuple(MEANS), LINE_FORMS)
-    if settings.limit is not None:
-        limited = limit_subject(dataset, settings.limit)
-        assert isinstance(limited, OpenDataset)
-        dataset = limited
-    dataset, present = open_conditions(dataset)
-    check_names(lines, dataset)
-    chosen = choose_models(
-        dataset, models, settings.transform, settings.version, None, settings.order, None, models_of(lines)
+    shares = tuple(MEANS)
+    line_forms = (
+        f"A line is one of: mAP(GROUP) >= PERCENT, drop(SHIFT) <= POINTS (of mAP), drop(SHIFT, accuracy) <= POINTS,"
+        f" drop(SHIFT, label=NAME) <= POINTS (of the label's AP), {LINE_HINT}"
     )
-    judged = judged_models(lines, chosen.names) if lines else ()
-    folder = report_folder(dataset, settings.out)
-    scored = _scored(dataset, chosen, settings)
-    readable = np.all([scores.readable for scores in scored.values()], axis=0)
-    subject = MultilabelSubject.of(dataset, present, readable, settings.minimum)
-    measured = [
-        measure_classifier(subject, name, scores, chosen.maps[name], settings.seed) for name, scores in scored.items()
-    ]
-    gate = None
-    if lines:
-        conditions = [ClassFacts(cls.id, cls.name) for cls in dataset.classes]
-        gate = judge_drawn_gate(dataset, conditions, measured, lines, judged, settings.allow_undecided)
-    notes = list(dataset.notes)
-    if left_out := len(dataset.keys) - subject.rows.size:
-        notes.append(
-            f"{counted(left_out, 'image')} of rows that some group lacks, or that cannot be read, are left out."
+    table = "multilabel.csv"
+    report = staticmethod(multilabel_report)
+    models: tuple[MeasuredClassifier, ...]
+
+    def __init__(self, dataset: OpenDataset, models: Any, settings: TaskSettings) -> None:
+        if settings.limit is not None:
+            limited = limit_subject(dataset, settings.limit)
+            assert isinstance(limited, OpenDataset)
+            dataset = limited
+        self.dataset, self.present = open_conditions(dataset)
+        self.settings, self.named, self.line_classes = settings, models, self.dataset.classes
+
+    def choose_models(self, against: Sequence[str]) -> Sequence[str]:
+        given = self.settings
+        self.chosen = choose_models(
+            self.dataset, self.named, given.transform, given.version, None, given.class_order, None, against
         )
-    evaluation = Evaluation(
-        _results(subject, measured, settings, int((~readable).sum())),
-        dataset=dataset.source,
-        directory=dataset.directory,
-        unreadable=tuple(dataset.keys[row] for row in np.flatnonzero(~readable).tolist()),
-        files={},
-        gate=gate,
-        notes=tuple(notes),
-    )
-    with writing_lock(folder):
-        return _written(evaluation, subject, measured, folder)
+        return self.chosen.names
 
-
-def _scored(dataset: OpenDataset, chosen: ChosenModels, settings: MultilabelSettings) -> dict[str, ConditionScores]:
-    """Return the scores of every model on all images. One error lists the problems of all models."""
-    device, predictions = resolve_device(settings.device), dataset.workplace / "predictions"
-    scored: dict[str, ConditionScores] = {}
-    problems: list[CounterfoilError] = []
-    for name in chosen.names:
-        class_map = chosen.maps[name]
-        try:
-            if class_map.most_ranked == 1:
-                raise UserError(
-                    f"model {name!r} gives one label per image, but an image may have several conditions",
-                    f"Write a column of scores for each: {', '.join(cls.name for cls in dataset.classes[:8])}.",
-                )
-            scored[name] = condition_scores(
-                dataset.labelled(), name, class_map, predictions, device, settings.batch_size, chosen.load
+    def ask(self, name: str) -> ConditionScores:
+        dataset, class_map = self.dataset, self.chosen.maps[name]
+        if class_map.most_ranked == 1:
+            raise UserError(
+                f"model {name!r} gives one label per image, but an image may have several conditions",
+                f"Write a column of scores for each: {', '.join(cls.name for cls in dataset.classes[:8])}.",
             )
-        except CounterfoilError as error:
-            problems.append(error)
-    raise_together(problems)
-    return scored
+        return condition_scores(
+            dataset.labelled(),
+            name,
+            class_map,
+            dataset.workplace / "predictions",
+            resolve_device(self.settings.device),
+            self.settings.batch_size,
+            self.chosen.load,
+        )
 
+    def measure(self, answers: Mapping[str, ConditionScores]) -> None:
+        dataset, settings = self.dataset, self.settings
+        readable = np.all([scores.readable for scores in answers.values()], axis=0)
+        subject = MultilabelSubject.of(dataset, self.present, readable, settings.min_images_per_class)
+        self.subject = subject
+        self.models = tuple(
+            measure_classifier(subject, name, scores, self.chosen.maps[name], settings.seed)
+            for name, scores in answers.items()
+        )
+        self.left_out = len(dataset.keys) - subject.rows.size, ", or that cannot be read,"
+        self.unreadable = tuple(dataset.keys[row] for row in np.flatnonzero(~readable).tolist())
 
-def _results(
-    subject: MultilabelSubject, measured: Sequence[MeasuredClassifier], settings: MultilabelSettings, unreadable: int
-) -> Results:
-    """Return the results: facts about dataset and models, and the rows of every measure."""
-    dataset = subject.dataset
-    return Results(
-        content=dataset.content,
-        dataset=dataset.name,
-        seed=settings.seed,
-        min_images_per_class=settings.minimum,
-        confidence=CONFIDENCE,
-        replicates=REPLICATES,
-        paired=True,
-        unreadable=unreadable,
-        image_side=None,
-        base=dataset.groups[0].name,
-        classes=tuple(ClassFacts(cls.id, cls.name) for cls in subject.labels),
-        models=tuple(_model_facts(model) for model in measured),
-        groups=group_facts(dataset, subject.images, len(subject.labels), dataset.preview, subject.few),
-        measures=FACTS,
-        rows=ResultRows(multilabel_rows(subject, measured)),
-        preview=dataset.preview,
-    )
+    def results(self) -> Results:
+        subject = self.subject
+        return self.shared_results(
+            subject.images,
+            len(subject.labels),
+            self.dataset.preview,
+            subject.few,
+            replicates=REPLICATES,
+            classes=tuple(ClassFacts(cls.id, cls.name) for cls in subject.labels),
+            models=tuple(
+                classifier_facts(
+                    model.answered.classifier,
+                    outputs=LABELS,
+                    top_k=1,
+                    chance=float(subject.present.mean()),
+                    near_chance=not model.sound,
+                    tied=0,
+                    matched=model.class_map.matched,
+                )
+                for model in self.models
+            ),
+            measures=FACTS,
+            rows=ResultRows(multilabel_rows(subject, self.models)),
+        )
 
+    def tables(self, results: Results) -> dict[str, tuple[str, str]]:
+        return {"shifts": (self.table, multilabel_csv(results)), "labels": ("labels.csv", labels_csv(results))}
 
-def _model_facts(model: MeasuredClassifier) -> ModelFacts:
-    classifier = model.answered.classifier
-    return ModelFacts(
-        name=model.name,
-        short_name=short_name(model.name),
-        architecture=classifier.architecture,
-        outputs=LABELS,
-        num_classes=classifier.num_classes,
-        img_size=classifier.input_size[-1] if classifier.input_size else None,
-        crop_pct=classifier.crop_pct,
-        interpolation=classifier.interpolation,
-        param_count=classifier.param_count,
-        sha256=classifier.sha256 or "",
-        top_k=1,
-        chance=float(model.subject.present.mean()),
-        near_chance=not model.sound,
-        tied=0,
-        matched=model.class_map.matched,
-    )
+    def write_failures(self, preview: str, folder: Path) -> Path:
+        return write_label_failures(self.subject, self.models, preview, folder)
 
-
-# ---- Files
-
-
-def _written(
-    evaluation: Evaluation, subject: MultilabelSubject, measured: Sequence[MeasuredClassifier], folder: Path
-) -> Evaluation:
-    results = evaluation.results
-    columns = [field.name for field in fields(ResultRow)]
-    failures = write_label_failures(subject, measured, results.preview_sentence, folder)
-    tables = {
-        "measures": ("measures.csv", csv_text(map(rounded_row, results.rows), columns)),
-        "shifts": ("multilabel.csv", multilabel_csv(results)),
-        "labels": ("labels.csv", labels_csv(results)),
-    }
-    texts = {
-        "report": ("report.html", multilabel_report(results, evaluation.notes)),
-        "document": ("results.json", document_text(results)),
-        **{name: (file, preview_column(text, results.preview)) for name, (file, text) in tables.items()},
-    }
-    if evaluation.gate is not None:
-        texts |= gate_files(evaluation.gate)
-    elif (folder / "multilabel.csv").is_file():
-        remove_stale(folder, [MARKDOWN, JUNIT])
-    files: dict[str, Path] = {"failures": failures}
-    for name, (file, text) in texts.items():
-        write_atomically(folder / file, text.encode())
-        files[name] = (folder / file).resolve()
-    files["predictions"] = (folder / "predictions.parquet").resolve()
-    write_atomically(files["predictions"], labels_parquet(subject, measured))
-    return replace(evaluation, files=files)
+    def image_columns(self) -> tuple[NDArray[np.int64], dict[str, Any]]:
+        return self.subject.rows.ravel(), label_columns(self.subject, self.models)
 
 
 def multilabel_csv(results: Results) -> str:

@@ -72,34 +72,24 @@ def write_label_failures(
     return write_browser(folder, html, pictures(), len(chosen.images))
 
 
-def labels_parquet(subject: MultilabelSubject, models: Sequence[MeasuredClassifier]) -> bytes:
-    """Write one row for each image: its key, its shift and its conditions, then three columns for each model.
+def label_columns(subject: MultilabelSubject, models: Sequence[MeasuredClassifier]) -> dict[str, Any]:
+    """Return the columns of each image in predictions.parquet: its conditions, then three columns for each model.
 
     `missed.MODEL`, `wrongly_given.MODEL` and `scores.MODEL` are about the measured labels.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    dataset, names = subject.dataset, np.array([cls.name for cls in subject.labels], dtype=object)
+    names = np.array([cls.name for cls in subject.labels], dtype=object)
 
     def named(mask: Any) -> Any:
         return pa.array([names[row].tolist() for group in mask for row in group], pa.list_(pa.string()))
 
     present = np.broadcast_to(subject.present, (len(subject.rows), *subject.present.shape))
-    rows = subject.rows.ravel()
-    columns: dict[str, Any] = {
-        "key": pa.array([dataset.keys[row] for row in rows.tolist()], pa.string()),
-        "shift": pa.array([dataset.groups[group].name for group in dataset.shifts[rows].tolist()], pa.string()),
-        "conditions": named(present),
-    }
+    columns: dict[str, Any] = {"conditions": named(present)}
     labels = [cls.label for cls in subject.labels]
     for model in models:
         columns[f"missed.{model.name}"] = named(present & ~model.answers)
         columns[f"wrongly_given.{model.name}"] = named(~present & model.answers)
-        scores = model.answered.values[rows][:, labels]
+        scores = model.answered.values[subject.rows.ravel()][:, labels]
         columns[f"scores.{model.name}"] = pa.array(scores.tolist(), pa.list_(pa.float64()))
-    if dataset.preview is not None:
-        columns["preview"] = pa.array(np.full(len(rows), dataset.preview))
-    buffer = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns).take(np.argsort(rows)), buffer)
-    return buffer.getvalue().to_pybytes()
+    return columns

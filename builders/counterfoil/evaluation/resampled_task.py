@@ -1,0 +1,316 @@
+"""Score models whose measures are no means over images: detectors, and classifiers of several labels.
+
+Images are resampled, each with the same weight under the base and every shift. `ResampledTask` says what differs
+between tasks; `evaluate_task` is the walk of all of them: ask, measure, judge a gate, write tables and the report.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.dataset.card.index_page import write_index
+from counterfoil.detection_stats import Drawn, combined, ratio, simultaneous_intervals
+from counterfoil.documents import csv_text, document_text, preview_column
+from counterfoil.errors import CounterfoilError, raise_together
+from counterfoil.evaluation.dataset import OpenDataset
+from counterfoil.evaluation.gate import (
+    DROPS,
+    JUNIT,
+    MARKDOWN,
+    GateLine,
+    GateResult,
+    Judged,
+    NamedClasses,
+    check_names,
+    gate_files,
+    indices_of_groups,
+    judged_models,
+    labels_named,
+    models_of,
+    read_gate,
+)
+from counterfoil.evaluation.result_files import report_folder, store_results, write_files
+from counterfoil.evaluation.results import Evaluation
+from counterfoil.report.results import GroupFacts, LeftOut, ResultRow, Results, rounded_row
+from counterfoil.report.words import counted
+from counterfoil.stats import CONFIDENCE
+from counterfoil.store.atomic import remove_stale
+from counterfoil.store.directory_lock import writing_lock
+from counterfoil.store.layout import PRIVATE
+
+
+@dataclass(frozen=True)
+class TaskSettings:
+    """How models are scored. Each field means what the argument of `evaluate` with its name means."""
+
+    out: Path | None
+    device: str
+    batch_size: int
+    seed: int
+    class_order: Any
+    gate: str | Path | Sequence[str] | None
+    allow_undecided: bool
+    limit: int | None
+    into_card: bool
+    transform: Any = None
+    version: str | Mapping[str, str] | None = None
+    min_images_per_class: int = 1
+
+
+class ResampledModel(Protocol):
+    """The numbers of a model. All models use the same resamples of images.
+
+    guesses: why the model's drops mean nothing, for all labels or for one; empty if they do mean something. share: a
+    measure in a group, for all labels or for one. of_drop: whether to measure it as drops do.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def guesses(self, label: int | None) -> str: ...
+
+    def share(self, group: int, measure: str, label: int | None, of_drop: bool) -> Drawn: ...
+
+
+class ResampledTask(ABC):
+    """A kind of model on one dataset. `measure` sets `models`, `left_out` and `unreadable` for the methods after it.
+
+    shares, line_forms: what a line of a gate measures, and the hint on its form. table: a file that only this task
+    writes. report: returns the page as text, of results and notes; equal results give equal bytes. indexed: whether
+    the index page of the folder is written. line_classes: the classes that a line of a gate can name, in the order of
+    label numbers. left_out: how many images are not compared, and a clause on why beside rows that some group lacks.
+    """
+
+    shares: ClassVar[tuple[str, ...]]
+    line_forms: ClassVar[str]
+    table: ClassVar[str]
+    report: ClassVar[Callable[[Results, Sequence[str]], str]]
+    indexed: ClassVar[bool] = False
+    dataset: OpenDataset
+    settings: TaskSettings
+    line_classes: NamedClasses
+    models: Sequence[ResampledModel]
+    left_out: tuple[int, str]
+    unreadable: tuple[str, ...] = ()
+
+    @abstractmethod
+    def __init__(self, dataset: OpenDataset, models: Any, settings: TaskSettings) -> None: ...
+
+    def check_gate(self, lines: Sequence[GateLine]) -> None:
+        """Raise UserError with every line that this dataset or its models cannot answer."""
+        check_names(lines, self.dataset, self.line_classes)
+
+    @abstractmethod
+    def choose_models(self, against: Sequence[str]) -> Sequence[str]:
+        """Return the names of the models to score. against: those that a gate compares with."""
+
+    @abstractmethod
+    def ask(self, name: str) -> Any:
+        """Return a model's answers to all images."""
+
+    @abstractmethod
+    def measure(self, answers: Mapping[str, Any]) -> None:
+        """Measure the answers of all models."""
+
+    @abstractmethod
+    def results(self) -> Results:
+        """Return the results: facts about dataset and models, and the rows of every measure."""
+
+    @abstractmethod
+    def tables(self, results: Results) -> dict[str, tuple[str, str]]:
+        """Return the tables that only this task writes: short name → (file name, CSV)."""
+
+    @abstractmethod
+    def write_failures(self, preview: str, folder: Path) -> Path:
+        """Write the page of failures, and return its path. preview: the sentence that marks a preview, or empty."""
+
+    @abstractmethod
+    def image_columns(self) -> tuple[NDArray[np.int64], dict[str, Any]]:
+        """Return the compared images, by their rows in the dataset, and their columns in predictions.parquet."""
+
+    def shared_results(
+        self, images: int, measured_classes: int, preview: int | None, few: tuple[LeftOut, ...] = (), **others: Any
+    ) -> Results:
+        """Return results whose groups all have the same number of images and of measured classes."""
+        dataset = self.dataset
+        groups = tuple(
+            GroupFacts(
+                name=group.name,
+                kind=group.kind,
+                prompt=group.prompt,
+                group=group.group,
+                candidates=group.candidates,
+                accepted=images if preview else int((dataset.shifts == index).sum()),
+                unreadable=0,
+                classes=measured_classes,
+                left_out=few,
+                images=images,
+                base_images=images,
+            )
+            for index, group in enumerate(dataset.groups)
+        )
+        return Results(
+            content=dataset.content,
+            dataset=dataset.name,
+            seed=self.settings.seed,
+            min_images_per_class=self.settings.min_images_per_class,
+            confidence=CONFIDENCE,
+            paired=True,
+            unreadable=len(self.unreadable),
+            image_side=None,
+            base=dataset.groups[0].name,
+            groups=groups,
+            preview=preview,
+            **others,
+        )
+
+    def all_tables(self, results: Results) -> dict[str, tuple[str, str]]:
+        """Return the tables of these results: short name → (file name, CSV)."""
+        columns = [field.name for field in fields(ResultRow)]
+        tables = {"measures": ("measures.csv", csv_text(map(rounded_row, results.rows), columns))}
+        tables |= self.tables(results)
+        return {name: (file, preview_column(text, results.preview)) for name, (file, text) in tables.items()}
+
+    def predictions(self, preview: int | None) -> bytes:
+        """Return a Parquet table with a row for each compared image."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        dataset = self.dataset
+        rows, of_task = self.image_columns()
+        columns: dict[str, Any] = {
+            "key": pa.array([dataset.keys[row] for row in rows.tolist()], pa.string()),
+            "shift": pa.array([dataset.groups[group].name for group in dataset.shifts[rows].tolist()], pa.string()),
+            **of_task,
+        }
+        if preview is not None:
+            columns["preview"] = np.full(len(rows), preview)
+        buffer = pa.BufferOutputStream()
+        pq.write_table(pa.table(columns).take(np.argsort(rows)), buffer)
+        return buffer.getvalue().to_pybytes()
+
+
+def evaluate_task(kind: type[ResampledTask], dataset: OpenDataset, models: Any, settings: TaskSettings) -> Evaluation:
+    """Score models and write every file.
+
+    Raise the errors of `evaluate`. One error lists the problems of all models.
+    """
+    lines = () if settings.gate is None else read_gate(settings.gate, kind.shares, kind.line_forms)
+    task = kind(dataset, models, settings)
+    task.check_gate(lines)
+    names = task.choose_models(models_of(lines))
+    judged = judged_models(lines, names)
+    folder = report_folder(task.dataset, settings.out)
+    answers: dict[str, Any] = {}
+    problems: list[CounterfoilError] = []
+    for name in names:
+        try:
+            answers[name] = task.ask(name)
+        except CounterfoilError as error:
+            problems.append(error)
+    raise_together(problems)
+    task.measure(answers)
+    results, notes = task.results(), list(task.dataset.notes)
+    images, why = task.left_out
+    if images:
+        notes.append(f"{counted(images, 'image')} of rows that some group lacks{why} are left out.")
+    evaluation = Evaluation(
+        results,
+        dataset=task.dataset.source,
+        directory=task.dataset.directory,
+        unreadable=task.unreadable,
+        files={},
+        gate=_judge(task, lines, judged, settings.allow_undecided) if lines else None,
+        notes=tuple(notes),
+    )
+    with writing_lock(folder):
+        written = _written(task, evaluation, folder)
+    if not settings.into_card:
+        return written
+    return replace(written, files={**written.files, "card": store_results(written, None, task.all_tables)})
+
+
+def _written(task: ResampledTask, evaluation: Evaluation, folder: Path) -> Evaluation:
+    results = evaluation.results
+    failures = task.write_failures(results.preview_sentence, folder)
+    texts = {
+        "report": ("report.html", task.report(results, evaluation.notes)),
+        "document": ("results.json", document_text(results)),
+        **task.all_tables(results),
+    }
+    if evaluation.gate is not None:
+        texts |= gate_files(evaluation.gate)
+    elif (folder / task.table).is_file():
+        remove_stale(folder, [MARKDOWN, JUNIT])
+    written = write_files(evaluation, folder, failures, texts, task.predictions(results.preview))
+    if task.indexed:
+        write_index(folder.parent.parent if folder.parent.name == PRIVATE else folder)
+    return written
+
+
+# ---- Judging a gate
+
+
+def _judge(
+    task: ResampledTask, lines: Sequence[GateLine], judged_names: Sequence[str], allow_undecided: bool
+) -> GateResult:
+    """Judge every line for each of these models, with intervals that hold for all comparisons at once."""
+    dataset, classes = task.dataset, task.line_classes
+    models = {model.name: model for model in task.models}
+    comparisons = [
+        comparison
+        for line in lines
+        for name in judged_names
+        for comparison in _comparisons(dataset, classes, line, models[name], models.get(line.other_model))
+    ]
+    numbers = [number for _, number in comparisons if number is not None]
+    estimates = iter(simultaneous_intervals(numbers))
+    outcomes = tuple(
+        judged if number is None else judged.measured(next(estimates), number.images) for judged, number in comparisons
+    )
+    return GateResult(dataset.name, tuple(judged_names), outcomes, allow_undecided)
+
+
+def _comparisons(
+    dataset: OpenDataset,
+    classes: NamedClasses,
+    line: GateLine,
+    model: ResampledModel,
+    other: ResampledModel | None,
+) -> Iterator[tuple[Judged, Drawn | None]]:
+    """Yield the line once for each of its groups, still undecided, with the number to judge, or None without one."""
+    drop = line.measure in DROPS
+    indices = range(int(drop), len(dataset.groups)) if line.every else [indices_of_groups(dataset)[line.group]]
+    if not indices:
+        yield Judged(line, model.name, line.group, "undecided", reason="the dataset has no shift"), None
+    label = labels_named(line.class_name, classes)[0] if line.class_name else None
+
+    def share(of_model: ResampledModel, group: int) -> Drawn:
+        return of_model.share(group, line.share, label, drop)
+
+    for index in indices:
+        number = share(model, index)
+        reason = ""
+        if drop or other is not None:
+            first, first_group = (model, 0) if other is None else (other, index)
+            number = combined([(1.0, share(first, first_group)), (-1.0, number)])
+            guessing = [each for each in (first, model) if each.guesses(label)]
+            if guessing and (drop or guessing != [model]):
+                reason = f"{guessing[0].name} {guessing[0].guesses(label)}"
+            if line.measure == "relative_drop":
+                number = replace(ratio(number, share(model, 0)), signed=True)
+        group = dataset.groups[index]
+        judged = Judged(line, model.name, group.name, "undecided", reason=reason, level=group.level)
+        if math.isfinite(number.value):
+            yield judged, number
+        else:
+            reason = reason or f"no image shows {line.share} here"
+            yield replace(judged, reason=reason), None
