@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, NotRequired
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
 from counterfoil.building.regenerate_dataset import RowDifferences
@@ -20,7 +20,8 @@ from counterfoil.generate.screen.doubts import DoubtedClass
 from counterfoil.plan.estimate import JudgedQuota, RenderedBudget
 from counterfoil.reviewing.review_dataset import ReviewPage
 
-CLOSED = ConfigDict(extra="forbid")
+# No other key is printed.
+closed = with_config(ConfigDict(extra="forbid"))
 Counts = Annotated[
     dict[str, dict[str, int]], Field(description="Candidates of each shift by reason of rejection; '' is accepted.")
 ]
@@ -28,10 +29,10 @@ Files = Annotated[dict[str, Path], Field(description="Names of the written files
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
+@closed
 class Doubts(TypedDict):
     """Doubts whether the screen knows the classes: a sentence, and the numbers behind it."""
 
-    __pydantic_config__ = CLOSED
     warning: str
     classes: tuple[DoubtedClass, ...]
     of_classes: int
@@ -43,20 +44,20 @@ class Doubts(TypedDict):
     decides: str
 
 
+@closed
 class FewImages(TypedDict):
     """A class with too few validation images for its percentile."""
 
-    __pydantic_config__ = CLOSED
     class_id: str
     percentile: float
     n: int
     needs: int
 
 
+@closed
 class FinishedDataset(TypedDict):
     """What is printed of every finished dataset."""
 
-    __pydantic_config__ = CLOSED
     directory: Path
     candidates: int
     accepted: int
@@ -69,10 +70,10 @@ class FinishedDataset(TypedDict):
     screen_doubts: Doubts | None
 
 
+@closed
 class Comparison(TypedDict):
     """A rebuilt dataset beside the manifest of its original."""
 
-    __pydantic_config__ = CLOSED
     identical: bool
     shard_files: int
     differing: list[str]
@@ -83,6 +84,7 @@ class Comparison(TypedDict):
     rows: RowDifferences | None
 
 
+@closed
 class Build(FinishedDataset):
     """`build`, also with `--from` and `--repair`."""
 
@@ -95,10 +97,10 @@ class Build(FinishedDataset):
     comparison: NotRequired[Comparison | None]
 
 
+@closed
 class BuildPart(TypedDict):
     """`build --shards`: one part of a dataset."""
 
-    __pydantic_config__ = CLOSED
     directory: Path
     part: str
     shards: int
@@ -111,10 +113,10 @@ class BuildPart(TypedDict):
     notes: NotRequired[list[str]]
 
 
+@closed
 class Tokens(TypedDict):
     """`tokens`."""
 
-    __pydantic_config__ = CLOSED
     folder: Path
     classes: int
     learned_now: list[str]
@@ -122,6 +124,7 @@ class Tokens(TypedDict):
     manifest_sha256: str
 
 
+@closed
 class Recut(FinishedDataset):
     """`calibrate --apply`."""
 
@@ -129,10 +132,10 @@ class Recut(FinishedDataset):
     changed: bool
 
 
+@closed
 class ShiftCut(TypedDict):
     """The threshold of a shift, and what it accepts."""
 
-    __pydantic_config__ = CLOSED
     shift: str
     caption: str
     open: bool
@@ -144,10 +147,10 @@ class ShiftCut(TypedDict):
     yield_: Annotated[Share | None, Field(alias="yield")]
 
 
+@closed
 class Calibrate(TypedDict):
     """`calibrate`."""
 
-    __pydantic_config__ = CLOSED
     directory: Path
     page: Path
     cut: Annotated[str, Field(description="The thresholds as YAML, for `calibrate --apply`.")]
@@ -155,17 +158,17 @@ class Calibrate(TypedDict):
     screen_doubts: Doubts | None
 
 
+@closed
 class InitClass(TypedDict):
-    __pydantic_config__ = CLOSED
     id: str
     name: str
     images: Annotated[dict[str, int] | None, Field(description="Images of each split; null if they are not known.")]
 
 
+@closed
 class Init(TypedDict):
     """`init`."""
 
-    __pydantic_config__ = CLOSED
     recipe: str
     name: str
     splits: dict[str, int | None]
@@ -182,14 +185,14 @@ class Init(TypedDict):
     next: list[str]
 
 
+@closed
 class BundledRecipe(TypedDict):
-    __pydantic_config__ = CLOSED
     name: str
     description: str | None
 
 
+@closed
 class CheckedShift(TypedDict):
-    __pydantic_config__ = CLOSED
     shift: str
     group: str
     kind: str | None
@@ -202,23 +205,23 @@ class CheckedShift(TypedDict):
     object_threshold: dict[str, Any]
 
 
+@closed
 class Hashes(TypedDict):
-    __pydantic_config__ = CLOSED
     plan: str
     screen: str
 
 
+@closed
 class Lack(TypedDict):
-    __pydantic_config__ = CLOSED
     key: str
     weight: str
     text: str
 
 
+@closed
 class Check(TypedDict):
     """`check`: the plan, and what it will cost."""
 
-    __pydantic_config__ = CLOSED
     name: str
     hashes: Hashes
     cells: int
@@ -239,10 +242,10 @@ class Check(TypedDict):
     lacks: Annotated[list[Lack], Field(description="What is not on this machine, and what is fetched first.")]
 
 
+@closed
 class Published(TypedDict):
     """What `publish` prints of a dataset and of a mended head."""
 
-    __pydantic_config__ = CLOSED
     repo: str
     url: str
     branch: str
@@ -258,6 +261,7 @@ class Published(TypedDict):
     bytes: int
 
 
+@closed
 class PublishedDataset(Published):
     """`publish DIR`."""
 
@@ -265,6 +269,7 @@ class PublishedDataset(Published):
     configs_loaded: Any
 
 
+@closed
 class PublishedHead(Published):
     """`publish HEAD`."""
 
@@ -273,10 +278,10 @@ class PublishedHead(Published):
     datasets: Any
 
 
+@closed
 class Verify(TypedDict):
     """`verify`."""
 
-    __pydantic_config__ = CLOSED
     whole: bool
     source: str
     directory: Path
@@ -291,10 +296,10 @@ class Verify(TypedDict):
     rerendered: tuple[Rerendered, ...]
 
 
+@closed
 class Rater(TypedDict):
     """One person, whose answers are in one or more files."""
 
-    __pydantic_config__ = CLOSED
     rater: str
     grids: int
     images: int
@@ -305,19 +310,19 @@ class Rater(TypedDict):
     name: str | None
 
 
+@closed
 class ShiftAnswers(TypedDict):
     """The images of a shift that people selected, asked about the class and about the shift."""
 
-    __pydantic_config__ = CLOSED
     name: str
     class_: Annotated[TaskResult | None, Field(alias="class")]
     shift: TaskResult | None
 
 
+@closed
 class ReviewAnswers(TypedDict):
     """`review --answers`."""
 
-    __pydantic_config__ = CLOSED
     directory: str
     folder: str
     content: str
@@ -328,17 +333,17 @@ class ReviewAnswers(TypedDict):
     images: Annotated[dict[str, dict[str, Selected]], Field(description="Task, then key of the image.")]
 
 
+@closed
 class Open(TypedDict):
     """`open`."""
 
-    __pydantic_config__ = CLOSED
     address: str
 
 
+@closed
 class GateLine(TypedDict):
     """A line of a gate; shares are fractions."""
 
-    __pydantic_config__ = CLOSED
     line: str
     model: str
     group: str
@@ -356,8 +361,8 @@ class GateLine(TypedDict):
     reason: str | None
 
 
+@closed
 class Gate(TypedDict):
-    __pydantic_config__ = CLOSED
     verdict: str
     models: list[str]
     lines: list[GateLine]
@@ -375,10 +380,10 @@ class Evaluate(TypedDict):
     gate: NotRequired[Gate]
 
 
+@closed
 class Pool(TypedDict):
     """The rows of a pool that a method chose."""
 
-    __pydantic_config__ = CLOSED
     pool: str
     split: str | None
     labels: str | None

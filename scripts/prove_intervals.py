@@ -425,8 +425,9 @@ def gains(seed: int, runs: int) -> list[str]:
                 answered = answered_of(right, present, int(rng.integers(1 << 30)))
                 _, rows = compare_models(replace(answered, requests=(ComparedModels(*MODELS),)))
                 under_shift = [row for row in rows if row.group == "shift_1" and row.measure in ("gain", "drop_gain")]
-                held.append([row.low <= true_gain <= row.high for row in under_shift])
-                widths.append([100 * (row.high - row.low) for row in under_shift])
+                ends = np.array([(row.low, row.high) for row in under_shift], dtype=np.float64)
+                held.append((ends[:, 0] <= true_gain) & (true_gain <= ends[:, 1]))
+                widths.append(100 * (ends[:, 1] - ends[:, 0]))
             coverages.append(100 * np.mean(held, axis=0))
         cells = zip(np.min(coverages, axis=0), np.mean(widths, axis=0), strict=True)
         lines.append(

@@ -385,7 +385,7 @@ def short_name(name: str) -> str:
     return rest.removeprefix("timm/") if source in ("lab", "hf-hub") else name
 
 
-def classifier_facts(classifier: ClassifierFacts, **measured: Any) -> ModelFacts:
+def classifier_facts(classifier: Classifier, **measured: Any) -> ModelFacts:
     """Return what results say of a classifier; `measured` are the fields that its answers decide."""
     return ModelFacts(
         name=classifier.name,
