@@ -12,6 +12,7 @@ import os
 import resource
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 # One thread: sums are then the same on every machine of a kind.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -33,6 +34,8 @@ from counterfoil.detection_stats import (
     ratio,
     simultaneous_intervals,
 )
+from counterfoil.stats import Estimate
+from counterfoil.trajectory_stats import Reached, rising_reaches
 from detection_proof.reference import evaluated, pycocotools_scores, resampled
 from detection_proof.sets import hostile_set, like_coco
 from detection_proof.world import OBJECTS, Images, Skill, World, made_matches
@@ -56,6 +59,7 @@ SKILLS = {
     "perfect": (Skill(perfect=True), Skill(perfect=True, missed=0.02)),
 }
 POPULATION = 40_000
+TEN_POINTS = "level of ten points, middling"
 REPLICATES = 500  # fewer than the package draws, for there are many sets
 SETS_BESIDE = 500
 COCO_IMAGES = 4952
@@ -92,8 +96,10 @@ def coverage(seed: int) -> Iterator[proving.Table]:
         truth = {name: number.value for name, number in _numbers(_exact(_by_detector(whole), scores)).items()}
         choosers = [Images(matches) for matches in whole]
         held: dict[str, list[tuple[float, float, float]]] = {
-            name: [] for name in (*truth, "both drops of the middling one")
+            name: [] for name in (*truth, "both drops of the middling one", TEN_POINTS)
         }
+        two = ["drop of AP, middling", "deeper drop of AP, middling"]
+        true_level = _level_of_ten_points([Estimate(truth[name]) for name in two]).value
         for number in range(sets):
             chosen = rng.choice(POPULATION, images, replace=False)
             parts = _by_detector([chooser.chosen(chosen) for chooser in choosers])
@@ -109,7 +115,8 @@ def coverage(seed: int) -> Iterator[proving.Table]:
                 if estimate.low is not None and estimate.high is not None:
                     inside = estimate.low - 1e-12 <= truth[name] <= estimate.high + 1e-12
                     held[name].append((inside, estimate.high - estimate.low, estimate.value))
-            two = ["drop of AP, middling", "deeper drop of AP, middling"]
+            level = _level_of_ten_points([numbers[name].interval() for name in two])
+            held[TEN_POINTS].append((level.low <= true_level <= level.high, np.nan, np.nan))
             both = simultaneous_intervals([numbers[name] for name in two])
             inside = all(
                 interval.low is not None and interval.high is not None and interval.low <= truth[name] <= interval.high
@@ -127,6 +134,11 @@ def coverage(seed: int) -> Iterator[proving.Table]:
         lines = [opening, "", *table(["number", *titles], ([name, *cells] for name, cells in covered.items()))]
         lines += ["", below, "", *table(["number", *titles], ([name, *cells] for name, cells in too_high.items()))]
         yield proving.Table("coverage", lines)
+
+
+def _level_of_ten_points(drops: list[Estimate]) -> Reached:
+    """Return where the drop is ten points, if the two shifts are the levels 1 and 2 of one."""
+    return rising_reaches(drops, np.array([1.0, 2.0]), np.ones(2), 0.1)
 
 
 def _by_detector(matches: list[Matches]) -> dict[str, list[Matches]]:
@@ -156,6 +168,7 @@ def _numbers(detectors: Mapping[str, list[DetectorScores]]) -> dict[str, Drawn]:
         return combined([(1, base), (-1, shifted)])
 
     middling = [scores.measures["AP"] for scores in detectors["middling"]]
+    relative = ratio(drop("middling", "AP"), middling[0])
     return {
         **{f"AP, {name}": scores[0].measures["AP"] for name, scores in detectors.items()},
         **{f"drop of AP, {name}": drop(name, "AP") for name in detectors},
@@ -164,6 +177,7 @@ def _numbers(detectors: Mapping[str, list[DetectorScores]]) -> dict[str, Drawn]:
         "drop of F1, middling": drop("middling", "F1"),
         "drop of AP, middling less good": combined([(1, drop("middling", "AP")), (-1, drop("good", "AP"))]),
         "rPC, middling": ratio(combined([(0.5, middling[1]), (0.5, middling[2])]), middling[0]),
+        "relative drop of AP, middling": replace(relative, signed=True),
     }
 
 

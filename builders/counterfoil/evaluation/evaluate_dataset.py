@@ -160,12 +160,12 @@ def evaluate(
         others |= {"compare": compare, "reference": reference, "workers": workers}
         settings = TaskSettings(out, device, batch_size, seed, class_order, gate, allow_undecided, limit, into_card)
         if subject.recipe.source.multilabel:
-            refuse_others({"into_card": into_card} | others, "several labels an image, and classifiers of these")
+            _refuse_options({"into_card": into_card} | others, "several labels an image, and classifiers of these")
             least = min_images_per_class or subject.min_images_per_class
             settings = replace(settings, transform=transform, version=version, min_images_per_class=least)
             return evaluate_task(MultilabelTask, subject, models, settings)
         others |= {"transform": transform, "version": version, "min_images_per_class": min_images_per_class}
-        refuse_others(others, "objects, and detectors")
+        _refuse_options(others, "objects, and detectors")
         return evaluate_task(DetectionTask, subject, models, settings)
     if limit is not None:
         subject = limit_subject(subject, limit)
@@ -225,7 +225,7 @@ def refuse_preview(built: int | None, limit: int | None, gate: object, into_card
         )
 
 
-def refuse_others(given: Mapping[str, Any], what: str) -> None:
+def _refuse_options(given: Mapping[str, Any], what: str) -> None:
     """Raise UserError if `given` sets an argument that only single-label classifiers take."""
     named = [name for name, value in given.items() if value not in (None, False, (), {})]
     if named:
