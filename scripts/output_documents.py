@@ -129,7 +129,7 @@ class Recut(FinishedDataset):
     """`calibrate --apply`."""
 
     images_dropped: int
-    changed: bool
+    changed: list[str]
 
 
 @closed
@@ -257,7 +257,7 @@ class Published(TypedDict):
     added: int
     replaced: int
     deleted: int
-    kept: int
+    kept: list[str]
     bytes: int
 
 
@@ -265,17 +265,17 @@ class Published(TypedDict):
 class PublishedDataset(Published):
     """`publish DIR`."""
 
-    pull_request: str | None
-    configs_loaded: Any
+    pull_request: int | None
+    configs_loaded: int
 
 
 @closed
 class PublishedHead(Published):
     """`publish HEAD`."""
 
-    license: Any
-    base_model: Any
-    datasets: Any
+    license: str
+    base_model: list[str]
+    datasets: list[str]
 
 
 @closed

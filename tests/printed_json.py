@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import jsonschema
+from jsonschema.exceptions import best_match
 
 from counterfoil.recipe.layering import bundled_folder
 
@@ -32,10 +34,13 @@ def check_printed_json(words: Sequence[str], text: str) -> None:
     if "--json" not in words or not commands or not text:
         return
     command, document = commands[0], json.loads(text)
-    problems = list(_validator("output").iter_errors({_NAMES.get(command, command): document}))
+    problems = [_validator("output").iter_errors({_NAMES.get(command, command): document})]
     if command in DOCUMENTS:
         further = _validator("output").schema["$defs"][_NAMES.get(command, command).capitalize()]["properties"]
         stored = {key: value for key, value in document.items() if key not in further}
-        problems += _validator(DOCUMENTS[command]).iter_errors(stored)
-    messages = [f"{problem.json_path}: {problem.message[:300]}" for problem in problems]
-    assert not messages, f"{command} --json does not fit its schema: {messages}"
+        problems.append(_validator(DOCUMENTS[command]).iter_errors(stored))
+    problem = best_match(chain(*problems))
+    if problem is not None:
+        raise AssertionError(
+            f"{command} --json does not fit its schema at {problem.json_path}: {problem.message[:500]}"
+        )
