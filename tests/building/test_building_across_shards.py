@@ -209,10 +209,10 @@ def test_cells_stop_after_the_batch_that_fills_them(alone: dict[str, Path]) -> N
         assert sum(passing) >= 2 or len(rows) == 5
         last = (len(rows) - 1) // 2 * 2
         assert sum(passing[:last]) < 2, "it was full before its last batch"
-        kept = list(accumulate(passing))
+        totals = list(accumulate(passing))
         expected = [
             ("accepted" if count <= 2 else "surplus") if passes else "low_object"
-            for passes, count in zip(passing, kept, strict=True)
+            for passes, count in zip(passing, totals, strict=True)
         ]
         assert [reason for _, _, reason in rows] == expected
         stops.add(len(rows))

@@ -45,9 +45,9 @@ def give(directory: Path, folder: Path, *leave_out: str) -> Path:
 
 
 def settings(folder: Path, *changes: str) -> list[str]:
-    kept = [change for change in TINY if not change.startswith("generator=")]
+    others = [change for change in TINY if not change.startswith("generator=")]
     kind = "kind: rows, model: null, steps: null, guidance: null, size: null, dtype: float32, batch_size: 4"
-    return [*kept, f"generator={{{kind}, dataset: {folder}, index_column: index}}", *changes]
+    return [*others, f"generator={{{kind}, dataset: {folder}, index_column: index}}", *changes]
 
 
 def given_build(folder: Path, out: Path, *changes: str, workers: int = 1) -> BuildResult:
@@ -113,8 +113,8 @@ def test_the_card_says_what_is_known_of_them(dataset: Path) -> None:
 
 def test_a_dataset_is_made_again(folder: Path, dataset: Path, tmp_path: Path) -> None:
     overrides = [f"generator.dataset={folder}"]
-    made = regenerate(dataset, tmp_path / "made", overrides=overrides, device="cpu", workers=1)
-    assert made.comparison is not None and made.comparison.identical
+    result = regenerate(dataset, tmp_path / "made", overrides=overrides, device="cpu", workers=1)
+    assert result.comparison is not None and result.comparison.identical
     assert published(tmp_path / "made") == published(dataset)
     with pytest.raises(UserError, match=r"generator.dataset './given_folder' is a folder on the machine that built"):
         regenerate(dataset, tmp_path / "lost", device="cpu", workers=1)
@@ -153,8 +153,8 @@ def test_what_is_missing_of_a_cell_leaves_its_place_and_its_pairs(screened: Path
     assert "14 of 17 images of shifts are paired" in notes
     assert result.counts["pencil_sketch"] == {"accepted": 5, "failed": 1}
     rows = {(row["shift"], row["index"]): row for row in drawn_of(out) if row["class_id"] == "00"}
-    both = {(shift, at) for shift in ("in_the_snow", "pencil_sketch") for at in (0, 1)}
-    assert rows.keys() == both | {("base", 1), ("red", 0)}
+    complete = {(shift, at) for shift in ("in_the_snow", "pencil_sketch") for at in (0, 1)}
+    assert rows.keys() == complete | {("base", 1), ("red", 0)}
     assert {(shift, at): row["seed"] for (shift, at), row in rows.items()} == {
         (shift, at): seeds[f"base_{(first, second)[at]}"] for shift, at in rows
     }

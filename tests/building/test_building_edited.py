@@ -219,8 +219,8 @@ def test_what_was_chosen_stands(
         patched.setattr(rows_to_edit, "in_drawn_order", never)
         edited_build(source, again, workers=2)
         overrides = [f"source.dataset={source}"]
-        made = regenerate(dataset[0], tmp_path / "made", overrides=overrides, device="cpu", workers=1)
-        assert made.comparison is not None and made.comparison.identical
+        result = regenerate(dataset[0], tmp_path / "made", overrides=overrides, device="cpu", workers=1)
+        assert result.comparison is not None and result.comparison.identical
     for folder in ("again", "made"):
         assert published(tmp_path / folder) == published(dataset[0])
 

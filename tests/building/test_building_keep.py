@@ -61,8 +61,8 @@ def test_the_best_of_each_cell_is_kept_and_the_base_whole(best: Path) -> None:
     for shift in SHIFTS[1:]:
         for label in range(3):
             cell = [row for row in rows if (row["shift"], row["label"]) == (shift, label)]
-            kept = [row["shift_score"] for row in cell if row["reason"] == "accepted"]
-            assert kept == [max(row["shift_score"] for row in cell)]
+            scores = [row["shift_score"] for row in cell if row["reason"] == "accepted"]
+            assert scores == [max(row["shift_score"] for row in cell)]
 
 
 def test_it_is_whole_and_a_killed_build_goes_on(best: Path, tmp_path: Path) -> None:
@@ -115,9 +115,9 @@ def rows_of(directory: Path, what: What = "candidates", *more: str) -> Iterator[
 
 
 def test_only_what_is_answered_wrongly_is_kept_and_the_base_whole(wrong: Path) -> None:
-    kept = list(rows_of(wrong, "data"))
-    assert {row["shift"] for row in kept} == {"base", "in_the_snow", "red"}
-    for row in kept:
+    accepted = list(rows_of(wrong, "data"))
+    assert {row["shift"] for row in accepted} == {"base", "in_the_snow", "red"}
+    for row in accepted:
         answers = (row["resnet10t_right"], row["lcnet_035_right"])
         assert answers == (None, None) if row["shift"] == "base" else False in answers
     reasons = {row["reason"] for row in rows_of(wrong) if row["shift"] == "base"}
@@ -174,13 +174,13 @@ def test_a_killed_build_goes_on_to_the_same_bytes(wrong: Path, tmp_path: Path) -
 
 
 def test_other_settings_of_known_judges_are_a_cut(wrong: Path, tmp_path: Path) -> None:
-    both = WRONG[0].removeprefix("screen.keep=").replace("]}}", "], at_least: 2}}")
+    rule = WRONG[0].removeprefix("screen.keep=").replace("]}}", "], at_least: 2}}")
     whole = [change for change in QUOTA if not change.startswith("prompts.shifts.red.samples")]
     whole.append("prompts.shifts.red=null")
     tiny(tmp_path / "whole", *whole)
-    (tmp_path / "cut.yaml").write_text(f"screen: {{keep: {both}}}\n")
+    (tmp_path / "cut.yaml").write_text(f"screen: {{keep: {rule}}}\n")
     recut(tmp_path / "whole", tmp_path / "cut.yaml", tmp_path / "cut")
-    tiny(tmp_path / "fresh", *whole, f"screen.keep={both}")
+    tiny(tmp_path / "fresh", *whole, f"screen.keep={rule}")
     assert published(tmp_path / "cut") == published(tmp_path / "fresh")
     (tmp_path / "none.yaml").write_text("screen: {keep: thresholds}\n")
     recut(tmp_path / "whole", tmp_path / "none.yaml", tmp_path / "none")
@@ -232,11 +232,11 @@ def test_it_is_published_and_loaded_with_its_columns(wrong: Path, loopback: Loop
     warm.run(words, hub_environment, check=True)
     with Reader(loopback, tmp_path / "reader") as reader:
         splits = reader.rows(REPO, columns=["key", *COLUMNS])
-    kept = {row["key"]: row for row in rows_of(wrong, "data")}
+    accepted = {row["key"]: row for row in rows_of(wrong, "data")}
     read = {row["key"]: row for rows in splits.values() for row in rows}
-    assert set(read) == set(kept)
+    assert set(read) == set(accepted)
     for key, row in read.items():
-        assert [row[name] for name in COLUMNS] == [kept[key][name] for name in COLUMNS]
+        assert [row[name] for name in COLUMNS] == [accepted[key][name] for name in COLUMNS]
 
 
 # Judges that are asked by another failure rule than the first answer: what is recorded, kept, verified and cut.
@@ -347,8 +347,8 @@ def test_a_cut_goes_to_the_first_answer_and_to_no_rule_that_was_not_asked(failed
 def test_transfer_is_over_what_failed_by_the_rule(failed: Path) -> None:
     evaluation = evaluate(failed, [JUDGE, "lab:lcnet_035"], device="cpu")
     [transfer] = evaluation.transfer
-    kept = [row for row in rows_in(failed, "data") if row["shift"] != "base"]
-    assert transfer.images == len(kept) and {shift.name: shift.failure for shift in transfer.shifts} == RULES
+    accepted = [row for row in rows_in(failed, "data") if row["shift"] != "base"]
+    assert transfer.images == len(accepted) and {shift.name: shift.failure for shift in transfer.shifts} == RULES
     for shift, by_construction in (
         ("red", ["top1", "top3"]),
         ("in_the_snow", ["top1"]),

@@ -127,8 +127,8 @@ def test_every_cell_was_rendered_and_decided_by_the_recipes_thresholds(large: Bu
 def test_the_dataset_loads_with_its_classes(large: Built) -> None:
     recipe = load_recipe(large.directory)
     everything = load_dataset(str(large.directory))
-    kept = [shift.name for shift in recipe.all_shifts() if shift.name not in large.empty]
-    assert sorted(everything) == sorted(kept)
+    filled = [shift.name for shift in recipe.all_shifts() if shift.name not in large.empty]
+    assert sorted(everything) == sorted(filled)
     assert sum(len(split) for split in everything.values()) == large.result.accepted > 0
     rows = everything["base"]
     assert rows.features["label"].num_classes == len(recipe.classes)

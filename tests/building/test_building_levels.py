@@ -79,8 +79,8 @@ def test_a_cut_keeps_the_levels(levelled: Path, half_threshold: float, tmp_path:
     cut = tmp_path / "cut.yaml"
     cut.write_text(f"screen: {{object_threshold: {half_threshold!r}}}")
     recut(levelled, cut, tmp_path / "cut")
-    before, kept = severities(levelled), severities(tmp_path / "cut")
-    assert kept.items() < before.items() and set(kept.values()) == set(before.values())
+    before, after = severities(levelled), severities(tmp_path / "cut")
+    assert after.items() < before.items() and set(after.values()) == set(before.values())
     assert verify(tmp_path / "cut").whole
 
 

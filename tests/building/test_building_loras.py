@@ -41,12 +41,12 @@ LEVELS = "prompts.shifts.in_the_snow.severity={by: lora, lora: slider, levels: [
 def built(file: Path) -> Iterator[Path]:
     """Yield an interrupted and resumed build with constant weights beside those of a shift."""
     out = file.parent / "out"
-    both = (f"generator.lora={{slider: {{path: {file}, scale: 0.1}}, always: {{path: {file.parent}, scale: 0.02}}}}",
-            LEVELS, "output.rows_per_shard=8")  # fmt: skip
+    loras = (f"generator.lora={{slider: {{path: {file}, scale: 0.1}}, always: {{path: {file.parent}, scale: 0.02}}}}",
+             LEVELS, "output.rows_per_shard=8")  # fmt: skip
     with given_up(lambda message: isinstance(message, BuildProgress) and message.shards_done == 1):
-        tiny(out, *both)
+        tiny(out, *loras)
     assert not (out / "manifest.json").exists()
-    tiny(out, *both)
+    tiny(out, *loras)
     yield out
 
 
@@ -90,11 +90,11 @@ def test_weights_that_the_lock_does_not_pin_are_refused(built: Path, file: Path,
     other = tmp_path / file.name
     save_file({key: tensor + 1 for key, tensor in load_file(file).items()}, other)
     key = "generator.lora.slider.path"
-    both = [f"{key}={other}", f"generator.lora.always.path={file.parent}"]
+    overrides = [f"{key}={other}", f"generator.lora.always.path={file.parent}"]
     with pytest.raises(UserError, match=rf"{key}: found [0-9a-f]{{64}}, expected sha256"):
-        verify(built, rerender=1, device="cpu", overrides=both)
+        verify(built, rerender=1, device="cpu", overrides=overrides)
     with pytest.raises(UserError, match=rf"{key}: found [0-9a-f]{{64}}, expected sha256"):
-        regenerate_dataset.regenerate(built, tmp_path / "again", overrides=both, device="cpu", workers=1)
+        regenerate_dataset.regenerate(built, tmp_path / "again", overrides=overrides, device="cpu", workers=1)
     with pytest.raises(UserError, match=rf"--set {key}=/PATH"):
         verify(built, rerender=1, device="cpu")
     with pytest.raises(UserError, match=r"only generator\.model or generator\.lora\.slider\.path"):

@@ -223,10 +223,10 @@ def test_rejected_images_are_kept_apart(undisturbed: Path, screened: Path, half_
         key: reason == "accepted" for key, reason in reasons.items()
     }
     assert set(reasons.values()) == {"accepted", "low_object"}
-    kept = {row["key"] for row in read_rows(screened, columns=["key"])}
+    accepted = {row["key"] for row in read_rows(screened, columns=["key"])}
     rejected = {row["key"] for row in read_rows(screened, columns=["key"], what="rejected")}
-    assert kept == {key for key, reason in reasons.items() if reason == "accepted"}
-    assert rejected == reasons.keys() - kept
+    assert accepted == {key for key, reason in reasons.items() if reason == "accepted"}
+    assert rejected == reasons.keys() - accepted
     # The screen decides which images are kept, never what they look like.
     assert images(screened) == images(undisturbed)
     assert "embedding" not in rows[0]
@@ -240,8 +240,8 @@ def test_stored_embeddings_give_the_stored_scores(undisturbed: Path) -> None:
     for row in read_rows(undisturbed):
         embedding = np.asarray(row["embedding"], np.float64)
         assert np.linalg.norm(embedding) == pytest.approx(1, abs=1e-6)
-        thing = "a {}" if row["shift"] == "pencil_sketch" else "a photo of a {}"
-        text = clip.embed_texts([thing.format(name[row["class_id"]])])[0]
+        caption = "a {}" if row["shift"] == "pencil_sketch" else "a photo of a {}"
+        text = clip.embed_texts([caption.format(name[row["class_id"]])])[0]
         assert row["object_score"] == np.float32(embedding @ text.astype(np.float64))
         if row["shift"] in captions:
             text = clip.embed_texts([captions[row["shift"]]])[0]
@@ -412,8 +412,8 @@ def _made(plan: Plan, scorer: Scorer, encoders: int) -> list[Candidate]:
     renderer: Any = Noise()
     maker = ShardMaker(plan, renderer, scorer, Thresholds(entries, entries), encoders=encoders)
     try:
-        made = [event for event in maker.make([plan.shards[0]]) if isinstance(event, Made)]
-        return [candidate for shard in made for candidate in shard.candidates]
+        shards = [event for event in maker.make([plan.shards[0]]) if isinstance(event, Made)]
+        return [candidate for shard in shards for candidate in shard.candidates]
     finally:
         maker.close()
 

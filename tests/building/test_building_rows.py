@@ -307,8 +307,8 @@ def test_nobody_ranks_the_pool_again(
     retrieved_build(pool, again)
     assert published(again) == published(dataset[0])
     overrides = [f"generator.dataset={pool}"]
-    made = regenerate(dataset[0], tmp_path / "made", overrides=overrides, device="cpu", workers=1)
-    assert made.comparison is not None and made.comparison.identical
+    result = regenerate(dataset[0], tmp_path / "made", overrides=overrides, device="cpu", workers=1)
+    assert result.comparison is not None and result.comparison.identical
     assert published(tmp_path / "made") == published(dataset[0])
 
 

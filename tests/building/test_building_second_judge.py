@@ -405,11 +405,11 @@ def test_a_directory_begun_before_goes_on_with_its_bytes(folder: Path, doubted: 
 
 
 def test_made_again_it_is_the_same_dataset(doubted: Doubted, tmp_path: Path) -> None:
-    made = regenerate(doubted[0], tmp_path / "again", device="cpu", workers=1)
-    assert made.comparison is not None
-    assert made.comparison.identical
+    result = regenerate(doubted[0], tmp_path / "again", device="cpu", workers=1)
+    assert result.comparison is not None
+    assert result.comparison.identical
     assert published(tmp_path / "again") == published(doubted[0])
-    assert made.screen_doubts == doubted[2].screen_doubts
+    assert result.screen_doubts == doubted[2].screen_doubts
 
 
 def test_a_cut_carries_it(doubted: Doubted, tmp_path: Path) -> None:

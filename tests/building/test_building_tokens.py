@@ -104,8 +104,8 @@ def test_they_reach_the_prompts_and_the_lock_and_travel_with_the_dataset(by_toke
     assert prompts["08"] == "a photo of a <bag-08>"
     assert set(images(by_token)) == set(images(undisturbed))
     assert not set(images(by_token).values()) & set(images(undisturbed).values())
-    kept = {name: (by_token / "tokens" / name).read_bytes() for name in (*(f"{i}.safetensors" for i in IDS),)}
-    assert kept == {name: (token_folder("lab:tokens", None) / name).read_bytes() for name in kept}
+    files = {name: (by_token / "tokens" / name).read_bytes() for name in (*(f"{i}.safetensors" for i in IDS),)}
+    assert files == {name: (token_folder("lab:tokens", None) / name).read_bytes() for name in files}
     lock, named = read_lock(by_token), read_lock(undisturbed)
     assert lock is not None and named is not None
     assert set(lock.inputs["tokens"]) == set(IDS) and named.inputs["tokens"] is None

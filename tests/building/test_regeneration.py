@@ -83,12 +83,12 @@ def test_the_same_directory_comes_out_without_the_input_dataset(original: Path, 
     assert {"accepted", "low_object"} <= reasons, "the case must keep some and drop some"
     heard: list[BuildProgress] = []
     with listening(heard.append):
-        made = counterfoil.regenerate(original, tmp_path / "again", device="cpu", workers=2)
-    assert (heard[0].shards_done, heard[-1].shards_done, heard[-1].shards) == (0, made.shards, made.shards)
+        result = counterfoil.regenerate(original, tmp_path / "again", device="cpu", workers=2)
+    assert (heard[0].shards_done, heard[-1].shards_done, heard[-1].shards) == (0, result.shards, result.shards)
     assert published(tmp_path / "again") == before == published(original)
     assert verify_files(tmp_path / "again") == []
-    assert (made.shards_made, made.repaired) == (made.shards, False)
-    comparison = made.comparison
+    assert (result.shards_made, result.repaired) == (result.shards, False)
+    comparison = result.comparison
     assert comparison is not None
     assert comparison.identical
     assert (comparison.stack, comparison.left_out, comparison.rows) == ((), (), None)
@@ -144,10 +144,10 @@ def test_a_card_in_the_words_of_another_version_differs_and_is_no_failure(copy: 
     card = copy / "README.md"
     card.write_text(card.read_text().replace(counterfoil.__version__, "0.1.0"))
     write_manifest(copy, {})
-    made = regenerate(copy, tmp_path / "again", device="cpu", workers=1)
-    assert made.comparison is not None
-    assert (made.comparison.differing, made.comparison.others) == ((), ("README.md",))
-    assert made.comparison.unexplained == made.comparison.stack == ()
+    result = regenerate(copy, tmp_path / "again", device="cpu", workers=1)
+    assert result.comparison is not None
+    assert (result.comparison.differing, result.comparison.others) == ((), ("README.md",))
+    assert result.comparison.unexplained == result.comparison.stack == ()
 
 
 def test_what_a_build_does_not_write_is_left_out(copy: Path, few: Path, tmp_path: Path) -> None:
@@ -331,11 +331,11 @@ def test_only_damaged_shards_are_made_again(copy_of: Path, screened: Path) -> No
     flip(copy_of / "README.md")
     min((copy_of / "figures").iterdir()).unlink()
     assert verify_files(copy_of)
-    made = repair(copy_of)
-    assert (made.shards_made, made.shards, made.repaired) == (3, SHARDS, True)
+    result = repair(copy_of)
+    assert (result.shards_made, result.shards, result.repaired) == (3, SHARDS, True)
     assert published(copy_of) == published(screened)
-    assert made.comparison is not None
-    assert made.comparison.identical
+    assert result.comparison is not None
+    assert result.comparison.identical
     whole = [p for p in times if p.startswith(("data/", "candidates/", "rejected/", "receipts/"))]
     touched = {p for p in whole if times[p] != (copy_of / p).stat().st_mtime_ns}
     shards = {(Path(p).parent.name, p[-27:]) for p in touched if not p.startswith("receipts/")}
@@ -356,9 +356,9 @@ def test_a_receipt_that_lies_is_found(copy_of: Path, screened: Path, manifest: b
         file.write("\n")
     if not manifest:
         (copy_of / "manifest.json").unlink()
-    made = repair(copy_of)
-    assert made.shards_made == 7
-    assert (made.comparison is None) == (not manifest)
+    result = repair(copy_of)
+    assert result.shards_made == 7
+    assert (result.comparison is None) == (not manifest)
     assert published(copy_of) == published(screened)
 
 
@@ -384,8 +384,8 @@ def test_what_stands_beside_whole_shards_is_written_again(copy_of: Path, screene
     for name in ("README.md", "manifest.json"):
         (copy_of / name).unlink()
     min((copy_of / "figures").iterdir()).write_bytes(b"no picture")
-    made = repair(copy_of)
-    assert (made.shards_made, made.images_made) == (0, 0)
+    result = repair(copy_of)
+    assert (result.shards_made, result.images_made) == (0, 0)
     assert published(copy_of) == published(screened)
 
 
@@ -404,12 +404,12 @@ def test_another_stack_is_refused_before_anything_goes(copy_of: Path) -> None:
     with pytest.raises(UserError, match=r"(?s)versions.torch.*--allow-mixed"):
         repair(copy_of)
     assert published(copy_of) == before
-    made = repair(copy_of, allow_mixed=True)
-    assert made.shards_made == 1
+    result = repair(copy_of, allow_mixed=True)
+    assert result.shards_made == 1
     assert len({receipt.stack["versions"]["torch"] for receipt in read_receipts(copy_of)}) == 2
-    assert made.comparison is not None
-    assert any(line.startswith("versions.torch") for line in made.comparison.stack)
-    assert made.comparison.unexplained == ()
+    assert result.comparison is not None
+    assert any(line.startswith("versions.torch") for line in result.comparison.stack)
+    assert result.comparison.unexplained == ()
 
 
 # Ends the process without a farewell before its n-th removal or rename of a kind, as a kill would.
@@ -471,7 +471,7 @@ def test_an_unfinished_build_goes_on_without_its_input_dataset(copy_of: Path, sc
 def test_a_build_takes_finished_shards_on_trust_and_says_how_to_repair(copy_of: Path, half_threshold: float) -> None:
     path = shard_file(copy_of, "data", "base")
     path.write_bytes(path.read_bytes()[:-1])
-    kept = ("screen.keep_rejected=true", "screen.store_embeddings=false")
+    settings = ("screen.keep_rejected=true", "screen.store_embeddings=false")
     with pytest.raises(RunFailure, match="bytes, expected") as refused:
-        tiny(copy_of, f"screen.object_threshold={half_threshold!r}", *kept)
+        tiny(copy_of, f"screen.object_threshold={half_threshold!r}", *settings)
     assert f"counterfoil build --from {copy_of} --out {copy_of}" in (refused.value.hint or "")

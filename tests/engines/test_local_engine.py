@@ -306,9 +306,9 @@ def test_a_device_that_had_nothing_to_do_stands_in_for_one_that_is_gone(tmp_path
 def test_where_no_device_is_left_each_is_named(tmp_path: Path) -> None:
     with pytest.raises(RunFailure) as failed:
         list(LocalEngine(1, ("cuda:0", "cuda:1")).run(Tens(tmp_path, gone=("cuda:0", "cuda:1")), [4, 1, 2]))
-    first, *each = failed.value.problems
+    first, *others = failed.value.problems
     assert "no device is left" in first
-    assert sorted(line.partition(": ")[0] for line in each) == ["cuda:0", "cuda:1"]
+    assert sorted(line.partition(": ")[0] for line in others) == ["cuda:0", "cuda:1"]
     assert "nvidia-smi" in (failed.value.hint or "")
     assert not files(tmp_path, "begun")
 

@@ -314,7 +314,7 @@ def begun(folder: Path) -> Iterator[warm.Running]:
     """Yield the program once two items wait for `go`. On a busy machine Ray may exceed its own time limit."""
     for last in (False, False, True):
         with program(folder) as process:
-            wait_for(lambda of=process: files(folder, "begun") == {1, 2} or of.poll() is not None)
+            wait_for(lambda running=process: files(folder, "begun") == {1, 2} or running.poll() is not None)
             if process.poll() is None:
                 yield process
                 return
@@ -348,7 +348,7 @@ def test_a_cluster_that_is_begun_ends_with_the_run_and_says_nothing(tmp_path: Pa
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda each: each.name)
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda end: end.name)
 def test_nothing_is_left_of_it_however_the_program_ends(end: signal.Signals, tmp_path: Path) -> None:
     with begun(tmp_path) as process:
         started = processes_of(process)

@@ -34,16 +34,16 @@ def client_environment(
     multiplies every `time.sleep` of that process (0.01: a client's wait of 4 s takes 40 ms), changing no logic. With
     `xet` large files go to a storage that is a folder (see `api_blobs.xet_token`).
     """
-    kept = {name: value for name, value in (inherited or os.environ).items() if not name.startswith("HF_")}
-    paths = [kept["PYTHONPATH"]] if kept.get("PYTHONPATH") else []
+    environment = {name: value for name, value in (inherited or os.environ).items() if not name.startswith("HF_")}
+    paths = [environment["PYTHONPATH"]] if environment.get("PYTHONPATH") else []
     if sleep_scale is not None:
-        kept[SLEEP_SCALE] = str(sleep_scale)
+        environment[SLEEP_SCALE] = str(sleep_scale)
         paths.insert(0, str(QUICK_SLEEP))
     if paths:
-        kept["PYTHONPATH"] = os.pathsep.join(paths)
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
     token = hub.token if token is None else token
     return {
-        **kept,
+        **environment,
         "HF_ENDPOINT": hub.endpoint,
         "HF_HOME": str(home),
         "HF_HUB_DISABLE_XET": "0" if xet else "1",

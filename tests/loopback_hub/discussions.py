@@ -55,8 +55,8 @@ def conflicts(repository: Repository, request: PullRequest) -> list[str]:
     """Return the files that the pull request and its base changed to different contents since the fork."""
     base, proposed = repository.head(request.base).tree, repository.head(request.ref).tree
     fork = repository.commits[request.fork].tree
-    both = set(changed_paths(fork, base)) & set(changed_paths(fork, proposed))
-    return sorted(path for path in both if base.get(path) != proposed.get(path))
+    paths = set(changed_paths(fork, base)) & set(changed_paths(fork, proposed))
+    return sorted(path for path in paths if base.get(path) != proposed.get(path))
 
 
 def merged_tree(repository: Repository, request: PullRequest) -> dict[str, Entry]:

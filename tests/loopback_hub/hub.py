@@ -132,10 +132,10 @@ class LoopbackHub:
         with self.lock:
             return copy.deepcopy(self.repository(name, kind))
 
-    def put_back(self, kept: Repository) -> None:
+    def put_back(self, repository: Repository) -> None:
         """Restore a repository from a copy, without the blobs that came since."""
         with self.lock:
-            self._repositories[kept.kind, kept.name] = copy.deepcopy(kept)
+            self._repositories[repository.kind, repository.name] = copy.deepcopy(repository)
 
     def know(self, name: str, content: bytes, kind: str = "dataset") -> None:
         """Give a repository a blob that it did not receive, as if of an earlier upload."""

@@ -17,11 +17,11 @@ def loaded(name: str, options: dict[str, Any], columns: list[str] | None) -> dic
 
     splits: dict[str, list[dict[str, Any]]] = {}
     for split, rows in load_dataset(name, **options).items():
-        kept = rows if columns is None else rows.select_columns(columns)
-        for column, feature in (kept.features or {}).items():
+        selected = rows if columns is None else rows.select_columns(columns)
+        for column, feature in (selected.features or {}).items():
             if isinstance(feature, Image):
-                kept = kept.cast_column(column, Image(decode=False))
-        splits[str(split)] = list(kept)
+                selected = selected.cast_column(column, Image(decode=False))
+        splits[str(split)] = list(selected)
     return splits
 
 

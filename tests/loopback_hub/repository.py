@@ -63,8 +63,8 @@ class Repository:
         numbered = {fields["number"]: PullRequest(**fields) for fields in state.pop("pull_requests")}
         blobs = set(state.pop("blobs"))
         repository = cls(**state, folder=folder, pull_requests=numbered, blobs=blobs)
-        kept = [json.loads(path.read_text(encoding="utf-8")) for path in (folder / "commits").iterdir()]
-        for fields in sorted(kept, key=lambda commit: commit["number"]):
+        stored = [json.loads(path.read_text(encoding="utf-8")) for path in (folder / "commits").iterdir()]
+        for fields in sorted(stored, key=lambda commit: commit["number"]):
             tree = {name: Entry(**entry) for name, entry in fields.pop("tree").items()}
             fields["parents"], fields["changed"] = tuple(fields["parents"]), tuple(fields["changed"])
             commit = Commit(tree=tree, **fields)
@@ -123,7 +123,7 @@ class Repository:
             parents=() if parent is None else (parent.oid,),
             changed=changed_paths({} if parent is None else parent.tree, tree),
         )
-        kept = {
+        document = {
             "number": commit.number,
             "tree": {path: asdict(entry) for path, entry in commit.tree.items()},
             "message": commit.message,
@@ -132,7 +132,7 @@ class Repository:
             "parents": commit.parents,
             "changed": commit.changed,
         }
-        _write(self.folder / "commits" / f"{commit.oid}.json", kept)
+        _write(self.folder / "commits" / f"{commit.oid}.json", document)
         self.commits[commit.oid] = commit
         self.heads[head] = commit.oid
         self.write()

@@ -59,10 +59,10 @@ def test_a_pull_request_becomes_exactly_one_commit(loopback: LoopbackHub, api: H
 
 
 def test_a_conflict_is_refused_and_named(loopback: LoopbackHub, api: HfApi) -> None:
-    made = api.create_commit(
+    info = api.create_commit(
         NAME, [CommitOperationAdd("a.txt", b"theirs")], commit_message="Theirs", create_pr=True, repo_type="dataset"
     )
-    assert made.pr_num == 1 and made.pr_revision == "refs/pr/1"
+    assert info.pr_num == 1 and info.pr_revision == "refs/pr/1"
     put(api, {"a.txt": b"ours"})
     details = api.get_discussion_details(NAME, 1, repo_type="dataset")
     assert details.status == "open" and details.conflicting_files == ["a.txt"]

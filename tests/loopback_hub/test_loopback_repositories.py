@@ -33,8 +33,8 @@ def api(loopback: LoopbackHub) -> HfApi:
 
 def put(api: HfApi, files: dict[str, bytes], *, message: str = "Some files", **options: Any) -> str:
     additions = [CommitOperationAdd(path, content) for path, content in files.items()]
-    made = api.create_commit(NAME, additions, commit_message=message, repo_type="dataset", **options)
-    return made.oid
+    info = api.create_commit(NAME, additions, commit_message=message, repo_type="dataset", **options)
+    return info.oid
 
 
 def status_of(error: pytest.ExceptionInfo[HfHubHTTPError]) -> int:
@@ -128,11 +128,11 @@ def test_large_files_are_known_by_their_sha256(api: HfApi) -> None:
     content = b"PAR1 not text \0 at all"
     put(api, {"data/a.parquet": content, "data/binary": b"\xff\xfe\0", "data/text": "ä".encode() * 400})
     info = api.dataset_info(NAME, files_metadata=True)
-    kept = {sibling.rfilename: sibling for sibling in info.siblings or []}
-    lfs = kept["data/a.parquet"].lfs
+    siblings = {sibling.rfilename: sibling for sibling in info.siblings or []}
+    lfs = siblings["data/a.parquet"].lfs
     assert lfs is not None and lfs.sha256 == hashlib.sha256(content).hexdigest() and lfs.size == len(content)
-    assert kept["data/binary"].lfs is not None and kept["data/text"].lfs is None
-    assert kept["data/text"].size == 800
+    assert siblings["data/binary"].lfs is not None and siblings["data/text"].lfs is None
+    assert siblings["data/text"].size == 800
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{lfs.sha256}\nsize {len(content)}\n"
     assert lfs.pointer_size == len(pointer)
 

@@ -161,11 +161,11 @@ def test_a_grid_of_something_else_is_refused(values: list[float]) -> None:
         lambda_grid(values)
 
 
-def rows(n: int, seed: int, each: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def rows(n: int, seed: int, per_unit: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return before, after and units of n rows; rows of one unit answer alike."""
     rng = np.random.default_rng(seed)
-    units = np.repeat(np.arange(n // each), each)
-    before, after = (rng.random(n // each)[units] < share for share in (0.4, 0.6))
+    units = np.repeat(np.arange(n // per_unit), per_unit)
+    before, after = (rng.random(n // per_unit)[units] < share for share in (0.4, 0.6))
     return before, after, units
 
 
@@ -206,7 +206,7 @@ def test_the_interval_is_scipys_bootstrap_of_units() -> None:
 
 
 def test_rows_of_one_unit_are_drawn_together() -> None:
-    before, after, units = rows(240, 3, each=6)
+    before, after, units = rows(240, 3, per_unit=6)
     together = width(measure_set("units", before, after, units, seed=0))
     apart = width(measure_set("units", before, after, np.arange(240), seed=0))
     assert together == pytest.approx(np.sqrt(6) * apart, rel=0.2)
@@ -227,7 +227,7 @@ def test_units_of_unlike_sizes_are_drawn_as_often() -> None:
 def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
     covered = 0
     for seed in range(200):
-        before, after, units = rows(300, seed, each=3)
+        before, after, units = rows(300, seed, per_unit=3)
         estimate = difference_of_gains(after, before, units, seed=seed, salt="coverage")
         assert estimate.low is not None and estimate.high is not None
         covered += estimate.low <= 0.2 <= estimate.high
@@ -502,9 +502,9 @@ def test_what_is_judged_chooses_nothing(world: World) -> None:
 def test_an_arms_lambda_does_not_depend_on_what_else_is_mended_with(world: World) -> None:
     """Contexts of another variant take rows from the tables of this one's, and none from its choice."""
     alone = replace(world.evaluation, context=world.dealt.among(ARMS["first"]), contexts=CONTEXTS[:2])
-    both = world.evaluation
-    assert ((alone.context >= 0) & (both.context >= 2)).any()
-    (by_itself,), (beside, _) = world.fitted(alone, ["first"]), world.fitted(both)
+    together = world.evaluation
+    assert ((alone.context >= 0) & (together.context >= 2)).any()
+    (by_itself,), (beside, _) = world.fitted(alone, ["first"]), world.fitted(together)
     curves = [[(point.worst_context, point.allowed) for point in fit.result.curve] for fit in (by_itself, beside)]
     assert curves[0] == curves[1] and by_itself.result.lam == beside.result.lam
 

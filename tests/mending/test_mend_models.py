@@ -65,8 +65,8 @@ def test_contexts_are_doubted_where_clip_does_not_know_the_classes(
     assert not any("Warning" in note for note in mended.mended.notes)
     # CLIP reads the first words alone, so that every class has one caption, and no image is nearest to its own.
     long = f"prompts.base.object_caption='{'a photo of a thing ' * 40}{{class}}'"
-    kept = {"lambdas": (0.0,), "save": "none", "device": "cpu"}
-    result = mend(MODEL, world.recipe, str(world.built), tmp_path / "out", overrides=[long], **kept)
+    options = {"lambdas": (0.0,), "save": "none", "device": "cpu"}
+    result = mend(MODEL, world.recipe, str(world.built), tmp_path / "out", overrides=[long], **options)
     first, *others = result.mended.notes
     assert first.startswith("Warning: CLIP does not know these classes: it matches 0.0 %")
     assert any("may show another context than CLIP says" in note for note in others)
@@ -235,10 +235,10 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(world: World, mended:
     using = [str(world.built), "dfr:clip", "dfr:place"]
     with given_up(lambda stage: stage.name.endswith("heads") and stage.done == 2):
         mend(MODEL, world.recipe, using, tmp_path / "out", lambdas=GRID, effects=True, save="best", device="cpu")
-    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / ".mend").iterdir()}
-    assert kept and not (tmp_path / "out" / "mend.json").exists()
+    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / ".mend").iterdir()}
+    assert times and not (tmp_path / "out" / "mend.json").exists()
     again = mend(MODEL, world.recipe, using, tmp_path / "out", lambdas=GRID, effects=True, save="best", device="cpu")
-    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert {path: path.stat().st_mtime_ns for path in times} == times
     for name in ("mend.json", "mend.csv", "report.html", "model/model.safetensors", "model/README.md"):
         assert (again.directory / name).read_bytes() == (mended.directory / name).read_bytes(), name
 
@@ -308,7 +308,7 @@ def test_a_torch_module_is_mended_as_its_folder_is_and_a_function_is_not(
     world: World, mended: MendResult, tmp_path: Path
 ) -> None:
     named = load_classifier(MODEL)
-    module, kept = named.module, {key: tensor.clone() for key, tensor in named.module.state_dict().items()}
+    module, state = named.module, {key: tensor.clone() for key, tensor in named.module.state_dict().items()}
     given: dict[str, Any] = {"lambdas": GRID, "device": "cpu", "transform": named.transform()}
     recipe = load_recipe(world.recipe)
     result = mend({"mine": module}, recipe, str(world.built), tmp_path / "out", save="best", **given)
@@ -322,7 +322,7 @@ def test_a_torch_module_is_mended_as_its_folder_is_and_a_function_is_not(
     assert model.saved == other.saved == name_of(world)
     loaded = head_of(load_classifier(f"local-dir:{mended.models[MODEL]}"))
     assert np.allclose(result.heads["mine"].weight, loaded.weight, atol=1e-4)
-    assert all(torch.equal(tensor, kept[key]) for key, tensor in module.state_dict().items())
+    assert all(torch.equal(tensor, state[key]) for key, tensor in module.state_dict().items())
     assert "keep your model" in repr(result) and not (tmp_path / "out" / "model").exists()
     with pytest.raises(UserError, match="is a function: it has no last layer"):
         mend({"mine": lambda batch: np.zeros((len(batch), 10))}, recipe, str(world.built), tmp_path / "no")
@@ -389,9 +389,9 @@ def test_models_of_one_run_are_compared_and_loaded_once(
     assert collective is not None and collective.models == (MODEL, "lab:lcnet_035")
     (first, upper), (lower, second) = collective.overlap
     assert first == second == 1.0 and upper == lower and 0 <= (upper or 0) < 1
-    kept = [(row.model, row.arm, row.own) for row in collective.kept]
+    arms = [(row.model, row.arm, row.own) for row in collective.kept]
     shared, own_dataset = name_of(world), name_of(world, "random_contexts")
-    assert kept == [(MODEL, shared, False), ("lab:lcnet_035", shared, False), ("lab:lcnet_035", own_dataset, True)]
+    assert arms == [(MODEL, shared, False), ("lab:lcnet_035", shared, False), ("lab:lcnet_035", own_dataset, True)]
     assert collective.kept[0].kept is None  # nothing is its own
     assert collective.kept[2].kept == 1.0
     folders = {path.name for path in result.models.values()}

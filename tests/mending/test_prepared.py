@@ -305,10 +305,11 @@ def test_of_each_class_so_many_come_or_all_that_there_are() -> None:
 
 def test_a_class_is_drawn_alike_whatever_the_others_are() -> None:
     alone = np.where(LABELS == 1, LABELS, 0)
-    both = [
-        set(choose_train_rows(each, 10, seed=3).tolist()) & set(np.flatnonzero(LABELS == 1)) for each in (LABELS, alone)
+    drawn = [
+        set(choose_train_rows(labels, 10, seed=3).tolist()) & set(np.flatnonzero(LABELS == 1))
+        for labels in (LABELS, alone)
     ]
-    assert both[0] == both[1] and len(both[0]) == 10
+    assert drawn[0] == drawn[1] and len(drawn[0]) == 10
 
 
 def test_another_seed_draws_others_and_fewer_are_a_part_of_more() -> None:
