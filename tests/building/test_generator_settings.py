@@ -270,7 +270,6 @@ GENERATOR, CLIP = "counterfoil/painter", "counterfoil/judge"
 
 
 def commit(cache: Path, repository: str, revision: str, folder: Path) -> None:
-    """Store the files of a folder as one commit of a repository."""
     shutil.copytree(folder, cache / f"models--{repository.replace('/', '--')}" / "snapshots" / revision)
 
 

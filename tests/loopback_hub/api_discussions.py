@@ -25,7 +25,7 @@ def listed(hub: LoopbackHub, call: Call, kind: str, name: str) -> Answer:
             if _is_wanted(call, pull_request)
         ]
         start = int(call.parameter("p") or 0) * _PAGE
-        page = [_summary(repository, discussion) for discussion in wanted[start : start + _PAGE]]
+        page = [_summary(repository, request) for request in wanted[start : start + _PAGE]]
     return Answer.of({"discussions": page, "count": len(wanted), "start": start})
 
 
@@ -35,7 +35,7 @@ def opened(hub: LoopbackHub, call: Call, kind: str, name: str) -> Answer:
     body = call.json
     with hub.lock:
         is_pull_request = bool(body.get("pullRequest"))
-        discussion = discussions.open_discussion(
+        request = discussions.open_discussion(
             repository,
             str(body.get("title", "")),
             call.user or "",
@@ -44,24 +44,20 @@ def opened(hub: LoopbackHub, call: Call, kind: str, name: str) -> Answer:
             base=MAIN if is_pull_request else None,
         )
     return Answer.of(
-        {**_summary(repository, discussion), "url": f"{hub.web_address(kind, name)}/discussions/{discussion.number}"}
+        {**_summary(repository, request), "url": f"{hub.web_address(kind, name)}/discussions/{request.number}"}
     )
 
 
 def details(hub: LoopbackHub, call: Call, kind: str, name: str, number: str) -> Answer:
     repository = hub.find(call, kind, name)
     with hub.lock:
-        discussion = _found(repository, number)
-        answer: dict[str, Any] = {
-            **_summary(repository, discussion),
-            "events": discussion.events,
-            "filesWithConflicts": [],
-        }
-        if discussion.is_pull_request:
-            answer["changes"] = {"base": f"refs/heads/{discussion.base}", "mergeCommitId": discussion.merge_commit}
-            if discussion.status != "merged":
-                answer["filesWithConflicts"] = discussions.conflicts(repository, discussion)
-            before, after = repository.commits[discussion.fork].tree, repository.head(discussion.ref).tree
+        request = _found(repository, number)
+        answer: dict[str, Any] = {**_summary(repository, request), "events": request.events, "filesWithConflicts": []}
+        if request.is_pull_request:
+            answer["changes"] = {"base": f"refs/heads/{request.base}", "mergeCommitId": request.merge_commit}
+            if request.status != "merged":
+                answer["filesWithConflicts"] = discussions.conflicts(repository, request)
+            before, after = repository.commits[request.fork].tree, repository.head(request.ref).tree
             answer["diff"] = "".join(f"diff --git a/{path} b/{path}\n" for path in changed_paths(before, after))
     return Answer.of(answer)
 
@@ -77,10 +73,10 @@ def commented(hub: LoopbackHub, call: Call, kind: str, name: str, number: str) -
 def status_changed(hub: LoopbackHub, call: Call, kind: str, name: str, number: str) -> Answer:
     repository = hub.find(call, kind, name, write=True)
     with hub.lock:
-        discussion = _found(repository, number)
-        event = discussions.change_status(discussion, call.user or "", str(call.json.get("status")))
+        request = _found(repository, number)
+        event = discussions.change_status(request, call.user or "", str(call.json.get("status")))
         if call.json.get("comment"):
-            discussions.add_comment(discussion, call.user or "", str(call.json["comment"]))
+            discussions.add_comment(request, call.user or "", str(call.json["comment"]))
         repository.write()
     return Answer.of({"newStatus": event})
 
@@ -88,43 +84,43 @@ def status_changed(hub: LoopbackHub, call: Call, kind: str, name: str, number: s
 def merged(hub: LoopbackHub, call: Call, kind: str, name: str, number: str) -> Answer:
     repository = hub.find(call, kind, name, write=True)
     with hub.lock:
-        discussion = _found(repository, number)
-        if discussion.status == "open":
+        request = _found(repository, number)
+        if request.status == "open":
             hub.limits.count_commit(name)
-        commit = discussions.merge(repository, discussion, call.user or "")
+        commit = discussions.merge(repository, request, call.user or "")
         if call.json.get("comment"):
-            discussions.add_comment(discussion, call.user or "", str(call.json["comment"]))
+            discussions.add_comment(request, call.user or "", str(call.json["comment"]))
             repository.write()
     return Answer.of({"success": True, "mergeCommitId": commit.oid})
 
 
 def _found(repository: Repository, number: str) -> PullRequest:
-    discussion = repository.pull_requests.get(int(number))
-    if discussion is None:
+    request = repository.pull_requests.get(int(number))
+    if request is None:
         raise Refusal(404, f"There is no discussion {number}")
-    return discussion
+    return request
 
 
-def _is_wanted(call: Call, discussion: PullRequest) -> bool:
+def _is_wanted(call: Call, request: PullRequest) -> bool:
     kind, status, author = call.parameter("type"), call.parameter("status"), call.parameter("author")
-    if kind in {"pull_request", "discussion"} and discussion.is_pull_request is not (kind == "pull_request"):
+    if kind in {"pull_request", "discussion"} and request.is_pull_request is not (kind == "pull_request"):
         return False
-    if status in {"open", "closed"} and (discussion.status in {"open", "draft"}) is not (status == "open"):
+    if status in {"open", "closed"} and (request.status in {"open", "draft"}) is not (status == "open"):
         return False
-    return author is None or author == discussion.author
+    return author is None or author == request.author
 
 
-def _newest(discussion: PullRequest) -> int:
-    return -discussion.number
+def _newest(request: PullRequest) -> int:
+    return -request.number
 
 
-def _summary(repository: Repository, discussion: PullRequest) -> dict[str, Any]:
+def _summary(repository: Repository, request: PullRequest) -> dict[str, Any]:
     return {
-        "num": discussion.number,
-        "title": discussion.title,
-        "author": {"name": discussion.author},
-        "createdAt": discussion.created,
-        "status": discussion.status,
-        "isPullRequest": discussion.is_pull_request,
+        "num": request.number,
+        "title": request.title,
+        "author": {"name": request.author},
+        "createdAt": request.created,
+        "status": request.status,
+        "isPullRequest": request.is_pull_request,
         "repo": {"name": repository.name, "type": repository.kind},
     }

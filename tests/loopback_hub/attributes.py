@@ -16,7 +16,6 @@ LARGEST_REGULAR = 10 * 1024 * 1024
 
 
 def lfs_patterns(attributes: str) -> tuple[str, ...]:
-    """Return the patterns of a `.gitattributes` that send files to LFS."""
     lines = (line.split() for line in attributes.splitlines() if line.strip() and not line.startswith("#"))
     return tuple(words[0] for words in lines if "filter=lfs" in words[1:])
 

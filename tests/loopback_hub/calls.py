@@ -66,7 +66,6 @@ class Call:
         return value
 
     def parameter(self, name: str) -> str | None:
-        """Return the value of a query parameter, or None if it was not given."""
         return self.query[name][0] if self.query.get(name) else None
 
     def truthy(self, name: str) -> bool:

@@ -47,7 +47,6 @@ class Contents:
         return self._folder / "lfs" / sha256
 
     def size(self, sha256: str) -> int | None:
-        """Return the size of an LFS blob, or None if it was never received."""
         path = self.blob(sha256)
         return path.stat().st_size if path.exists() else None
 

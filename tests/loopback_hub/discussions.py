@@ -93,7 +93,6 @@ def merge(repository: Repository, request: PullRequest, author: str) -> Commit:
 
 
 def own_commits(repository: Repository, request: PullRequest) -> list[Commit]:
-    """Return the commits of a pull request since its fork, newest first."""
     commits = []
     for commit in repository.history(request.ref):
         if commit.oid == request.fork:

@@ -31,7 +31,6 @@ class Fault:
 
     @classmethod
     def latency(cls, seconds: float, method: str = "", path: str = "", **when: int) -> Fault:
-        """Delay the answer."""
         return cls("latency", method, path, seconds=seconds, **when)
 
     @classmethod

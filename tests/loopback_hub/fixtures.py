@@ -37,5 +37,4 @@ def quick_sleeps(monkeypatch: pytest.MonkeyPatch) -> float:
 
 @pytest.fixture
 def loopback(start_loopback: Callable[..., LoopbackHub]) -> LoopbackHub:
-    """Start a Hub without quotas and faults."""
     return start_loopback()

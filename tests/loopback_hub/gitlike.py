@@ -13,7 +13,6 @@ _FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def object_id(kind: str, content: bytes) -> str:
-    """Return git's SHA-1 of an object."""
     return hashlib.sha1(b"%s %d\0" % (kind.encode(), len(content)) + content).hexdigest()
 
 

@@ -197,13 +197,10 @@ class LoopbackHub:
             shutil.rmtree(repository.folder)
 
     def check_storage(self, repository: Repository, wanted: list[Mapping[str, Any]]) -> None:
-        """Raise Refusal if blobs do not fit into the storage any more."""
         with self.lock:
             stored = {sha256 for repo in self._repositories.values() for sha256 in repo.blobs}
-        stored_bytes = sum(self.contents.size(sha256) or 0 for sha256 in stored)
-        self.limits.check_storage(
-            stored_bytes, sum(int(blob.get("size", 0)) for blob in wanted), private=repository.private
-        )
+        size = sum(self.contents.size(sha256) or 0 for sha256 in stored)
+        self.limits.check_storage(size, sum(int(blob.get("size", 0)) for blob in wanted), private=repository.private)
 
     def add_blob(self, call: Call, sha256: str) -> None:
         """Give the blob to the repository for which its upload's address was signed."""
@@ -244,7 +241,6 @@ class LoopbackHub:
         return log
 
     def count(self, log: LoggedRequest, size: int) -> None:
-        """Count received bytes of a request's body."""
         log.received += size
         if log.method == "PUT" and log.path.startswith("/lfs/"):
             self.contents.count(log.path.split("/")[2], size)
