@@ -49,7 +49,7 @@ def test_the_labs_decoder_takes_the_vectors_of_its_clip(pipeline: Any) -> None:
     assert file.stat().st_size < 3_000_000
     held = load_file(file)["ip_adapter.1.to_k_ip.weight"]
     assert held.dtype == torch.float16
-    first = next(own for name, own in adapter.within.processors.items() if name.endswith("attn2.processor"))
+    first = next(processor for name, processor in adapter.within.processors.items() if name.endswith("attn2.processor"))
     torch.testing.assert_close(first.to_k_ip[0].weight, held.float(), rtol=0, atol=0)
 
 

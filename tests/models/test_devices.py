@@ -43,7 +43,7 @@ from miniature_pipelines import kandinsky, stable_diffusion_2, stable_diffusion_
 
 @pytest.fixture(params=[0, 1, 4])
 def gpus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """As many GPUs as torch would count; whoever used one here would fail the test."""
+    """Pretend that torch counts this many GPUs; using one fails the test."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: request.param > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: request.param)
 
@@ -84,14 +84,14 @@ def test_gpus_are_named_by_number_in_any_order(gpus: int) -> None:
 
 
 def test_a_number_that_is_not_there_is_refused_with_how_many_there_are(gpus: int) -> None:
-    there = {0: "no GPU is visible", 1: "but cuda:0 alone", 4: "but 4 GPUs, cuda:0 to cuda:3"}[gpus]
-    assert there in refused("cuda:4")
-    assert there in refused("cuda:0,cuda:99") or gpus == 0
+    message = {0: "no GPU is visible", 1: "but cuda:0 alone", 4: "but 4 GPUs, cuda:0 to cuda:3"}[gpus]
+    assert message in refused("cuda:4")
+    assert message in refused("cuda:0,cuda:99") or gpus == 0
     assert resolve_devices("cpu") == ("cpu",)
 
 
 @pytest.mark.parametrize(
-    ("device", "said"),
+    ("device", "message"),
     [
         ("cuda:1,cuda:1", "cuda:1 is named twice"),
         ("cuda:1,cuda:01", "cuda:1 is named twice"),
@@ -102,9 +102,9 @@ def test_a_number_that_is_not_there_is_refused_with_how_many_there_are(gpus: int
         ("cuda:0,", "only GPUs"),
     ],
 )
-def test_mixtures_and_repetitions_are_refused(device: str, said: str, gpus: int) -> None:
+def test_mixtures_and_repetitions_are_refused(device: str, message: str, gpus: int) -> None:
     if gpus == 4:
-        assert said in refused(device)
+        assert message in refused(device)
 
 
 @pytest.mark.parametrize(("package", "extra"), [("bitsandbytes", "bnb"), ("torchao", "torchao")])
@@ -233,12 +233,12 @@ print(faults, hashlib.sha256(b"".join(one.numpy().tobytes() for one in first + l
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
 def test_memory_that_was_freed_is_used_again_and_changes_no_answer() -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
-    told = {
+    outputs = {
         way: warm.run([sys.executable, "-c", FAULTS, way], environment, check=True).stdout.split()
         for way in ("kept", "mapped")
     }
-    assert told["kept"][1] == told["mapped"][1]
-    assert 5 * int(told["kept"][0]) < int(told["mapped"][0])
+    assert outputs["kept"][1] == outputs["mapped"][1]
+    assert 5 * int(outputs["kept"][0]) < int(outputs["mapped"][0])
 
 
 def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,14 +318,14 @@ def test_pictures_are_those_of_the_model_and_neighbours_change_no_bit(compiled: 
     drawn = renderer.render(samples[:4])
     assert [part for part in compiled.unet.modules() if part._compiled_call_impl is not None], "something is compiled"
     plain = Renderer(load_pipeline("lab:sd", dtype="float32"), recipe).render(samples[:4])
-    for one, other in zip(drawn, plain, strict=True):
-        assert one is not None and other is not None
-        assert np.abs(one.astype(int) - other.astype(int)).max() <= 1
+    for picture, plain_picture in zip(drawn, plain, strict=True):
+        assert picture is not None and plain_picture is not None
+        assert np.abs(picture.astype(int) - plain_picture.astype(int)).max() <= 1
     for places in ([3, 2, 1, 0], [4, 1, 5], [2]):
-        again = renderer.render([samples[place] for place in places])
-        for place, image in zip(places, again, strict=True):
-            if place < 4:
-                np.testing.assert_array_equal(image, drawn[place])
+        again = renderer.render([samples[index] for index in places])
+        for index, image in zip(places, again, strict=True):
+            if index < 4:
+                np.testing.assert_array_equal(image, drawn[index])
 
 
 @compiles
@@ -378,9 +378,9 @@ FLUX = {
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    place = tmp_path_factory.mktemp("sd2")
-    stable_diffusion_2().save_pretrained(place)
-    return place
+    path = tmp_path_factory.mktemp("sd2")
+    stable_diffusion_2().save_pretrained(path)
+    return path
 
 
 def test_what_draws_and_large_text_encoders_are_quantised() -> None:
@@ -482,9 +482,9 @@ def one_torch_thread() -> None:
 @pytest.fixture(scope="module", params=[stable_diffusion_2, stable_diffusion_xl])
 def waits(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
-    place = tmp_path_factory.mktemp("pipeline")
-    request.param().save_pretrained(place)
-    return place
+    path = tmp_path_factory.mktemp("pipeline")
+    request.param().save_pretrained(path)
+    return path
 
 
 def recipe_of(waits: Path, *changes: str) -> Recipe:

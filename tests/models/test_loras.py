@@ -48,41 +48,41 @@ def taken_out_again(pipeline: Any) -> Iterator[None]:
 
 def loaded(pipeline: Any, files: Mapping[str, Path], **scales: float) -> Loras:
     loras = {name: Lora(path=str(file), scale=scales.get(name, 1.0)) for name, file in files.items()}
-    found = load_loras(pipeline, loras, {name: pin_lora(name, lora).document() for name, lora in loras.items()})
-    assert found is not None
-    return found
+    loras_loaded = load_loras(pipeline, loras, {name: pin_lora(name, lora).document() for name, lora in loras.items()})
+    assert loras_loaded is not None
+    return loras_loaded
 
 
 def layers(model: Any) -> dict[str, Any]:
-    return {name: one for name, one in model.named_modules() if hasattr(one, "lora_A")}
+    return {name: layer for name, layer in model.named_modules() if hasattr(layer, "lora_A")}
 
 
-def written(place: Path, tensors: Tensors, metadata: dict[str, str] | None = None) -> Path:
-    place.parent.mkdir(exist_ok=True)
-    save_file({key: one.contiguous() for key, one in tensors.items()}, place, metadata)
-    return place
+def written(path: Path, tensors: Tensors, metadata: dict[str, str] | None = None) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, path, metadata)
+    return path
 
 
 def of_kohya(tensors: Tensors, part: str = "unet", alpha: float | None = 3.0) -> Tensors:
-    """The form in which kohya's scripts write: names without dots, and an alpha for each layer."""
-    found: Tensors = {}
+    """Return the tensors as kohya's scripts write them: names without dots, and an alpha for each layer."""
+    renamed: Tensors = {}
     for key, tensor in tensors.items():
         layer, side = key.removeprefix(f"{part}.").rsplit(".lora_", 1)
         stem = f"lora_unet_{layer.replace('.', '_')}"
-        found[f"{stem}.lora_{'down' if side[0] == 'A' else 'up'}.weight"] = tensor
+        renamed[f"{stem}.lora_{'down' if side[0] == 'A' else 'up'}.weight"] = tensor
         if alpha is not None:
-            found[f"{stem}.alpha"] = torch.tensor(alpha)
-    return found
+            renamed[f"{stem}.alpha"] = torch.tensor(alpha)
+    return renamed
 
 
 def of_older_diffusers(tensors: Tensors) -> Tensors:
     names = {".lora_A.": ".lora.down.", ".lora_B.": ".lora.up.", ".to_q.lora.": ".processor.to_q_lora."}
-    found = {}
+    renamed = {}
     for key, tensor in tensors.items():
-        for one, other in names.items():
-            key = key.replace(one, other)
-        found[key] = tensor
-    return found
+        for name, older in names.items():
+            key = key.replace(name, older)
+        renamed[key] = tensor
+    return renamed
 
 
 @pytest.mark.parametrize("form", [dict, of_kohya, of_older_diffusers])
@@ -93,16 +93,16 @@ def test_every_layer_has_the_tensors_of_the_file_and_its_scale(
     settings = {"lora_adapter_metadata": json.dumps({"unet.r": 2, "unet.lora_alpha": 3.0})}
     of_form = written(tmp_path / "form.safetensors", form(tensors), None if form is of_kohya else settings)
     loras = loaded(pipeline, {"snow": of_form}, snow=0.7)
-    found = layers(pipeline.unet)
-    assert {f"unet.{name}.lora_{side}.weight" for name in found for side in "AB"} == tensors.keys()
-    assert {type(one.base_layer).__name__ for one in found.values()} == {"Linear", "Conv2d"}
-    for name, layer in found.items():
+    lora_layers = layers(pipeline.unet)
+    assert {f"unet.{name}.lora_{side}.weight" for name in lora_layers for side in "AB"} == tensors.keys()
+    assert {type(layer.base_layer).__name__ for layer in lora_layers.values()} == {"Linear", "Conv2d"}
+    for name, layer in lora_layers.items():
         for side in "AB":
             weight = getattr(layer, f"lora_{side}")["own0"].weight
             assert torch.equal(weight, tensors[f"unet.{name}.lora_{side}.weight"])
         assert layer.scaling == {"own0": pytest.approx(0.7 * 3 / 2)}
     with loras.used({"snow": 2.0}):
-        assert {tuple(layer.scaling.items()) for layer in found.values()} == {(("own0", 2.0 * 3 / 2),)}
+        assert {tuple(layer.scaling.items()) for layer in lora_layers.values()} == {(("own0", 2.0 * 3 / 2),)}
 
 
 def test_blocks_that_xl_files_number_otherwise_are_the_same_layers(tmp_path: Path) -> None:
@@ -122,9 +122,9 @@ def test_ranks_and_alphas_may_differ_from_layer_to_layer(pipeline: Any, file: Pa
     alphas = {f"unet.{LAYER}.alpha": torch.tensor(4.0)}
     training = {"lora_adapter_metadata": json.dumps({"unet.r": 2, "unet.lora_alpha": 3})}
     loaded(pipeline, {"snow": written(tmp_path / "mixed.safetensors", tensors | wide | alphas, training)})
-    found = {name: layer.scaling["own0"] for name, layer in layers(pipeline.unet).items()}
-    assert found.pop(LAYER) == pytest.approx(4 / 5)
-    assert set(found.values()) == {3 / 2}
+    scales = {name: layer.scaling["own0"] for name, layer in layers(pipeline.unet).items()}
+    assert scales.pop(LAYER) == pytest.approx(4 / 5)
+    assert set(scales.values()) == {3 / 2}
     pipeline.unload_lora_weights()
     loaded(pipeline, {"snow": written(tmp_path / "silent.safetensors", tensors | wide)})
     assert {layer.scaling["own0"] for layer in layers(pipeline.unet).values()} == {1}, "alpha is the rank"
@@ -177,18 +177,18 @@ def _head(text: bytes, claimed: int | None = None) -> bytes:
     ids=["pickle", "head beyond the file", "long head", "empty", "no tensors", "no head", "numbers that are not there"],
 )  # fmt: skip
 def test_files_that_are_no_safetensors_are_refused(content: bytes, message: str, tmp_path: Path) -> None:
-    place = tmp_path / "lora.safetensors"
-    place.write_bytes(content)
+    path = tmp_path / "lora.safetensors"
+    path.write_bytes(content)
     with pytest.raises(CounterfoilError, match=message):
-        pin_lora("snow", Lora(path=str(place)))
+        pin_lora("snow", Lora(path=str(path)))
 
 
 def _set(key: str, tensor: torch.Tensor) -> Callable[[Tensors], object]:
-    return lambda own: own.update({key: tensor})
+    return lambda tensors: tensors.update({key: tensor})
 
 
 def _pair(layer: str) -> Callable[[Tensors], object]:
-    return lambda own: own.update({f"{layer}.lora_{side}.weight": torch.zeros(2, 2) for side in "AB"})
+    return lambda tensors: tensors.update({f"{layer}.lora_{side}.weight": torch.zeros(2, 2) for side in "AB"})
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def _pair(layer: str) -> Callable[[Tensors], object]:
         (_set(DOWN, torch.zeros(0, 32)), "expected matrices"),
         (_set(DOWN, torch.zeros(2)), "expected matrices"),
         (_set(f"unet.{LAYER}.alpha", torch.zeros(2)), "found: .*alpha"),
-        (lambda own: own.update({f"unet.x{n}.alpha": torch.zeros(1) for n in range(20_000)}), "20,0.. tensors"),
+        (lambda tensors: tensors.update({f"unet.x{n}.alpha": torch.zeros(1) for n in range(20_000)}), "20,0.. tensors"),
     ],
 )  # fmt: skip
 def test_heads_are_judged_before_anything_loads(
@@ -214,10 +214,10 @@ def test_heads_are_judged_before_anything_loads(
 ) -> None:
     tensors = load_file(file)
     change(tensors)
-    place = written(tmp_path / "lora.safetensors", tensors)
+    path = written(tmp_path / "lora.safetensors", tensors)
     monkeypatch.setattr("safetensors.torch.load_file", None)
     with pytest.raises(UserError, match=message) as refused:
-        pin_lora("snow", Lora(path=str(place)))
+        pin_lora("snow", Lora(path=str(path)))
     assert "LoRA 'snow'" in str(refused.value)
 
 
@@ -228,9 +228,9 @@ def test_heads_are_judged_before_anything_loads(
         (_set(UP, torch.zeros(31, 2)), "do not fit a layer of"),
         (_set(UP, torch.zeros(32, 3)), "do not fit a layer of"),
         (_set(DOWN, torch.zeros(2, 32, 1, 1)), "do not fit a layer of"),
-        (lambda own: own.pop(UP), "there is no other half of: .*lora_A.weight"),
-        (lambda own: own[UP].fill_(torch.nan), "not finite"),
-        (lambda own: own[DOWN].fill_(-torch.inf), "not finite"),
+        (lambda tensors: tensors.pop(UP), "there is no other half of: .*lora_A.weight"),
+        (lambda tensors: tensors[UP].fill_(torch.nan), "not finite"),
+        (lambda tensors: tensors[DOWN].fill_(-torch.inf), "not finite"),
         (_set(f"unet.{LAYER}.alpha", torch.tensor(0.0)), "the alpha 0,"),
         (_set(f"unet.{LAYER}.alpha", torch.tensor(-4.0)), "the alpha -4,"),
         (_set(f"unet.{LAYER}.alpha", torch.tensor(torch.nan)), "not finite: .*alpha"),
@@ -256,10 +256,10 @@ def test_tensors_that_would_not_be_used_as_they_are_are_refused(
 
 def test_what_a_reading_of_kohyas_form_leaves_out_is_refused(pipeline: Any, file: Path, tmp_path: Path) -> None:
     tensors = of_kohya(load_file(file))
-    without = {key: one for key, one in tensors.items() if not key.endswith("conv_in.lora_up.weight")}
+    without = {key: tensor for key, tensor in tensors.items() if not key.endswith("conv_in.lora_up.weight")}
     with pytest.raises(UserError, match=r"no other half of: lora_unet_conv_in\.lora_down"):
         loaded(pipeline, {"snow": written(tmp_path / "half.safetensors", without)})
-    # Beside names of one kind diffusers drops those of the other.
+    # diffusers drops names of one kind in a file that has the other too.
     other = "lora_unet_input_blocks_1_1_proj_in"
     both = tensors | {f"{other}.lora_{side}.weight": torch.zeros(2, 2) for side in ("down", "up")}
     with pytest.raises(UserError, match=rf"does not read .*{other}"):
@@ -313,19 +313,19 @@ def test_pickles_never_run_and_one_file_is_meant(file: Path, tmp_path: Path) -> 
 
 
 def test_a_pin_follows_the_content_and_no_path(pipeline: Any, file: Path, tmp_path: Path) -> None:
-    one = Lora(path=str(written(tmp_path / "one.safetensors", load_file(file))))
-    pin = pin_lora("snow", one)
+    lora = Lora(path=str(written(tmp_path / "one.safetensors", load_file(file))))
+    pin = pin_lora("snow", lora)
     assert str(tmp_path) not in str(pin) and pin.name == "./one.safetensors"
     pins = {"snow": pin.document()}
-    assert list(wrong_loras({"snow": one}, pins)) == []
+    assert list(wrong_loras({"snow": lora}, pins)) == []
     written(tmp_path / "one.safetensors", {key: tensor + 1 for key, tensor in load_file(file).items()})
-    (problem,) = wrong_loras({"snow": one}, pins)
+    (problem,) = wrong_loras({"snow": lora}, pins)
     assert problem.startswith("generator.lora.snow.path: found ") and f"expected sha256 {pin.sha256}" in problem
     with pytest.raises(UserError, match=f"expected {pin.sha256}"):
-        load_loras(pipeline, {"snow": one}, pins)
+        load_loras(pipeline, {"snow": lora}, pins)
     (problem,) = wrong_loras({"snow": Lora(path="elsewhere:./one.safetensors")}, pins)
     assert "--set generator.lora.snow.path=/PATH" in problem
-    assert len(list(wrong_loras({"snow": one}, {}))) == 1
+    assert len(list(wrong_loras({"snow": lora}, {}))) == 1
 
 
 def test_a_pipeline_that_brings_weights_for_peft_is_refused(tmp_path: Path) -> None:

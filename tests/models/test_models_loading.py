@@ -97,11 +97,11 @@ def test_a_pin_follows_every_byte_of_the_weights_and_no_measurement(tmp_path: Pa
     weights = folder / "open_clip_model.safetensors"
     content = bytearray(weights.read_bytes())
     seen = {before}
-    for place in (0, len(content) // 2, len(content) - 1):
-        content[place] ^= 1
+    for index in (0, len(content) // 2, len(content) - 1):
+        content[index] ^= 1
         weights.write_bytes(content)
         seen.add(folder_sha256(folder))
-        content[place] ^= 1
+        content[index] ^= 1
     assert len(seen) == 4
     weights.write_bytes(content)
     assert folder_sha256(folder) == before
@@ -112,10 +112,10 @@ def test_a_pin_follows_every_byte_of_the_weights_and_no_measurement(tmp_path: Pa
 def test_the_same_files_elsewhere_are_the_same_model(tmp_path: Path) -> None:
     for parent in ("one", "two"):
         shutil.copytree(LAB_WEIGHTS / "clip", tmp_path / parent / "clip")
-    one, two = (pin_model(f"local-dir:{tmp_path / parent / 'clip'}") for parent in ("one", "two"))
-    assert one == two
-    assert str(tmp_path) not in str(one.document())
-    assert one.sha256 == pin_model("lab:clip").sha256
+    pin, other = (pin_model(f"local-dir:{tmp_path / parent / 'clip'}") for parent in ("one", "two"))
+    assert pin == other
+    assert str(tmp_path) not in str(pin.document())
+    assert pin.sha256 == pin_model("lab:clip").sha256
 
 
 @pytest.fixture(scope="module")
@@ -217,10 +217,10 @@ def test_damaged_weights_are_a_failure_in_one_line(model: str, file: str, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("name", "weights", "said"), [("ViT-B-33", None, "ViT-B-32"), ("ViT-B-32", "laion3b", "laion2b_s34b_b79k")]
+    ("name", "weights", "hint"), [("ViT-B-33", None, "ViT-B-32"), ("ViT-B-32", "laion3b", "laion2b_s34b_b79k")]
 )
-def test_an_unknown_open_clip_model_is_reported_with_what_there_is(name: str, weights: str | None, said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_an_unknown_open_clip_model_is_reported_with_what_there_is(name: str, weights: str | None, hint: str) -> None:
+    with pytest.raises(UserError, match=hint):
         load_clip(name, weights)
 
 
@@ -315,12 +315,12 @@ print(json.dumps(found))
 
 @pytest.fixture(scope="module", params=["offline", pytest.param("nobody there", marks=pytest.mark.whole)])
 def edges(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list]:
-    """Edge → kind of the error, its exit code, its words and its hint."""
-    here = tmp_path_factory.mktemp("home")
-    environment = os.environ | {"HF_HOME": str(here), "XDG_CACHE_HOME": str(here), "OMP_NUM_THREADS": "1"}
+    """Return the error of each edge: kind, exit code, message and hint."""
+    home = tmp_path_factory.mktemp("home")
+    environment = os.environ | {"HF_HOME": str(home), "XDG_CACHE_HOME": str(home), "OMP_NUM_THREADS": "1"}
     environment.pop("HF_HUB_CACHE", None)
     environment |= {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)} | MODES[request.param]
-    run = warm.run([sys.executable, "-c", EDGES], environment, cwd=here)
+    run = warm.run([sys.executable, "-c", EDGES], environment, cwd=home)
     assert run.returncode == 0, run.stderr[-2000:]
     return json.loads(run.stdout.splitlines()[-1])
 
@@ -365,7 +365,7 @@ ERRORS: dict[str, tuple[BaseException, type[CounterfoilError], str]] = {
 @pytest.mark.parametrize("wrapped", [False, True])
 @pytest.mark.parametrize("case", ERRORS)
 def test_a_known_cause_is_reported_also_behind_another_error(case: str, wrapped: bool) -> None:
-    error, kind, said = ERRORS[case]
+    error, kind, message = ERRORS[case]
 
     def load() -> None:
         if not wrapped:
@@ -378,7 +378,7 @@ def test_a_known_cause_is_reported_also_behind_another_error(case: str, wrapped:
     with pytest.raises(kind) as caught:
         while_loading("someone/model", load)
     assert type(caught.value) is kind
-    assert "someone/model" in caught.value.problems[0] and said in caught.value.problems[0]
+    assert "someone/model" in caught.value.problems[0] and message in caught.value.problems[0]
     assert caught.value.hint
 
 
@@ -395,7 +395,7 @@ def test_what_is_not_known_is_no_cause() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "text"),
     [
         ({"train.csv": b'a,b\n"1'}, "cannot be read"),
         ({"things.py": b"print(1)"}, "holds no image"),
@@ -403,16 +403,16 @@ def test_what_is_not_known_is_no_cause() -> None:
     ],
     ids=["damaged", "a script", "nothing"],
 )
-def test_a_folder_that_is_no_dataset_is_reported_in_words(content: dict[str, bytes], said: str, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_dataset_is_reported_in_words(content: dict[str, bytes], text: str, tmp_path: Path) -> None:
     from counterfoil.data.open_source import open_source
     from counterfoil.recipe import load_recipe
 
-    place = tmp_path / "things"
-    place.mkdir()
+    folder = tmp_path / "things"
+    folder.mkdir()
     for name, data in content.items():
-        (place / name).write_bytes(data)
-    source = load_recipe("wardrobe-mini", [f"source={{dataset: {place}}}"]).source
-    with pytest.raises(CounterfoilError, match=said) as caught:
+        (folder / name).write_bytes(data)
+    source = load_recipe("wardrobe-mini", [f"source={{dataset: {folder}}}"]).source
+    with pytest.raises(CounterfoilError, match=text) as caught:
         open_source(source).split("train")
     assert caught.value.hint and "\n" not in caught.value.problems[0]
 
@@ -443,7 +443,7 @@ def _world(name: str) -> PlantedWorld:
 
 @cache
 def _right(name: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Whether a classifier is right on rows of `test`, as the package reads them, and whether they lie in the slice."""
+    """Return masks of rows of `test`, as the package reads them: the classifier is right; the row is in the slice."""
     import torch
 
     world = _world(name)
@@ -477,12 +477,12 @@ def test_it_fails_more_in_the_slice_than_in_the_rest(name: str) -> None:
     measured = json.loads((LAB_WEIGHTS / name / "metrics.json").read_text())
     slice_accuracy, rest_accuracy = float(right[inside].mean()), float(right[~inside].mean())
     assert rest_accuracy - slice_accuracy >= 0.2
-    # On other rows than it was measured on: within four standard errors of what was measured.
-    for found, message, count in (
+    # On other rows: within four standard errors of the stored accuracy.
+    for accuracy, stored, count in (
         (slice_accuracy, measured["slice_accuracy"], inside.sum()),
         (rest_accuracy, measured["rest_accuracy"], (~inside).sum()),
     ):
-        assert abs(found - message) <= 4 * np.sqrt(max(message * (1 - message), 0.02) / count)
+        assert abs(accuracy - stored) <= 4 * np.sqrt(max(stored * (1 - stored), 0.02) / count)
     assert measured["gap"] == pytest.approx(measured["rest_accuracy"] - measured["slice_accuracy"], abs=2e-4)
 
 

@@ -39,11 +39,11 @@ def clip(tmp_path: Path) -> Path:
     return Path(shutil.copytree(LAB_WEIGHTS / "clip", tmp_path / "clip"))
 
 
-def as_pickles(folder: Path, place: Path) -> None:
-    """Every weights file as a pickle that does something, under the names that libraries look for."""
+def as_pickles(folder: Path, mark: Path) -> None:
+    """Replace every weights file by a pickle that runs code, under the names that libraries look for."""
     for file in list(folder.rglob("*.safetensors")):
         name = {"model": "pytorch_model", "open_clip_model": "open_clip_pytorch_model"}.get(file.stem, file.stem)
-        file.with_name(f"{name}.bin").write_bytes(pickle.dumps(Payload(place)))
+        file.with_name(f"{name}.bin").write_bytes(pickle.dumps(Payload(mark)))
         file.unlink()
 
 
@@ -64,9 +64,9 @@ def test_pickles_of_a_clip_model_never_run(clip: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("library", ["evil", "diffusers"])
 def test_python_that_a_generator_brings_never_runs(generator: Path, tmp_path: Path, library: str) -> None:
     code = f"from pathlib import Path\nPath({str(tmp_path / 'ran')!r}).touch()\nclass UNet2DConditionModel: pass\n"
-    for place in (generator, generator / "unet"):
-        (place / f"{library}.py").write_text(code)
-        (place / "pipeline.py").write_text(code)
+    for folder in (generator, generator / "unet"):
+        (folder / f"{library}.py").write_text(code)
+        (folder / "pipeline.py").write_text(code)
     edit(generator / "model_index.json", lambda index: index.update(unet=[library, "UNet2DConditionModel"]))
     try:
         load_pipeline(f"local-dir:{generator}")
@@ -77,11 +77,11 @@ def test_python_that_a_generator_brings_never_runs(generator: Path, tmp_path: Pa
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("asked", [{}, {"trust_remote_code": True}])
+@pytest.mark.parametrize("options", [{}, {"trust_remote_code": True}])
 @pytest.mark.parametrize("where", ["tokenizer_config.json", "config.json"])
-def test_a_tokenizers_code_never_runs(clip: Path, tmp_path: Path, asked: dict[str, bool], where: str) -> None:
+def test_a_tokenizers_code_never_runs(clip: Path, tmp_path: Path, options: dict[str, bool], where: str) -> None:
     (clip / "evil.py").write_text(AUTHORS_CODE.format(str(tmp_path / "ran"), "CLIPTokenizer"))
-    edit(clip / "open_clip_config.json", lambda c: c["model_cfg"]["text_cfg"].update(tokenizer_kwargs=asked))
+    edit(clip / "open_clip_config.json", lambda c: c["model_cfg"]["text_cfg"].update(tokenizer_kwargs=options))
     if where == "tokenizer_config.json":
         named = {"auto_map": {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}, "tokenizer_class": "Evil"}
         edit(clip / where, lambda c: c.update(named))
@@ -105,7 +105,7 @@ DEEP = {
 
 @pytest.fixture
 def with_code(generator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A generator whose processor is of code that it brings; whoever is asked whether to run it says yes."""
+    """Return a generator that brings its processor's code; every question to run it is answered yes."""
     (generator / "feature_extractor").mkdir(exist_ok=True)
     (generator / "feature_extractor" / "evil.py").write_text(
         AUTHORS_CODE.format(str(tmp_path / "ran"), "CLIPTokenizer")
@@ -120,9 +120,9 @@ def with_code(generator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_code_is_found_in_every_json_and_at_any_depth(
     with_code: Path, tmp_path: Path, case: str, load: Callable[[str], object]
 ) -> None:
-    place, document = DEEP[case]
-    (with_code / place).write_text(json.dumps(document))
-    with pytest.raises(UserError, match=rf"{place}: auto_map names code of its author, which is never run"):
+    path, document = DEEP[case]
+    (with_code / path).write_text(json.dumps(document))
+    with pytest.raises(UserError, match=rf"{path}: auto_map names code of its author, which is never run"):
         load(f"local-dir:{with_code}")
     assert not (tmp_path / "ran").exists()
 
@@ -164,11 +164,11 @@ def test_weights_lie_beside_the_index_that_lists_them(generator: Path, part: str
         load_pipeline(f"local-dir:{generator}")
 
 
-@pytest.mark.parametrize("place", ["text_encoder/model.safetensors", "vae/config.json", "tokenizer/vocab.json"])
-def test_a_pipe_is_not_waited_for(generator: Path, place: str) -> None:
-    (generator / place).unlink(missing_ok=True)
-    os.mkfifo(generator / place)
-    with pytest.raises(UserError, match=rf"{Path(place).name} is a pipe, expected a regular file"):
+@pytest.mark.parametrize("path", ["text_encoder/model.safetensors", "vae/config.json", "tokenizer/vocab.json"])
+def test_a_pipe_is_not_waited_for(generator: Path, path: str) -> None:
+    (generator / path).unlink(missing_ok=True)
+    os.mkfifo(generator / path)
+    with pytest.raises(UserError, match=rf"{Path(path).name} is a pipe, expected a regular file"):
         load_pipeline(f"local-dir:{generator}")
 
 
@@ -315,7 +315,7 @@ def test_tokens_are_regular_files_of_bounded_size(tmp_path: Path) -> None:
 
 
 def with_a_word_more(tokenizer: Path, name: str = "eos_token") -> None:
-    """The tokenizer ends every text with a word that the weights have no embedding of."""
+    """Make the tokenizer end every text with a word without an embedding in the weights."""
     edit(tokenizer / "tokenizer_config.json", lambda config: config.update({name: "&a"}))
 
 
@@ -323,8 +323,8 @@ def test_an_id_beyond_the_table_of_a_clip_model_is_reported_before_it_is_looked_
     with_a_word_more(clip)
     model = load_clip(f"local-dir:{clip}")
     rows = model.module.token_embedding.num_embeddings
-    said = rf"its tokenizer gives the id \d+, and its text encoder has {rows} embeddings"
-    with pytest.raises(RunFailure, match=said):
+    message = rf"its tokenizer gives the id \d+, and its text encoder has {rows} embeddings"
+    with pytest.raises(RunFailure, match=message):
         model.embed_texts(["a photo of a bag"])
 
 
@@ -429,9 +429,9 @@ def test_what_draws_no_image_from_a_prompt_is_reported_with_its_reason(
     edit(folder / "model_index.json", named(name))
     for file in folder.rglob("*.safetensors"):
         file.unlink()
-    for asked in (load_pipeline, pipeline_family):
+    for load in (load_pipeline, pipeline_family):
         with pytest.raises(UserError, match="it is not supported, expected one of Stable Diffusion 1") as caught:
-            asked(f"local-dir:{folder}")
+            load(f"local-dir:{folder}")
         assert f"names the pipeline {name}, {NO_PIPELINES[name]}" in str(caught.value)
 
 
@@ -497,9 +497,9 @@ def test_parts_that_no_library_knows_or_no_memory_holds_are_reported(
 def test_python_beside_the_parts_never_runs(which: str, saved: dict[str, Path], tmp_path: Path) -> None:
     folder = Path(shutil.copytree(saved[which], tmp_path / "model"))
     code = f"from pathlib import Path\nPath({str(tmp_path / 'ran')!r}).touch()\nclass AutoencoderKL: pass\n"
-    for place in (folder, folder / "vae", folder / "text_encoder", folder / "tokenizer"):
+    for path in (folder, folder / "vae", folder / "text_encoder", folder / "tokenizer"):
         for name in ("diffusers", "transformers", "pipeline", "modeling"):
-            (place / f"{name}.py").write_text(code)
+            (path / f"{name}.py").write_text(code)
     try:
         load_pipeline(f"local-dir:{folder}")
     except CounterfoilError as error:

@@ -93,8 +93,8 @@ def test_a_value_of_an_evidently_wrong_type_is_reported_in_words(name: str, valu
 
 
 def test_every_problem_is_reported() -> None:
-    found = problems(diffusers.FluxPipeline, height=512, max_sequence_length="x", nothing=1, true_cfg_scale=1)
-    assert len(found) == 3
+    lines = problems(diffusers.FluxPipeline, height=512, max_sequence_length="x", nothing=1, true_cfg_scale=1)
+    assert len(lines) == 3
 
 
 class Odd:
@@ -141,29 +141,29 @@ def test_no_text_passes_where_nothing_says_what_a_parameter_is() -> None:
 
 
 def driven() -> dict[type, frozenset[str]]:
-    """Every class of diffusers that a recipe can have called, with what is reserved."""
-    found: dict[type, frozenset[str]] = {}
+    """Return every class of diffusers that a recipe can have called, with its reserved arguments."""
+    reserved: dict[type, frozenset[str]] = {}
     for name in dir(diffusers):
         if name.endswith("Pipeline") and (family := family_of(name)) is not None:
-            found[called_class(name, family)] = family.reserved
-    return found
+            reserved[called_class(name, family)] = family.reserved
+    return reserved
 
 
 @pytest.mark.release(of="families")
 def test_text_passes_only_where_it_was_looked_at_in_every_class_that_is_driven() -> None:
-    """A new diffusers may bring more: see what is done with the text, then add the name to TEXTS, or here."""
-    every, asked, passes = driven(), set[str](), set[str]()
+    """If a new diffusers adds an argument, see what it does with the text, then add the name to TEXTS or here."""
+    every, texts, passes = driven(), set[str](), set[str]()
     assert len(every) > 50
     for pipeline, reserved in every.items():
-        for name, one in inspect.signature(pipeline.__call__).parameters.items():
-            said = re.sub(r"dict\[str", "", str(one.annotation))  # no recipe can say a table
-            if name not in reserved and re.search(r"\bstr\b|Path", said):
-                asked.add(name)
-            found = list(option_problems(pipeline, {name: "text"}, reserved))
-            if not found or not list(option_problems(pipeline, {name: ("text",)}, reserved)):
+        for name, parameter in inspect.signature(pipeline.__call__).parameters.items():
+            annotation = re.sub(r"dict\[str", "", str(parameter.annotation))  # no recipe can say a table
+            if name not in reserved and re.search(r"\bstr\b|Path", annotation):
+                texts.add(name)
+            problems_of_text = list(option_problems(pipeline, {name: "text"}, reserved))
+            if not problems_of_text or not list(option_problems(pipeline, {name: ("text",)}, reserved)):
                 passes.add(name)
     # Files of fonts, which would be opened.
-    assert asked - TEXTS == {"fonts"}
+    assert texts - TEXTS == {"fonts"}
     assert passes == TEXTS
 
 
@@ -180,9 +180,9 @@ def test_no_file_of_fonts_is_opened_for_a_recipe() -> None:
 def test_the_class_is_the_one_that_is_called(name: str) -> None:
     family = family_of(name)
     assert family is not None
-    found = called_class(name, family)
-    assert family_of(found.__name__) is family
-    assert not free_options(found, family.reserved).keys() & family.reserved
+    pipeline = called_class(name, family)
+    assert family_of(pipeline.__name__) is family
+    assert not free_options(pipeline, family.reserved).keys() & family.reserved
 
 
 def test_an_index_for_another_task_is_called_as_text_to_image() -> None:
@@ -192,10 +192,10 @@ def test_an_index_for_another_task_is_called_as_text_to_image() -> None:
 
 
 def recipe(kind: str, **settings: Any) -> Recipe:
-    own = {"kind": kind, "model": "someone/model", "steps": 2, "batch_size": 4} | settings
+    generator = {"kind": kind, "model": "someone/model", "steps": 2, "batch_size": 4} | settings
     if kind == "edit":
-        own["split"] = "validation"
-    written = ", ".join(f"{name}: {value}" for name, value in own.items())
+        generator["split"] = "validation"
+    written = ", ".join(f"{name}: {value}" for name, value in generator.items())
     return load_recipe("wardrobe-mini", [f"generator={{{written}}}", "tokens=null"])
 
 

@@ -156,7 +156,7 @@ def test_tensors_are_moved_and_not_changed(tmp_path: Path) -> None:
 
 
 def test_what_is_shared_stays_shared() -> None:
-    """A weight that two layers share is moved once, and both have it."""
+    """Shared weights are moved once, and both layers have them."""
     storage = torch.randn(65)
     first, second = nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False)
     first.weight = nn.Parameter(storage[1:].view(8, 8))

@@ -100,23 +100,23 @@ def test_likelihoods_are_the_transition_scores_of_generate(captioner: Captioner,
 def test_the_first_caption_is_the_greedy_one_of_generate(captioner: Captioner, generate: Any) -> None:
     out = generate(max_new_tokens=8, suppress_tokens=list(captioner.never), output_scores=True)
     written = captioner.tokenizer.decode(out.sequences[0, -len(out.scores) :], skip_special_tokens=True)
-    found = captioner.captions(noise(0), number=3, most_tokens=8)
-    assert len(found) == 3
-    assert found[0] == written.strip()
-    assert captioner.captions(noise(0), most_tokens=8) == found[:1]
+    captions = captioner.captions(noise(0), number=3, most_tokens=8)
+    assert len(captions) == 3
+    assert captions[0] == written.strip()
+    assert captioner.captions(noise(0), most_tokens=8) == captions[:1]
 
 
 def test_an_image_answers_the_same_whatever_came_before(captioner: Captioner) -> None:
-    asked: dict[str, Any] = {"prefix": "a photo of a", "number": 3, "seed": 5, "most_tokens": 6}
-    first = [captioner.captions(noise(seed), **asked) for seed in (0, 1)]
-    again = [captioner.captions(noise(seed), **asked) for seed in (1, 0)]
+    arguments: dict[str, Any] = {"prefix": "a photo of a", "number": 3, "seed": 5, "most_tokens": 6}
+    first = [captioner.captions(noise(seed), **arguments) for seed in (0, 1)]
+    again = [captioner.captions(noise(seed), **arguments) for seed in (1, 0)]
     assert first == again[::-1]
     assert first[0] != first[1]
     sums, _ = captioner.log_likelihoods(noise(0), CAPTIONS)
     for other in ([*CAPTIONS[::-1]], [*CAPTIONS, *["a red bag"] * 9], list(CAPTIONS[2:])):
-        found = dict(zip(other, captioner.log_likelihoods(noise(0), other)[0], strict=True))
+        others = dict(zip(other, captioner.log_likelihoods(noise(0), other)[0], strict=True))
         assert all(
-            found[caption] == numbers for caption, numbers in zip(CAPTIONS, sums, strict=True) if caption in found
+            others[caption] == numbers for caption, numbers in zip(CAPTIONS, sums, strict=True) if caption in others
         )
 
 
@@ -134,17 +134,17 @@ def test_nobody_elses_chance_is_drawn_from(captioner: Captioner) -> None:
 
 @pytest.mark.parametrize("prefix", ["a photo of a", "  a photo of a sandal \n"])
 def test_captions_are_completions_of_the_prefix(captioner: Captioner, prefix: str) -> None:
-    found = captioner.captions(noise(2), prefix=prefix, number=4, most_tokens=5)
-    assert all(caption.startswith(prefix.strip()) for caption in found)
-    assert len(set(found)) > 1 or found[0] == prefix.strip()
-    assert all(len(captioner._tokens(caption)) <= len(captioner._tokens(prefix.strip())) + 5 for caption in found)
+    captions = captioner.captions(noise(2), prefix=prefix, number=4, most_tokens=5)
+    assert all(caption.startswith(prefix.strip()) for caption in captions)
+    assert len(set(captions)) > 1 or captions[0] == prefix.strip()
+    assert all(len(captioner._tokens(caption)) <= len(captioner._tokens(prefix.strip())) + 5 for caption in captions)
 
 
 def test_an_image_is_looked_at_once(captioner: Captioner, folder: Path) -> None:
     looks: list[int] = []
     names = ("vision_model", "vision_tower", "image_encoder", "visual", "encoder")
     modules = dict(captioner.module.named_modules())
-    towers = [one for name, one in modules.items() if name.rpartition(".")[2] in names]
+    towers = [module for name, module in modules.items() if name.rpartition(".")[2] in names]
     hook = towers[0].register_forward_hook(lambda *_: looks.append(1))
     captioner.captions(noise(0), number=3, most_tokens=4)
     assert len(looks) == 1
@@ -175,7 +175,7 @@ def test_examples_are_shown_where_they_can_be(captioner: Captioner) -> None:
             captioner.captions(noise(0), examples=shown)
         return
     sums = [captioner.log_likelihoods(noise(0), ["a coat"], examples=some)[0] for some in (shown[:1], shown[1:], shown)]
-    assert len({float(one[0]) for one in (alone, *sums)}) == 4
+    assert len({float(total[0]) for total in (alone, *sums)}) == 4
     assert captioner.captions(noise(0), most_tokens=4, examples=shown)
 
 
@@ -199,9 +199,9 @@ TEXTS = [
 @pytest.fixture(scope="module", params=list(CHAT))
 def chat_captioner(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ChatCaptioner:
     folder = CHAT[request.param](tmp_path_factory.mktemp("chat") / request.param)
-    found = load_captioner(f"local-dir:{folder}")
-    assert isinstance(found, ChatCaptioner)
-    return found
+    loaded = load_captioner(f"local-dir:{folder}")
+    assert isinstance(loaded, ChatCaptioner)
+    return loaded
 
 
 def test_going_on_is_reading_whole(chat_captioner: ChatCaptioner) -> None:
@@ -209,12 +209,12 @@ def test_going_on_is_reading_whole(chat_captioner: ChatCaptioner) -> None:
     whole = replace(chat_captioner, goes_on=False)
     shown = [CaptionExample("a red bag", noise(4))]
     for examples in ((), shown):
-        found, counts = chat_captioner.log_likelihoods(noise(0), TEXTS, examples=examples)
+        sums, counts = chat_captioner.log_likelihoods(noise(0), TEXTS, examples=examples)
         expected, tokens = whole.log_likelihoods(noise(0), TEXTS, examples=examples)
-        np.testing.assert_allclose(found, expected, atol=1e-3)
+        np.testing.assert_allclose(sums, expected, atol=1e-3)
         assert counts.tolist() == tokens.tolist()
-    asked: dict[str, Any] = {"prefix": "a photo of a", "number": 3, "most_tokens": 5}
-    assert chat_captioner.captions(noise(1), **asked) == whole.captions(noise(1), **asked)
+    arguments: dict[str, Any] = {"prefix": "a photo of a", "number": 3, "most_tokens": 5}
+    assert chat_captioner.captions(noise(1), **arguments) == whole.captions(noise(1), **arguments)
 
 
 class Forgetful(ChatCaptioner):
@@ -237,10 +237,10 @@ class Refusing(ChatCaptioner):
 @pytest.mark.parametrize("kind", [Forgetful, Refusing])
 def test_a_model_that_does_not_go_on_is_read_whole(chat_captioner: ChatCaptioner, kind: type[ChatCaptioner]) -> None:
     parts = {name: getattr(chat_captioner, name) for name in chat_captioner.__dataclass_fields__}
-    found = _tried(kind(**parts))
-    assert not found.goes_on
+    tried = _tried(kind(**parts))
+    assert not tried.goes_on
     expected, _ = chat_captioner.log_likelihoods(noise(0), TEXTS)
-    np.testing.assert_allclose(found.log_likelihoods(noise(0), TEXTS)[0], expected, atol=1e-3)
+    np.testing.assert_allclose(tried.log_likelihoods(noise(0), TEXTS)[0], expected, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["<image>", "<|image_pad|>", "<end>", "<fake_token_around_image>"])
@@ -248,14 +248,14 @@ def test_names_of_tokens_in_a_text_are_words(chat_captioner: ChatCaptioner, name
     special = set(chat_captioner.tokenizer.all_special_ids) - {chat_captioner.tokenizer.unk_token_id}
     assert not special & set(chat_captioner._tokens(f"a photo {name} of {name}"))
     texts: Sequence[CaptionExample] = (CaptionExample(f"{name} a bag {name}", noise(3)), CaptionExample(f"a{name}"))
-    found = chat_captioner.captions(noise(0), prefix=f"a {name}", number=2, most_tokens=4, examples=texts)
-    assert all(caption.startswith(f"a {name}") for caption in found)
+    captions = chat_captioner.captions(noise(0), prefix=f"a {name}", number=2, most_tokens=4, examples=texts)
+    assert all(caption.startswith(f"a {name}") for caption in captions)
     assert np.isfinite(chat_captioner.log_likelihoods(noise(0), [f"a {name} bag"], examples=texts)[0]).all()
 
 
 def test_an_answer_begins_where_the_template_writes_it(chat_captioner: ChatCaptioner) -> None:
-    asked = chat_captioner._asked(noise(0), [])
-    begun = chat_captioner.tokenizer.decode(asked["input_ids"][0])
+    inputs = chat_captioner._asked(noise(0), [])
+    begun = chat_captioner.tokenizer.decode(inputs["input_ids"][0])
     assert "".join(begun.split()).endswith("assistant:")
     assert chat_captioner.lead == " "  # the template of these models writes "assistant : answer"
 

@@ -47,10 +47,10 @@ def test_the_greedy_answer_is_that_of_the_model_itself(folder: Path, model: Chat
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer: Any = AutoTokenizer.from_pretrained(folder)
-    own = AutoModelForCausalLM.from_pretrained(folder)
+    plain = AutoModelForCausalLM.from_pretrained(folder)
     ids = tokenizer(f"user : {ASKED[0]['content']}\nassistant :", return_tensors="pt")["input_ids"]
     for _ in range(24):
-        best = own(input_ids=ids).logits[0, -1].argmax()
+        best = plain(input_ids=ids).logits[0, -1].argmax()
         if int(best) == 1:
             break
         ids = torch.cat([ids, best.view(1, 1)], dim=1)
@@ -167,14 +167,14 @@ def holder(template: Any) -> Any:
     return SimpleNamespace(chat_template=template, special_tokens_map={"bos_token": "<s>", "eos_token": "</s>"})
 
 
-@pytest.mark.parametrize("asked", [{}, {"add_generation_prompt": True, "enable_thinking": False}])
+@pytest.mark.parametrize("options", [{}, {"add_generation_prompt": True, "enable_thinking": False}])
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_a_template_says_what_transformers_lets_it_say(name: str, asked: dict[str, bool]) -> None:
-    own = holder(TEMPLATES[name])
-    variables: dict[str, Any] = {"add_generation_prompt": False} | own.special_tokens_map | asked
-    (expected,), _ = render_jinja_template(conversations=[TURNS], chat_template=own.chat_template, **variables)
-    assert rendered("m", own, TURNS, **asked) == expected
-    assert rendered("m", holder({"default": own.chat_template, "tool_use": "no"}), TURNS, **asked) == expected
+def test_a_template_says_what_transformers_lets_it_say(name: str, options: dict[str, bool]) -> None:
+    tokenizer = holder(TEMPLATES[name])
+    variables: dict[str, Any] = {"add_generation_prompt": False} | tokenizer.special_tokens_map | options
+    (expected,), _ = render_jinja_template(conversations=[TURNS], chat_template=tokenizer.chat_template, **variables)
+    assert rendered("m", tokenizer, TURNS, **options) == expected
+    assert rendered("m", holder({"default": tokenizer.chat_template, "tool_use": "no"}), TURNS, **options) == expected
 
 
 @pytest.mark.parametrize(("template", "words"), [

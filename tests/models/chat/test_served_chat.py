@@ -124,9 +124,9 @@ def test_who_asks_for_an_hour_is_not_waited_for() -> None:
     assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize("asked", ["²", "1e3", "soon"])
-def test_a_wait_that_is_no_number_of_seconds_is_not_waited_for(asked: str) -> None:
-    with chat_server(lambda _: refused(429, Retry_After=asked)) as server:
+@pytest.mark.parametrize("wait", ["²", "1e3", "soon"])
+def test_a_wait_that_is_no_number_of_seconds_is_not_waited_for(wait: str) -> None:
+    with chat_server(lambda _: refused(429, Retry_After=wait)) as server:
         assert isinstance(failure(server.address), RunFailure)
     assert len(server.requests) == 1
 
@@ -216,9 +216,9 @@ DRIPS = {
 
 @contextlib.contextmanager
 def sends(first: bytes, again: bytes, pause: float) -> Iterator[str]:
-    """The address of a server that answers nothing but bytes: the first, then others for as long as it is listened to.
+    """Yield the address of a server that sends `first`, then `again` until the client closes.
 
-    It tells nobody how many it has sent: a reader that takes them all does not return.
+    It declares no length: a client that reads to the end does not return.
     """
     ended = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -288,7 +288,7 @@ def test_a_word_for_a_key_stays_in_answers(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_redirection_takes_no_key_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with chat_server(lambda _: said("from elsewhere")) as other:
-        place = other.address + "/chat/completions"
-        with chat_server(lambda _: (307, {"Location": place}, b"")) as server:
+        url = other.address + "/chat/completions"
+        with chat_server(lambda _: (307, {"Location": url}, b"")) as server:
             answer(server.address)
     assert "authorization" in server.headers[0] and "authorization" not in other.headers[0]

@@ -40,7 +40,7 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
 
 
 def saved(folder: Path, architecture: str, arguments: dict[str, Any] | None = None) -> str:
-    """The name of a random model in a folder, its last layer's bias random too."""
+    """Save a random model, its last layer's bias random too, and return its name."""
     torch.manual_seed(3)
     model: Any = timm.create_model(architecture, num_classes=3, **(arguments or {}))
     layer = model.get_classifier()
@@ -76,8 +76,8 @@ def batch(classifier: Classifier, seed: int = 5) -> torch.Tensor:
     return torch.randn(4, *classifier.input_size, generator=torch.Generator().manual_seed(seed))
 
 
-def close(found: np.ndarray, wanted: np.ndarray) -> bool:
-    return bool(np.abs(found - wanted).max() <= 1e-4 * max(1.0, np.abs(wanted).max()))
+def close(logits: np.ndarray, wanted: np.ndarray) -> bool:
+    return bool(np.abs(logits - wanted).max() <= 1e-4 * max(1.0, np.abs(wanted).max()))
 
 
 def test_a_head_on_the_features_gives_the_models_logits(classifier: Classifier) -> None:
@@ -99,33 +99,33 @@ def test_a_folder_with_another_head_answers_by_it_and_is_else_the_same(classifie
     images = batch(classifier)
     features = classifier.features(images, "cpu")
     assert features is not None
-    found = loaded.logits(images, "cpu").numpy()
-    assert close(found, head.logits(features.numpy()))
-    assert not close(found, classifier.logits(images, "cpu").numpy())
+    logits = loaded.logits(images, "cpu").numpy()
+    assert close(logits, head.logits(features.numpy()))
+    assert not close(logits, classifier.logits(images, "cpu").numpy())
     before, after = classifier.module.state_dict(), loaded.module.state_dict()
     changed = {key for key in before if not torch.equal(before[key], after[key])}
     assert sorted(tuple(after[key].shape) for key in changed) == sorted([head.weight.shape, head.bias.shape])
 
 
 def test_a_torch_module_has_a_head_too_and_stays_as_it_was(tmp_path: Path) -> None:
-    """Whatever its last Linear is called, and whatever other Linears it has; a function has none."""
+    """Its last Linear is the head, under any name and with other Linears before it."""
     torch.manual_seed(1)
     last = torch.nn.Linear(7, 3)
-    own = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 7), torch.nn.ReLU(), torch.nn.Dropout(0.5), last)
-    own.train()
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 7), torch.nn.ReLU(), torch.nn.Dropout(0.5), last)
+    net.train()
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (4, 4, 3), np.uint8))
-    _, classifier = classifier_of("mine", own, ToTensor(), image)
+    _, classifier = classifier_of("mine", net, ToTensor(), image)
     head, images = head_of(classifier), torch.rand(5, 3, 4, 4)
     assert np.array_equal(head.weight, last.weight.detach().numpy())
     assert close(head.logits(classifier.features(images, "cpu").numpy()), classifier.logits(images, "cpu").numpy())
-    assert own.training and own[3].training and not last._forward_pre_hooks
+    assert net.training and net[3].training and not last._forward_pre_hooks
     with pytest.raises(UserError, match="only timm models"):
         write_with_head(classifier, head, tmp_path / "new", about=ABOUT, card="")
-    # What it does behind that layer is seen, as is a head of another kind.
-    _, more = classifier_of("mine", torch.nn.Sequential(own, torch.nn.Softmax(1)), ToTensor(), image)
+    # Refuse a module with another layer behind the last Linear, or with a head of another kind.
+    _, more = classifier_of("mine", torch.nn.Sequential(net, torch.nn.Softmax(1)), ToTensor(), image)
     with pytest.raises(RunFailure, match="does not reproduce its logits"):
         head_of(more)
-    _, other = classifier_of("mine", torch.nn.Sequential(own, torch.nn.Linear(3, 4, bias=False)), ToTensor(), image)
+    _, other = classifier_of("mine", torch.nn.Sequential(net, torch.nn.Linear(3, 4, bias=False)), ToTensor(), image)
     with pytest.raises(UserError, match="no Linear with a bias of 4 outputs"):
         head_of(other)
 
@@ -141,8 +141,8 @@ def test_half_floats_of_the_lab_become_a_folder_of_float32(name: str, tmp_path: 
     head = another(head_of(classifier))
     write_with_head(classifier, head, tmp_path / "new", about=ABOUT, card="")
     stored = load_file(tmp_path / "new" / "model.safetensors")
-    assert {one.dtype for one in stored.values()} <= {torch.float32, torch.int64}
-    assert any(one.dtype == torch.float32 for one in stored.values())
+    assert {tensor.dtype for tensor in stored.values()} <= {torch.float32, torch.int64}
+    assert any(tensor.dtype == torch.float32 for tensor in stored.values())
     assert load_classifier(f"local-dir:{tmp_path / 'new'}").input_key == classifier.input_key
 
 

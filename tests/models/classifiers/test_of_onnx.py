@@ -94,9 +94,9 @@ def test_scores_are_those_of_the_same_network(tmp_path: Path, batch: int | str) 
 
 def test_probabilities_become_scores(tmp_path: Path) -> None:
     images = pictures(5)
-    found = scores_of(save_graph(tmp_path, softmax=True), images)
+    scores = scores_of(save_graph(tmp_path, softmax=True), images)
     expected = torch.from_numpy(plain_scores(images)).log_softmax(1).numpy()
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
 
 
 def test_a_graph_of_half_precision_takes_its_own_numbers(tmp_path: Path) -> None:
@@ -135,13 +135,13 @@ def test_it_is_scored_like_any_classifier(tmp_path: Path) -> None:
     name = save_graph(tmp_path / "net")
     evaluation = evaluate(tmp_path / "photos", name, out=tmp_path / "out", device="cpu", workers=2)
     images: list[Image.Image] = [
-        Image.open(tmp_path / "photos" / one / f"{number}.png") for one in NAMES for number in range(3)
+        Image.open(tmp_path / "photos" / class_name / f"{number}.png") for class_name in NAMES for number in range(3)
     ]
     right = plain_scores(images).argmax(1) == np.repeat(np.arange(3), 3)
     assert evaluation.models[0].architecture == "mean-colour"
     assert 0 < right.sum() < 9
-    found = evaluation.number("top1", model=name, group="all")
-    assert found is not None and found.value == pytest.approx(right.mean())
+    top1 = evaluation.number("top1", model=name, group="all")
+    assert top1 is not None and top1.value == pytest.approx(right.mean())
 
 
 def test_the_hash_is_of_the_graph(tmp_path: Path) -> None:
@@ -153,12 +153,12 @@ def test_the_hash_is_of_the_graph(tmp_path: Path) -> None:
     assert first == same != other
 
 
-def external(model: onnx.ModelProto, place: str) -> None:
-    """Have a weight lie in another file."""
+def external(model: onnx.ModelProto, location: str) -> None:
+    """Move a weight to another file."""
     weight = model.graph.initializer[0]
     weight.ClearField("raw_data")
     weight.data_location = TensorProto.EXTERNAL
-    for key, value in (("location", place), ("offset", "0"), ("length", str(WEIGHT.nbytes))):
+    for key, value in (("location", location), ("offset", "0"), ("length", str(WEIGHT.nbytes))):
         entry = weight.external_data.add()
         entry.key, entry.value = key, value
 
@@ -172,8 +172,8 @@ REFUSED: list[tuple[str, dict[str, Any], type[CounterfoilError], str]] = [
     ("other size", {"side": 32}, UserError, r"takes images of \[3, 32, 32\], and config.json prepares"),
     ("other outputs", {"num_classes": 4, "label_names": None}, UserError, "a score for each output"),
     ("names and number", {"num_classes": 0}, UserError, "num_classes"),
-    ("weights in the folder", {"change": partial(external, place="secret")}, RunFailure, "could not be loaded"),
-    ("weights elsewhere", {"change": partial(external, place="../secret")}, RunFailure, "could not be loaded"),
+    ("weights in the folder", {"change": partial(external, location="secret")}, RunFailure, "could not be loaded"),
+    ("weights elsewhere", {"change": partial(external, location="../secret")}, RunFailure, "could not be loaded"),
     ("an operator of its own", {"change": own_operator}, RunFailure, "could not be loaded"),
 ]
 
@@ -197,9 +197,9 @@ def test_what_is_no_such_graph_is_refused(
     error: type[CounterfoilError],
     says: str,
 ) -> None:
-    for place in (tmp_path, tmp_path / "net"):
-        place.mkdir(exist_ok=True)
-        (place / "secret").write_bytes(WEIGHT.tobytes())
+    for folder in (tmp_path, tmp_path / "net"):
+        folder.mkdir(exist_ok=True)
+        (folder / "secret").write_bytes(WEIGHT.tobytes())
     name = save_graph(tmp_path / "net", **options)
     if case == "no configuration":
         (tmp_path / "net" / "config.json").unlink()

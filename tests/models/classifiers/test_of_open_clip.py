@@ -43,11 +43,11 @@ def test_scores_are_cosines_with_the_mean_of_the_captions(
     expected = float(clip.module.logit_scale.exp()) * clip.embed_images(images, 20) @ captions.T
     classifier = of_open_clip.load("open_clip:lab:clip", "cpu", LAB, templates)
     batch = torch.stack([classifier.transform()(image) for image in images])
-    found = classifier.logits(batch, "cpu")
-    assert found.dtype == torch.float32
-    np.testing.assert_allclose(found.numpy(), expected, atol=2e-4)
+    scores = classifier.logits(batch, "cpu")
+    assert scores.dtype == torch.float32
+    np.testing.assert_allclose(scores.numpy(), expected, atol=2e-4)
     truth = np.arange(2000, 2060) % len(CLASSES)
-    assert (found.argmax(1).numpy() == truth).mean() > 0.5
+    assert (scores.argmax(1).numpy() == truth).mean() > 0.5
     np.testing.assert_allclose(classifier.features(batch, "cpu").numpy(), clip.embed_images(images, 20), atol=2e-6)
 
 
@@ -63,7 +63,7 @@ def test_the_outputs_are_the_classes_in_their_order_each_by_a_name_of_its_own() 
 def test_a_model_of_full_size_is_asked_by_open_clips_own_templates() -> None:
     full = of_open_clip.default_templates("ViT-B-32")
     assert len(full) == 80
-    assert [text.replace("{}", "cat") for text in full] == [one("cat") for one in OPENAI_IMAGENET_TEMPLATES]
+    assert [text.replace("{}", "cat") for text in full] == [template("cat") for template in OPENAI_IMAGENET_TEMPLATES]
     assert of_open_clip.default_templates("lab:clip") == TWO[:1]
     facts = describe_classifier("open_clip:ViT-B-32/laion2b_s34b_b79k", LAB)
     assert (facts.architecture, facts.num_classes) == ("ViT-B-32", 10)

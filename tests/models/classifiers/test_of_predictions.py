@@ -43,9 +43,9 @@ def csv(path: Path, text: str | bytes) -> str:
 def recorded(
     name: str, keys: list[str], paths: list[str] | None = None, classes: Sequence[RecipeClass] = CLASSES
 ) -> dict[str, list[float]]:
-    found = load_classifier(name, classes=classes).recorded(keys, paths)
-    assert found is not None
-    return {keys[place]: scores.tolist() for at, rows in found for place, scores in zip(at, rows, strict=True)}
+    chunks = load_classifier(name, classes=classes).recorded(keys, paths)
+    assert chunks is not None
+    return {keys[row]: scores.tolist() for indices, rows in chunks for row, scores in zip(indices, rows, strict=True)}
 
 
 def test_scores_come_by_key_whatever_the_order_and_what_else_is_there(tmp_path: Path) -> None:
@@ -56,10 +56,10 @@ def test_scores_come_by_key_whatever_the_order_and_what_else_is_there(tmp_path: 
 
 @pytest.mark.parametrize("column", ["key", "path"])
 def test_a_path_names_an_image_as_its_key_does(tmp_path: Path, column: str) -> None:
-    # A spreadsheet's text has a mark before what would be a formula; a key is meant before a path of the same name.
+    # A spreadsheet's text has a mark before what would be a formula; keys come before paths of the same name.
     message = f"{column},t-shirt,ankle boot\nnight/x.jpg,1,2\n'=1.jpg,3,4\nb,5,6\nelsewhere.jpg,7,8\n"
-    found = recorded(csv(tmp_path / "a.csv", message), ["a", "b", "c"], ["night/x.jpg", "other.jpg", "=1.jpg"])
-    assert found == {"a": [1, 2], "b": [5, 6], "c": [3, 4]}
+    scores = recorded(csv(tmp_path / "a.csv", message), ["a", "b", "c"], ["night/x.jpg", "other.jpg", "=1.jpg"])
+    assert scores == {"a": [1, 2], "b": [5, 6], "c": [3, 4]}
     beside = csv(tmp_path / "b.csv", "key,path,t-shirt,ankle boot\na,elsewhere.jpg,1,2\n")
     assert recorded(beside, ["a"], ["night/x.jpg"]) == {"a": [1, 2]}
 
@@ -68,15 +68,15 @@ def test_numbers_as_keys_and_ids_stay_text(tmp_path: Path) -> None:
     name = csv(tmp_path / "a.csv", "key,class_id\n007,01\n8,00\n")
     facts = describe_classifier(name, CLASSES)
     assert (facts.label_names, facts.most_ranked) == (("t-shirt", "ankle boot", "(another label)"), 1)
-    found = recorded(name, ["007", "8"])
-    assert [int(np.argmax(found[key])) for key in ("007", "8")] == [1, 0]
+    scores = recorded(name, ["007", "8"])
+    assert [int(np.argmax(scores[key])) for key in ("007", "8")] == [1, 0]
 
 
 def test_probabilities_become_logits_of_the_same_softmax(tmp_path: Path) -> None:
     name = csv(tmp_path / "a.csv", "key,t-shirt,ankle boot\na,0.25,0.75\nb,0,1\n")
-    found = recorded(name, ["a", "b"])
-    assert np.exp(found["a"]) == pytest.approx([0.25, 0.75])
-    assert np.isfinite(found["b"]).all() and found["b"][1] == 0
+    scores = recorded(name, ["a", "b"])
+    assert np.exp(scores["a"]) == pytest.approx([0.25, 0.75])
+    assert np.isfinite(scores["b"]).all() and scores["b"][1] == 0
     logits = csv(tmp_path / "b.csv", "key,t-shirt,ankle boot\na,0.25,0.75\nb,0,1.1\n")
     assert recorded(logits, ["a"]) == {"a": [0.25, 0.75]}
 
@@ -220,8 +220,8 @@ def test_delimiters_in_names_of_classes_part_nothing(tmp_path: Path) -> None:
 def test_pandas_with_its_index_and_capitals_is_read(tmp_path: Path, kind: str) -> None:
     table = pd.DataFrame({"Path": ["b.jpg", "a.jpg"], "Label": ["t-shirt", "ankle boot"]}, index=[7, 3])
     table.to_csv(tmp_path / kind) if kind.endswith("csv") else table.to_parquet(tmp_path / kind)
-    found = recorded(f"predictions:{tmp_path / kind}", ["0", "1"], ["a.jpg", "b.jpg"])
-    assert {key: int(np.argmax(row)) for key, row in found.items()} == {"0": 1, "1": 0}
+    scores = recorded(f"predictions:{tmp_path / kind}", ["0", "1"], ["a.jpg", "b.jpg"])
+    assert {key: int(np.argmax(row)) for key, row in scores.items()} == {"0": 1, "1": 0}
 
 
 @pytest.mark.parametrize("written", ["./red/u\u0308.jpg", "red\\ü.jpg", ".\\red\\ü.jpg", "red//ü.jpg", "red/ü.jpg"])
@@ -252,19 +252,19 @@ HOSTILE = st.one_of(
 
 
 def written_keys(classes: Sequence[RecipeClass]) -> str:
-    """An image a class, as `--write-keys` writes them."""
+    """Return the CSV of one image a class, as `--write-keys` writes it."""
     rows = [(f"k{cls.label}", f"p/{cls.label}.jpg", cls.id, cls.name) for cls in classes]
     return csv_text([dict(zip(COLUMNS, row, strict=True)) for row in rows], COLUMNS)
 
 
-def answered(place: Path, classes: Sequence[RecipeClass]) -> dict[str, int]:
-    """The class of each answered image, by the outputs and the map that scoring uses."""
-    name = f"predictions:{place}"
+def answered(path: Path, classes: Sequence[RecipeClass]) -> dict[str, int]:
+    """Return the class of each answered image, by the outputs and the map that scoring uses."""
+    name = f"predictions:{path}"
     outputs = map_classes(classes, describe_classifier(name, classes)).targets
     assert outputs == tuple((label,) for label in range(len(classes)))
     keys = [f"k{cls.label}" for cls in classes]
-    found = recorded(name, keys, [f"p/{cls.label}.jpg" for cls in classes], classes)
-    return {key: int(np.argmax(scores)) for key, scores in found.items()}
+    scores_by_key = recorded(name, keys, [f"p/{cls.label}.jpg" for cls in classes], classes)
+    return {key: int(np.argmax(scores)) for key, scores in scores_by_key.items()}
 
 
 @given(
@@ -288,35 +288,35 @@ def test_what_is_written_is_read(names: list[str], ids: bool, image: str) -> Non
     right = {f"k{cls.label}": cls.label for cls in classes}
     with tempfile.TemporaryDirectory() as folder:
         for kind, table in tables.items():
-            # Class ids are the classes', always.
-            for place in (Path(folder, f"{kind}.csv"), Path(folder, f"{kind}.parquet")):
-                save(table[[image, "class_id"]], place)
-                assert answered(place, classes) == right, place.name
-            # Names are, but where one text may be two classes or none at all: then no image is scored as another.
+            # Class ids are always unambiguous.
+            for path in (Path(folder, f"{kind}.csv"), Path(folder, f"{kind}.parquet")):
+                save(table[[image, "class_id"]], path)
+                assert answered(path, classes) == right, path.name
+            # A name may be ambiguous or empty as a cell: then no image is scored as another class.
             if kind == "guessed":
                 continue
-            for place in (Path(folder, f"{kind}-names.csv"), Path(folder, f"{kind}-names.parquet")):
-                save(table[[image, "label"]], place)
+            for path in (Path(folder, f"{kind}-names.csv"), Path(folder, f"{kind}-names.parquet")):
+                save(table[[image, "label"]], path)
                 spelled = [{name, as_cell(name)} for name in names]
                 if len({*itertools.chain(*spelled)}) == sum(map(len, spelled)) and not {"", "\r"} & {
                     *names,
                     *"".join(names),
                 }:
-                    assert answered(place, classes) == right, place.name
+                    assert answered(path, classes) == right, path.name
                     continue
                 try:
-                    found = answered(place, classes)
+                    answers = answered(path, classes)
                 except UserError:
                     pass
                 else:
-                    assert found.items() <= right.items(), place.name
+                    assert answers.items() <= right.items(), path.name
 
 
-def save(table: pd.DataFrame, place: Path) -> None:
-    if place.suffix == ".csv":
-        table.to_csv(place, index=False)
+def save(table: pd.DataFrame, path: Path) -> None:
+    if path.suffix == ".csv":
+        table.to_csv(path, index=False)
     else:
-        table.to_parquet(place, index=False)
+        table.to_parquet(path, index=False)
 
 
 @given(names=st.lists(HOSTILE, min_size=2, max_size=6, unique_by=plain_name))
@@ -325,20 +325,20 @@ def test_scores_are_read_by_what_columns_are_called(names: list[str]) -> None:
     scores = {name: [float(label == row) for row in range(len(names))] for label, name in enumerate(names)}
     table = {"key": [f"k{label}" for label in range(len(names))], **scores}
     with tempfile.TemporaryDirectory() as folder:
-        for place in (Path(folder, "a.csv"), Path(folder, "a.parquet"), Path(folder, "cells.csv")):
-            called = [as_cell(name) if place.stem == "cells" else name for name in table]
-            save(pd.DataFrame(dict(zip(called, table.values(), strict=False))), place)
-            name = f"predictions:{place}"
+        for path in (Path(folder, "a.csv"), Path(folder, "a.parquet"), Path(folder, "cells.csv")):
+            called = [as_cell(name) if path.stem == "cells" else name for name in table]
+            save(pd.DataFrame(dict(zip(called, table.values(), strict=False))), path)
+            name = f"predictions:{path}"
             try:
                 facts = describe_classifier(name, classes)
                 targets = map_classes(classes, facts).targets
             except UserError:
-                continue  # a column that may be no class, or two
-            found = recorded(name, [f"k{label}" for label in range(len(names))], classes=classes)
+                continue  # a column that names no class, or two
+            rows = recorded(name, [f"k{label}" for label in range(len(names))], classes=classes)
             assert facts.label_names is not None
             for label in range(len(names)):
                 assert (
-                    np.argmax(found[f"k{label}"]) == targets[label][0] and facts.label_names[targets[label][0]] in names
+                    np.argmax(rows[f"k{label}"]) == targets[label][0] and facts.label_names[targets[label][0]] in names
                 )
 
 
@@ -347,9 +347,9 @@ def test_classes_that_differ_in_case_or_spaces_alone_are_told_apart(tmp_path: Pa
     for ids in (["strasse", "strasse-2", "strasse-3", "a", "a-2"], [f"{label:04d}" for label in range(5)], names):
         classes = [RecipeClass(*pair, label, label, ()) for label, pair in enumerate(zip(ids, names, strict=True))]
         for column, values in (("class_id", ids), ("label", names)):
-            place = tmp_path / "a.csv"
-            pd.DataFrame({"key": [f"k{label}" for label in range(5)], column: values}).to_csv(place, index=False)
-            assert answered(place, classes) == {f"k{label}": label for label in range(5)}, (column, ids)
+            path = tmp_path / "a.csv"
+            pd.DataFrame({"key": [f"k{label}" for label in range(5)], column: values}).to_csv(path, index=False)
+            assert answered(path, classes) == {f"k{label}": label for label in range(5)}, (column, ids)
         with pytest.raises(UserError, match=r"'strassE', which is the name of two classes.*\n.*class_id"):
             describe_classifier(csv(tmp_path / "b.csv", "key,label\nk0,strassE\n"), classes)
 
@@ -357,8 +357,8 @@ def test_classes_that_differ_in_case_or_spaces_alone_are_told_apart(tmp_path: Pa
 def test_a_number_is_a_class_that_is_called_so_before_it_is_a_place(tmp_path: Path) -> None:
     names = ["0", "1", "10", "2"]  # folders, sorted
     classes = [RecipeClass(f"{label:04d}", name, label, label, ()) for label, name in enumerate(names)]
-    place = tmp_path / "a.parquet"
-    parquet(place, key=["k0", "k1", "k2", "k3"], label=[0, 1, 10, 2])
-    assert answered(place, classes) == {f"k{label}": label for label in range(4)}
-    with pytest.raises(UserError, match="unknown values"):  # it is no class's name, though the fourth has the id 0003
-        describe_classifier(parquet(place, key=["k0"], label=[3]), classes)
+    path = tmp_path / "a.parquet"
+    parquet(path, key=["k0", "k1", "k2", "k3"], label=[0, 1, 10, 2])
+    assert answered(path, classes) == {f"k{label}": label for label in range(4)}
+    with pytest.raises(UserError, match="unknown values"):  # no class has this name, though the fourth has the id 0003
+        describe_classifier(parquet(path, key=["k0"], label=[3]), classes)

@@ -48,7 +48,7 @@ def test_what_is_no_model_with_a_name_is_refused(models: Any, transform: Any, me
 
 def test_a_name_is_of_one_run() -> None:
     with handed_over({"mine": model, "theirs": "lab:resnet10t"}) as (names, held):
-        assert names == ["python:mine", "lab:resnet10t"] and [one.model for one in held] == [model]
+        assert names == ["python:mine", "lab:resnet10t"] and [handed.model for handed in held] == [model]
         with pytest.raises(UserError, match="no other run"), handed_over({"mine": model}):
             raise AssertionError("it was held twice")
     with pytest.raises(UserError, match="passed in by your code"):
@@ -135,10 +135,10 @@ class TestTransforms:
 
     def test_torchvisions_are_torchvisions_and_imagenets_are_imagenets(self) -> None:
         first, second, _ = (eval(code, {"torchvision": torchvision, "T": transforms}) for code in USUAL_TRANSFORMS)
-        own = torchvision.models.ResNet50_Weights.DEFAULT.transforms()
-        assert torch.equal(first(IMAGE), own(IMAGE))
-        assert second.transforms[-1].mean == pytest.approx(own.mean)
-        assert second.transforms[-1].std == pytest.approx(own.std)
+        preset = torchvision.models.ResNet50_Weights.DEFAULT.transforms()
+        assert torch.equal(first(IMAGE), preset(IMAGE))
+        assert second.transforms[-1].mean == pytest.approx(preset.mean)
+        assert second.transforms[-1].std == pytest.approx(preset.std)
 
     def test_a_module_of_timm_has_its_own(self) -> None:
         torch.manual_seed(0)

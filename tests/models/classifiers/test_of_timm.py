@@ -79,8 +79,8 @@ def test_a_classifier_is_in_eval_mode_without_gradients_at_its_test_size(folder:
 
 def test_a_model_that_transformers_wrapped_answers_as_there(tmp_path: Path) -> None:
     torch.manual_seed(3)
-    said: dict[str, Any] = {"id2label": {0: "a", 1: "b", 2: "c"}, "pretrained_cfg": CONFIG}
-    config = TimmWrapperConfig(architecture="test_resnet", **said)
+    settings: dict[str, Any] = {"id2label": {0: "a", 1: "b", 2: "c"}, "pretrained_cfg": CONFIG}
+    config = TimmWrapperConfig(architecture="test_resnet", **settings)
     TimmWrapperForImageClassification(config).save_pretrained(tmp_path)
     module: Any = AutoModelForImageClassification.from_pretrained(tmp_path).eval()
     processor = AutoImageProcessor.from_pretrained(tmp_path)
@@ -113,7 +113,7 @@ def test_the_hash_follows_the_weights_and_not_the_place(folder: Path, tmp_path: 
     key = next(key for key, value in stored.items() if value.is_floating_point())
     stored[key].view(-1)[0] += 1e-3
     save_file(stored, other / "model.safetensors")
-    hashes = [load_classifier(f"local-dir:{place}").sha256 for place in (folder, same, other)]
+    hashes = [load_classifier(f"local-dir:{path}").sha256 for path in (folder, same, other)]
     assert hashes[0] == hashes[1] != hashes[2]
 
 
@@ -163,7 +163,7 @@ def test_a_name_that_is_no_model_is_a_users_mistake(name: str, says: str) -> Non
 def test_an_architecture_without_trained_weights_is_refused() -> None:
     trained = set(timm.list_models(pretrained=True))
     untrained = next(
-        name for name in timm.list_models() if not any(one.startswith(f"{name}.") or one == name for one in trained)
+        name for name in timm.list_models() if not any(full.startswith(f"{name}.") or full == name for full in trained)
     )
     with pytest.raises(UserError, match="no trained weights"):
         describe_classifier(untrained)
@@ -225,19 +225,19 @@ def configured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def mine(configured: Path, tmp_path: Path) -> Path:
-    """A copy whose weights cannot be read: what is said here is said without them."""
+    """Return a copy whose weights cannot be read, for checks that must not read them."""
     shutil.copytree(configured, tmp_path / "mine")
     (tmp_path / "mine" / "model.safetensors").write_bytes(b"no weights")
     return tmp_path / "mine"
 
 
 def change(configured: Path, **values: Any) -> str:
-    """The name of the folder after its configuration changed; names with a dot stand in `pretrained_cfg`."""
+    """Change the configuration, `its_…` keys in `pretrained_cfg`, and return the folder's name."""
     file = configured / "config.json"
     document = json.loads(file.read_text())
     for key, value in values.items():
-        place = document["pretrained_cfg"] if key.startswith("its_") else document
-        place[key.removeprefix("its_")] = value
+        section = document["pretrained_cfg"] if key.startswith("its_") else document
+        section[key.removeprefix("its_")] = value
     file.write_text(json.dumps(document))
     return f"local-dir:{configured}"
 
@@ -370,11 +370,11 @@ _INNER = ("input_size", "crop_pct", "interpolation", "crop_mode", "mean", "std",
 @given(st.data())
 def test_any_value_in_any_place_is_taken_or_refused(data: st.DataObject) -> None:
     document: dict[str, Any] = {"architecture": "test_resnet", "num_classes": 4, "pretrained_cfg": {}}
-    for place in data.draw(st.lists(st.sampled_from(_PLACES), max_size=2)):
-        document[place] = data.draw(json_values)
+    for key in data.draw(st.lists(st.sampled_from(_PLACES), max_size=2)):
+        document[key] = data.draw(json_values)
     if isinstance(document["pretrained_cfg"], dict):
-        for place in data.draw(st.lists(st.sampled_from(_INNER), max_size=2)):
-            document["pretrained_cfg"][place] = data.draw(json_values)
+        for key in data.draw(st.lists(st.sampled_from(_INNER), max_size=2)):
+            document["pretrained_cfg"][key] = data.draw(json_values)
     try:
         config = checked_config("m", json.loads(json.dumps(document)))
     except UserError as error:
@@ -428,7 +428,7 @@ def test_weights_come_from_the_folder_whatever_the_configuration_names(
     shutil.copy(configured / "model.safetensors", mine)
     wanted = load_classifier(f"local-dir:{configured}").sha256
     named = ELSEWHERE if key == "all" else {key: ELSEWHERE[key]}
-    name = change(mine, **{f"its_{one}": value for one, value in named.items()})
+    name = change(mine, **{f"its_{setting}": value for setting, value in named.items()})
     read: list[str] = []
     opened = builtins.open
     monkeypatch.setattr(builtins, "open", lambda file, *a, **k: read.append(str(file)) or opened(file, *a, **k))
@@ -487,7 +487,7 @@ LEGITIMATE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "squash": ({"crop_mode": "squash", "mean": [0, 0, 0], "std": [1, 1, 1]}, {"crop_mode": "squash", "std": [1, 1, 1]}),
     "border": ({"crop_mode": "border", "interpolation": "bicubic"}, {"crop_mode": "border"}),
     "nulls": ({"crop_pct": None, "test_input_size": None, "mean": None}, {"crop_pct": 0.875}),
-} | {one: ({"interpolation": one}, {"interpolation": one}) for one in INTERPOLATIONS}
+} | {name: ({"interpolation": name}, {"interpolation": name}) for name in INTERPOLATIONS}
 
 
 @pytest.mark.parametrize(("form", "resolved"), LEGITIMATE.values(), ids=LEGITIMATE)
@@ -538,7 +538,7 @@ def test_an_image_of_one_row_is_refused_rather_than_resized(
 
 @pytest.fixture
 def beside(configured: Path, tmp_path: Path) -> Path:
-    """A copy of the folder without weights."""
+    """Return a copy of the folder without weights."""
     shutil.copytree(configured, tmp_path / "mine", ignore=shutil.ignore_patterns("*.safetensors"))
     return tmp_path / "mine"
 
@@ -570,7 +570,7 @@ def test_no_pickle_runs(beside: Path, tmp_path: Path, form: str, name: str) -> N
 def test_no_pickle_runs_whatever_timm_would_do(
     beside: Path, tmp_path: Path, source: str, loopback: LoopbackHub
 ) -> None:
-    """timm before 1.0.26 trusts every pickle, and so does, in a process of its own, the timm that is installed."""
+    """timm before 1.0.26 trusts every pickle; the process of this test makes the installed timm do so too."""
     proof = tmp_path / "proof"
     (beside / "pytorch_model.bin").write_bytes(FORMS["zipped"](Attack(proof)))
     name = f"local-dir:{beside}"
@@ -578,8 +578,8 @@ def test_no_pickle_runs_whatever_timm_would_do(
         client(loopback).create_repo("someone/evil")
         client(loopback).upload_folder(repo_id="someone/evil", folder_path=str(beside))
         name = "hf-hub:someone/evil"
-    said = in_a_process(TRUSTING + LOAD, name, loopback, tmp_path)
-    assert said.startswith("UserError: ") and "pytorch_model.bin cannot be read as weights alone" in said
+    output = in_a_process(TRUSTING + LOAD, name, loopback, tmp_path)
+    assert output.startswith("UserError: ") and "pytorch_model.bin cannot be read as weights alone" in output
     assert not proof.exists()
 
 
@@ -616,10 +616,10 @@ def test_a_model_of_the_hub_is_that_of_its_folder(configured: Path, tmp_path: Pa
     torch.save(weights(configured), pickled / "pytorch_model.bin")
     (pickled / "model.safetensors").unlink()
     hashes = {f"{load_classifier(f'local-dir:{configured}').sha256}\n"}
-    for place in (configured, pickled):
-        client(loopback).create_repo(f"someone/{place.name}")
-        client(loopback).upload_folder(repo_id=f"someone/{place.name}", folder_path=str(place))
-        hashes.add(in_a_process(LOAD, f"hf-hub:someone/{place.name}", loopback, tmp_path))
+    for model_folder in (configured, pickled):
+        client(loopback).create_repo(f"someone/{model_folder.name}")
+        client(loopback).upload_folder(repo_id=f"someone/{model_folder.name}", folder_path=str(model_folder))
+        hashes.add(in_a_process(LOAD, f"hf-hub:someone/{model_folder.name}", loopback, tmp_path))
     assert len(hashes) == 1
     first = client(loopback).repo_info("someone/tiny").sha
     (pickled / "model.safetensors").write_bytes(b"another commit")
@@ -630,8 +630,8 @@ def test_a_model_of_the_hub_is_that_of_its_folder(configured: Path, tmp_path: Pa
 def test_a_repository_without_weights_is_reported(beside: Path, tmp_path: Path, loopback: LoopbackHub) -> None:
     client(loopback).create_repo("someone/empty")
     client(loopback).upload_folder(repo_id="someone/empty", folder_path=str(beside))
-    said = in_a_process(LOAD, "hf-hub:someone/empty", loopback, tmp_path)
-    assert said.startswith("UserError: ") and "none of model.safetensors, pytorch_model.bin" in said
+    output = in_a_process(LOAD, "hf-hub:someone/empty", loopback, tmp_path)
+    assert output.startswith("UserError: ") and "none of model.safetensors, pytorch_model.bin" in output
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pth", "checkpoint-12.pth.tar"])
@@ -669,14 +669,14 @@ def test_a_pipe_is_no_weights_file(beside: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "found",
+    "pickled",
     [[1, 2], {}, {"fc.weight": 3}, {1: torch.zeros(1)}, {"state_dict": {"a": None}}, torch.zeros(3),
      {"fc.weight": torch.zeros(1).expand(10**6, 10**6)}, {"fc.weight": torch.zeros(4, 4).to_sparse()},
      {f"layer{number}": value for number, value in enumerate([torch.zeros(10**5)] * 40)}],
 )  # fmt: skip
-def test_what_is_no_weights_by_name_is_refused(tmp_path: Path, found: Any) -> None:
-    """Numbers that are declared without being there too: a layer of a million copies of one would fill memory."""
-    torch.save(found, tmp_path / "model.pth")
+def test_what_is_no_weights_by_name_is_refused(tmp_path: Path, pickled: Any) -> None:
+    """Declared but absent numbers are refused too: a layer of a million copies of one would fill memory."""
+    torch.save(pickled, tmp_path / "model.pth")
     with pytest.raises(UserError, match=r"model\.pth"):
         read_pickled(tmp_path / "model.pth", "mine")
 

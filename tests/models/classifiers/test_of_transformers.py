@@ -38,7 +38,7 @@ def mine(folder: Path, tmp_path: Path) -> Path:
 
 
 def edited(folder: Path, file: str = "config.json", **values: Any) -> str:
-    """The classifier's name after its settings changed; None removes one."""
+    """Change settings of the classifier, None removes one, and return its name."""
     document = json.loads((folder / file).read_text()) | values
     (folder / file).write_text(json.dumps({key: value for key, value in document.items() if value is not None}))
     return f"transformers:{folder}"
@@ -59,16 +59,16 @@ def test_it_is_described_by_its_configuration_alone(mine: Path) -> None:
 def test_scores_equal_those_of_transformers_own_loading(folder: Path) -> None:
     classifier = load_classifier(f"transformers:{folder}")
     images = [picture(0), picture(1, 80, 33), Image.new("RGB", (9, 7), COLOURS[1])]
-    theirs: Any = AutoModelForImageClassification.from_pretrained(folder).eval()
+    model: Any = AutoModelForImageClassification.from_pretrained(folder).eval()
     prepared = AutoImageProcessor.from_pretrained(folder)(images=images, return_tensors="pt")
     with torch.inference_mode():
-        expected = theirs(**prepared).logits
+        expected = model(**prepared).logits
     batch = torch.stack([classifier.transform()(image) for image in images])
     torch.testing.assert_close(batch, prepared["pixel_values"])
     torch.testing.assert_close(classifier.logits(batch, "cpu"), expected)
     assert not classifier.module.training and not any(p.requires_grad for p in classifier.module.parameters())
     assert (classifier.input_size, classifier.interpolation) == ((3, 32, 32), "bilinear")
-    assert classifier.param_count == sum(p.numel() for p in theirs.parameters())
+    assert classifier.param_count == sum(p.numel() for p in model.parameters())
 
 
 def test_equal_input_keys_mean_equal_tensors(folder: Path, mine: Path) -> None:
@@ -173,7 +173,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def loaded(hub: LoopbackHub, home: Path, *names: str) -> list[str]:
-    """What a process of its own says of each model, where `home` is its cache and its working folder's parent."""
+    """Load each model in a new process, with its cache and working folder in `home`, and return its lines."""
     (home / "here").mkdir(parents=True, exist_ok=True)
     run = warm.run([sys.executable, "-c", LOAD, *names], client_environment(hub, home), cwd=home / "here")
     assert run.returncode == 0, run.stderr
@@ -186,9 +186,9 @@ def expected(folder: Path) -> str:
 
 
 def upload(hub: LoopbackHub, folder: Path, name: str = REPO) -> str:
-    there = client(hub, observer=True)
-    there.create_repo(name, exist_ok=True)
-    return there.upload_folder(repo_id=name, folder_path=str(folder)).oid
+    hub_client = client(hub, observer=True)
+    hub_client.create_repo(name, exist_ok=True)
+    return hub_client.upload_folder(repo_id=name, folder_path=str(folder)).oid
 
 
 @pytest.mark.release(of="hub")
@@ -198,7 +198,7 @@ def test_a_model_of_the_hub_is_that_of_its_folder_at_each_commit(
     first = upload(loopback, folders[0])
     upload(loopback, folders[1])
     names = (f"transformers:{REPO}@{first}", f"transformers:{REPO}", f"transformers:hf-hub:{REPO}@{first}")
-    assert loaded(loopback, tmp_path, *names) == [expected(folders[place]) for place in (0, 1, 0)]
+    assert loaded(loopback, tmp_path, *names) == [expected(folders[index]) for index in (0, 1, 0)]
 
 
 @pytest.mark.release(of="hub")
@@ -219,10 +219,10 @@ def test_a_branch_that_moves_between_two_requests_changes_nothing(
             loopback.put_back(after)
 
     loopback.on_request = on_request
-    found = loaded(loopback, tmp_path, f"transformers:{REPO}")
+    output = loaded(loopback, tmp_path, f"transformers:{REPO}")
     loopback.on_request = None
     assert len(paths) > request_number + 2
-    assert found == [expected(folders[0])]
+    assert output == [expected(folders[0])]
 
 
 @pytest.mark.release(of="hub")

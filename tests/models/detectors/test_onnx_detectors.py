@@ -107,7 +107,7 @@ def test_an_export_of_transformers_is_read_by_its_image_processor(tmp_path: Path
         None,
     )
     image = noise(5, 70, 50)
-    (found,) = load_detector(name)([image])
+    (detections,) = load_detector(name)([image])
     processor: Any = AutoImageProcessor.from_pretrained(folder)
     mean = processor(images=image, return_tensors="pt")["pixel_values"].mean()
     raw = RTDetrObjectDetectionOutput(
@@ -116,7 +116,7 @@ def test_an_export_of_transformers_is_read_by_its_image_processor(tmp_path: Path
     )
     (expected,) = processor.post_process_object_detection(raw, threshold=0.0, target_sizes=[(50, 70)])
     for key in ("boxes", "scores", "labels"):
-        torch.testing.assert_close(found[key], expected[key], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(detections[key], expected[key], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(

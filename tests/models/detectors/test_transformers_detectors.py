@@ -37,13 +37,13 @@ def mine(folders: dict[str, Path], tmp_path: Path) -> Path:
 
 
 def plain(folder: Path, image: Image.Image) -> dict[str, torch.Tensor]:
-    """What transformers itself answers to one image."""
+    """Return the detections of transformers itself for one image."""
     model: Any = AutoModelForObjectDetection.from_pretrained(folder).eval()
     processor: Any = AutoImageProcessor.from_pretrained(folder)
     with torch.inference_mode():
         outputs = model(**processor(images=[image], return_tensors="pt"))
-    (found,) = processor.post_process_object_detection(outputs, threshold=0.0, target_sizes=[image.size[::-1]])
-    return found
+    (detections,) = processor.post_process_object_detection(outputs, threshold=0.0, target_sizes=[image.size[::-1]])
+    return detections
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -62,10 +62,10 @@ def test_answers_equal_those_of_a_plain_call(folders: dict[str, Path], family: s
 
 def test_boxes_that_are_not_finite_are_no_answer() -> None:
     boxes = torch.tensor([[0.0, 0.0, float("inf"), 1.0]], dtype=torch.float64)
-    found = {"boxes": boxes, "scores": torch.ones(1), "labels": torch.zeros(1, dtype=torch.int32)}
+    detections = {"boxes": boxes, "scores": torch.ones(1), "labels": torch.zeros(1, dtype=torch.int32)}
     with pytest.raises(RunFailure, match="not finite"):
-        checked_detections("mine", found)
-    whole = checked_detections("mine", found | {"boxes": boxes.clamp(max=2)})
+        checked_detections("mine", detections)
+    whole = checked_detections("mine", detections | {"boxes": boxes.clamp(max=2)})
     assert [whole[key].dtype for key in ("boxes", "scores", "labels")] == [torch.float32, torch.float32, torch.int64]
 
 
@@ -93,18 +93,18 @@ def test_a_backbone_named_as_early_releases_name_it_is_built_and_not_fetched(
 ) -> None:
     import timm
 
-    asked: list[Any] = []
+    pretrained: list[Any] = []
     create = timm.create_model
-    monkeypatch.setattr(timm, "create_model", lambda *a, **k: asked.append(k.get("pretrained")) or create(*a, **k))
+    monkeypatch.setattr(timm, "create_model", lambda *a, **k: pretrained.append(k.get("pretrained")) or create(*a, **k))
 
     def early(document: dict[str, Any]) -> None:
         document.pop("backbone_config")
         document.update(backbone="resnet10t", use_timm_backbone=True, use_pretrained_backbone=True)
 
     edit(mine / "config.json", early)
-    (found,) = load_detector(f"transformers:{mine}")(IMAGES[:1])
-    torch.testing.assert_close(found["boxes"], plain(folders["detr"], IMAGES[0])["boxes"], rtol=1e-4, atol=1e-3)
-    assert asked and not any(asked)
+    (detections,) = load_detector(f"transformers:{mine}")(IMAGES[:1])
+    torch.testing.assert_close(detections["boxes"], plain(folders["detr"], IMAGES[0])["boxes"], rtol=1e-4, atol=1e-3)
+    assert pretrained and not any(pretrained)
 
 
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
