@@ -19,7 +19,6 @@ CHROMIUM = next((path for name in _NAMES if (path := shutil.which(name))), None)
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    """Yield the browser of a test process."""
     if CHROMIUM is None:
         pytest.skip("no chromium on this machine: pages are not tried in a browser")
     from playwright.sync_api import sync_playwright

@@ -96,7 +96,6 @@ def save_photographs(root: Path) -> Path:
 
 
 def save_folders(root: Path, names: Sequence[str], per_class: int = 4) -> Path:
-    """Write a folder for each name, with images of its own colour."""
     for name, colour in zip(names, FOUR, strict=False):
         (root / name).mkdir(parents=True)
         for number in range(per_class):

@@ -173,11 +173,9 @@ def test_without_chance_it_is_the_share_of_false_labels() -> None:
 
 def test_a_judge_without_errors_leaves_the_disagreement() -> None:
     judged = JudgedClass(images=200, disagreed=30, of_class=10_000, wrong=0, others=10_000, told_apart=10_000)
-    estimate, plain = label_error_of_shift([judged]), share_of(30, 200)
-    assert estimate is not None
-    assert (estimate.value, estimate.low, estimate.high) == pytest.approx(
-        (plain.value, plain.low, plain.high), abs=2e-3
-    )
+    error, plain = label_error_of_shift([judged]), share_of(30, 200)
+    assert error is not None
+    assert (error.value, error.low, error.high) == pytest.approx((plain.value, plain.low, plain.high), abs=2e-3)
 
 
 def test_fewer_doubts_than_errors_are_no_false_label() -> None:

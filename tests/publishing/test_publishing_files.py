@@ -272,7 +272,6 @@ SMALL = "receipts/base-00001.json"
 
 @pytest.fixture
 def directory(second: Path, tmp_path: Path) -> Path:
-    """Return the second version, for tests to change."""
     return Path(shutil.copytree(second, tmp_path / "changing" / "garments"))
 
 

@@ -46,7 +46,6 @@ CONTRASTS = """
 
 
 def checked(page: Page) -> list[str]:
-    """Return the ids of the selected images."""
     return page.eval_on_selector_all('.cell[aria-checked="true"]', "cells => cells.map(cell => cell.dataset.id)")
 
 

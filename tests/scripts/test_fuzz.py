@@ -49,8 +49,6 @@ def judged(
 
 
 def doing(function: Callable[[Bench], object]) -> Callable[[Bench], Prepared]:
-    """Return a case with one step that calls `function`."""
-
     def prepare(bench: Bench) -> Prepared:
         def step() -> None:
             function(bench)

@@ -214,7 +214,6 @@ FLUX = {"_class_name": "FluxPipeline", "transformer": ["diffusers", "FluxTransfo
 
 @pytest.fixture
 def fetched(caches: Path) -> None:
-    """Write the model's index, as the Hub's client keeps it."""
     repository = caches / "models--black-forest-labs--FLUX.1-schnell"
     snapshot = repository / "snapshots" / ("0" * 40)
     snapshot.mkdir(parents=True)

@@ -83,15 +83,11 @@ def test_everything_in_a_messy_folder_is_read_skipped_refused_or_told(
     ):
         assert line in output, line
 
-    source = labelled_source(f"{folder}:test")
-    reference = TorchvisionFolder(str(folder / "test"), allow_empty=True, is_valid_file=_is_a_photograph)
-    rows = {
-        path: (source.class_names or ())[label] for path, label in zip(source.paths or (), source.labels, strict=True)
-    }
-    assert rows == {
-        Path(path).relative_to(folder).as_posix(): reference.classes[label] for path, label in reference.samples
-    }
-    assert len(source) == len(rows) == 12 + 5
+    data = labelled_source(f"{folder}:test")
+    images = TorchvisionFolder(str(folder / "test"), allow_empty=True, is_valid_file=_is_a_photograph)
+    rows = {path: (data.class_names or ())[label] for path, label in zip(data.paths or (), data.labels, strict=True)}
+    assert rows == {Path(path).relative_to(folder).as_posix(): images.classes[label] for path, label in images.samples}
+    assert len(data) == len(rows) == 12 + 5
     notes = open_subject(f"{folder}:test", None, None, None, {}).notes
     for note in ("level 1 below the splits", "test/kettle", "@eaDir", "2 HEIC", "grey of 16", "EXIF"):
         assert any(note in text for text in notes), note

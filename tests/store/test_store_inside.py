@@ -71,7 +71,6 @@ def pipe(dataset: Path, secret: Path) -> None:
 
 
 def moved_shards(dataset: Path, secret: Path) -> None:
-    """Move the same files under a folder that is a link."""
     shutil.move(dataset / "data", secret / "data")
     (dataset / "data").symlink_to(secret / "data")
 

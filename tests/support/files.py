@@ -17,7 +17,6 @@ def write(file: Path, content: str | bytes) -> Path:
 
 
 def write_all(folder: Path, files: Mapping[str, str | bytes]) -> Path:
-    """Write these files by name into a folder."""
     for name, content in files.items():
         write(folder / name, content)
     return folder

@@ -41,7 +41,6 @@ class Page(HTMLParser):
             self._pieces.append(data)
 
     def of(self, *attributes: str) -> list[str]:
-        """Return the values of these attributes, in the order of the page."""
         return [value for name, value in self.attributes if name in attributes]
 
     @property

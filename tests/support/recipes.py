@@ -17,7 +17,6 @@ def mini(*changes: str) -> Recipe:
 
 
 def refusal(call: Callable[..., object], *arguments: Any, **options: Any) -> UserError:
-    """Return the UserError that a call raises."""
     with pytest.raises(UserError) as refused:
         call(*arguments, **options)
     return refused.value

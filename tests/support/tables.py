@@ -23,7 +23,6 @@ def image_table(images: Sequence[bytes | None], *, names: Sequence[str] | None =
 
 
 def as_parquet(table: Any) -> bytes:
-    """Return a table as one Parquet file."""
     with io.BytesIO() as stream:
         table.to_parquet(stream)
         return stream.getvalue()
@@ -38,7 +37,6 @@ def parquet_folder(folder: Path, **splits: Any) -> Path:
 
 
 def csv_rows(source: Path | str) -> list[dict[str, str]]:
-    """Return the rows of a CSV file, or of a text that is one."""
     text = source.read_text(encoding="utf-8") if isinstance(source, Path) else source
     return list(csv.DictReader(io.StringIO(text, newline="")))
 

@@ -392,7 +392,6 @@ def sound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def fresh(sound: Built, tmp_path: Path) -> Built:
-    """Return a copy that a test may change."""
     return sound._replace(directory=Path(shutil.copytree(sound.directory, tmp_path / "fresh")))
 
 

@@ -365,14 +365,12 @@ def test_card_and_croissant_say_who_checked_the_labels(rows: bool) -> None:
     none = "model: null, steps: null, guidance: null, rows: {base: {'00': [0]}}"
     pool = [f"generator={{kind: rows, {none}}}", "samples.noise=independent"] if rows else []
 
-    def annotation(judge: str, looked_at: bool) -> str:
+    def note(judge: str, looked_at: bool) -> str:
         recipe = load_recipe("wardrobe-mini", ["tokens=null", f"screen.judge={judge}", *pool])
         pins = INPUTS | {"pool": INPUTS["source"]}
         return statements_of(recipe, input_rows(recipe, pins), 3, 9, looked_at=looked_at)[0].annotation
 
-    nobody, judge, people, both = (
-        annotation(judge, looked_at) for looked_at in (False, True) for judge in ("null", JUDGE)
-    )
+    nobody, judge, people, both = (note(judge, looked_at) for looked_at in (False, True) for judge in ("null", JUDGE))
     assert ["only" in text for text in (nobody, judge, people, both)] == [True, False, False, False]
     assert ["No person has" in text for text in (nobody, judge, people, both)] == [not rows, True, False, False]
     assert ["second judge" in text for text in (nobody, judge, people, both)] == [False, True, False, True]

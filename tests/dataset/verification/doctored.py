@@ -40,12 +40,10 @@ def kind_of(path: str) -> str:
 
 
 def one_of_each_kind(directory: Path) -> dict[str, str]:
-    """Return one path of each kind of file."""
     return {kind_of(path): path for path in published(directory)}
 
 
 def receipt_with(directory: Path, what: What, rows: int = 2) -> Receipt:
-    """Return the first receipt whose table has at least so many rows."""
     return next(receipt for receipt in read_receipts(directory) if receipt.rows[what] >= rows)
 
 

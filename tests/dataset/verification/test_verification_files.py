@@ -299,7 +299,7 @@ def test_whoever_looks_and_fails_is_no_damage_of_the_dataset(datasets: dict[str,
 def test_a_copy_of_the_hub_is_verified_where_its_client_keeps_it(
     datasets: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The Hub's client leaves a folder of links to blobs."""
+    """In the Hub's cache, a dataset is a folder of links to blobs."""
     repository = tmp_path / "hub/datasets--wardrobe--tiny"
     (repository / "refs").mkdir(parents=True)
     (repository / "refs/main").write_text("c" * 40)

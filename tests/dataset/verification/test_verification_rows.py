@@ -319,7 +319,6 @@ T_SHIRT, SANDAL, SHIRT, BAG = 0, 5, 6, 8
 
 
 def faults_of(rule: str, shift: str = "red", label: int = 0, **changes: Any) -> list[str]:
-    """Return the faults of one row of a t-shirt."""
     keep = f"[thresholds, {{misclassified: {{models: ['{JUDGE}'], failure: '{rule}'}}}}]"
     plan = make_plan(
         load_recipe(
