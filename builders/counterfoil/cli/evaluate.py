@@ -25,6 +25,7 @@ from counterfoil.errors import UserError
 from counterfoil.report.words import counted, listed
 
 if TYPE_CHECKING:
+    from counterfoil.evaluation.resampled_task import ResampledTask
     from counterfoil.evaluation.results import Evaluation
 
 app = typer.Typer()
@@ -184,9 +185,8 @@ def evaluate(
     if write_keys is not None:
         _write_keys(context, dataset, write_keys, recipe, groups, base)
         return
-    from counterfoil.cli.detection_table import print_detection, print_multilabel
     from counterfoil.engines import EngineChoice
-    from counterfoil.evaluation.evaluate_dataset import evaluate
+    from counterfoil.evaluation.evaluate_dataset import evaluate, task_of
     from counterfoil.evaluation.failures import check_new_folder
     from counterfoil.evaluation.trackers import check_trackers
     from counterfoil.report.results import NESTED
@@ -207,10 +207,8 @@ def evaluate(
             evaluation = replace(evaluation, files={**evaluation.files, "exported": evaluation.export_failures(export)})
     if json:
         print_json(evaluation.to_json())
-    elif evaluation.results.detects:
-        print_detection(evaluation, PIPED_WIDTH)
-    elif evaluation.results.multilabel:
-        print_multilabel(evaluation, PIPED_WIDTH)
+    elif (task := task_of(evaluation.results)) is not None:
+        _print_task(evaluation, task)
     else:
         _print_table(evaluation)
     if "report" in evaluation.files:
@@ -271,6 +269,21 @@ def _write_keys(
     )
     say("path, and with a label (a class's name), a class_id, or a column of scores for each class.")
     say("For a detector: a row a detection, with category, score and bbox, or COCO results.")
+
+
+def _print_task(evaluation: Evaluation, task: type[ResampledTask]) -> None:
+    """Print a table for each model, the first sentences and every path."""
+    results, shown = evaluation.results, task.report
+    if results.preview:
+        say(results.preview_sentence)
+    for note in (*evaluation.notes, *shown.notes(results)):
+        say(f"Note: {note}")
+    for table in shown.tables(results):
+        print_table(terminal(PIPED_WIDTH), table, MOST_ROWS, task.table)
+    for sentence in (*shown.sentences(results), *shown.compared(results)):
+        say(sentence)
+    for name, path in evaluation.files.items():
+        say(f"{name + ':':<12} {path}")
 
 
 def _print_table(evaluation: Evaluation) -> None:

@@ -19,7 +19,7 @@ from counterfoil.evaluation.measures.comparison import ComparedModels
 from counterfoil.evaluation.measures.source import PreparedReference, prepared_distances, prepared_reference
 from counterfoil.evaluation.mistaken_order import likely_order
 from counterfoil.evaluation.multilabel.evaluate_multilabel import MultilabelTask
-from counterfoil.evaluation.resampled_task import TaskSettings, evaluate_task
+from counterfoil.evaluation.resampled_task import ResampledTask, TaskSettings, evaluate_task
 from counterfoil.evaluation.result_files import make_ready, report_folder, store_results, write_evaluation
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import ClassOrder, choose_models, classifier_facts, is_stored, read_stored
@@ -156,17 +156,14 @@ def evaluate(
     if min_images_per_class is not None and min_images_per_class < 1:
         raise UserError(f"min_images_per_class is {min_images_per_class}: expected 1 or more")
     if isinstance(subject, OpenDataset) and subject.recipe.source.whole_images:
-        others = {"beside": beside, "outputs": outputs, "distances": distances, "against": against}
-        others |= {"compare": compare, "reference": reference, "workers": workers}
-        settings = TaskSettings(out, device, batch_size, seed, class_order, gate, allow_undecided, limit, into_card)
-        if subject.recipe.source.multilabel:
-            _refuse_options({"into_card": into_card} | others, "several labels an image, and classifiers of these")
-            least = min_images_per_class or subject.min_images_per_class
-            settings = replace(settings, transform=transform, version=version, min_images_per_class=least)
-            return evaluate_task(MultilabelTask, subject, models, settings)
+        task = MultilabelTask if subject.recipe.source.multilabel else DetectionTask
+        others = {"into_card": into_card, "beside": beside, "outputs": outputs, "distances": distances}
+        others |= {"against": against, "compare": compare, "reference": reference, "workers": workers}
         others |= {"transform": transform, "version": version, "min_images_per_class": min_images_per_class}
-        _refuse_options(others, "objects, and detectors")
-        return evaluate_task(DetectionTask, subject, models, settings)
+        _refuse_options(task, others)
+        least = min_images_per_class or subject.min_images_per_class
+        options = (out, device, batch_size, seed, class_order, gate, allow_undecided, limit, into_card)
+        return evaluate_task(task, subject, models, TaskSettings(*options, transform, version, least))
     if limit is not None:
         subject = limit_subject(subject, limit)
     minimum = min_images_per_class or subject.min_images_per_class
@@ -225,14 +222,20 @@ def refuse_preview(built: int | None, limit: int | None, gate: object, into_card
         )
 
 
-def _refuse_options(given: Mapping[str, Any], what: str) -> None:
-    """Raise UserError if `given` sets an argument that only single-label classifiers take."""
-    named = [name for name, value in given.items() if value not in (None, False, (), {})]
+def _refuse_options(task: type[ResampledTask], given: Mapping[str, Any]) -> None:
+    """Raise UserError if `given` sets an argument that this task does not take."""
+    named = [name for name, value in given.items() if value not in (None, False, (), {}) and name not in task.takes]
     if named:
         raise UserError(
-            f"the dataset has {what} take no {', '.join(named)}",
+            f"the dataset has {task.of_dataset} take no {', '.join(named)}",
             "Leave it out: groups of a built dataset are compared with its base.",
         )
+
+
+def task_of(results: Results) -> type[ResampledTask] | None:
+    """Return the task that made these results; None for classifiers that give each image one class."""
+    outputs = {model.outputs for model in results.models}
+    return next((task for task in (DetectionTask, MultilabelTask) if task.outputs in outputs), None)
 
 
 def _placement(

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,7 @@ from counterfoil.evaluation.gate import (
 )
 from counterfoil.evaluation.result_files import report_folder, store_results, write_files
 from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.shift_report import ShiftReport
 from counterfoil.report.results import GroupFacts, LeftOut, ResultRow, Results, rounded_row
 from counterfoil.report.words import counted
 from counterfoil.stats import CONFIDENCE
@@ -60,9 +61,9 @@ class TaskSettings:
     allow_undecided: bool
     limit: int | None
     into_card: bool
-    transform: Any = None
-    version: str | Mapping[str, str] | None = None
-    min_images_per_class: int = 1
+    transform: Any
+    version: str | Mapping[str, str] | None
+    min_images_per_class: int
 
 
 class ResampledModel(Protocol):
@@ -80,24 +81,31 @@ class ResampledModel(Protocol):
     def share(self, group: int, measure: str, label: int | None, of_drop: bool) -> Drawn: ...
 
 
-class ResampledTask(ABC):
+Model = TypeVar("Model", bound=ResampledModel)
+
+
+class ResampledTask(ABC, Generic[Model]):
     """A kind of model on one dataset. `measure` sets `models`, `left_out` and `unreadable` for the methods after it.
 
-    shares, line_forms: what a line of a gate measures, and the hint on its form. table: a file that only this task
-    writes. report: returns the page as text, of results and notes; equal results give equal bytes. indexed: whether
-    the index page of the folder is written. line_classes: the classes that a line of a gate can name, in the order of
-    label numbers. left_out: how many images are not compared, and a clause on why beside rows that some group lacks.
+    outputs: what a model gives, as its facts say. of_dataset: what its images have, and its models. takes: arguments of
+    `evaluate` that not every task takes. shares, line_forms: what a line of a gate measures, and the hint on its form.
+    table: a file that only this task writes. indexed: whether the index page of the folder is written. line_classes:
+    the classes that a line of a gate can name, in the order of label numbers. left_out: how many images are not
+    compared, and a clause on why beside rows that some group lacks.
     """
 
+    outputs: ClassVar[str]
+    of_dataset: ClassVar[str]
+    takes: ClassVar[frozenset[str]]
     shares: ClassVar[tuple[str, ...]]
     line_forms: ClassVar[str]
     table: ClassVar[str]
-    report: ClassVar[Callable[[Results, Sequence[str]], str]]
+    report: ClassVar[ShiftReport]
     indexed: ClassVar[bool] = False
     dataset: OpenDataset
     settings: TaskSettings
     line_classes: NamedClasses
-    models: Sequence[ResampledModel]
+    models: Sequence[Model]
     left_out: tuple[int, str]
     unreadable: tuple[str, ...] = ()
 
@@ -161,7 +169,6 @@ class ResampledTask(ABC):
             content=dataset.content,
             dataset=dataset.name,
             seed=self.settings.seed,
-            min_images_per_class=self.settings.min_images_per_class,
             confidence=CONFIDENCE,
             paired=True,
             unreadable=len(self.unreadable),
@@ -242,7 +249,7 @@ def _written(task: ResampledTask, evaluation: Evaluation, folder: Path) -> Evalu
     results = evaluation.results
     failures = task.write_failures(results.preview_sentence, folder)
     texts = {
-        "report": ("report.html", task.report(results, evaluation.notes)),
+        "report": ("report.html", task.report.html(results, evaluation.notes)),
         "document": ("results.json", document_text(results)),
         **task.all_tables(results),
     }

@@ -16,7 +16,6 @@ from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.detection.categories import COCO_80, COCO_91, POSITION
 from counterfoil.evaluation.detection.detections import PREFIX, ModelDetections, read_detections
 from counterfoil.evaluation.detection.measures import (
-    DROP,
     FACTS,
     MPC,
     NAMES,
@@ -28,13 +27,14 @@ from counterfoil.evaluation.detection.measures import (
     measure_levels,
     measure_model,
 )
-from counterfoil.evaluation.detection.report import detection_report
+from counterfoil.evaluation.detection.report import REPORT
 from counterfoil.evaluation.detection.running import DetectionCache, run_detector
 from counterfoil.evaluation.detection.subject import open_objects
 from counterfoil.evaluation.detection_failures import ScoredDetector, detection_failures, write_detection_failures
 from counterfoil.evaluation.gate import LINE_HINT, GateLine
 from counterfoil.evaluation.resampled_task import ResampledTask, TaskSettings
 from counterfoil.evaluation.scored_models import is_stored, named_models, short_name
+from counterfoil.evaluation.shift_report import DROP
 from counterfoil.models.classifiers.of_python import imported, is_code
 from counterfoil.models.detectors import load_detector
 from counterfoil.models.devices import resolve_device
@@ -51,19 +51,20 @@ _NAMED = (
 )
 
 
-class DetectionTask(ResampledTask):
+class DetectionTask(ResampledTask[MeasuredModel]):
     """Detectors on a dataset with objects."""
 
+    outputs = DETECTIONS
+    of_dataset = "objects, and detectors"
+    takes = frozenset(("into_card",))
     shares = NAMES
     line_forms = (
         f"A line is one of: AP(GROUP) >= PERCENT, drop(SHIFT) <= POINTS (of AP), drop(SHIFT, AP50) <= POINTS,"
         f" {LINE_HINT} Measures are {', '.join(NAMES)}."
     )
     table = "detection.csv"
-    report = staticmethod(detection_report)
+    report = REPORT
     indexed = True
-    line_classes: tuple[ClassFacts, ...]
-    models: tuple[MeasuredModel, ...]
 
     def __init__(self, dataset: OpenDataset, models: Any, settings: TaskSettings) -> None:
         self.dataset, self.settings, self.named = dataset, settings, models
@@ -71,7 +72,8 @@ class DetectionTask(ResampledTask):
         if not self.subject.images:
             raise UserError(f"{dataset.source}: no row of the source is in every group, so groups cannot be compared")
         # The id of a category is its name.
-        self.line_classes = tuple(ClassFacts(name, name) for name in self.subject.categories)
+        self.categories = tuple(ClassFacts(name, name) for name in self.subject.categories)
+        self.line_classes = self.categories
         self.left_out = self.subject.left_out, ""
 
     def check_gate(self, lines: Sequence[GateLine]) -> None:
@@ -132,8 +134,9 @@ class DetectionTask(ResampledTask):
             subject.images,
             len(np.unique(subject.truth.category)),
             self.dataset.preview if limit is None else limit,
+            min_images_per_class=1,
             replicates=REPLICATES,
-            classes=self.line_classes,
+            classes=self.categories,
             models=tuple(map(self._facts, models)),
             measures=FACTS,
             rows=ResultRows([*detector_rows(subject, models), *difference_rows(models), *severity_rows]),
@@ -145,7 +148,7 @@ class DetectionTask(ResampledTask):
             name=model.name,
             short_name=short_name(model.name),
             architecture="",
-            outputs=DETECTIONS,
+            outputs=self.outputs,
             num_classes=len(self.subject.categories),
             img_size=None,
             crop_pct=None,

@@ -31,6 +31,7 @@ from counterfoil.detection_stats import (
 from counterfoil.evaluation.detection.detections import ModelDetections
 from counterfoil.evaluation.detection.subject import DetectionSubject
 from counterfoil.evaluation.measures.severity import level_row, shifts_with_levels
+from counterfoil.evaluation.shift_report import DROP
 from counterfoil.progress import report
 from counterfoil.report import severity
 from counterfoil.report.results import MeasureFacts, ResultRow, row
@@ -39,7 +40,7 @@ from counterfoil.trajectory_stats import rising_reaches
 REPLICATES = 1000
 F1 = "F1"
 NAMES = (*MEASURES, F1)
-MPC, RPC, DROP, BY_CATEGORY = "mPC", "rPC", "drop", "category_AP"
+MPC, RPC, BY_CATEGORY = "mPC", "rPC", "category_AP"
 DIFFERENCE, CURVE = "drop_difference", "severity_AP"
 # Only so many detectors are compared pair by pair: those that are best on the base.
 _MOST_COMPARED = 12

@@ -15,7 +15,6 @@ from counterfoil.evaluation.dataset import OpenDataset, limit_subject
 from counterfoil.evaluation.gate import LINE_HINT
 from counterfoil.evaluation.multilabel.failures import label_columns, write_label_failures
 from counterfoil.evaluation.multilabel.measures import (
-    DROP,
     FACTS,
     MEANS,
     MISSED,
@@ -25,10 +24,11 @@ from counterfoil.evaluation.multilabel.measures import (
     measure_classifier,
     multilabel_rows,
 )
-from counterfoil.evaluation.multilabel.report import multilabel_report
+from counterfoil.evaluation.multilabel.report import REPORT
 from counterfoil.evaluation.multilabel.subject import MultilabelSubject, open_conditions
 from counterfoil.evaluation.resampled_task import ResampledTask, TaskSettings
 from counterfoil.evaluation.scored_models import choose_models, classifier_facts
+from counterfoil.evaluation.shift_report import DROP
 from counterfoil.models.devices import resolve_device
 from counterfoil.multilabel_stats import REPLICATES
 from counterfoil.prediction.failures import ConditionScores, condition_scores
@@ -36,17 +36,19 @@ from counterfoil.report.results import LABELS, ClassFacts, ResultRows, Results
 from counterfoil.report.words import csv_interval
 
 
-class MultilabelTask(ResampledTask):
+class MultilabelTask(ResampledTask[MeasuredClassifier]):
     """Classifiers that score several labels of each image."""
 
+    outputs = LABELS
+    of_dataset = "several labels an image, and classifiers of these"
+    takes = frozenset(("transform", "version", "min_images_per_class"))
     shares = tuple(MEANS)
     line_forms = (
         f"A line is one of: mAP(GROUP) >= PERCENT, drop(SHIFT) <= POINTS (of mAP), drop(SHIFT, accuracy) <= POINTS,"
         f" drop(SHIFT, label=NAME) <= POINTS (of the label's AP), {LINE_HINT}"
     )
     table = "multilabel.csv"
-    report = staticmethod(multilabel_report)
-    models: tuple[MeasuredClassifier, ...]
+    report = REPORT
 
     def __init__(self, dataset: OpenDataset, models: Any, settings: TaskSettings) -> None:
         if settings.limit is not None:
@@ -99,12 +101,13 @@ class MultilabelTask(ResampledTask):
             len(subject.labels),
             self.dataset.preview,
             subject.few,
+            min_images_per_class=self.settings.min_images_per_class,
             replicates=REPLICATES,
             classes=tuple(ClassFacts(cls.id, cls.name) for cls in subject.labels),
             models=tuple(
                 classifier_facts(
                     model.answered.classifier,
-                    outputs=LABELS,
+                    outputs=self.outputs,
                     top_k=1,
                     chance=float(subject.present.mean()),
                     near_chance=not model.sound,

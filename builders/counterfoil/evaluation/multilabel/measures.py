@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from counterfoil.detection_stats import Drawn, combined, simultaneous_intervals
 from counterfoil.evaluation.multilabel.subject import MultilabelSubject
+from counterfoil.evaluation.shift_report import DROP
 from counterfoil.multilabel_stats import (
     ACCURACY,
     PRECISION,
@@ -33,7 +34,7 @@ from counterfoil.stats import Estimate, chance_line, wilson_estimate
 # The names in rows of each measure's mean over labels.
 MEAN_PRECISION = "mAP"
 MEANS = {MEAN_PRECISION: PRECISION, ACCURACY: ACCURACY}
-DROP, MISSED, WRONGLY_GIVEN, THRESHOLD = "drop", "missed", "wrongly_given", "threshold"
+MISSED, WRONGLY_GIVEN, THRESHOLD = "missed", "wrongly_given", "threshold"
 
 
 @dataclass(frozen=True)

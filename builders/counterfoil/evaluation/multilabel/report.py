@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from counterfoil.evaluation.detection.report import (
-    PageSection,
-    group_table,
-    loss_sentence,
-    shift_report,
-    sorted_drops,
-)
-from counterfoil.evaluation.multilabel.measures import DROP, MEAN_PRECISION, MEANS, MISSED, WRONGLY_GIVEN
+from counterfoil.evaluation.multilabel.measures import MEAN_PRECISION, MEANS, MISSED, WRONGLY_GIVEN
+from counterfoil.evaluation.shift_report import DROP, PageSection, ShiftReport, group_table, headings
 from counterfoil.multilabel_stats import ACCURACY, PRECISION
 from counterfoil.report.results import ModelFacts, Results
 from counterfoil.report.words import (
@@ -30,21 +24,6 @@ from counterfoil.report.words import (
 _OF_LABELS = (PRECISION, ACCURACY, MISSED, WRONGLY_GIVEN)
 _MOST_LABELS = 60
 _MOST_NAMED = 12
-
-
-def first_label_sentences(results: Results) -> list[str]:
-    """Return a sentence for each model: under which shift it loses most mAP, and how much."""
-    sentences = []
-    for model in results.models:
-        who = "Your classifier" if len(results.models) == 1 else model.short_name
-        drops = sorted_drops(results, model, MEAN_PRECISION)
-        if model.near_chance:
-            sentences.append(f"{who} is near chance on the base for every label, so drops say nothing.")
-        elif not drops:
-            sentences.append(f"{who} has no drop: the dataset has no shift.")
-        else:
-            sentences.append(loss_sentence(who, *drops[0], MEAN_PRECISION))
-    return sentences
 
 
 def multilabel_notes(results: Results) -> Iterator[str]:
@@ -99,23 +78,22 @@ def label_table(results: Results, model: ModelFacts) -> Table:
 
 
 def _sections(results: Results) -> Iterator[PageSection]:
-    heading = {model.name: model.short_name if len(results.models) > 1 else "" for model in results.models}
-    means = tuple(MEANS)
-    groups = [(heading[model.name], group_table(results, model, means, means)) for model in results.models]
-    yield PageSection("Every group", groups)
+    models, means = headings(results), tuple(MEANS)
+    yield PageSection(
+        "Every group", [(heading, group_table(results, model, means, means)) for heading, model in models]
+    )
     yield PageSection(
         "Label by label",
-        [(heading[model.name], label_table(results, model)) for model in results.models],
+        [(heading, label_table(results, model)) for heading, model in models],
         "AP to wrongly given: on the base. Missed: share of the images with the label that are not given it. Wrongly"
         " given: share of the images without it that are given it. Intervals of labels’ drops are for all labels and"
         " shifts at once, and too short where few images have a label.",
     )
 
 
-def multilabel_report(results: Results, notes: Sequence[str]) -> str:
-    """Return the page as text; equal results give equal bytes."""
+def _words(results: Results) -> dict[str, str]:
     labels = counted(len(results.classes), "label")
-    words = {
+    return {
         "task": "Robustness of classifiers with several labels",
         "model": "classifier",
         "lead": f"{labels}. mAP is the mean of the labels’ average precision. Accuracy is balanced, so that guessing"
@@ -128,5 +106,13 @@ def multilabel_report(results: Results, notes: Sequence[str]) -> str:
         "files": "measures.csv, multilabel.csv and labels.csv in this folder hold every number, predictions.parquet"
         " every image’s scores and mistakes",
     }
-    all_notes = [*notes, *multilabel_notes(results)]
-    return shift_report(results, MEAN_PRECISION, words, first_label_sentences(results), all_notes, _sections(results))
+
+
+REPORT = ShiftReport(
+    MEAN_PRECISION,
+    _words,
+    lambda results, model: "is near chance on the base for every label",
+    multilabel_notes,
+    _sections,
+    (tuple(MEANS), tuple(MEANS)),
+)

@@ -1,0 +1,166 @@
+"""Show what each shift costs models whose images are resampled: the page, and the text of the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from counterfoil import __version__
+from counterfoil.report.results import GroupFacts, ModelFacts, Results
+from counterfoil.report.templates import template_environment
+from counterfoil.report.words import (
+    Table,
+    TableColumn,
+    TableRow,
+    between,
+    counted,
+    in_words,
+    points,
+    points_cell,
+    text_cell,
+)
+from counterfoil.stats import Estimate
+
+TEMPLATE = "detection-report.html.j2"
+# The name of the drop in rows; `at` names the measure that drops.
+DROP = "drop"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """The bar of a shift's drop. Its positions are fractions of the chart's width, from the left end of the chart."""
+
+    name: str
+    drop: Estimate
+    start: float
+    width: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class PageSection:
+    """A part of the page: a heading, tables (each with the model that it is about), figures, and a closing sentence."""
+
+    title: str
+    tables: Sequence[tuple[str, Table]]
+    note: str = ""
+    sentences: Sequence[str] = ()
+    figure: str | None = None
+    lines: Sequence[tuple[ModelFacts, str]] = ()
+
+
+@dataclass(frozen=True)
+class ShiftReport:
+    """How one kind of model is shown.
+
+    measure: what people see first. words: the page's own words, with the model's noun in `model`. near_chance: what a
+    model near chance on the base does, of results and model. notes: what a reader needs to understand the numbers.
+    compared: sentences behind those on single models. terminal: the measures and the drops of its table there.
+    """
+
+    measure: str
+    words: Callable[[Results], Mapping[str, str]]
+    near_chance: Callable[[Results, ModelFacts], str]
+    notes: Callable[[Results], Iterator[str]]
+    sections: Callable[[Results], Iterator[PageSection]]
+    terminal: tuple[Sequence[str], Sequence[str]]
+    compared: Callable[[Results], Sequence[str]] = lambda results: ()
+
+    def sentences(self, results: Results) -> list[str]:
+        """Return a sentence for each model: under which shift it loses most, and how much."""
+        sentences, noun = [], self.words(results)["model"]
+        for model in results.models:
+            who = f"Your {noun}" if len(results.models) == 1 else model.short_name
+            drops = sorted_drops(results, model, self.measure)
+            if model.near_chance:
+                sentences.append(f"{who} {self.near_chance(results, model)}, so drops say nothing.")
+            elif not drops:
+                sentences.append(f"{who} has no drop: the dataset has no shift.")
+            else:
+                sentences.append(loss_sentence(who, *drops[0], self.measure))
+        return sentences
+
+    def tables(self, results: Results) -> list[Table]:
+        """Return the terminal's table of each model."""
+        return [group_table(results, model, *self.terminal) for model in results.models]
+
+    def html(self, results: Results, notes: Sequence[str]) -> str:
+        """Return the page as text; equal results give equal bytes."""
+        filters = {"points": points, "between": between, "in_words": in_words, "counted": counted}
+        environment = template_environment(TEMPLATE, filters)
+        return environment.get_template(TEMPLATE).render(
+            results=results,
+            words=self.words(results),
+            sentences=self.sentences(results),
+            notes=[*notes, *self.notes(results)],
+            bars=[
+                (model.short_name, _drop_bars(sorted_drops(results, model, self.measure))) for model in results.models
+            ],
+            sections=list(self.sections(results)),
+            readings=[(facts.title, facts.reading) for facts in results.measures],
+            version=__version__,
+        )
+
+
+def headings(results: Results) -> list[tuple[str, ModelFacts]]:
+    """Return each model with the heading of its tables, which is empty for a single model."""
+    return [(model.short_name if len(results.models) > 1 else "", model) for model in results.models]
+
+
+def loss_sentence(who: str, group: GroupFacts, drop: Estimate, measure: str) -> str:
+    """Return under which shift a model loses most of a measure, and how much."""
+    loss = f"{in_words(group.name)}: {points(drop.value)} points of {measure}"
+    loss += f" ({between(drop)})" if drop.low is not None else ""
+    if drop.value <= 0:
+        return f"{who} loses no {measure} under any shift."
+    if drop.low is not None and drop.low <= 0:
+        return f"{who} may lose most under {loss}. The interval includes 0."
+    return f"{who} loses most under {loss}."
+
+
+def sorted_drops(results: Results, model: ModelFacts, measure: str) -> list[tuple[GroupFacts, Estimate]]:
+    """Return each shift with its drop of a measure, the largest first."""
+    drops = [
+        (group, drop)
+        for group in results.shifts
+        if (drop := results.rows.estimate(DROP, model=model.name, group=group.name, at=measure)) is not None
+    ]
+    return sorted(drops, key=lambda entry: -entry[1].value)
+
+
+def _drop_bars(drops: Sequence[tuple[GroupFacts, Estimate]]) -> list[Bar]:
+    ends = [0.0]
+    for _, drop in drops:
+        ends += [drop.value, *(end for end in (drop.low, drop.high) if end is not None)]
+    least, most = min(ends), max(ends)
+    scale = 100 / (most - least) if most > least else 0.0
+
+    def at(value: float) -> float:
+        return (value - least) * scale
+
+    return [
+        Bar(
+            in_words(group.name),
+            drop,
+            min(at(0.0), at(drop.value)),
+            abs(at(drop.value) - at(0.0)),
+            None if drop.low is None else at(drop.low),
+            None if drop.high is None else at(drop.high),
+        )
+        for group, drop in drops
+    ]
+
+
+def group_table(results: Results, model: ModelFacts, measures: Sequence[str], drops: Sequence[str]) -> Table:
+    """Return one row for each group: the measures in percent, and the drops of the measures in `drops` in points."""
+    titles = {measure.name: measure.title for measure in results.measures}
+    rows = []
+    for group in results.groups:
+        key = {"model": model.name, "group": group.name}
+        cells = [points_cell(results.rows.estimate(name, **key)) for name in measures]
+        cells += [points_cell(results.rows.estimate(DROP, at=name, **key)) for name in drops]
+        rows.append(TableRow((text_cell(group.name), *cells)))
+    columns = [TableColumn("group", "shift"), *(TableColumn(f"{titles[name]} (%)") for name in measures)]
+    columns += [TableColumn(f"drop of {name} (points)") for name in drops]
+    return Table(f"{model.short_name}: 95 % intervals below", tuple(columns), tuple(rows))
