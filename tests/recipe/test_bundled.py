@@ -109,7 +109,7 @@ def test_graded_ones_have_even_levels_of_every_shift_up_to_the_whole(name: str, 
     base, *shifts = recipe.all_shifts()
     names = list(dict.fromkeys(shift.of for shift in shifts))
     even = [round(step / levels, 2) for step in range(1, levels + 1)]
-    assert [(shift.of, shift.level) for shift in shifts] == [(own, level) for own in names for level in even]
+    assert [(shift.of, shift.level) for shift in shifts] == [(graded, level) for graded in names for level in even]
     assert {shift.by for shift in shifts} == {"prompt"} and not any(shift.realised for shift in shifts)
     assert base == load_recipe(GRADED[name], [f"samples.candidates={recipe.samples.candidates}"]).all_shifts()[0]
 
@@ -209,8 +209,8 @@ def test_imagenet_star_is_table_1() -> None:
     base, *shifts = recipe.all_shifts()
     assert base.prompt == "A photo of a {class}"
     assert (base.caption, base.threshold) == (None, None)
-    found = {shift.name: (shift.prompt, shift.threshold and shift.threshold.value) for shift in shifts}
-    assert list(found.items()) == [(name, (prompt, value)) for name, (_, prompt, value) in table_1().items()]
+    prompts = {shift.name: (shift.prompt, shift.threshold and shift.threshold.value) for shift in shifts}
+    assert list(prompts.items()) == [(name, (prompt, value)) for name, (_, prompt, value) in table_1().items()]
     kinds = {shift.name: shift.kind for shift in SHIFTS}
     assert {shift.name: shift.kind for shift in shifts} == kinds
 
@@ -231,9 +231,9 @@ def test_captions_of_the_table_come_from_its_shift_names() -> None:
 def test_shifts_that_other_recipes_take_from_the_table_keep_its_words_and_thresholds(name: str) -> None:
     taken = {shift.name: shift for shift in load_recipe("imagenet-star").all_shifts()}
     shifts = load_recipe(name).all_shifts()
-    own = [shift for shift in shifts if shift.name not in taken]
-    assert {"pets-star": "sleeping", "aircraft-star": "through_the_clouds"}[name] in {shift.name for shift in own}
-    assert all(shift.threshold and shift.threshold.value is None for shift in own), "no value was ever published"
+    added = [shift for shift in shifts if shift.name not in taken]
+    assert {"pets-star": "sleeping", "aircraft-star": "through_the_clouds"}[name] in {shift.name for shift in added}
+    assert all(shift.threshold and shift.threshold.value is None for shift in added), "no value was ever published"
     for shift in shifts:
         if shift.name in taken:
             twin = taken[shift.name]
@@ -320,9 +320,9 @@ def test_another_generator_changes_nothing_but_how_images_are_drawn(name: str) -
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_one_s_own_recipe_sits_on_another_generator(name: str) -> None:
-    own = load_recipe_text(f"extends: {name}\nname: mine\nsamples: {{candidates: 5}}\ngenerator: {{options: null}}")
-    assert own.generator.model == DRAWN[name][0]
-    assert own.generator.options == {}
+    recipe = load_recipe_text(f"extends: {name}\nname: mine\nsamples: {{candidates: 5}}\ngenerator: {{options: null}}")
+    assert recipe.generator.model == DRAWN[name][0]
+    assert recipe.generator.options == {}
 
 
 @pytest.mark.parametrize("name", [*LARGE, *DRAWN])

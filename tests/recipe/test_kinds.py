@@ -105,9 +105,9 @@ def test_it_says_what_makes_a_shift(key: str, changes: dict[str, Any], words: st
 def test_rows_say_where_they_came_from() -> None:
     def columns(name: str, *changes: str) -> list[str]:
         recipe = load_recipe(name, changes)
-        found = list(recipe.kind.columns(recipe.generator))
-        assert list(recipe.added_columns)[: len(found)] == found
-        return found
+        kind_columns = list(recipe.kind.columns(recipe.generator))
+        assert list(recipe.added_columns)[: len(kind_columns)] == kind_columns
+        return kind_columns
 
     assert columns("wardrobe-mini") == []
     assert columns("wardrobe-retrieved") == ["source_row", "retrieval_rank", "retrieval_score"]

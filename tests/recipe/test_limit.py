@@ -34,7 +34,7 @@ def test_a_preview_has_the_first_samples_of_the_whole(limit: int) -> None:
     indices: dict[tuple[str, str], list[int]] = {}
     for sample in preview.values():
         indices.setdefault((sample.shift, sample.class_id), []).append(sample.index)
-    assert all(own == list(range(len(own))) for own in indices.values())
+    assert all(cell == list(range(len(cell))) for cell in indices.values())
     if limit > len(whole):
         assert preview.keys() == whole.keys()
 

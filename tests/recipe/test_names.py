@@ -56,10 +56,10 @@ PLACES: dict[str, Callable[[str], str]] = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_a_name_of_a_hundred_thousand_letters_is_refused_in_few_words(place: str) -> None:
+@pytest.mark.parametrize("field", PLACES)
+def test_a_name_of_a_hundred_thousand_letters_is_refused_in_few_words(field: str) -> None:
     with pytest.raises(UserError) as refused:
-        load_recipe("wardrobe-mini", [PLACES[place](LONG)])
+        load_recipe("wardrobe-mini", [PLACES[field](LONG)])
     assert sum(map(len, refused.value.problems)) < MOST_CHARACTERS
 
 
@@ -72,9 +72,9 @@ def test_so_is_one_in_a_file() -> None:
 
 
 @pytest.mark.parametrize("length", [96, 97])
-@pytest.mark.parametrize("place", ["name", "class id", "shift", "group", "split"])
-def test_96_characters_are_taken_and_97_are_not(place: str, length: int) -> None:
-    change = PLACES[place]("a" * length)
+@pytest.mark.parametrize("field", ["name", "class id", "shift", "group", "split"])
+def test_96_characters_are_taken_and_97_are_not(field: str, length: int) -> None:
+    change = PLACES[field]("a" * length)
     if length == 96:
         load_recipe("wardrobe-mini", [change])
     else:
@@ -143,10 +143,10 @@ def _limits(schema: Any) -> Any:
 
 
 def test_the_json_schema_has_the_same_limits() -> None:
-    found = recipe_json_schema()["$defs"]
-    assert _limits(found["ClassEntry"]["properties"]["id"]) == 96
-    assert _limits(found["ClassEntry"]["properties"]["name"]) == 200
-    assert _limits(found["Prompts"]["properties"]["shifts"]["propertyNames"]) == 96
+    definitions = recipe_json_schema()["$defs"]
+    assert _limits(definitions["ClassEntry"]["properties"]["id"]) == 96
+    assert _limits(definitions["ClassEntry"]["properties"]["name"]) == 200
+    assert _limits(definitions["Prompts"]["properties"]["shifts"]["propertyNames"]) == 96
 
 
 @pytest.mark.parametrize(
@@ -174,9 +174,9 @@ def test_a_licence_of_the_list_is_known_however_it_is_written(license: str, spel
 
 
 def test_every_licence_of_the_list_is_itself_and_so_is_its_name() -> None:
-    assert all(hub_license(one) == one for one in HUB_LICENSES)
+    assert all(hub_license(identifier) == identifier for identifier in HUB_LICENSES)
     assert LICENSE_NAMES.keys() <= HUB_LICENSES
-    assert all(hub_license(name) == one for one, name in LICENSE_NAMES.items())
+    assert all(hub_license(name) == identifier for identifier, name in LICENSE_NAMES.items())
 
 
 def test_the_nearest_licence_is_asked_about() -> None:

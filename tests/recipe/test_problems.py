@@ -206,9 +206,9 @@ ONE = {
 @pytest.mark.parametrize("case", ONE)
 def test_one_mistake_is_reported_with_its_path_and_what_was_expected(case: str) -> None:
     text, path, message = ONE[case]
-    found = [problem for problem in problems(text) if problem.startswith(f"{path} (")]
-    assert found, problems(text)
-    assert re.search(message, found[0]), found[0]
+    lines = [problem for problem in problems(text) if problem.startswith(f"{path} (")]
+    assert lines, problems(text)
+    assert re.search(message, lines[0]), lines[0]
 
 
 def test_all_mistakes_are_reported_together_in_the_order_of_the_file() -> None:
@@ -221,9 +221,9 @@ def test_all_mistakes_are_reported_together_in_the_order_of_the_file() -> None:
         "    red: {threshold: 7, classes: ['99']}\n"
         "output: {formt: parquet}\n"
     )
-    found = problems(text, ["foo.bar=1"])
-    places = [re.findall(r"\((?:recipe\.yaml:(\d+)|--set foo\.bar=1)\)", problem)[0] for problem in found]
-    assert places == ["", "2", "3", "5", "7", "7", "8"]
+    lines = problems(text, ["foo.bar=1"])
+    positions = [re.findall(r"\((?:recipe\.yaml:(\d+)|--set foo\.bar=1)\)", problem)[0] for problem in lines]
+    assert positions == ["", "2", "3", "5", "7", "7", "8"]
 
 
 def test_a_mistake_in_a_parent_names_the_parent(tmp_path: Path) -> None:
@@ -252,14 +252,14 @@ def test_a_recipe_made_in_python_is_checked_too() -> None:
 
 
 def paths_in(value: object, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    found = [path] if path else []
+    paths = [path] if path else []
     if isinstance(value, dict):
         for key, item in value.items():
-            found += paths_in(item, (*path, key))
+            paths += paths_in(item, (*path, key))
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            found += paths_in(item, (*path, index))
-    return found
+            paths += paths_in(item, (*path, index))
+    return paths
 
 
 MINI = read_yaml(bundled_recipes()["wardrobe-mini"].read_text(encoding="utf-8"), "mini")
@@ -272,13 +272,13 @@ def test_no_recipe_however_odd_ends_in_anything_but_a_recipe_or_a_user_error(
 ) -> None:
     raw = read_yaml(dump_yaml(_plain(MINI)), "mini")
     for path, value in changes:
-        place = raw
+        parent = raw
         try:
             for part in path[:-1]:
-                place = place[part]
-            place[path[-1]] = deepcopy(value)
+                parent = parent[part]
+            parent[path[-1]] = deepcopy(value)
         except (KeyError, IndexError, TypeError):
-            continue  # an earlier change took this place away
+            continue  # an earlier change removed this path
     try:
         load_recipe_text(dump_yaml(_plain(raw)))
     except UserError as error:

@@ -26,7 +26,7 @@ def located(value: object) -> object:
 
 
 def plain_merge(lower: dict, upper: dict) -> dict:
-    """The rule of the design, written the obvious way."""
+    """Merge by the rule of the design, written the obvious way."""
     merged = dict(lower)
     for key, value in upper.items():
         if value is None and key in lower:
@@ -146,8 +146,8 @@ def test_paths_are_relative_to_the_file_that_names_them(tmp_path: Path, monkeypa
     assert recipe.generator.model == str(tmp_path / "sd")
     assert recipe.screen.model == f"local-dir:{tmp_path / 'lib' / 'clip'}"
     assert recipe.evaluate.models == (f"local-dir:{tmp_path / 'lib' / 'net'}", "resnet50")
-    here = load_recipe(child, ["generator.model=./other"])
-    assert here.generator.model == str(tmp_path / "lib" / "other")
+    overridden = load_recipe(child, ["generator.model=./other"])
+    assert overridden.generator.model == str(tmp_path / "lib" / "other")
 
 
 def test_names_that_are_no_paths_are_left_alone() -> None:
@@ -210,7 +210,7 @@ def test_a_folder_has_a_name_by_which_it_is_known(key: str, path: str) -> None:
         load_recipe("wardrobe-mini", [f"{key}={path}"])
 
 
-# A change of these refuses every layer that was written before it; the changelog tells.
+# Changing one of these hashes refuses every layer written before; say so in the changelog.
 PINNED = {
     "wardrobe-mini": "f47ad3d38caac4cbc7bc14dcb17a3194db3a885a3b84f741752e403657a14c42",
     "imagenet-star": "d512560e7bc04e6a559222cf019d77756b098a44a0bead81974c1d2e1700a7b5",
@@ -253,9 +253,9 @@ def test_a_layer_is_read_as_it_was_meant(tmp_path: Path) -> None:
     assert read["extends_sha256"] == mini.recipe_hash
     recipe = load_recipe(write(tmp_path / "mined.yaml", text))
     assert list(recipe.prompts.shifts) == ["found_1"]
-    found = recipe.prompts.shifts["found_1"]
-    assert (found.kind, found.classes) == ("mined", ("06", "08"))
-    assert found.prompt == "a photo of a {class}, dotted: 'twice'"
+    shift = recipe.prompts.shifts["found_1"]
+    assert (shift.kind, shift.classes) == ("mined", ("06", "08"))
+    assert shift.prompt == "a photo of a {class}, dotted: 'twice'"
     assert recipe.generator == mini.generator
     assert dump_recipe(load_recipe(write(tmp_path / "whole.yaml", dump_recipe(recipe)))) == dump_recipe(recipe)
 
@@ -288,9 +288,9 @@ def test_a_parent_that_has_changed_is_reported_with_both_hashes_and_a_way_out(tm
     assert load_recipe(layer).name == "mined"
     write(parent, "extends: wardrobe-mini\nname: parent\nsamples: {seed: 9}\n")
     after = load_recipe(parent).recipe_hash
-    (said,) = problems(layer)
-    assert said.startswith("extends_sha256 (") and "layer.yaml:3" in said
-    assert "./parent.yaml has changed" in said and before in said and after in said
+    (problem,) = problems(layer)
+    assert problem.startswith("extends_sha256 (") and "layer.yaml:3" in problem
+    assert "./parent.yaml has changed" in problem and before in problem and after in problem
     text = layer.read_text()
     assert load_recipe(write(layer, text.replace(before, after))).samples.seed == 9
     assert load_recipe(write(layer, text.replace(f"extends_sha256: {before}\n", ""))).samples.seed == 9
@@ -337,8 +337,8 @@ def test_a_recipe_is_the_same_wherever_its_folders_lie(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         text = "extends: wardrobe-mini\nsource: {dataset: ./photos}\ntokens: {path: ./tokens}\n"
         hashes.add(load_recipe(write(tmp_path / name / "a.yaml", text)).recipe_hash)
-        own = load_recipe(tmp_path / name / "a.yaml").portable_yaml
-        hashes.add(load_own_recipe(tmp_path / name, text=own).recipe_hash)
+        portable = load_recipe(tmp_path / name / "a.yaml").portable_yaml
+        hashes.add(load_own_recipe(tmp_path / name, text=portable).recipe_hash)
     assert len(hashes) == 1
 
 
@@ -349,27 +349,27 @@ def test_every_layer_of_a_chain_is_asked(tmp_path: Path) -> None:
     plain = write(tmp_path / "d.yaml", "extends: ./c.yaml\n")
     assert load_recipe(plain).name == "c"
     write(lowest, "extends: wardrobe-mini\nsamples: {seed: 1}\n")
-    said = problems(plain)
-    assert len(said) == 2 and "b.yaml:3" in said[0] and "c.yaml:3" in said[1]
+    lines = problems(plain)
+    assert len(lines) == 2 and "b.yaml:3" in lines[0] and "c.yaml:3" in lines[1]
 
 
 def test_a_parent_that_is_no_recipe_any_more_is_reported(tmp_path: Path) -> None:
     parent = write(tmp_path / "parent.yaml", "extends: wardrobe-mini\n")
     layer = write(tmp_path / "layer.yaml", layer_text({"name": "x"}, load_recipe(parent), "./parent.yaml"))
     write(parent, "extends: wardrobe-mini\nsamples: {sed: 1}\n")
-    (said,) = problems(layer)
-    assert "layer.yaml:3" in said and "parent.yaml:2" in said and "did you mean 'seed'" in said
+    (problem,) = problems(layer)
+    assert "layer.yaml:3" in problem and "parent.yaml:2" in problem and "did you mean 'seed'" in problem
 
 
 @pytest.mark.parametrize("written", ["abc", "3", "[a]", "'" + "g" * 64 + "'"])
 def test_what_is_no_sha256_is_reported(tmp_path: Path, written: str) -> None:
-    (said,) = problems(write(tmp_path / "a.yaml", f"extends: wardrobe-mini\nextends_sha256: {written}\n"))
-    assert "a.yaml:2" in said and "64 digits" in said
+    (problem,) = problems(write(tmp_path / "a.yaml", f"extends: wardrobe-mini\nextends_sha256: {written}\n"))
+    assert "a.yaml:2" in problem and "64 digits" in problem
 
 
 def test_a_sha256_of_nothing_is_reported(tmp_path: Path) -> None:
-    (said,) = problems(write(tmp_path / "a.yaml", f"name: x\nextends_sha256: {'a' * 64}\n"))
-    assert "a.yaml:2" in said and "expected `extends` too" in said
+    (problem,) = problems(write(tmp_path / "a.yaml", f"name: x\nextends_sha256: {'a' * 64}\n"))
+    assert "a.yaml:2" in problem and "expected `extends` too" in problem
 
 
 def test_a_datasets_own_recipe_has_none(tmp_path: Path) -> None:
@@ -397,8 +397,8 @@ FOLDERS = ["./evil", "../evil", "/evil", "~/evil", "~root/evil", ".", "..", ".hi
 KEYS = ["source.dataset", "generator.model", "screen.model", "screen.judge"]
 
 
-def own(directory: Path, *overrides: str, text: str | None = None) -> Recipe:
-    """The recipe of a dataset directory, as a stranger may have written it."""
+def dataset_recipe(directory: Path, *overrides: str, text: str | None = None) -> Recipe:
+    """Write the recipe of a dataset directory, as a stranger may have done, and load it."""
     directory.mkdir(exist_ok=True)
     (directory / "lock.json").write_text("{}")
     written = text if text is not None else dump_recipe(load_recipe("wardrobe-mini", overrides))
@@ -424,7 +424,7 @@ def test_a_folder_of_a_dataset_is_a_name_that_opens_nothing(tmp_path: Path, fold
     (tmp_path / "dataset" / "evil").mkdir(parents=True)
     text = dump_recipe(load_recipe("wardrobe-mini")).replace("lab:wardrobe", folder).replace("lab:sd", folder)
     text = text.replace("lab:clip", folder).replace("lab:resnet10t", folder)
-    recipe = own(tmp_path / "dataset", text=text)
+    recipe = dataset_recipe(tmp_path / "dataset", text=text)
     local = [name for name in names_of(recipe) if is_local(name)]
     assert len(local) == 4
     assert all(name.startswith("elsewhere:") for name in local)
@@ -438,7 +438,7 @@ def test_a_folder_of_a_dataset_is_a_name_that_opens_nothing(tmp_path: Path, fold
 def test_a_classifier_of_any_kind_opens_no_file_of_this_machine(tmp_path: Path, name: str) -> None:
     text = dump_recipe(load_recipe("wardrobe-mini")).replace("lab:resnet10t", name)
     assert f"elsewhere:{name.rpartition(':')[0]}:./{Path(name).name.rpartition(':')[2]}" in names_of(
-        own(tmp_path, text=text)
+        dataset_recipe(tmp_path, text=text)
     )
 
 
@@ -447,12 +447,12 @@ def test_a_classifier_of_the_hub_or_the_lab_keeps_its_name(tmp_path: Path, name:
     # As the second judge too, which the model that screens cannot be.
     text = dump_recipe(load_recipe("wardrobe-mini")).replace("lab:clip", "hf-hub:someone/clip")
     text = text.replace("lab:resnet10t", name)
-    assert name in names_of(own(tmp_path, text=text)) and not is_local(name)
+    assert name in names_of(dataset_recipe(tmp_path, text=text)) and not is_local(name)
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_the_person_at_the_keyboard_may_say_where_it_lies(tmp_path: Path, key: str) -> None:
-    own(tmp_path / "dataset", f"{key}=./evil")
+    dataset_recipe(tmp_path / "dataset", f"{key}=./evil")
     (tmp_path / "mine").mkdir()
     recipe = load_own_recipe(tmp_path / "dataset", [f"{key}={tmp_path / 'mine'}"])
     assert str(tmp_path / "mine") in names_of(recipe)
@@ -460,21 +460,21 @@ def test_the_person_at_the_keyboard_may_say_where_it_lies(tmp_path: Path, key: s
 
 def test_hashes_and_the_portable_recipe_do_not_know_of_it(tmp_path: Path) -> None:
     mine = load_recipe("wardrobe-mini", ["generator.model=./sd", "screen.model=local-dir:./clip", "tokens={path: ./t}"])
-    there = own(tmp_path / "dataset", text=mine.portable_yaml)
-    assert (there.plan_hash, there.screen_hash) == (mine.plan_hash, mine.screen_hash)
-    assert there.portable_yaml == mine.portable_yaml
+    stored = dataset_recipe(tmp_path / "dataset", text=mine.portable_yaml)
+    assert (stored.plan_hash, stored.screen_hash) == (mine.plan_hash, mine.screen_hash)
+    assert stored.portable_yaml == mine.portable_yaml
 
 
 def test_its_own_tokens_are_those_in_the_directory_and_no_others(tmp_path: Path) -> None:
-    inside = own(tmp_path / "dataset", "tokens={path: ./tokens}")
+    inside = dataset_recipe(tmp_path / "dataset", "tokens={path: ./tokens}")
     assert inside.tokens is not None
     # What `--set` made absolute here is a folder of the machine that wrote it.
     assert inside.tokens.path == "elsewhere:./tokens"
     text = load_recipe("wardrobe-mini", ["tokens={path: ./tokens}"]).portable_yaml
-    inside = own(tmp_path / "dataset", text=text)
+    inside = dataset_recipe(tmp_path / "dataset", text=text)
     assert inside.tokens is not None and inside.tokens.path == str(tmp_path / "dataset" / "tokens")
     for other in ("./tokens/../../x", "../tokens", "/tokens", "./other"):
-        outside = own(tmp_path / "dataset", text=text.replace("path: ./tokens", f"path: {other}"))
+        outside = dataset_recipe(tmp_path / "dataset", text=text.replace("path: ./tokens", f"path: {other}"))
         assert outside.tokens is not None and outside.tokens.path is not None
         assert outside.tokens.path.startswith("elsewhere:")
 
@@ -482,7 +482,7 @@ def test_its_own_tokens_are_those_in_the_directory_and_no_others(tmp_path: Path)
 @pytest.mark.parametrize("parent", ["wardrobe-mini", "./other.yaml", "/dev/zero", "/etc/passwd"])
 def test_it_extends_nothing(tmp_path: Path, parent: str) -> None:
     with pytest.raises(UserError, match=r"extends \(.*recipe\.yaml:1\): a dataset's own recipe cannot extend another"):
-        own(tmp_path / "dataset", text=f"extends: {parent}\nname: mine\n")
+        dataset_recipe(tmp_path / "dataset", text=f"extends: {parent}\nname: mine\n")
 
 
 def test_it_lists_its_classes(tmp_path: Path) -> None:
@@ -490,7 +490,7 @@ def test_it_lists_its_classes(tmp_path: Path) -> None:
     head, _, rest = text.partition("  classes:\n")
     rest = rest[rest.index("generator:") :]
     with pytest.raises(UserError, match=r"source\.classes .* found a path; a dataset's own recipe lists its classes"):
-        own(tmp_path / "dataset", text=f"{head}  classes: ./classes.yaml\n{rest}")
+        dataset_recipe(tmp_path / "dataset", text=f"{head}  classes: ./classes.yaml\n{rest}")
 
 
 @pytest.mark.parametrize("source", [".", "./recipe.yaml"])
@@ -498,7 +498,7 @@ def test_whoever_names_the_directory_or_its_file_reads_a_dataset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
 ) -> None:
     text = dump_recipe(load_recipe("wardrobe-mini")).replace("lab:sd", "./evil")
-    own(tmp_path / "dataset", text=text)
+    dataset_recipe(tmp_path / "dataset", text=text)
     monkeypatch.chdir(tmp_path / "dataset")
     assert load_recipe(source).generator.model == "elsewhere:./evil"
     # So does a recipe that extends the dataset's.
@@ -601,15 +601,15 @@ prompts:
 """
     with pytest.raises(UserError) as refused:
         cut(recipe, text)
-    said = refused.value.problems
+    lines = refused.value.problems
     assert refused.value.exit_code == 2
-    places = ("nme", "screen.model", "screen.keep_rejcted", "base.prompt", "shifts.reed", "shifts.red.caption")
-    assert len(said) == len(places)
-    for place, line in zip(places, said, strict=True):
-        assert place in line
+    keys = ("nme", "screen.model", "screen.keep_rejcted", "base.prompt", "shifts.reed", "shifts.red.caption")
+    assert len(lines) == len(keys)
+    for key, line in zip(keys, lines, strict=True):
+        assert key in line
         assert "cut.yaml:" in line
-    assert "did you mean 'keep_rejected'" in said[2]
-    assert "did you mean 'red'" in said[4]
+    assert "did you mean 'keep_rejected'" in lines[2]
+    assert "did you mean 'red'" in lines[4]
 
 
 @pytest.mark.parametrize(
@@ -686,8 +686,8 @@ def test_an_id_is_made_of_the_name(name: str, slug: str) -> None:
 
 def test_a_plain_text_is_the_name_of_a_class_beside_mappings_of_any_keys() -> None:
     recipe = load_recipe_text(recipe_text('[mug, {name: Red Star}, {id: "07", name: ladder, source_label: 2}]'))
-    found = [(entry.id, entry.name, entry.source_label) for entry in recipe.source.classes or ()]
-    assert found == [("mug", "mug", None), ("red-star", "Red Star", None), ("07", "ladder", 2)]
+    classes = [(entry.id, entry.name, entry.source_label) for entry in recipe.source.classes or ()]
+    assert classes == [("mug", "mug", None), ("red-star", "Red Star", None), ("07", "ladder", 2)]
 
 
 def test_a_plain_text_is_the_prompt_of_the_base_and_of_a_shift() -> None:
@@ -744,9 +744,9 @@ def test_a_recipe_whose_labels_are_open_says_so_and_dumps_as_it_was_written() ->
     for classes in ("null", "[mug, star]"):
         recipe = load_recipe_text(recipe_text(classes))
         assert not recipe.names_every_label
-        for asked in ("classes", "plan_hash", "screen_hash", "recipe_hash"):
+        for attribute in ("classes", "plan_hash", "screen_hash", "recipe_hash"):
             with pytest.raises(UserError, match="they must be read from lab:wardrobe") as refused:
-                getattr(recipe, asked)
+                getattr(recipe, attribute)
             assert "counterfoil.resolve_classes(recipe)" in (refused.value.hint or "")
         assert load_recipe_text(dump_recipe(recipe)) == recipe
 
@@ -757,18 +757,18 @@ def test_a_dataset_s_own_recipe_leaves_no_label_open(tmp_path: Path) -> None:
             load_own_recipe(tmp_path, text=recipe_text(classes))
 
 
-def _found(text: str) -> str:
-    """The recipe in a text, with the labels that its source would tell."""
+def _with_labels(text: str) -> str:
+    """Write the labels of the source into the recipe's text."""
     return text.replace("mug,", "{id: mug, name: mug, source_label: 4},").replace(
         "star]", "{id: star, name: star, source_label: 7}]"
     )
 
 
 def test_a_layer_holds_the_classes_that_were_found_and_knows_when_they_were_others(tmp_path: Path) -> None:
-    """The seal is over the recipe with its labels, whoever tells them."""
+    """`extends_sha256` is of the recipe with its labels, written or read from the source."""
     below = tmp_path / "below.yaml"
     below.write_text(recipe_text())
-    whole = load_recipe_text(_found(recipe_text()))
+    whole = load_recipe_text(_with_labels(recipe_text()))
     classes = [entry.model_dump(mode="json", exclude_defaults=True) for entry in whole.source.classes or ()]
     text = layer_text({"source": {"classes": classes}, "name": "other"}, whole, "./below.yaml")
     layer = tmp_path / "layer.yaml"
@@ -791,9 +791,9 @@ def test_a_layer_holds_the_classes_that_were_found_and_knows_when_they_were_othe
 
 
 def test_classes_that_are_filled_in_are_checked_as_written_ones_are() -> None:
-    """What could not be told before the classes were known: shifts of classes that there are not."""
+    """Shifts of unknown classes can be refused only once the classes are known."""
     prompts = '\nprompts: {base: "a {class}", shifts: {snow: {prompt: "a {class} in snow", classes: [sun]}}}'
     open_recipe = load_recipe_text(recipe_text("null", prompts))
-    whole = load_recipe_text(_found(recipe_text()))
+    whole = load_recipe_text(_with_labels(recipe_text()))
     with pytest.raises(UserError, match="found 'sun', expected the id of a class"):
         with_classes(open_recipe, whole.source.classes or ())

@@ -134,8 +134,8 @@ def test_every_class_written_out_is_every_class(mini: Recipe) -> None:
 
 def test_a_default_written_out_is_the_default() -> None:
     webp = ["output.image.format=webp"]
-    one, other = (load_recipe("wardrobe-mini", webp + more) for more in ([], ["output.image.quality=90"]))
-    assert one.plan_hash == other.plan_hash
+    by_default, written_out = (load_recipe("wardrobe-mini", webp + more) for more in ([], ["output.image.quality=90"]))
+    assert by_default.plan_hash == written_out.plan_hash
 
 
 def test_hashes_do_not_know_where_on_this_machine_things_are(tmp_path: Path) -> None:
@@ -147,17 +147,17 @@ def test_hashes_do_not_know_where_on_this_machine_things_are(tmp_path: Path) -> 
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "mine.yaml").write_text(text)
-    here, there = (load_recipe(tmp_path / name / "mine.yaml") for name in ("here", "there"))
-    assert here != there
-    assert here.plan_hash == there.plan_hash
-    assert here.screen_hash == there.screen_hash
-    published = here.portable_yaml
+    recipe, twin = (load_recipe(tmp_path / name / "mine.yaml") for name in ("here", "there"))
+    assert recipe != twin
+    assert recipe.plan_hash == twin.plan_hash
+    assert recipe.screen_hash == twin.screen_hash
+    published = recipe.portable_yaml
     assert str(tmp_path) not in published
-    assert published == there.portable_yaml
+    assert published == twin.portable_yaml
     again = load_own_recipe(tmp_path / "out", text=published)
     assert again.tokens is not None and again.tokens.path == str(tmp_path / "out" / "tokens")
-    assert again.plan_hash == here.plan_hash
-    assert again.screen_hash == here.screen_hash
+    assert again.plan_hash == recipe.plan_hash
+    assert again.screen_hash == recipe.screen_hash
 
 
 keys = st.text(max_size=5)
@@ -212,14 +212,14 @@ def sections() -> dict:
 
 
 def test_every_key_has_a_description() -> None:
-    found = sections()
-    whole = {name: section for name, section in found.items() if not name.endswith("InPart")}
+    schemas = sections()
+    whole = {name: section for name, section in schemas.items() if not name.endswith("InPart")}
     missing = [
         f"{name}.{key}"
         for name, section in whole.items()
         for key, value in section.get("properties", {}).items()
         # A section described in the same words as its key is described once.
-        if not (value.keys() & {"description"} or found[value["$ref"].rpartition("/")[2]].get("description"))
+        if not (value.keys() & {"description"} or schemas[value["$ref"].rpartition("/")[2]].get("description"))
     ]
     assert not missing
 
@@ -239,13 +239,13 @@ def test_a_whole_recipe_has_required_keys_and_a_part_has_none() -> None:
 
 
 def test_it_knows_every_key_of_the_bundled_recipes() -> None:
-    found = sections()
+    schemas = sections()
     for name, path in bundled_recipes().items():
         recipe = read_yaml(path.read_text(encoding="utf-8"), name)
-        assert recipe.keys() <= found["Recipe"]["properties"].keys()
-        assert recipe.get("generator", {}).keys() <= found["Generator"]["properties"].keys()
+        assert recipe.keys() <= schemas["Recipe"]["properties"].keys()
+        assert recipe.get("generator", {}).keys() <= schemas["Generator"]["properties"].keys()
         for shift in recipe.get("prompts", {}).get("shifts", {}).values():
-            assert shift is None or shift.keys() <= found["ShiftSpec"]["properties"].keys()
+            assert shift is None or shift.keys() <= schemas["ShiftSpec"]["properties"].keys()
 
 
 TOLD = (

@@ -36,15 +36,15 @@ def refused(options: str) -> str:
 
 
 def test_plain_values_of_every_kind_are_kept_as_they_were_written() -> None:
-    found = recipe(OPTIONS).generator.options
-    assert found == {
+    options = recipe(OPTIONS).generator.options
+    assert options == {
         "max_sequence_length": 256,
         "true_cfg_scale": 4.0,
         "clip_skip": None,
         "layers": (9, 18),
         "fast": False,
     }
-    assert isinstance(found["true_cfg_scale"], float) and isinstance(found["max_sequence_length"], int)
+    assert isinstance(options["true_cfg_scale"], float) and isinstance(options["max_sequence_length"], int)
 
 
 def test_they_load_back_from_every_text_that_is_written_of_a_recipe() -> None:
@@ -58,12 +58,12 @@ def test_they_load_back_from_every_text_that_is_written_of_a_recipe() -> None:
 
 def test_a_datasets_recipe_says_what_came_later_only_where_it_is_said() -> None:
     later = ("options", "offload", "compile")
-    plain, said = recipe(), recipe(OPTIONS, "generator.offload=model", "generator.compile=true")
-    written = [yaml.safe_load(one.portable_yaml)["generator"] for one in (plain, said)]
+    plain, changed = recipe(), recipe(OPTIONS, "generator.offload=model", "generator.compile=true")
+    written = [yaml.safe_load(loaded.portable_yaml)["generator"] for loaded in (plain, changed)]
     assert not written[0].keys() & set(later)
     assert written[1].keys() >= set(later)
-    for one in (plain, said):
-        assert load_recipe_text(one.portable_yaml).generator == one.generator == one.portable.generator
+    for loaded in (plain, changed):
+        assert load_recipe_text(loaded.portable_yaml).generator == loaded.generator == loaded.portable.generator
 
 
 def test_the_recipe_of_rows_is_written_as_well() -> None:
@@ -206,8 +206,8 @@ def test_a_datasets_own_recipe_names_no_folder_of_a_captioner(tmp_path) -> None:
     recipe = load_recipe("wardrobe-lance", ["generator.captioner=local-dir:/somewhere/blip"])
     assert "/somewhere" not in recipe.portable_yaml
     (tmp_path / "recipe.yaml").write_text(recipe.portable_yaml)
-    own = load_own_recipe(tmp_path)
-    assert own.plan_hash == recipe.plan_hash and "elsewhere" in (own.generator.captioner or "")
+    stored = load_own_recipe(tmp_path)
+    assert stored.plan_hash == recipe.plan_hash and "elsewhere" in (stored.generator.captioner or "")
 
 
 CORRUPT = "wardrobe-corrupt"
@@ -297,36 +297,36 @@ def test_neither_is_reported_for_every_shift_at_once() -> None:
 
 
 def test_file_and_key_name_an_input_and_enter_no_hash_of_a_directory() -> None:
-    one = load_recipe("wardrobe-mini", [VECTORED])
+    vectored = load_recipe("wardrobe-mini", [VECTORED])
     for change in ("key=x_{class_id}", "file=/elsewhere/easy.safetensors"):
         other = load_recipe("wardrobe-mini", [VECTORED, f"prompts.shifts.red.embedding.{change}"])
-        assert (other.plan_hash, other.screen_hash) == (one.plan_hash, one.screen_hash)
-        assert other.recipe_hash != one.recipe_hash, "a layer was written for the vectors that its author saw"
+        assert (other.plan_hash, other.screen_hash) == (vectored.plan_hash, vectored.screen_hash)
+        assert other.recipe_hash != vectored.recipe_hash, "a layer was written for the vectors that its author saw"
 
 
 def test_an_adapter_is_of_the_plan_and_a_folder_enters_by_its_name() -> None:
     plain = load_recipe("wardrobe-mini")
-    here, there = (load_recipe("wardrobe-mini", [f"generator.adapter={p}/ip"]) for p in ("/a", "/b"))
-    assert here.plan_hash == there.plan_hash != plain.plan_hash
-    assert "adapter: ./ip" in here.portable_yaml
+    adapted, twin = (load_recipe("wardrobe-mini", [f"generator.adapter={p}/ip"]) for p in ("/a", "/b"))
+    assert adapted.plan_hash == twin.plan_hash != plain.plan_hash
+    assert "adapter: ./ip" in adapted.portable_yaml
 
 
 LORA = "generator.lora.snow={path: /a/snow.safetensors, scale: 0.5}"
 
 
 def test_the_scale_of_lora_weights_is_of_the_plan_and_a_folder_enters_by_its_name() -> None:
-    plain, here = load_recipe("wardrobe-mini"), load_recipe("wardrobe-mini", [LORA])
+    plain, adapted = load_recipe("wardrobe-mini"), load_recipe("wardrobe-mini", [LORA])
     same = load_recipe("wardrobe-mini", [LORA, "generator.lora.snow.path=/b/snow.safetensors"])
-    assert here.plan_hash == same.plan_hash == load_recipe("wardrobe-mini", [LORA, LORA]).plan_hash
+    assert adapted.plan_hash == same.plan_hash == load_recipe("wardrobe-mini", [LORA, LORA]).plan_hash
     for change in ("scale=0.6", "revision=main", "path=/a/other.safetensors"):
-        assert load_recipe("wardrobe-mini", [LORA, f"generator.lora.snow.{change}"]).plan_hash != here.plan_hash
+        assert load_recipe("wardrobe-mini", [LORA, f"generator.lora.snow.{change}"]).plan_hash != adapted.plan_hash
     dropped = load_recipe("wardrobe-mini", [LORA, "generator.lora.snow=null"])
-    assert dropped.plan_hash == plain.plan_hash != here.plan_hash
-    assert dropped.portable_yaml == plain.portable_yaml and "path: ./snow.safetensors" in here.portable_yaml
+    assert dropped.plan_hash == plain.plan_hash != adapted.plan_hash
+    assert dropped.portable_yaml == plain.portable_yaml and "path: ./snow.safetensors" in adapted.portable_yaml
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         (["generator.lora.snow.scale=.inf"], r"lora\.snow\.scale"),
         (["generator.lora.snow.scale=21"], r"lora\.snow\.scale"),
@@ -344,8 +344,8 @@ def test_the_scale_of_lora_weights_is_of_the_plan_and_a_folder_enters_by_its_nam
         (["generator={kind: corrupt, model: null}"], "found lora"),
     ],
 )
-def test_lora_weights_that_a_recipe_names_in_vain_are_refused(changes: list[str], said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_lora_weights_that_a_recipe_names_in_vain_are_refused(changes: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
         load_recipe("wardrobe-mini", [LORA, *changes])
 
 
@@ -371,12 +371,12 @@ def test_a_datasets_own_recipe_names_its_own_copy_by_shift(tmp_path: Path) -> No
     recipe = load_recipe("wardrobe-mini", [VECTORED, "prompts.base.embedding={file: /a/b.safetensors, key: all}"])
     (tmp_path / "recipe.yaml").write_text(recipe.portable_yaml)
     (tmp_path / "lock.json").write_text("{}")
-    own = load_own_recipe(tmp_path)
-    found = [spec.embedding for spec in (own.prompts.base, own.prompts.shifts["red"])]
-    assert [one.key for one in found if one] == ["base", "red/{class_id}"]
-    assert {one.file for one in found if one} == {str(tmp_path / EMBEDDINGS)}
-    assert own.plan_hash == recipe.plan_hash and own.portable_yaml == recipe.portable_yaml
-    assert str(tmp_path) not in own.portable_yaml
+    stored = load_own_recipe(tmp_path)
+    embeddings = [spec.embedding for spec in (stored.prompts.base, stored.prompts.shifts["red"])]
+    assert [embedding.key for embedding in embeddings if embedding] == ["base", "red/{class_id}"]
+    assert {embedding.file for embedding in embeddings if embedding} == {str(tmp_path / EMBEDDINGS)}
+    assert stored.plan_hash == recipe.plan_hash and stored.portable_yaml == recipe.portable_yaml
+    assert str(tmp_path) not in stored.portable_yaml
 
 
 @pytest.mark.parametrize("file", ["/etc/passwd", "../v.safetensors", "v.safetensors", f"./x/{EMBEDDINGS}"])
@@ -408,7 +408,7 @@ def problems(*changes: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("changes", "key", "said"),
+    ("changes", "key", "message"),
     [
         (["samples.noise=independent"], "samples.noise", "expected paired"),
         (["generator.batch_size=5"], "generator.batch_size", "found 5; .* such as 4 or 6"),
@@ -424,17 +424,17 @@ def problems(*changes: str) -> list[str]:
         ),
     ],
 )
-def test_what_does_not_go_with_it_is_reported_by_its_key(changes: list[str], key: str, said: str) -> None:
-    found = problems(*changes)
-    assert any(problem.startswith(key) for problem in found)
-    with pytest.raises(UserError, match=said):
+def test_what_does_not_go_with_it_is_reported_by_its_key(changes: list[str], key: str, message: str) -> None:
+    lines = problems(*changes)
+    assert any(problem.startswith(key) for problem in lines)
+    with pytest.raises(UserError, match=message):
         load_recipe("wardrobe-mini", [BESIDE, *changes])
 
 
 def test_all_of_it_is_reported_at_once() -> None:
     changes = ("samples.noise=independent", "generator.batch_size=3", "generator.compile=true")
-    found = {problem.partition(" ")[0].rstrip(":") for problem in problems(*changes)}
-    assert found == {"samples.noise", "generator.batch_size", "generator.compile"}
+    keys = {problem.partition(" ")[0].rstrip(":") for problem in problems(*changes)}
+    assert keys == {"samples.noise", "generator.batch_size", "generator.compile"}
 
 
 def test_an_odd_batch_is_one_where_pairs_share_noise_alone() -> None:
@@ -453,8 +453,8 @@ def test_what_is_held_of_a_base_is_of_the_plan_and_of_nothing_where_pairs_share_
 
 def test_it_is_of_the_plan_and_of_no_other_hash() -> None:
     plain, beside = load_recipe("wardrobe-mini"), load_recipe("wardrobe-mini", [BESIDE])
-    said = load_recipe("wardrobe-mini", ["samples.pairs=noise"])
-    assert said.plan_hash == plain.plan_hash != beside.plan_hash
+    written = load_recipe("wardrobe-mini", ["samples.pairs=noise"])
+    assert written.plan_hash == plain.plan_hash != beside.plan_hash
     assert beside.screen_hash == plain.screen_hash
     assert "pairs" not in plain.plan_document["samples"] and beside.plan_document["samples"]["pairs"] == "attention"
 

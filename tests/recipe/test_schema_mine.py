@@ -95,9 +95,9 @@ BOUNDS = {
 
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_a_record_has_bounds(bound: str) -> None:
-    within, past, said = BOUNDS[bound]
+    within, past, message = BOUNDS[bound]
     assert free_form_problem(within) is None
-    assert said in (free_form_problem(past) or "")
+    assert message in (free_form_problem(past) or "")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), b"x", {1: 2}, {"a"}, object()])
@@ -106,7 +106,7 @@ def test_what_is_no_json_is_reported(value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "message"),
     [
         ("[1]", "found a list, expected a mapping"),
         ("text", "found 'text', expected a mapping"),
@@ -116,8 +116,8 @@ def test_what_is_no_json_is_reported(value: object) -> None:
         (f"{{a: [{'b, ' * 2000}]}}", "more than 1,000 keys and values"),
     ],
 )
-def test_a_recipe_with_another_record_is_refused_where_it_stands(written: str, said: str) -> None:
-    with pytest.raises(UserError, match=rf"prompts\.shifts\.red\.mined_from.*{re.escape(said)}"):
+def test_a_recipe_with_another_record_is_refused_where_it_stands(written: str, message: str) -> None:
+    with pytest.raises(UserError, match=rf"prompts\.shifts\.red\.mined_from.*{re.escape(message)}"):
         load_recipe("wardrobe-mini", [f"prompts.shifts.red.mined_from={written}"])
 
 
@@ -137,13 +137,13 @@ values = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(KEYS), values))
 def test_any_record_is_read_and_what_is_shown_is_bounded(record: dict[str, Any]) -> None:
-    found = mined_facts(record)
-    texts = [found.words, found.caption, found.role, found.method, found.target, found.target_sha256, *found.classes]
+    facts = mined_facts(record)
+    texts = [facts.words, facts.caption, facts.role, facts.method, facts.target, facts.target_sha256, *facts.classes]
     for text in texts:
         assert text is None or (0 < len(text) <= LONGEST and text.isprintable() and text == text.strip())
-    for number in (found.set_rate, found.rest_rate, found.p, found.q):
+    for number in (facts.set_rate, facts.rest_rate, facts.p, facts.q):
         assert number is None or 0 <= number <= 1
-    assert found.tested_on in (None, "rows", "rendered", "both", "pairs")
+    assert facts.tested_on in (None, "rows", "rendered", "both", "pairs")
 
 
 def test_a_record_of_mining_is_read_whole() -> None:
@@ -216,26 +216,26 @@ def test_paths_are_from_the_recipes_folder_and_a_datasets_own_recipe_opens_and_a
     settings = f"mine: {{method: contexts, settings: {{contexts: ./mine.yaml, chat: {chat}}}}}"
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "r.yaml").write_text(f"extends: wardrobe-mini\nname: a\n{settings}\n")
-    here = load_recipe(tmp_path / "a" / "r.yaml")
-    assert here.mine is not None
-    found = here.mine.settings
-    assert found["contexts"] == str(tmp_path / "a" / "mine.yaml")
-    assert found["chat"] == {"model": str(tmp_path / "a" / "llm"), "answers": str(tmp_path / "a" / "answers.json")}
-    assert str(tmp_path) not in here.portable_yaml
+    recipe = load_recipe(tmp_path / "a" / "r.yaml")
+    assert recipe.mine is not None
+    paths = recipe.mine.settings
+    assert paths["contexts"] == str(tmp_path / "a" / "mine.yaml")
+    assert paths["chat"] == {"model": str(tmp_path / "a" / "llm"), "answers": str(tmp_path / "a" / "answers.json")}
+    assert str(tmp_path) not in recipe.portable_yaml
     dataset = tmp_path / "dataset"
     dataset.mkdir()
     (dataset / "lock.json").write_text("{}")
-    (dataset / "recipe.yaml").write_text(dump_recipe(here))
-    own = load_own_recipe(dataset)
-    assert own.mine is not None
-    assert own.mine.settings["contexts"] == "elsewhere:./mine.yaml"
-    assert own.mine.settings["chat"] == {"model": "elsewhere:./llm", "answers": "elsewhere:./answers.json"}
+    (dataset / "recipe.yaml").write_text(dump_recipe(recipe))
+    stored = load_own_recipe(dataset)
+    assert stored.mine is not None
+    assert stored.mine.settings["contexts"] == "elsewhere:./mine.yaml"
+    assert stored.mine.settings["chat"] == {"model": "elsewhere:./llm", "answers": "elsewhere:./answers.json"}
     served = load_recipe("wardrobe-mini", ["mine.settings.chat={model: m, base_url: 'http://evil.test/v1'}"])
     assert "evil.test" not in served.portable_yaml + without_folders("http://evil.test/v1")
     (dataset / "recipe.yaml").write_text(served.portable_yaml)
     assert load_own_recipe(dataset).portable_yaml == served.portable_yaml
     (dataset / "recipe.yaml").write_text(dump_recipe(served))
-    own = load_own_recipe(dataset)
-    assert own.mine is not None and own.mine.settings["chat"]["base_url"] == "elsewhere:http://evil.test/v1"
+    stored = load_own_recipe(dataset)
+    assert stored.mine is not None and stored.mine.settings["chat"]["base_url"] == "elsewhere:http://evil.test/v1"
     again = load_own_recipe(dataset, ["mine.settings.chat.base_url=http://localhost:1/v1"])
     assert again.mine is not None and again.mine.settings["chat"]["base_url"] == "http://localhost:1/v1"

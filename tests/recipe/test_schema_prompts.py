@@ -55,30 +55,30 @@ def shifts(recipe: Recipe) -> dict:
 
 
 def test_defaults_are_filled_in_and_own_values_win() -> None:
-    found = shifts(load_recipe_text(TEXT))
-    assert found["base"].threshold is None and found["base"].caption is None
-    assert found["base"].object_threshold.value == 0.4
-    assert found["in_the_grass"].object_threshold.percentile == 5
-    assert found["in_the_grass"].threshold.value == 0.2
-    assert found["at_night"].threshold.percentile == 30
-    assert found["red"].threshold is None, "a shift without a caption is not screened"
-    assert found["in_the_grass"].group == "in_the_grass"
-    assert found["in_the_snow"].group == found["at_night"].group == "cold"
-    assert found["in_the_snow"].class_labels == (1,)
-    assert found["at_night"].class_labels == (0, 1)
+    by_name = shifts(load_recipe_text(TEXT))
+    assert by_name["base"].threshold is None and by_name["base"].caption is None
+    assert by_name["base"].object_threshold.value == 0.4
+    assert by_name["in_the_grass"].object_threshold.percentile == 5
+    assert by_name["in_the_grass"].threshold.value == 0.2
+    assert by_name["at_night"].threshold.percentile == 30
+    assert by_name["red"].threshold is None, "a shift without a caption is not screened"
+    assert by_name["in_the_grass"].group == "in_the_grass"
+    assert by_name["in_the_snow"].group == by_name["at_night"].group == "cold"
+    assert by_name["in_the_snow"].class_labels == (1,)
+    assert by_name["at_night"].class_labels == (0, 1)
 
 
 def test_prompts_take_the_placeholder_and_captions_the_name() -> None:
     recipe = load_recipe_text(TEXT)
-    found, crane = shifts(recipe), recipe.classes[1]
+    by_name, crane = shifts(recipe), recipe.classes[1]
     assert crane.label == 1 and crane.imagenet == (517,)
-    assert prompt_for(found["red"], crane) == "a photo of a red crane"
-    assert prompt_for(found["red"], crane, "<n02>") == "a photo of a red <n02>"
-    assert object_caption_for(found["red"], crane) == "a photo of a crane"
-    assert object_caption_for(found["oil"], crane) == "a crane"
-    assert object_caption_for(found["pencil_sketch"], crane) == "a drawn crane"
-    assert found["oil"].caption == "oil"
-    assert found["red"].caption is None
+    assert prompt_for(by_name["red"], crane) == "a photo of a red crane"
+    assert prompt_for(by_name["red"], crane, "<n02>") == "a photo of a red <n02>"
+    assert object_caption_for(by_name["red"], crane) == "a photo of a crane"
+    assert object_caption_for(by_name["oil"], crane) == "a crane"
+    assert object_caption_for(by_name["pencil_sketch"], crane) == "a drawn crane"
+    assert by_name["oil"].caption == "oil"
+    assert by_name["red"].caption is None
 
 
 def test_a_class_name_is_never_read_as_a_template() -> None:
@@ -107,7 +107,7 @@ SOME = "prompts.shifts.red.classes=[a, b]"
 
 
 def recipe_of(*overrides: str, **changed: dict[str, Any]) -> Recipe:
-    """The three classes, each with the changes under its id."""
+    """Return a recipe of the three classes, each with the changes under its id."""
     classes = [entry | changed.get(entry["id"], {}) for entry in CLASSES]
     return load_recipe("wardrobe-mini", [f"source.classes={json.dumps(classes)}", *overrides])
 
@@ -275,14 +275,14 @@ def test_the_default_enters_no_hash_and_a_class_enters_the_screen_alone() -> Non
     for nothing in ("classes=null", "classes={}", "classes={'04': null}"):
         again = mini(f"screen.object_threshold.{nothing}")
         assert (again.screen_document, again.portable_yaml) == (plain.screen_document, plain.portable_yaml)
-    own = mini("screen.object_threshold.classes={'04': 0.21, '03': 0.2}")
-    assert own.plan_hash == plain.plan_hash
-    assert own.screen_hash != plain.screen_hash
+    of_classes = mini("screen.object_threshold.classes={'04': 0.21, '03': 0.2}")
+    assert of_classes.plan_hash == plain.plan_hash
+    assert of_classes.screen_hash != plain.screen_hash
     other_order = mini("screen.object_threshold.classes={'03': 0.2, '04': 0.21}")
-    assert (own.screen_hash, own.portable_yaml) == (other_order.screen_hash, other_order.portable_yaml)
-    assert load_recipe_text(dump_recipe(own)) == own
-    one = mini("prompts.shifts.red.object_threshold.classes={'04': 0.21}")
-    assert len({plain.screen_hash, own.screen_hash, one.screen_hash}) == 3
+    assert (of_classes.screen_hash, of_classes.portable_yaml) == (other_order.screen_hash, other_order.portable_yaml)
+    assert load_recipe_text(dump_recipe(of_classes)) == of_classes
+    of_shift = mini("prompts.shifts.red.object_threshold.classes={'04': 0.21}")
+    assert len({plain.screen_hash, of_classes.screen_hash, of_shift.screen_hash}) == 3
 
 
 def test_layers_add_classes_and_null_takes_one_out(tmp_path: Path) -> None:
@@ -470,23 +470,23 @@ def test_null_enters_no_hash_and_a_name_enters_the_screens() -> None:
     )
     assert "judge" not in plain.screen_document
     assert judged_mini("screen.judge=null").screen_hash == plain.screen_hash
-    assert len({one.screen_hash for one in (plain, judged, other)}) == 3
+    assert len({recipe.screen_hash for recipe in (plain, judged, other)}) == 3
     assert plain.plan_hash == judged.plan_hash
     assert load_recipe_text(dump_recipe(judged)) == judged
 
 
 def test_a_folder_is_known_by_its_name_and_opened_for_no_stranger(tmp_path: Path) -> None:
-    for place in ("here", "there"):
-        (tmp_path / place / "judge").mkdir(parents=True)
-    here, there = (judged_mini(f"screen.judge=local-dir:{tmp_path / place / 'judge'}") for place in ("here", "there"))
-    assert here.screen_hash == there.screen_hash
-    assert str(tmp_path) not in here.portable_yaml
+    for home in ("here", "there"):
+        (tmp_path / home / "judge").mkdir(parents=True)
+    recipe, twin = (judged_mini(f"screen.judge=local-dir:{tmp_path / home / 'judge'}") for home in ("here", "there"))
+    assert recipe.screen_hash == twin.screen_hash
+    assert str(tmp_path) not in recipe.portable_yaml
     (tmp_path / "dataset").mkdir()
     (tmp_path / "dataset" / "lock.json").write_text("{}")
-    (tmp_path / "dataset" / "recipe.yaml").write_text(here.portable_yaml)
-    own = load_own_recipe(tmp_path / "dataset")
-    assert own.screen.judge == "elsewhere:local-dir:./judge"
-    assert own.screen_hash == here.screen_hash
+    (tmp_path / "dataset" / "recipe.yaml").write_text(recipe.portable_yaml)
+    stored = load_own_recipe(tmp_path / "dataset")
+    assert stored.screen.judge == "elsewhere:local-dir:./judge"
+    assert stored.screen_hash == recipe.screen_hash
 
 
 @pytest.mark.parametrize("name", ["predictions:answers.csv", "predictions:./answers.parquet", "lab:", "local-dir:/"])
@@ -518,7 +518,7 @@ def test_the_model_that_screens_is_no_second_judge(judge: str, screen: tuple[str
 
 
 def test_two_folders_elsewhere_may_share_a_name(tmp_path: Path) -> None:
-    """A dataset's own recipe keeps the last name of a folder alone, which does not make two models one."""
+    """Two models stay two, although a dataset's recipe keeps only the last name of each folder."""
     (tmp_path / "lock.json").write_text("{}")
     made = judged_mini("screen.model=local-dir:/one/clip", "screen.judge=open_clip:local-dir:/other/clip")
     (tmp_path / "recipe.yaml").write_text(made.portable_yaml)

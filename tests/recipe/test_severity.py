@@ -35,9 +35,9 @@ def test_levels_leave_every_other_sample_as_it_is() -> None:
     assert plain.items() <= levelled.items()
     base = levelled["base_08_000001"]
     for suffix, between in (("_05", 0.05), ("_50", 0.5), ("", None)):
-        own = levelled[f"at_night{suffix}_08_000001"]
-        assert (own.seed, own.pair) == (base.seed, base.pair), "a trajectory is one scene"
-        assert own.between == (None if between is None else Between("prompt", between, base.prompt or ""))
+        sample = levelled[f"at_night{suffix}_08_000001"]
+        assert (sample.seed, sample.pair) == (base.seed, base.pair), "a trajectory is one scene"
+        assert sample.between == (None if between is None else Between("prompt", between, base.prompt or ""))
 
 
 def test_a_recipe_without_levels_has_no_column_of_them() -> None:
@@ -51,14 +51,14 @@ def test_a_recipe_without_levels_has_no_column_of_them() -> None:
 
 
 def test_the_scales_that_a_build_finds_are_an_input_and_no_plan() -> None:
-    asked = "prompts.shifts.red.severity={levels: {realised: [.5, 1]}}"
-    found = "prompts.shifts.red.severity={levels: {realised: [.5, 1], scales: [.25, 1]}}"
+    open_scales = "prompts.shifts.red.severity={levels: {realised: [.5, 1]}}"
+    with_scales = "prompts.shifts.red.severity={levels: {realised: [.5, 1], scales: [.25, 1]}}"
     assert (
-        mini(asked).plan_hash
-        == mini(found).plan_hash
-        != mini(found.replace("realised: [.5", "realised: [.6")).plan_hash
+        mini(open_scales).plan_hash
+        == mini(with_scales).plan_hash
+        != mini(with_scales.replace("realised: [.5", "realised: [.6")).plan_hash
     )
-    assert mini(asked).scales == {"red": []} and mini(found).scales == {"red": [0.25, 1.0]}
+    assert mini(open_scales).scales == {"red": []} and mini(with_scales).scales == {"red": [0.25, 1.0]}
     assert mini(LEVELS).plan_hash != mini(LEVELS.replace(".05", ".1")).plan_hash != mini().plan_hash
 
 
@@ -70,8 +70,8 @@ def test_a_style_is_said_to_change_more_on_its_way() -> None:
 @pytest.mark.parametrize("written", [LEVELS, LEVELS.replace("levels: [.05", "by: steps, levels: [.25")])
 def test_the_portable_recipe_says_the_same(written: str) -> None:
     recipe = mini(written)
-    said = yaml.safe_load(recipe.portable_yaml)["prompts"]["shifts"]["at_night"]["severity"]
-    assert said == ({"by": "steps", "levels": [0.25, 0.5, 1]} if "steps" in written else {"levels": [0.05, 0.5, 1]})
+    severity = yaml.safe_load(recipe.portable_yaml)["prompts"]["shifts"]["at_night"]["severity"]
+    assert severity == ({"by": "steps", "levels": [0.25, 0.5, 1]} if "steps" in written else {"levels": [0.05, 0.5, 1]})
     assert recipe.portable.all_shifts() == recipe.all_shifts()
 
 
@@ -112,8 +112,8 @@ def test_a_corruption_has_its_five_severities_as_levels() -> None:
     ],
 )  # fmt: skip
 def test_levels_that_cannot_be_are_refused(changes: list[str], expected: str) -> None:
-    found = problems(load_recipe, "wardrobe-mini", changes)
-    assert any(expected in line for line in found), found
+    lines = problems(load_recipe, "wardrobe-mini", changes)
+    assert any(expected in line for line in lines), lines
 
 
 @pytest.mark.parametrize(
@@ -127,10 +127,10 @@ def test_levels_that_cannot_be_are_refused(changes: list[str], expected: str) ->
 )
 def test_levels_of_corruptions_that_cannot_be_are_refused(severity: str, expected: str) -> None:
     change = f"prompts.shifts.fog={{corruption: fog, severity: {severity}}}"
-    found = problems(load_recipe, "wardrobe-corrupt", [change])
-    assert any(expected in line for line in found), found
+    lines = problems(load_recipe, "wardrobe-corrupt", [change])
+    assert any(expected in line for line in lines), lines
 
 
 def test_rows_of_a_pool_have_no_levels() -> None:
-    found = problems(load_recipe, "wardrobe-retrieved", ["prompts.shifts.in_the_snow.severity={levels: [.5]}"])
-    assert any("has no levels; expected null" in line for line in found), found
+    lines = problems(load_recipe, "wardrobe-retrieved", ["prompts.shifts.in_the_snow.severity={levels: [.5]}"])
+    assert any("has no levels; expected null" in line for line in lines), lines

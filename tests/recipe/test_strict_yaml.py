@@ -39,9 +39,9 @@ from counterfoil.recipe.strict_yaml import LocatedMapping, dump_yaml, read_yaml
     ],
 )
 def test_scalars_are_those_of_yaml_1_2(text: str, value: object) -> None:
-    found = read_yaml(text, "x.yaml")
-    assert found == value
-    assert type(found) is type(value)
+    loaded = read_yaml(text, "x.yaml")
+    assert loaded == value
+    assert type(loaded) is type(value)
 
 
 def test_every_duplicate_and_non_string_key_is_reported_with_its_line() -> None:
@@ -100,7 +100,7 @@ def bomb(levels: int) -> str:
 
 
 def test_aliases_that_expand_without_bound_are_refused_before_they_do() -> None:
-    # 10^60 values: whoever began to expand them would not come back.
+    # 10^60 values: expanding them would never end.
     with pytest.raises(UserError, match=r"x\.yaml:\d+: more than 200,000 values"):
         read_yaml(bomb(60), "x.yaml")
 

@@ -63,10 +63,10 @@ def test_each_candidate_has_the_reason_that_its_scores_say(scores, at) -> None:
 
 
 @given(scores, thresholds, thresholds)
-def test_raising_a_threshold_never_raises_the_yield(scores, one, other) -> None:
-    both = one[1] is not None and other[1] is not None
-    low = (min(one[0], other[0]), min(one[1], other[1]) if both else None)
-    high = (max(one[0], other[0]), max(one[1], other[1]) if both else None)
+def test_raising_a_threshold_never_raises_the_yield(scores, first, second) -> None:
+    both = first[1] is not None and second[1] is not None
+    low = (min(first[0], second[0]), min(first[1], second[1]) if both else None)
+    high = (max(first[0], second[0]), max(first[1], second[1]) if both else None)
     loose, strict = _cell(scores, low), _cell(scores, high)
     for kept, stricter in zip(loose, strict, strict=True):
         assert kept == "accepted" or stricter != "accepted"
@@ -110,24 +110,24 @@ def test_top_keeps_the_best_of_what_passes_and_no_more(scores, at, k: int, by) -
     passed = [index for index, reason in enumerate(before) if reason == "accepted"]
     kept = [index for index, reason in enumerate(after) if reason == "accepted"]
     assert len(kept) == min(k, len(passed)) and set(kept) <= set(passed)
-    assert {after[place] for place in set(passed) - set(kept)} <= {"below_top"}
+    assert {after[index] for index in set(passed) - set(kept)} <= {"below_top"}
     assert all(a == b for a, b in zip(before, after, strict=True) if a != "accepted")
 
-    def score(place: int) -> float:
-        found = verdicts[place].scores[by]
-        return -2.0 if found is None else found
+    def score(index: int) -> float:
+        cosine = verdicts[index].scores[by]
+        return -2.0 if cosine is None else cosine
 
     for left_out in set(passed) - set(kept):
-        # None that was left out is better, and of equal ones the earlier is kept.
-        assert all(score(one) > score(left_out) or (score(one) == score(left_out) and one < left_out) for one in kept)
+        # Every kept candidate is better than one left out, or equal and earlier.
+        assert all(score(row) > score(left_out) or (score(row) == score(left_out) and row < left_out) for row in kept)
 
 
 @given(scores, thresholds, st.integers(1, 8))
 def test_order_of_rules_is_order_of_application(scores, at, k: int) -> None:
     verdicts = _verdicts(scores, at)
     first = decide_cell((TopRule(k=k, by="object"), *BOTH), verdicts, None)
-    there = [verdict for verdict in verdicts if not verdict.failed]
-    assert first.count("below_top") == max(0, len(there) - k)
+    drawn = [verdict for verdict in verdicts if not verdict.failed]
+    assert first.count("below_top") == max(0, len(drawn) - k)
     assert first.count("accepted") <= decide_cell((*BOTH, TopRule(k=k, by="object")), verdicts, None).count("accepted")
 
 
@@ -176,10 +176,10 @@ ORDERS = (
     (ThresholdsRule(), TopRule(k=3)),
     (ThresholdsRule(),),
 )
-said = st.lists(st.tuples(st.none() | st.tuples(cosines, cosines), st.booleans()), max_size=20)
+judged_scores = st.lists(st.tuples(st.none() | st.tuples(cosines, cosines), st.booleans()), max_size=20)
 
 
-@given(said, thresholds, st.sampled_from(ORDERS), st.none() | st.integers(1, 5))
+@given(judged_scores, thresholds, st.sampled_from(ORDERS), st.none() | st.integers(1, 5))
 def test_a_reason_tells_whether_a_candidate_came_before_a_judge(cell, at, rules, quota) -> None:
     verdicts = []
     for score, right in cell:
@@ -191,7 +191,7 @@ def test_a_reason_tells_whether_a_candidate_came_before_a_judge(cell, at, rules,
         assert before_judges(rules, reason) == (before == "accepted")
 
 
-@given(said, thresholds, st.sampled_from(sorted(KEEP_RULES)))
+@given(judged_scores, thresholds, st.sampled_from(sorted(KEEP_RULES)))
 def test_a_rule_gives_the_reasons_that_it_lists(cell, at, name) -> None:
     settings = {"misclassified": {"models": ["lab:judge"]}, "top": {"k": 2}}
     rule = KEEP_RULES[name](**settings.get(name, {}))
@@ -225,8 +225,8 @@ def judged(right: list[float | None], object_score: float = 1.0) -> Verdict:
 @given(st.lists(answers, max_size=12), st.integers(1, 3))
 def test_kept_is_what_enough_judges_answer_wrongly(cell: list[list[float | None]], at_least: int) -> None:
     rule = MisclassifiedRule(models=JUDGES, at_least=at_least)
-    found = rule.dropped([judged(right) for right in cell])
-    assert [why is None for why in found] == [sum(value == 0 for value in right) >= at_least for right in cell]
+    reasons = rule.dropped([judged(right) for right in cell])
+    assert [why is None for why in reasons] == [sum(value == 0 for value in right) >= at_least for right in cell]
 
 
 @pytest.mark.parametrize("failure", ["top3", "parent", "answered:05"])
@@ -290,12 +290,12 @@ def similar(value: float | None) -> Verdict:
 
 
 @given(st.lists(cosines, max_size=10), cosines, cosines)
-def test_raising_the_setting_never_keeps_more(found: list[float], one: float, other: float) -> None:
-    verdicts = [similar(value) for value in found]
-    loose = SameImageRule(similarity=min(one, other)).dropped(verdicts)
-    strict = SameImageRule(similarity=max(one, other)).dropped(verdicts)
+def test_raising_the_setting_never_keeps_more(similarities: list[float], first: float, second: float) -> None:
+    verdicts = [similar(value) for value in similarities]
+    loose = SameImageRule(similarity=min(first, second)).dropped(verdicts)
+    strict = SameImageRule(similarity=max(first, second)).dropped(verdicts)
     assert all(kept == "other_image" or why is None for kept, why in zip(strict, loose, strict=True))
-    assert strict == [None if value >= max(one, other) else "other_image" for value in found]
+    assert strict == [None if value >= max(first, second) else "other_image" for value in similarities]
 
 
 def test_without_a_setting_or_a_number_nothing_is_dropped() -> None:
@@ -317,10 +317,10 @@ def test_the_cosine_of_an_image_with_itself_is_in_bounds() -> None:
         assert np.float32(similarity(vector, vectors[0])) == similarity(vector, vectors[0])
 
 
-@pytest.mark.parametrize("place", ["screen.keep", "prompts.shifts.red.keep"])
-def test_only_edits_have_a_row_to_be_compared_with(place: str) -> None:
-    with pytest.raises(UserError, match=f"(?s){place}.*same_image.*generator.kind edit"):
-        load_recipe("wardrobe-mini", [f"{place}=[same_image, thresholds]"])
+@pytest.mark.parametrize("key", ["screen.keep", "prompts.shifts.red.keep"])
+def test_only_edits_have_a_row_to_be_compared_with(key: str) -> None:
+    with pytest.raises(UserError, match=f"(?s){key}.*same_image.*generator.kind edit"):
+        load_recipe("wardrobe-mini", [f"{key}=[same_image, thresholds]"])
 
 
 # What is visible: measured of pixels, compared as it is stored, and decided by settings that are null by default.
@@ -340,14 +340,14 @@ def measured(**scores: float | None) -> Verdict:
 @given(st.integers(0, 2**32 - 1), st.integers(1, 255))
 def test_it_is_what_pillow_and_numpy_say(seed: int, most: int) -> None:
     pixels = np.random.default_rng(seed).integers(0, most + 1, (7, 11, 3)).astype(np.uint8)
-    found = visibility(pixels)
+    measures = visibility(pixels)
     luma = np.asarray(Image.fromarray(pixels).convert("L"))
-    assert found["black"] == np.float32((luma <= 8).mean())
-    assert found["white"] == np.float32((luma >= 247).mean())
+    assert measures["black"] == np.float32((luma <= 8).mean())
+    assert measures["white"] == np.float32((luma >= 247).mean())
     channels = pixels.reshape(-1, 3)
     ends = [np.percentile(channels, tail, axis=0, method="inverted_cdf") for tail in (5, 95)]
     # 77 pixels: a twentieth of them is no whole number, so that every definition of a percentile of levels agrees.
-    assert found["contrast"] == (ends[1].astype(int) - ends[0].astype(int)).max()
+    assert measures["contrast"] == (ends[1].astype(int) - ends[0].astype(int)).max()
 
 
 def test_a_lamp_in_the_dark_is_no_contrast() -> None:
@@ -385,19 +385,19 @@ def test_each_setting_has_its_reason_and_what_is_not_there_misses_nothing() -> N
         (measured(contrast=None, black=None, white=None), None),
         (measured(), None),
     ]
-    assert rule.dropped([one for one, _ in rows]) == [why for _, why in rows]
+    assert rule.dropped([verdict for verdict, _ in rows]) == [why for _, why in rows]
     assert set(rule.reasons) == {why for _, why in rows if why}
 
 
 @pytest.mark.parametrize("parts", range(1, 20))
 def test_a_share_that_is_exactly_the_setting_passes(parts: int) -> None:
-    """A column is float32, whose 0.1 is more than the 0.1 of a recipe."""
+    """Measures are float32, whose 0.1 is more than the 0.1 of a recipe."""
     pixels = picture(255)
     pixels[: 2 * parts] = 0
-    found = visibility(pixels)
-    assert VisibleRule(black=parts / 20).dropped([measured(**found)]) == [None]
-    assert VisibleRule(black=parts / 20 - 1e-4).dropped([measured(**found)]) == ["too_black"]
-    assert np.float32(found["black"]) == found["black"]
+    measures = visibility(pixels)
+    assert VisibleRule(black=parts / 20).dropped([measured(**measures)]) == [None]
+    assert VisibleRule(black=parts / 20 - 1e-4).dropped([measured(**measures)]) == ["too_black"]
+    assert np.float32(measures["black"]) == measures["black"]
 
 
 def test_it_stands_before_thresholds_and_fills_quotas() -> None:
@@ -414,10 +414,10 @@ def test_it_stands_before_thresholds_and_fills_quotas() -> None:
 
 def test_its_columns_are_in_every_table_and_enter_the_screen_alone() -> None:
     plain = load_recipe("wardrobe-mini", ["screen.keep=thresholds"])
-    asked = load_recipe("wardrobe-mini", ["screen.keep=[{visible: {}}, thresholds]"])
-    assert asked.plan_hash == plain.plan_hash and asked.screen_hash != plain.screen_hash
-    assert [asked.added_columns[name].type for name in ("contrast", "black", "white")] == ["float32"] * 3
-    assert Recipe.model_validate(asked.model_dump(mode="json")).screen_hash == asked.screen_hash
+    visible = load_recipe("wardrobe-mini", ["screen.keep=[{visible: {}}, thresholds]"])
+    assert visible.plan_hash == plain.plan_hash and visible.screen_hash != plain.screen_hash
+    assert [visible.added_columns[name].type for name in ("contrast", "black", "white")] == ["float32"] * 3
+    assert Recipe.model_validate(visible.model_dump(mode="json")).screen_hash == visible.screen_hash
 
 
 @pytest.mark.parametrize("settings", [{"contrast": 256}, {"black": 1.1}, {"white": -0.1}, {"dark": 1}])
