@@ -64,7 +64,7 @@ def test_what_no_pair_tells_has_an_e_value_of_one_and_an_improvement_has_less() 
 
 @pytest.mark.parametrize("discordant", [1, 2, 7, 40, 300])
 def test_of_a_fair_coin_the_expectation_is_one(discordant: int) -> None:
-    """The prior is cut to above ½ and renormalised: without either, the number differs."""
+    """Check a prior cut to above ½ and renormalised; without either, the number differs."""
     failing = np.arange(discordant + 1)
     expectation = np.sum(stats.binom.pmf(failing, discordant, 0.5) * np.exp(log_e_values(failing, discordant)))
     assert expectation == pytest.approx(1, rel=1e-9)
@@ -179,7 +179,7 @@ def test_intervals_hold_the_difference_and_mirror(pairs: int, data: st.DataObjec
 
 @pytest.mark.parametrize("pairs", [16, 64, 256])
 def test_upper_bounds_cover(pairs: int) -> None:
-    """The exact coverage, summed over all counts, is on average the nominal one, and never far below."""
+    """Sum the coverage over all counts: it is the nominal one on average, and never far below."""
     b, c = (axis.ravel() for axis in np.mgrid[: pairs + 1, : pairs + 1])
     b, c = b[b + c <= pairs], c[b + c <= pairs]
     upper = tango_uppers(b, c, pairs, 0.95)
