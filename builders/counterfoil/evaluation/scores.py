@@ -333,7 +333,7 @@ class Measure:
     """A measure. Its key in `MEASURES` is its name and the name of its rows.
 
     rows: one number each, named after the measure. unit and reading: as in `MeasureFacts`. shown: the pages that have
-    its table (a row per group, a column per model); empty if another table shows its numbers. figure: SVG for the
+    its table (a row per group, a column per model), such as `EVERYWHERE`. figure: SVG for the
     report.
     """
 
@@ -341,7 +341,7 @@ class Measure:
     title: str
     unit: Literal["percent", "points", "share", "plain"]
     reading: str
-    shown: tuple[ShownIn, ...] = EVERYWHERE
+    shown: tuple[ShownIn, ...] = ()
     figure: Callable[[Results], str | None] | None = None
 
     def facts(self, name: str) -> MeasureFacts:

@@ -20,7 +20,7 @@ from counterfoil.dataset.label_checks import judged_checks
 from counterfoil.documents import csv_text
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.measures import MEASURES, NESTED_MEASURES, Measure, NestedMeasure
+from counterfoil.evaluation.measures import EVERYWHERE, MEASURES, NESTED_MEASURES, Measure, NestedMeasure
 from counterfoil.evaluation.measures.label_checks import with_scored_judge
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scores import AllAnswers
@@ -43,7 +43,7 @@ def answers_of(answered: AllAnswers) -> Iterator[ResultRow]:
 def test_a_measure_of_ones_own_is_in_every_output(
     tmp_path: Path, models: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measure = Measure(answers_of, "Brightness of it all", "plain", "How bright a group is.")
+    measure = Measure(answers_of, "Brightness of it all", "plain", "How bright a group is.", EVERYWHERE)
     monkeypatch.setitem(MEASURES, "brightness", measure)  # type: ignore[arg-type]
     dataset, out = build_colours(tmp_path / "d"), tmp_path / "out"
     result = evaluate(dataset, [models["sharp"]], device="cpu", out=out, into_card=True, reference=False)

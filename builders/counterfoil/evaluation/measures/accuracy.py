@@ -140,28 +140,24 @@ MEASURES: dict[str, Measure] = {
         "Accuracy over all images",
         "percent",
         "The share of images that the model gets right, with its Wilson interval. Every image counts once.",
-        shown=(),
     ),
     "top_k": Measure(
         lambda answered: _over_images(answered, "top_k", answered.answers.correct_top_k),
         "Top-k accuracy over all images",
         "percent",
         "The share of images whose class is among the model's k best answers. `at` gives k.",
-        shown=(),
     ),
     "accuracy": Measure(
         _accuracy,
         "Accuracy averaged over classes",
         "percent",
         "The mean over classes with enough images; the interval on the base is a bootstrap interval.",
-        shown=(),
     ),
     "base_accuracy": Measure(
         _base_accuracy,
         "Accuracy on the base",
         "percent",
         "Accuracy on the base images of the shift's measured classes: the drop is from this number.",
-        shown=(),
     ),
 }
 
@@ -201,7 +197,6 @@ MORE_MEASURES: dict[str, Measure] = {
         "Chance level",
         "percent",
         "How often a random guess among the outputs that a model answers over is right, averaged over classes.",
-        shown=(),
     ),
     "recall": Measure(
         _class_shares("recall"),

@@ -109,13 +109,11 @@ MEASURES: dict[str, Measure] = {
         "Accuracy by confidence",
         "percent",
         "The accuracy of the answers whose confidence is in the bin that ends at `at`.",
-        shown=(),
     ),
     "confidence": Measure(
         _bins("confidence"),
         "Confidence",
         "percent",
         "The mean confidence of the answers in the bin that ends at `at`.",
-        shown=(),
     ),
 }

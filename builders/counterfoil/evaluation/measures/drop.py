@@ -131,10 +131,9 @@ MEASURES: dict[str, Measure] = {
         "Drop in accuracy",
         "points",
         "Points of accuracy lost from base to shift, averaged over classes, with a bootstrap interval.",
-        shown=(),
     ),
     "relative_drop": Measure(
-        _relative_drop, "Relative drop", "share", "The share of its accuracy on the base that a model loses.", shown=()
+        _relative_drop, "Relative drop", "share", "The share of its accuracy on the base that a model loses."
     ),
     "pairs_drop": Measure(
         _pairs_drop,
@@ -142,18 +141,14 @@ MEASURES: dict[str, Measure] = {
         "points",
         "The drop over the `n` pairs whose base and shifted image were both accepted, which removes the effect of the"
         " screen's selection.",
-        shown=(),
     ),
-    "average_drop": Measure(
-        _average_drop, "Average drop", "points", "The drop averaged over the measured shifts.", shown=()
-    ),
+    "average_drop": Measure(_average_drop, "Average drop", "points", "The drop averaged over the measured shifts."),
     "impact": Measure(
         _impact,
         "Impact",
         "points",
         "The drop averaged over the `n` models that are not near chance on the base; the interval resamples images,"
         " with the models held fixed.",
-        shown=(),
     ),
     "slope": Measure(
         _of_line("slope", _slope),
@@ -161,35 +156,30 @@ MEASURES: dict[str, Measure] = {
         "plain",
         "The slope of the line of accuracy under the shift on accuracy on the base, one point per model, without models"
         " near chance.",
-        shown=(),
     ),
     "intercept": Measure(
         _of_line("intercept", lambda line: line.intercept),
         "Intercept",
         "points",
         "The value of that line at a base accuracy of 0.",
-        shown=(),
     ),
     "r_squared": Measure(
         _of_line("r_squared", lambda line: line.r_squared),
         "R²",
         "plain",
         "How much of the variation between models that line explains.",
-        shown=(),
     ),
     "probit_slope": Measure(
         _of_line("probit_slope", _slope, probit=True),
         "Probit slope",
         "plain",
         "The slope of the same line with both accuracies on the probit scale (Miller 2021).",
-        shown=(),
     ),
     "probit_r_squared": Measure(
         _of_line("probit_r_squared", lambda line: line.r_squared, probit=True),
         "Probit R²",
         "plain",
         "How much of the variation between models the line on the probit scale explains.",
-        shown=(),
     ),
     "effective_robustness": Measure(
         _effective_robustness,
