@@ -136,18 +136,6 @@ def pool_files(
     table = rows_csv({POOL_SHIFT: chosen})
     if len(table) > MOST_BYTES:
         raise UserError(f"{sum(map(len, chosen.values())):,} rows were chosen, too many for one table", "Choose fewer.")
-    layer = merged_deeply(changes, _changes(hardest, pool, recipe, below, chosen, mined_from))
-    return {POOL_TABLE: table, POOL_LAYER: layer_text(layer, below, extends).encode()}
-
-
-def _changes(
-    hardest: Hardest,
-    pool: PoolOrigin,
-    recipe: Recipe,
-    below: Recipe,
-    chosen: Mapping[str, Sequence[int]],
-    mined_from: Mapping[str, Any],
-) -> dict[str, Any]:
     most = max(map(len, chosen.values()))
     base = recipe.prompts.base
     decisions = np.concatenate([hardest.decisions[label] for label in sorted(hardest.decisions)])
@@ -168,7 +156,7 @@ def _changes(
         "mined_from": {**mined_from, **origin},
     }
     both = (recipe, below)
-    changes: dict[str, Any] = {
+    layer: dict[str, Any] = {
         "name": derived_name(recipe.name, "pool"),
         "license": pool.license,
         "description": f"Rows of a pool that a failure direction calls hardest, at most {most:,} a class.",
@@ -184,10 +172,10 @@ def _changes(
         | {"candidates": most, "noise": "independent"},
     }
     if any(part.tokens is not None for part in both):
-        changes["tokens"] = None
+        layer["tokens"] = None
     if any(part.publish.repo is not None for part in both):
-        changes["publish"] = {"repo": None}
-    return changes
+        layer["publish"] = {"repo": None}
+    return {POOL_TABLE: table, POOL_LAYER: layer_text(merged_deeply(changes, layer), below, extends).encode()}
 
 
 def _generator(pool: PoolOrigin, both: Sequence[Recipe]) -> dict[str, Any]:
