@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -150,7 +150,9 @@ def find_directions(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings
         shown = ClassDirection(**{field.name: getattr(direction, field.name) for field in fields(ClassDirection)})
         notes.append(ClassNote(direction=shown, hard=captioned.scored(hard), easy=captioned.scored(easy)))
         vectors |= {f"{label}_weights": direction.weights, f"{label}_intercept": np.asarray([direction.intercept])}
-        decide[label] = partial(_decision, direction, half.centre, half.deviation)
+        decide[label] = lambda features, direction=direction: direction.decision(
+            whiten(features, half.centre, half.deviation)
+        )
         reference = half.captions.vectors[half.captions.references[label]]
         if direction.weights.any():
             alpha, norm = settings.alpha, settings.vector_norm
@@ -167,8 +169,7 @@ def find_directions(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings
                 groups[rows] = group
                 if len(rows):
                     within[rows] -= within[rows].mean(axis=0)
-        lengths = np.linalg.norm(within, axis=1, keepdims=True)
-        within /= np.where(lengths > 0, lengths, 1)
+        within = _units(within)
         rows = np.flatnonzero(groups >= 0)
         right, units = ~half.failed[rows], half.units[rows]
         fitted = fit_directions(within[rows], right, groups[rows], len(pooled), units, fit, workers)
@@ -204,12 +205,6 @@ def grammar_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
 
 
 DIRECTIONS = FindMethod(DirectionsSettings, find_directions, captions=grammar_captions)
-
-
-def _decision(
-    direction: Direction, centre: NDArray[np.float64], deviation: NDArray[np.float64], features: NDArray[np.floating]
-) -> NDArray[np.float64]:
-    return direction.decision(whiten(features, centre, deviation))
 
 
 @dataclass(frozen=True)
