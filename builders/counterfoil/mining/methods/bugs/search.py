@@ -110,25 +110,22 @@ def search_bugs(
                 class_base = replace(class_base, reason=reason)
         baseline.append(class_base)
     class_names = {cls.label: cls.name for cls in classes}
-    outcomes = describe(clusters)
     # Several clusters can give the same class and description. Only the first of these clusters gives a hypothesis.
     by_words: dict[tuple[int, Description], BugHypothesis] = {}
-    for cluster, described in zip(clusters, outcomes, strict=True):
-        if described.description is None or (cluster.label, described.description) in by_words:
+    undescribed = []  # clusters that give no hypothesis, each with the reason
+    for cluster, described in zip(clusters, describe(clusters), strict=True):
+        if described.description is None:
+            undescribed.append((cluster, described.reason or ""))
+            continue
+        key = cluster.label, described.description
+        if key in by_words:
+            undescribed.append((cluster, f"it has the same description as {by_words[key].name}"))
             continue
         taken = [hypothesis.name for hypothesis in by_words.values()]
         name = name_of(class_names[cluster.label], described.description, taken)
         about = {"captions": list(described.captions), "log_likelihood": described.log_likelihood}
-        hypothesis = BugHypothesis(name, cluster.label, described.description, evidence=cluster.keys, about=about)
-        by_words[cluster.label, described.description] = hypothesis
+        by_words[key] = BugHypothesis(name, *key, evidence=cluster.keys, about=about)
     hypotheses = list(by_words.values())
-    undescribed = []  # clusters that give no hypothesis, each with the reason
-    for cluster, outcome in zip(clusters, outcomes, strict=True):
-        same = None if outcome.description is None else by_words[cluster.label, outcome.description]
-        if outcome.reason is not None:
-            undescribed.append((cluster, outcome.reason))
-        elif same is not None and same.evidence != cluster.keys:
-            undescribed.append((cluster, f"it has the same description as {same.name}"))
     search = BugSearch(tuple(baseline), (base,), undescribed=tuple(undescribed))
     if not hypotheses:
         return search
