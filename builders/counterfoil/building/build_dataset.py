@@ -408,7 +408,8 @@ class _Build:
                 made |= new
                 counts = counts_of(new.values(), counts)
                 tell(BuildProgress(len(made), len(pending), drawn, images, counts, tuple(lost)))
-        if lost and store.part is None:  # another part that runs may have written half of such a file
+        # If the dataset is built in parts, a temporary file may belong to another part that is still running.
+        if lost and store.part is None:
             store.remove_leftovers()
         return list(made.values())
 

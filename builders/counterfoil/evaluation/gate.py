@@ -103,9 +103,9 @@ class Judged:
 
     estimate: fractions, with an interval that holds for all comparisons of the gate at once; None if nothing was
     measured. images: the smaller side's images per class (harmonic mean); for a detector, its images with an object.
-    needed: the number of such images that would decide the line at the same value; None if the line is decided, or
-    if no number would decide it. reason: why the line is undecided, if not because of its interval. classes: measured
-    classes and classes of the group; zeros for a detector. level: the level of a graded shift.
+    needed: the number of images per class with which the same value would decide the line; None if the line is decided,
+    or if no number would decide it. reason: why the line is undecided, if not because of its interval. classes:
+    measured classes and classes of the group; zeros for a detector. level: the level of a graded shift.
     """
 
     line: GateLine
@@ -120,7 +120,7 @@ class Judged:
     level: float | None = None
 
     def measured(self, estimate: Estimate, images: float) -> Judged:
-        """Return this line with an estimate and the verdict of its interval; with a reason it stays undecided."""
+        """Return this line with an estimate and its verdict. A line that has a reason stays undecided."""
         judged = replace(self, estimate=estimate, images=images)
         if self.reason:
             return judged

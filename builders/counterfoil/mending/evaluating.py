@@ -73,8 +73,8 @@ def choose_lambda(
     All arrays describe the discover half, for g values of λ and c contexts. context_accuracy: (g, c). overall: (g,).
     context_rows: (c,) row counts. before: accuracy of the original model. The loss is measured against `before` and
     against λ = 0. untouched: the same as `overall` and `before`, on the base of a built dataset; the bound holds there
-    too. It may be that no λ improves the worst context. So ties go to the λ with the largest mean over the contexts
-    that `worst_accuracy` uses, and then to the smallest λ.
+    too. Ties go to the λ with the largest mean over the contexts that `worst_accuracy` uses, because perhaps no λ
+    improves the worst context. Further ties go to the smallest λ.
     """
     values = np.asarray(grid)
     if 0.0 not in grid or context_accuracy.shape != (len(grid), len(context_rows)) or overall.shape != values.shape:
@@ -178,11 +178,11 @@ def judge_gains(
 ) -> tuple[document.Helped, str]:
     """Return the verdict on mending: an outcome, and one or more sentences.
 
-    against: control, in words → the difference of gains on held-out failures. controls: one item for each
-    control with the same number of images as the variant. The item holds the names of that control in `against`, one
-    per λ. The other names in `against` are of heads that are retrained alone. The original model is wrong on all
-    held-out failures, so a head can only gain there, and a larger change of the head gains more. So "helps in part"
-    requires a larger gain than the retrained heads and than one control at each of its λ. test: the change of the
+    against: control, in words → the difference of gains on held-out failures. controls: for each control with the
+    same number of images as the variant, its names in `against`, one name per λ. All other names in `against` are
+    heads that are retrained alone. The original model is wrong on all held-out failures, so a head can only gain
+    there, and a larger change of the head gains more. A variant therefore "helps in part" only if it gains more than
+    the retrained heads and more than one control at all of this control's λ. test: the change of the
     accuracy that `test_is` names. everywhere: the difference from the head retrained alone, on all rows. rows_are:
     the words for the failures and for all rows.
     """
@@ -354,8 +354,8 @@ def chosen_on_discover(
 ) -> ChosenLambda:
     """Choose the λ of a variant by the contexts `context_indices`. answers: one item for each λ.
 
-    If no λ is within the bound, retraining itself loses too much. Then the loss is measured against λ = 0 alone to
-    choose λ, and no λ counts as within the bound.
+    If no λ is within the bound, retraining itself loses too much. λ is then chosen by its loss against λ = 0 alone, and
+    the result says that no λ is within the bound.
     """
     rows = evaluation.discover
     accuracy, overall, counts = _by_context(answers, evaluation, context_indices)

@@ -164,9 +164,9 @@ class Hypothesis:
     name: unique in a run. labels: one class, or the classes of a category. vector: (width,). cutoffs: in the order of
     `labels`. evidence: rows of the discover half, the best row first, with their `scores`. easiest: rows that the
     method expects to be right, the easiest row first, with their `easiest_scores`. about: the method's own numbers, as
-    JSON. alternatives: vectors that are all less similar to a member of the set than `vector` is. outside: hypotheses
-    whose sets are left out of the test. against: labels whose rows join the rest. answered: the class whose answers are
-    counted instead of failures.
+    JSON. alternatives: other vectors; each member of the set is more similar to `vector` than to any of them. outside:
+    hypotheses whose sets are left out of the test. against: labels whose rows join the rest. answered: the class whose
+    answers are counted instead of failures.
     """
 
     name: str

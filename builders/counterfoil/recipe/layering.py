@@ -167,8 +167,9 @@ _PATHS = ("mine.settings.examples.*.image", "mine.settings.chat.answers")
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """What a layer states about the recipe that it extends, the place of this statement in the file, and that recipe
-    today (`below`).
+    """A layer's claim about the recipe that it extends: its name, its hash, and where the claim is in the file.
+
+    below: the extended recipe as it is now.
     """
 
     extends: str
