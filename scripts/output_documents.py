@@ -93,7 +93,7 @@ class Build(FinishedDataset):
     seconds: float
     preview: NotRequired[Annotated[int, Field(description="The `--limit` of a preview.")]]
     notes: NotRequired[list[str]]
-    repaired: NotRequired[list[str]]
+    repaired: NotRequired[bool]
     comparison: NotRequired[Comparison | None]
 
 

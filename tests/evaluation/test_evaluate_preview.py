@@ -31,7 +31,9 @@ def rows(evaluation: Evaluation) -> dict[str, dict[str, object]]:
 
 def test_its_numbers_are_those_of_its_rows(preview: Evaluation, evaluation: Evaluation) -> None:
     some, every = rows(preview), rows(evaluation)
-    assert all({**every[key], "preview": 7} == row for key, row in some.items())
+    for key, row in some.items():
+        # Batches hold other images, which may change the last bit of a confidence.
+        assert row == pytest.approx({**every[key], "preview": 7}, rel=1e-5)
     for group in preview.groups:
         chosen = [row for row in some.values() if row["shift"] == group.name]
         assert len(chosen) == group.accepted == 7
