@@ -5,7 +5,6 @@ The page draws boxes over the pictures, so no pixel is changed.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,23 +15,19 @@ from numpy.typing import NDArray
 
 from counterfoil import __version__
 from counterfoil.detection_stats import AREAS, Detections, Matches, Objects, image_f1
-from counterfoil.progress import report
+from counterfoil.evaluation.failures import FOLDER, write_page
 from counterfoil.report.pictures import webp
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import in_words
-from counterfoil.store.atomic import make_folder, write_atomically
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 TEMPLATE = "detections.html.j2"
-PAGE = "failures.html"
-FOLDER = "failures"
 # Each row has a picture of some 40 kB; the shifts share one of the base.
 MOST_ROWS = 1_000
 # The longer side of a picture in pixels; a smaller image keeps its own.
 SIDE = 640
-_OWN = re.compile(r"\d{5,}\.webp")
 _SIZES = [name for name in AREAS if name != "all"]
 
 
@@ -176,16 +171,6 @@ def write_detection_failures(
     images: how many there are in each group. picture: returns the picture of (group, image) as it was stored, or None
     if it cannot be read.
     """
-    make_folder(folder / FOLDER)
-    written = set()
-    for number, (group, scene) in enumerate(failures.pictures):
-        stored = picture(group, scene)
-        if stored is not None:
-            file = folder / picture_file(number)
-            write_atomically(file, webp(stored.convert("RGB"), 82, SIDE))
-            written.add(file.name)
-        report("pictures of failures", number + 1, len(failures.pictures))
-    page = (folder / PAGE).resolve()
     html = (
         template_environment(TEMPLATE)
         .get_template(TEMPLATE)
@@ -200,8 +185,6 @@ def write_detection_failures(
             version=__version__,
         )
     )
-    write_atomically(page, html.encode())
-    for old in (folder / FOLDER).iterdir():
-        if _OWN.fullmatch(old.name) and old.name not in written:
-            old.unlink()  # left by an evaluation with more failures
-    return page
+    stored = ((picture_file(number), picture(*place)) for number, place in enumerate(failures.pictures))
+    pictures = ((file, webp(image.convert("RGB"), 82, SIDE)) for file, image in stored if image is not None)
+    return write_page(folder, html, pictures, len(failures.pictures))

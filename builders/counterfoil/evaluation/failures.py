@@ -65,13 +65,17 @@ def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path
 
 def write_browser(folder: Path, html: str, pictures: Iterable[Image | None], images: int) -> Path:
     """Write the sheets of so many pictures, then the page; return its path."""
+    sheets = ((sheet_file(number), sheet) for number, sheet in enumerate(sprite_sheets(pictures)))
+    return write_page(folder, html, sheets, len(sheet_rows(images)))
+
+
+def write_page(folder: Path, html: str, pictures: Iterable[tuple[str, bytes]], total: int) -> Path:
+    """Write so many pictures (path below the folder, content), then the page of failures; return its path."""
     make_folder(folder / FOLDER)
-    total = len(sheet_rows(images))
     written: set[str] = set()
-    for number, sheet in enumerate(sprite_sheets(pictures)):
-        file = folder / sheet_file(number)
-        write_atomically(file, sheet)
-        written.add(file.name)
+    for file, content in pictures:
+        write_atomically(folder / file, content)
+        written.add(Path(file).name)
         report("pictures of failures", len(written), total)
     page = (folder / PAGE).resolve()
     write_atomically(page, html.encode())
