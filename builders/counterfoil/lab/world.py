@@ -14,11 +14,12 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from scipy import ndimage
 
 from counterfoil.lab import scenery
 from counterfoil.lab.portable import cosine, portable_blur, power, sine
 from counterfoil.lab.scenery import SIDE
-from counterfoil.lab.vocabulary import CLASSES, SHIFTS_BY_NAME
+from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, SHIFTS_BY_NAME
 
 SPLITS = ("pretrain", "train", "validation", "heldout", "audit")
 GARMENT_SIDE = 28
@@ -87,16 +88,8 @@ class Scene:
 
     def attributes(self) -> dict[str, str]:
         """Return the value of each attribute, class included."""
-        return {
-            "class": CLASSES[self.label],
-            "colour": self.colour,
-            "pattern": self.pattern,
-            "background": self.background,
-            "weather": self.weather,
-            "light": self.light,
-            "companion": self.companion,
-            "style": self.style,
-        }
+        others = {name: getattr(self, name) for name in ATTRIBUTES if name != "class"}
+        return {"class": CLASSES[self.label], **others}
 
     def shifted(self, shift: str) -> Scene:
         """Return the scene under one of Vendrow's shifts, which changes one attribute; `base` changes none."""
@@ -123,11 +116,7 @@ def cut_out(photograph: np.ndarray, side: int, flip: bool) -> tuple[np.ndarray, 
     grey = photograph.astype(np.float32)
     covered = np.where(grey > 10, 255, 0).astype(np.uint8)
     # Closing fills pinholes of dark cloth in the mask.
-    padded = np.pad(covered, 1)
-    wide = np.maximum.reduce([padded[dy : dy + 28, dx : dx + 28] for dy in range(3) for dx in range(3)])
-    padded = np.pad(wide, 1, constant_values=0)
-    closed = np.minimum.reduce([padded[dy : dy + 28, dx : dx + 28] for dy in range(3) for dx in range(3)])
-    covered = np.maximum(covered, closed)
+    covered = np.maximum(covered, ndimage.grey_closing(covered, 3, mode="constant"))
     top = max(float(grey.max()), 1.0)
     # Outside the garment brightness continues at its mean, so that resizing leaves no dark rim.
     inside = grey[covered > 0]
