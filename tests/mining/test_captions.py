@@ -53,8 +53,8 @@ def captions_of(grammar: CaptionGrammar, cls: RecipeClass, noun: CaptionNoun) ->
     captions = grammar.captions_or_misfits(cls, noun)
     if isinstance(captions, ClassCaptions):
         return captions
-    problems = [f"captions: class '{cls.name}' {misfit.reason}" for misfit in captions]
-    raise UserError(problems, " ".join(dict.fromkeys(misfit.advice for misfit in captions)))
+    problems = [f"captions: class '{cls.name}' {reason}" for reason, _ in captions]
+    raise UserError(problems, " ".join(dict.fromkeys(advice for _, advice in captions)))
 
 
 def test_every_combination_is_a_caption_and_an_empty_part_leaves_no_space(written: Written) -> None:

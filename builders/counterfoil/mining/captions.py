@@ -180,12 +180,8 @@ class ClassCaptions:
     texts: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Misfit:
-    """Why a class has no captions by a grammar, and what to do about it."""
-
-    reason: str
-    advice: str
+# Why a class has no captions by a grammar, and what to do about it.
+Misfit = tuple[str, str]
 
 
 class WordsOfClass(Section):
@@ -256,17 +252,17 @@ class CaptionGrammar(Section):
         misfits = []
         if noun == "hyponyms" and not self._nouns(cls, noun):
             advice = "List them under `hyponyms` in the grammar, or set noun: class."
-            misfits.append(Misfit(f"has no hyponyms{did_you_mean(cls.name, self.hyponyms)}", advice))
+            misfits.append((f"has no hyponyms{did_you_mean(cls.name, self.hyponyms)}", advice))
         for word in ABOUT_CLASS:
             if getattr(cls, word) is None and noun == word:
-                misfits.append(Misfit(f"has no {word}", f"Give it a `{word}` in the recipe, or set noun: class."))
+                misfits.append((f"has no {word}", f"Give it a `{word}` in the recipe, or set noun: class."))
             elif getattr(cls, word) is None and any(f"{{{word}}}" in text for text in (*texts, reference)):
                 advice = f"Give it a `{word}` in the recipe, or remove {{{word}}} from the captions."
-                misfits.append(Misfit(f"has no {word}", advice))
+                misfits.append((f"has no {word}", advice))
         count = sum(prod(len(fillings[name]) for name in set(PLACEHOLDER.findall(text))) for text in texts)
         if count > MOST_CAPTIONS:
             reason = f"has {count:,} captions, expected at most {MOST_CAPTIONS:,}"
-            misfits.append(Misfit(reason, "Leave out some adjectives, prepositions or hyponyms."))
+            misfits.append((reason, "Leave out some adjectives, prepositions or hyponyms."))
         if misfits:
             return misfits
         called = cls.category if noun == "category" else cls.name
@@ -275,7 +271,7 @@ class CaptionGrammar(Section):
         captions.pop(reference_text, None)
         if not captions:
             advice = "Give the grammar `templates` with more words, or `captions`."
-            return [Misfit(f"has no caption other than its reference '{reference_text}'", advice)]
+            return [(f"has no caption other than its reference '{reference_text}'", advice)]
         return ClassCaptions(reference_text, tuple(captions))
 
     def _nouns(self, cls: RecipeClass, noun: CaptionNoun) -> tuple[str, ...]:
@@ -333,12 +329,12 @@ def gather(grammar: CaptionGrammar, classes: Sequence[RecipeClass], noun: Captio
             reached = f"class '{cls.name}', {len(references)} of {len(classes)}"
             reason = f"captions: more than {MOST_TEXTS:,} in total, reached at {reached}"
             raise UserError(reason, hint="Set noun: category, or leave out adjectives, prepositions or hyponyms.")
-    for misfit, names in together.items():
+    for (reason, advice), names in together.items():
         listed = ", ".join(f"'{name}'" for name in names[:_MOST_NAMED])
         more = f", … and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         which = f"class '{names[0]}'" if len(names) == 1 else f"each of {len(names):,} classes ({listed}{more})"
-        problems.append(f"captions: {which} {misfit.reason}")
-        hints[misfit.advice] = None
+        problems.append(f"captions: {which} {reason}")
+        hints[advice] = None
     if problems:
         raise UserError(first_of(problems), hint=" ".join(hints) or None)
     return tuple(rows), tuple(references), tuple(candidates)
@@ -371,7 +367,7 @@ def words_of(class_name: str, caption: str, reference: str, role: Literal["hard"
     subject, noun = (_LEAD.sub("", " ".join(text.split()), count=1) for text in (caption, reference))
     added = _added(subject, noun) or _added(subject, class_name)
     if added is None:
-        return f"{subject} ({class_name})" if role == "hard" else f"{class_name}, not {_article(subject)} {subject}"
+        return f"{subject} ({class_name})" if role == "hard" else f"{class_name}, not {article_for(subject)} {subject}"
     adjective, after = added
     if role == "hard":
         return " ".join(part for part in (adjective, class_name, after) if part)
@@ -379,7 +375,7 @@ def words_of(class_name: str, caption: str, reference: str, role: Literal["hard"
         if adjective.endswith(" of"):
             return " ".join(part for part in (f"{class_name}, not a {adjective} {class_name}", after) if part)
         if after:
-            return f"{class_name}, not {_article(adjective)} {adjective} one {after}"
+            return f"{class_name}, not {article_for(adjective)} {adjective} one {after}"
         return f"{class_name}, not {adjective}"
     if after.startswith("with "):
         return f"{class_name} without {after.removeprefix('with ')}"
@@ -396,11 +392,12 @@ def _added(subject: str, noun: str) -> tuple[str, str] | None:
         return None
     before, after = " ".join(words[:start]), " ".join(words[start + len(sought) :])
     if companion := _COMPANION_BEFORE.fullmatch(before):
-        before, after = "", f"with {_article(companion[1])} {companion[1]} {after}".strip()
+        before, after = "", f"with {article_for(companion[1])} {companion[1]} {after}".strip()
     elif companion := _COMPANION_AFTER.fullmatch(after):
         after = f"with {companion[1]}"
     return before, after
 
 
-def _article(words: str) -> str:
+def article_for(words: str) -> str:
+    """Return "a" or "an", by the first letter."""
     return "an" if words[:1].lower() in "aeiou" else "a"

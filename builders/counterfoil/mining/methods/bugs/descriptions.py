@@ -16,12 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from counterfoil.mining.captions import words_of
+from counterfoil.mining.captions import article_for, words_of
 from counterfoil.mining.methods.bugs.phrases import (
     DETERMINERS,
     JOINING,
     REFUSED,
-    article_for,
     before_noun,
     first_sentence,
     grouped,

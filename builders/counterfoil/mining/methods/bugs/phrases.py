@@ -153,11 +153,6 @@ def words_of_text(text: str) -> list[str | None]:
     return [word for word in map(_word, text.split()) if word != ""]
 
 
-def article_for(words: str) -> str:
-    """Return "a" or "an", by the first letter."""
-    return "an" if words[:1].lower() in "aeiou" else "a"
-
-
 def says_something(word: str) -> bool:
     """Check whether a word alone can describe an image. A preposition or an article cannot."""
     return word not in _EMPTY
