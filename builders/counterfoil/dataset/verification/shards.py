@@ -97,31 +97,6 @@ class KeyOrder:
         return position, repeated
 
 
-class TableCheck:
-    def __init__(self, expected: Sequence[Row], optional: set[str], faults: RowFaults, columns: Sequence[str]) -> None:
-        self._columns = (*columns, "reason")
-        self._expected = expected
-        self._optional = optional
-        self._order = KeyOrder({row["key"]: position for position, row in enumerate(expected)}, faults)
-        self._faults = faults
-
-    def rows(self, rows: Sequence[Row]) -> None:
-        for row in rows:
-            key = row["key"]
-            position, _ = self._order.next(key, "no candidate of this file has this key")
-            if position is None:
-                continue
-            candidate = self._expected[position]
-            for name in self._columns:
-                if name in row and name in candidate and row[name] != candidate[name]:
-                    self._faults.differs(name, row, candidate[name])
-
-    def end(self) -> None:
-        for key in self._order.positions:
-            if key not in self._order.seen and key not in self._optional:
-                self._faults.add("missing", key, "the row is missing")
-
-
 def _check_cell(
     of_cell: Mapping[int, Row], shard: Shard, cell: Cell, plan: Plan, thresholds: Thresholds | None, faults: RowFaults
 ) -> None:
@@ -393,7 +368,7 @@ class ShardCheck:
                 self._add(path, shard, "is missing, although candidates list rows of it")
             return
         faults, count = RowFaults(), 0
-        table = TableCheck(expected, optional, faults, self._columns)
+        order = KeyOrder({row["key"]: position for position, row in enumerate(expected)}, faults)
         columns = [*self._columns, "image", *(["reason"] if what == "rejected" else [])]
         with self._reported(path, shard):
             self._check_form(path, shard, what)
@@ -401,8 +376,15 @@ class ShardCheck:
                 count += len(rows)
                 self._look(rows, path, faults)
                 yield self.images
-                table.rows(rows)
-            table.end()
+                for row in rows:
+                    position, _ = order.next(row["key"], "no candidate of this file has this key")
+                    candidate = {} if position is None else expected[position]
+                    for name in (*self._columns, "reason"):
+                        if name in row and name in candidate and row[name] != candidate[name]:
+                            faults.differs(name, row, candidate[name])
+            for key in order.positions:
+                if key not in order.seen and key not in optional:
+                    faults.add("missing", key, "the row is missing")
         self._receipts[path] = receipt_path(shard.group, shard.number)
         self._report(path, shard, faults)
         if receipt is not None and not self.findings.is_damaged(path) and receipt.rows[what] != count:
