@@ -256,14 +256,8 @@ _PAIR_SIDE = 80
 
 T = TypeVar("T")
 Images = Mapping[SampleId, "Image.Image"]
-
-
-@dataclass(frozen=True)
-class _Cell:
-    """A class on a shift's sheet: (base, shifted) images; None for a rejected base."""
-
-    name: str
-    pairs: tuple[tuple[SampleId | None, SampleId], ...]
+# (base, shifted) images of a class on a shift's sheet; None for a rejected base.
+ShownPairs = tuple[tuple[SampleId | None, SampleId], ...]
 
 
 def sheet_name(shift: str) -> str:
@@ -295,8 +289,8 @@ def contact_sheets(
     for shift in evenly_spaced([shift for shift in shifts if shift.name != BASE], MOST_SHEETS):
         with_images = [label for label in shift.class_labels if tally.count(shift.name, label)]
         chosen = evenly_spaced(with_images, MOST_CLASSES)
-        sheets[shift.name] = tuple(_Cell(names[label], pairs_first(tally, shift.name, label)) for label in chosen)
-    on_sheets = [pair for cells in sheets.values() for cell in cells for pair in cell.pairs]
+        sheets[shift.name] = {names[label]: pairs_first(tally, shift.name, label) for label in chosen}
+    on_sheets = [pair for cells in sheets.values() for pairs in cells.values() for pair in pairs]
     bases = [base for base, _ in on_sheets if base is not None]
     shown = [*grid, *bases, *(shifted for _, shifted in on_sheets)]
     pictures = locate_pictures(directory, plan, receipts, {(sample.shift, sample.label) for sample in shown})
@@ -330,7 +324,7 @@ def overview_row(tally: Tally, label: int, shifts: Sequence[str]) -> list[Sample
     return row
 
 
-def pairs_first(tally: Tally, shift: str, label: int) -> tuple[tuple[SampleId | None, SampleId], ...]:
+def pairs_first(tally: Tally, shift: str, label: int) -> ShownPairs:
     """Return the images of a cell to show: those whose base is accepted too, then others, by index."""
     paired: list[int] = []
     alone: list[int] = []
@@ -370,9 +364,9 @@ def _overview(rows: Mapping[int, str], columns: Sequence[Shift], tally: Tally, i
     return sheet.encoded()
 
 
-def _shift_sheet(shift: Shift, cells: Sequence[_Cell], base_images: Images, pictures: Pictures) -> bytes:
-    """Draw a block per class, two side by side: the base above, the shift below."""
-    images = pictures.read(sample for cell in cells for _, sample in cell.pairs)
+def _shift_sheet(shift: Shift, cells: Mapping[str, ShownPairs], base_images: Images, pictures: Pictures) -> bytes:
+    """Draw a block per class (name → its pairs), two side by side: the base above, the shift below."""
+    images = pictures.read(sample for pairs in cells.values() for _, sample in pairs)
     across = min(2, len(cells))
     block_width = PAIRS_A_CLASS * (_PAIR_SIDE + _GAP) - _GAP
     title = line_height(_TEXT) + 4
@@ -383,11 +377,11 @@ def _shift_sheet(shift: Shift, cells: Sequence[_Cell], base_images: Images, pict
     sheet = Sheet.blank(width, 2 * _MARGIN + head + down * (block_height + _MARGIN) - _MARGIN)
     heading = f"above: base · below: {in_words(shift.name)}"
     sheet.text(wrapped(heading, _TEXT, width - 2 * _MARGIN, 1), _MARGIN, _MARGIN, _TEXT, faint=True)
-    for number, cell in enumerate(cells):
+    for number, (name, pairs) in enumerate(cells.items()):
         x = _MARGIN + (number % across) * (block_width + 2 * _MARGIN)
         y = _MARGIN + head + (number // across) * (block_height + _MARGIN)
-        sheet.text(wrapped(cell.name, _TEXT, block_width, 1, bold=True), x, y, _TEXT, bold=True)
-        for column, (base, shifted) in enumerate(cell.pairs):
+        sheet.text(wrapped(name, _TEXT, block_width, 1, bold=True), x, y, _TEXT, bold=True)
+        for column, (base, shifted) in enumerate(pairs):
             at = x + column * (_PAIR_SIDE + _GAP)
             sheet.picture(None if base is None else base_images[base], at, y + title, _PAIR_SIDE)
             sheet.picture(images[shifted], at, y + title + _PAIR_SIDE + _GAP, _PAIR_SIDE)
