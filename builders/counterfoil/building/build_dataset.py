@@ -178,56 +178,33 @@ def build(
         UserError: An input cannot be used.
         RunFailure: The run cannot continue. Finished shards are kept.
     """
-    if shards is not None:
-        return _build_part(recipe, out, PlanPart.given(shards), overrides, device, workers, allow_mixed, engine, limit)
-    out = named_path(out)
-    recipe = _limited(load_recipe(recipe, overrides), limit)
-    refuse_foreign(out)
-    try_folder(out)
-    recipe, first_device, resolved_engine = _ready(recipe, out, device, workers, engine)
-    inputs = resolve_inputs(recipe, out, first_device, resolved_engine)
-    recipe = inputs.settled(recipe)
-    if doubts := screen_doubts(recipe, inputs.thresholds):
-        tell(doubts)
-    return make_dataset(recipe, inputs, out, device=first_device, engine=resolved_engine, allow_mixed=allow_mixed)
-
-
-def _build_part(
-    recipe: Recipe | str | Path,
-    out: str | Path,
-    part: PlanPart,
-    overrides: Sequence[str],
-    device: str,
-    workers: int | None,
-    allow_mixed: bool,
-    engine: EngineChoice | None,
-    limit: int | None,
-) -> PartResult:
-    """Build the shards of one part of the plan, and leave the dataset open.
-
-    Raise UserError for class tokens that are not learned yet.
-    """
+    part = None if shards is None else PlanPart.given(shards)
     out, words = named_path(out), "RECIPE"
     if not isinstance(recipe, Recipe):
         words = shlex.join([str(recipe), *(word for override in overrides for word in ("--set", override))])
     recipe = _limited(load_recipe(recipe, overrides), limit)
     refuse_foreign(out)
-    # Test whether the private folder can be made. Another part may be opening the directory itself at the same time.
-    make_folder(out / PRIVATE)
-    try_folder(out / PRIVATE)
+    if part is not None:
+        # Test whether the private folder can be made. Another part may be opening the directory itself at the same
+        # time.
+        make_folder(out / PRIVATE)
+    try_folder(out if part is None else out / PRIVATE)
     recipe, first_device, resolved_engine = _ready(recipe, out, device, workers, engine)
-    if recipe.tokens is not None and recipe.tokens.learn is not None and learned_before(recipe, out) is None:
-        command = f"counterfoil tokens {words} --out {shlex.quote(str(learning_folder(out)))}"
-        raise UserError(
-            f"tokens: {recipe.name} learns class tokens, which one part of a build cannot do",
-            f"Learn them once: `{command}`. Then every part finds them there.",
-        )
-    refuse_held_part(out, part)
+    if part is not None:
+        if recipe.tokens is not None and recipe.tokens.learn is not None and learned_before(recipe, out) is None:
+            command = f"counterfoil tokens {words} --out {shlex.quote(str(learning_folder(out)))}"
+            raise UserError(
+                f"tokens: {recipe.name} learns class tokens, which one part of a build cannot do",
+                f"Learn them once: `{command}`. Then every part finds them there.",
+            )
+        refuse_held_part(out, part)
     begun = read_lock(out) is not None
-    inputs = resolve_inputs(recipe, out, first_device, resolved_engine, learn=False)
+    inputs = resolve_inputs(recipe, out, first_device, resolved_engine, learn=part is None)
     recipe = inputs.settled(recipe)
     if doubts := screen_doubts(recipe, inputs.thresholds):
         tell(doubts)
+    if part is None:
+        return make_dataset(recipe, inputs, out, device=first_device, engine=resolved_engine, allow_mixed=allow_mixed)
     try:
         return _Build(recipe, inputs, out, first_device, resolved_engine, allow_mixed).part(part)
     except UserError:
