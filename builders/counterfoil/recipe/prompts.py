@@ -200,26 +200,8 @@ def resolve_shifts(
     def labels(spec: BaseSpec | ShiftSpec) -> tuple[int, ...]:
         return every if spec.classes is None else tuple(sorted(label_of[class_id] for class_id in spec.classes))
 
-    base = prompts.base
-    shifts = [
-        Shift(
-            name=BASE,
-            of=BASE,
-            prompt=base.prompt,
-            caption=None,
-            object_caption=_object_caption(screen, base),
-            style=base.style,
-            threshold=None,
-            object_threshold=_object_threshold(screen, base),
-            class_labels=labels(base),
-            group=BASE,
-            kind=None,
-            keep=tuple(rule for rule in _rules(screen.keep, None) if not rule.judges()),
-            candidates=samples.most_candidates,
-            accepted=samples.accepted,
-            embedding=base.embedding,
-        )
-    ]
+    base = _prompted(BASE, prompts.base, screen, samples, labels(prompts.base))
+    shifts = [replace(base, keep=tuple(rule for rule in base.keep if not rule.judges()))]
     for name, spec in prompts.shifts.items():
         shifts += _levels(_shift(screen, spec.samples or samples, name, spec, labels(spec)), spec, way)
     return tuple(shifts)
@@ -306,43 +288,46 @@ def object_caption_for(shift: Shift, cls: RecipeClass) -> str:
     return cls.text(shift.object_caption)
 
 
+def _prompted(name: str, spec: Prompted, screen: Screen, samples: CellSamples, labels: tuple[int, ...]) -> Shift:
+    """Return a shift with what its section shares with the base's."""
+    caption = screen.style_object_caption if spec.style else screen.object_caption
+    default = screen.object_threshold
+    return Shift(
+        name=name,
+        of=name,
+        prompt=spec.prompt,
+        caption=None,
+        object_caption=caption if spec.object_caption is None else spec.object_caption,
+        style=spec.style,
+        threshold=None,
+        object_threshold=default if spec.object_threshold is None else spec.object_threshold.over(default),
+        class_labels=labels,
+        group=name,
+        kind=None,
+        keep=_rules(screen.keep, None),
+        candidates=samples.most_candidates,
+        accepted=samples.accepted,
+        embedding=spec.embedding,
+    )
+
+
 def _shift(screen: Screen, samples: CellSamples, name: str, spec: ShiftSpec, labels: tuple[int, ...]) -> Shift:
     fixed = None if spec.severity is None else spec.severity.fixed
     kind: str | None = spec.kind
     if kind is None and spec.corruption is not None:
         kind = "camera" if spec.corruption == MATCH else CORRUPTIONS[spec.corruption].kind
-    return Shift(
-        name=name,
-        prompt=spec.prompt,
+    return replace(
+        _prompted(name, spec, screen, samples, labels),
         caption=spec.caption,
-        object_caption=_object_caption(screen, spec),
-        style=spec.style,
         threshold=(spec.threshold or screen.shift_threshold) if spec.caption is not None else None,
-        object_threshold=_object_threshold(screen, spec),
-        class_labels=labels,
         group=spec.group or name,
         kind=kind,
         keep=_rules(screen.keep if spec.keep is None else spec.keep, spec.caption),
-        candidates=samples.most_candidates,
-        accepted=samples.accepted,
-        embedding=spec.embedding,
         corruption=spec.corruption,
         severity=0 if spec.corruption in (None, MATCH) else fixed or DEFAULT_SEVERITY,
-        of=name,
     )
 
 
 def _rules(steps: Sequence[Any], caption: str | None) -> tuple[KeepRule, ...]:
     rules = [step.rule for step in steps]
     return tuple(rule for rule in rules if caption is not None or not (rule.whole_cell and SHIFT in rule.scores()))
-
-
-def _object_threshold(screen: Screen, spec: Prompted) -> ObjectThresholdSpec:
-    object_threshold = spec.object_threshold
-    return screen.object_threshold if object_threshold is None else object_threshold.over(screen.object_threshold)
-
-
-def _object_caption(screen: Screen, spec: Prompted) -> str:
-    if spec.object_caption is not None:
-        return spec.object_caption
-    return screen.style_object_caption if spec.style else screen.object_caption
