@@ -28,15 +28,15 @@ class ChatModel(Protocol):
     def answer(
         self, messages: Messages, *, schema: Mapping[str, Any], seed: int, most_tokens: int, temperature: float
     ) -> str:
-        """Return the text of the next turn, perhaps empty, by `schema` (a JSON Schema) if the model can follow one.
+        """Return the text of the next turn, which follows `schema`, a JSON Schema, if the model supports schemas.
 
-        The text is not trusted, and may not be JSON. UserError if the model cannot be used under its name, RunFailure
-        if it gives no answer.
+        The text may be empty, may not be JSON, and is not trusted. Raise UserError if the model cannot be used under
+        its name, RunFailure if it gives no answer.
         """
         ...
 
 
-# Prefix of a name → loader; the first that fits. A path counts as LOCAL; other names are a server's.
+# Maps a name's prefix to its loader. The first prefix that fits is taken. A path counts as LOCAL.
 CHAT_KINDS: Mapping[str, Callable[[str, str | None, str, float], ChatModel]] = {
     TRANSFORMERS: of_transformers.load,
     LOCAL: of_transformers.load,
@@ -47,7 +47,7 @@ CHAT_KINDS: Mapping[str, Callable[[str, str | None, str, float], ChatModel]] = {
 def load_chat(
     name: str, *, base_url: str | None = None, device: str = "cpu", silence: float = of_hub.SILENCE
 ) -> ChatModel:
-    """Load a chat model; one on a server is not contacted. After `silence` seconds without a byte, a request fails."""
+    """Load a chat model without contacting its server. Later requests fail after `silence` seconds without a byte."""
     if not name.strip():
         raise UserError("a chat model has no name", "Name one of the Hub, transformers:NAME or local-dir:PATH.")
     refuse_elsewhere(name, "chat model")

@@ -1,8 +1,8 @@
 """Ask chat models on a server: the Hub's providers, or an address with OpenAI's protocol.
 
-A key goes into a request's header and nowhere else; it is cut out of an answer that repeats it. The login to the Hub
-goes to the Hub alone; other addresses get OPENAI_API_KEY or nothing. An address from a dataset's own recipe is never
-contacted. Answers, headers included, have bounds in bytes and time.
+A key is sent only in a request's header, and is removed from an answer that repeats it. The login to the Hub is sent
+only to the Hub; other addresses get OPENAI_API_KEY or no key. An address from a dataset's own recipe is not contacted.
+The size of an answer and the time for it are bounded.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from counterfoil.recipe.names import ELSEWHERE
 Messages = Sequence[Mapping[str, str]]
 """Turns, oldest first, each with its `role` (user, assistant) and its `content`."""
 
-# Models on a CPU take minutes for 512 tokens, and send nothing until they are done.
+# Seconds. A model on a CPU takes minutes for 512 tokens, and sends nothing until it is done.
 SILENCE = 300.0
 KEY = "OPENAI_API_KEY"
-# Too many requests; the model is loading or overloaded.
+# HTTP statuses: too many requests; a model that is loading or overloaded.
 _BUSY = (429, 503)
 _TRIES = 3
 _LONGEST_WAIT = 60.0  # seconds
 _AGAIN = "Answers are kept: run the same command again to resume."
 _MOST_SHOWN = 200
-# Answers have some kilobytes, and must be complete within this many times the longest silence.
-_MOST_BYTES = 8_000_000
+_MOST_BYTES = 8_000_000  # usual answers have some kilobytes
+# An answer must be complete after this many times the longest silence.
 _SILENCES = 3
-# Shorter keys are words ("EMPTY" for servers without keys), which need no redaction.
+# Shorter keys are words such as "EMPTY", for servers without keys. They are not secret.
 _SHORTEST_SECRET = 8
 _OF_THE_HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(:[A-Za-z0-9-]+)?", re.ASCII)
 
@@ -70,7 +70,7 @@ class ServedChat:
         return self._send(question)
 
     def _send(self, question: dict[str, Any]) -> str:
-        """Return the answer to a question; a busy server is asked again. `_RefusedQuestion` if it is invalid."""
+        """Return the answer to a question, and ask a busy server again. Raise `_RefusedQuestion` if it is refused."""
         key = _key(self.base_url, self._called)
         for left in range(_TRIES - 1, -1, -1):
             answer = _post(self.base_url, key, question, self.silence, self._called)
@@ -88,13 +88,13 @@ class ServedChat:
 
 
 class _RefusedQuestion(RunFailure):
-    """The server refused the question as invalid; it may not know schemas."""
+    """The server refused the question as invalid, perhaps because it does not know schemas."""
 
 
 def load(name: str, base_url: str | None, device: str, silence: float) -> ServedChat:
-    """Return the model without contacting the server. UserError for an address from a dataset's recipe."""
+    """Return the model without contacting the server. Raise UserError for an address from a dataset's recipe."""
     if base_url is None and not _OF_THE_HUB.fullmatch(name):
-        # The Hub's client takes an address for a model, and would send it the login.
+        # If a name were an address, the Hub's client would send the login to this address.
         raise UserError(
             f"chat model '{name[:80]}': expected one of the Hub (user/name, or user/name:provider)",
             "An address is base_url; a folder is ./NAME; transformers:user/name answers in this process.",
@@ -108,7 +108,7 @@ def load(name: str, base_url: str | None, device: str, silence: float) -> Served
 
 
 def _key(base_url: str | None, called: str) -> str | None:
-    """Return the key for an address: the login for the Hub (UserError without), the environment's for others."""
+    """Return the login for an address of the Hub, else the key in the environment. Raise UserError without a login."""
     from huggingface_hub import constants, get_token
 
     hub = base_url is None
@@ -139,7 +139,7 @@ class _Answer:
 
 
 def _address(base_url: str | None) -> str:
-    """Return the address of the protocol's endpoint; `base_url` may or may not contain its path."""
+    """Return the address of the protocol's endpoint. `base_url` may already contain the endpoint's path."""
     from huggingface_hub import constants
 
     parts = urlsplit(base_url or constants.INFERENCE_PROXY_TEMPLATE.format(provider="v1"))
@@ -150,9 +150,9 @@ def _address(base_url: str | None) -> str:
 
 
 def _post(base_url: str | None, key: str | None, question: Mapping[str, Any], silence: float, called: str) -> _Answer:
-    """Return the server's answer, in bounded bytes and time. UserError or RunFailure if there is none.
+    """Return the server's answer. Raise UserError or RunFailure if there is none, or if it is too large or late.
 
-    A thread sends the request, since the client's timeout starts again with each byte.
+    A thread sends the request, because the client's timeout starts again with each byte.
     """
     import httpx2
     from huggingface_hub import constants
@@ -170,7 +170,7 @@ def _post(base_url: str | None, key: str | None, question: Mapping[str, Any], si
                 with client.stream("POST", address, json=question, headers=headers) as response:
                     retry_after = response.headers.get("Retry-After", "")
                     results.put(_Answer(response.status_code, retry_after, _body(response)))
-            except Exception as error:  # of the client or the network; handled below
+            except Exception as error:  # an error of the client or the network, handled below
                 results.put(error)
 
         Thread(target=ask, daemon=True).start()
@@ -200,7 +200,7 @@ def _post(base_url: str | None, key: str | None, question: Mapping[str, Any], si
 
 
 def _body(response: Any) -> bytes:
-    """Read a body. RunFailure, without the model's name, if it is too large or compressed."""
+    """Read a body. Raise RunFailure, without the model's name, if the body is too large or compressed."""
     if response.headers.get("content-encoding", "identity") != "identity":
         raise RunFailure("its server compressed the answer without being asked to", _AGAIN)
     body = bytearray()
@@ -212,7 +212,7 @@ def _body(response: Any) -> bytes:
 
 
 def _text_of(answer: _Answer, called: str, key: str | None) -> str:
-    """Return the text of an answer, without the key. RunFailure if the answer does not follow the protocol."""
+    """Return the text of an answer, without the key. Raise RunFailure if the answer is not of the protocol."""
     try:
         document = json.loads(answer.body)
         message = document["choices"][0]["message"]
@@ -227,7 +227,7 @@ def _text_of(answer: _Answer, called: str, key: str | None) -> str:
 
 
 def _wait(answer: _Answer) -> float | None:
-    """Return after how many seconds to ask again, or None if that would not help or takes too long."""
+    """Return the seconds to wait before asking again, or None if waiting does not help or takes too long."""
     if answer.status not in _BUSY:
         return None
     seconds = (answer.retry_after or "1").strip()
@@ -268,5 +268,5 @@ def _shown(body: bytes, key: str | None) -> str:
 
 
 def _redacted(text: str, key: str | None) -> str:
-    """Remove the key from a server's words, which a record could publish."""
+    """Remove the key from a server's text, because the text may be stored and published."""
     return text.replace(key, "…") if key is not None and len(key) >= _SHORTEST_SECRET else text

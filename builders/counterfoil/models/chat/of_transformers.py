@@ -13,13 +13,13 @@ from counterfoil.models.text_models import CAPTIONER_FILES, all_ids, checked_cha
 from counterfoil.models.transformers_files import found_files, quiet
 from counterfoil.recipe.names import TRANSFORMERS
 
-# Fewer tokens have no room for an answer.
+# A question must leave room for an answer of this many tokens.
 _FEWEST_TOKENS = 16
 
 
 @dataclass(frozen=True)
 class TextChat:
-    """A text model. ends: tokens that end an answer; longest: the most tokens of question and answer, if known."""
+    """A text model. ends: tokens that end an answer; longest: the most tokens of question and answer."""
 
     name: str
     module: Any
@@ -31,7 +31,7 @@ class TextChat:
     def answer(
         self, messages: Messages, *, schema: Mapping[str, Any], seed: int, most_tokens: int, temperature: float
     ) -> str:
-        """Answer without enforcing the schema. Above temperature 0 the seed draws the tokens."""
+        """Answer without enforcing the schema. Above temperature 0, tokens are drawn with the seed."""
         import torch
         from transformers import GenerationConfig
 
@@ -39,7 +39,7 @@ class TextChat:
 
         hint = "Check its configuration and template, or name another model."
         with computing(f"chat model '{self.name}'", "answer", self.device, hint), quiet():
-            # Templates of models that think aloud read `enable_thinking`; others ignore it.
+            # Templates of reasoning models read `enable_thinking`; other templates ignore it.
             text = rendered(self.name, self.tokenizer, messages, add_generation_prompt=True, enable_thinking=False)
             tokens = self.tokenizer(text, add_special_tokens=False, return_tensors="pt")
             inputs = {key: tokens[key].to(self.device) for key in ("input_ids", "attention_mask")}
