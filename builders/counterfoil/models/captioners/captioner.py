@@ -1,8 +1,8 @@
 """Write captions of an image, and compute the likelihood of given captions, with one decoder.
 
-transformers' `generate` is not used: its settings come with the model, and all its random numbers from one generator. A
-kind of captioner shows its model an image once (`_seen`) and continues from there (`_went_on`); captions and
-likelihoods are both made of these two steps, so they cannot disagree. Other captions change no bit of either.
+transformers' `generate` is not used, because it takes settings from the model and draws the random numbers of all
+captions from one generator. A kind of captioner reads an image once (`_seen`) and continues from there (`_went_on`).
+Captions and likelihoods both use these two steps, so they agree. Neither depends on the other captions of a call.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import torch
     from PIL.Image import Image
 
-# Every batch has this many rows, and holds captions of one length only (in steps): a caption's numbers must not depend
-# on the other captions.
+# Every batch has this many rows, and its captions have equal lengths after rounding up to a step. So a caption's
+# likelihood does not depend on the other captions.
 SCORED_TOGETHER = 8
 LENGTH_STEP = 8
 
@@ -49,7 +49,7 @@ class CaptionerAbout:
 
 @dataclass(frozen=True, slots=True)
 class SeenImage:
-    """A model's state after it has read an image. `scores` [vocabulary] are of a caption's first token."""
+    """A model's state after it has read an image. `scores` [vocabulary] are those of the first token."""
 
     scores: torch.Tensor
     cache: Any
@@ -60,9 +60,9 @@ class SeenImage:
 class Captioner:
     """A trained captioner in eval mode; each kind is a subclass in a file of its own.
 
-    `sha256` is over configuration, tokenizer and weights; equal `input_key`s mean that images and texts become equal
-    tensors. `ends` are the tokens that end a caption, `longest` is the most tokens of one, the end included (None: no
-    known limit), and `never` are tokens that may not be in a caption.
+    sha256: of configuration, tokenizer and weights. input_key: captioners with the same key turn an image or text into
+    the same tensors. ends: tokens that end a caption. longest: the most tokens of a caption, its end included, or None
+    if unknown. never: tokens that may not be in a caption.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Captioner:
 
         from counterfoil.recipe import sha256_json
 
-        # Floats differ in the last bits between kinds of device and versions of what computes them.
+        # The last bits of floats differ between kinds of device and between versions of these libraries.
         versions = {name: version(name) for name in ("torch", "transformers", "tokenizers", "pillow", "torchvision")}
         return sha256_json([_FORMAT, self.sha256, self.input_key, torch.device(self.device).type, versions])
 
@@ -103,9 +103,9 @@ class Captioner:
     ) -> list[str]:
         """Write `number` captions: the greedy one, then others sampled from the likeliest tokens (top-p 0.9).
 
-        All begin with `prefix`. A caption stops `most_tokens` tokens after it, finished or not, and may be empty.
-        Captions depend on the image's pixels and these arguments alone. UserError for a prefix that is too long, or for
-        examples if the model takes none; RunFailure if the model fails.
+        Each begins with `prefix`. It stops `most_tokens` tokens after the prefix, finished or not, and may be empty.
+        Captions depend only on the image's pixels and these arguments. Raise UserError for a prefix that is too long,
+        or for examples if the model takes none; RunFailure if the model fails.
         """
         import torch
 
@@ -127,10 +127,10 @@ class Captioner:
     def log_likelihoods(
         self, image: Image, captions: Sequence[str], *, examples: Sequence[CaptionExample] = ()
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Return natural logarithms of the captions' probabilities (k,) given the image, and numbers of tokens (k,).
+        """Return the natural log-likelihoods (k,) of captions given the image, and their numbers of tokens (k,).
 
-        Both count the end of the caption. Sums favour short captions: divide by the tokens if lengths differ. UserError
-        for a caption that is too long, RunFailure if the model fails.
+        Both include the end of the caption. If lengths differ, divide by the number of tokens, because log-likelihoods
+        favour short captions. Raise UserError for a caption that is too long, RunFailure if the model fails.
         """
         import torch
 
@@ -165,7 +165,7 @@ class Captioner:
         raise NotImplementedError
 
     def _tokens(self, text: str) -> list[int]:
-        """Tokenize a text; names of special tokens in it are ordinary words."""
+        """Tokenize a text. Special tokens that are written in the text count as ordinary words."""
         if not text:
             return []
         return list(self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
@@ -178,7 +178,7 @@ class Captioner:
     def _decode(
         self, seen: SeenImage, forced: list[int], generators: Sequence[torch.Generator], most: int
     ) -> list[list[int]]:
-        """Return the tokens of each caption after the forced ones, without ends; the first caption is greedy."""
+        """Return the tokens of each caption after the forced tokens, without its end. The first caption is greedy."""
         import torch
 
         rows = len(generators)
@@ -203,7 +203,7 @@ class Captioner:
                     chosen[row].append(token)
             if all(ended) or step + 1 == most:
                 return chosen
-            # A caption that has ended keeps its row, for the batch must keep its size.
+            # A caption that has ended keeps its row, because the batch must keep its size.
             last = [self.ends[0] if over else ids[-1] for over, ids in zip(ended, chosen, strict=True)]
             scores = self._went_on(seen, cache, torch.tensor(last, device=self.device)[:, None], done)[:, -1]
             done += 1
@@ -257,7 +257,7 @@ class Captioner:
             yield
 
 
-# Raise it when a change of the decoder changes captions or likelihoods.
+# A part of the key. Increase the number when a change of the decoder changes captions or likelihoods.
 _FORMAT = 1
 
 
@@ -275,7 +275,7 @@ def _generator(image: Image, seed: int, index: int) -> torch.Generator:
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[tuple[list[int], int]]:
-    """Yield the rows of each batch, and its width: their lengths rounded up to a step."""
+    """Yield the rows of each batch, and its width, which is the length of its rows rounded up to a step."""
     widths = [-(-length // LENGTH_STEP) * LENGTH_STEP for length in lengths]
     for width in sorted(set(widths)):
         rows = [row for row, row_width in enumerate(widths) if row_width == width]

@@ -1,6 +1,6 @@
-"""Write captions with chat models that take images, in their own template; examples are earlier turns.
+"""Write captions with chat models that take images. Examples become earlier turns of the chat.
 
-Captions continue from the cache of question and image if likelihoods stay the same (`_tried`).
+The model's cache of question and image is used only if it does not change likelihoods (`_tried`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import torch
     from PIL.Image import Image
 
-# The question about each image. It is part of the key, for it decides the captions.
+# The question about each image. It is part of the key, because it changes the captions.
 QUESTION = "Describe this image in one sentence."
 _MANNER = "Describe this image in one sentence, in the manner of these: {}"
 # Tolerance for the log-likelihood of one caption; float32 sums in another order differ by some 1e-5.
@@ -37,7 +37,7 @@ _IMAGE_TOKENS = ("image_token_id", "image_token_index", "video_token_id", "audio
 
 @dataclass(frozen=True, kw_only=True)
 class ChatCaptioner(Captioner):
-    """A chat model. `lead` is what its template writes before an answer; `goes_on` allows it to use its cache."""
+    """A chat model. lead: the white space before an answer in its template. goes_on: whether it uses its cache."""
 
     processor: Any
     lead: str
@@ -70,14 +70,14 @@ class ChatCaptioner(Captioner):
                 turns += [_question(question, example.image), _answer(self._plain(example.text))]
         turns.append(_question(question, image))
         text = rendered(self.name, self.processor, turns, add_generation_prompt=True)
-        # The processor prepares images and special tokens; it is given a template that only repeats `rendered`.
+        # The processor prepares images and special tokens. Its template is replaced by one that repeats `rendered`.
         inputs = self.processor.apply_chat_template(
             turns, chat_template=AS_RENDERED, rendered=text, tokenize=True, return_dict=True, return_tensors="pt"
         )
         return {key: value.to(self.device) if hasattr(value, "to") else value for key, value in inputs.items()}
 
     def _plain(self, text: str) -> str:
-        """Remove from someone else's text the special tokens that separate turns and images."""
+        """Remove special tokens, which separate turns and images, from a text that is not trusted."""
         tokens: list[str] = list(self.tokenizer.get_added_vocab())
         for token in sorted(tokens, key=len, reverse=True):
             text = text.replace(token, " ")
@@ -85,13 +85,13 @@ class ChatCaptioner(Captioner):
 
 
 class _Read:
-    """The tokens of the captions so far: takes the place of a cache for models that read everything again."""
+    """The tokens of the captions so far. Models that read everything again use them in place of a cache."""
 
     def __init__(self) -> None:
         self.ids: torch.Tensor | None = None
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Do nothing: the ids that are taken have their rows."""
+        """Do nothing, because `taken` gets the ids of all rows."""
 
     def taken(self, ids: torch.Tensor) -> torch.Tensor:
         import torch

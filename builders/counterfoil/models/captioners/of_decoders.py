@@ -1,4 +1,4 @@
-"""Write captions with decoders of one image, after a start token: BLIP, GIT and vision encoder-decoder models."""
+"""Write captions with BLIP, GIT and vision encoder-decoder models. Captions follow a start token."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
     from PIL.Image import Image
 
-# The position tables of these begin after the row of the padding token.
+# Model types whose position tables begin after the row of the padding token.
 _OFFSET_POSITIONS = frozenset({"camembert", "roberta", "xlm-roberta", "xlm-roberta-xl", "data2vec-text"})
 
 
@@ -95,7 +95,7 @@ def load_blip(name: str, files: ModelFiles, config: TextModelConfig, device: str
         config,
         of_model=of_model,
         settings=settings,
-        # As BLIP's own `generate` does.
+        # The start and end tokens of BLIP's own `generate`.
         start=start_of(name, settings.bos_token_id),
         ends=ends_of(name, settings.sep_token_id),
         longest=settings.max_position_embeddings,
@@ -136,7 +136,7 @@ def load_git(name: str, files: ModelFiles, config: TextModelConfig, device: str)
 
 
 class VisionEncoderDecoderCaptioner(DecoderCaptioner):
-    """A vision encoder, and a language model that attends to its states (TrOCR's form). The lab's captioner is one."""
+    """A vision encoder, and a language model that attends to its states, as in TrOCR and in the lab's captioner."""
 
     def _encoded(self, pixels: torch.Tensor) -> torch.Tensor:
         return self.module.encoder(pixel_values=pixels, return_dict=True).last_hidden_state
@@ -146,7 +146,7 @@ class VisionEncoderDecoderCaptioner(DecoderCaptioner):
 
         return self.module(
             decoder_input_ids=ids,
-            # What transformers 5.20 annotates is narrower.
+            # The annotation in transformers 5.20 is too narrow.
             encoder_outputs=BaseModelOutput(last_hidden_state=states),  # pyrefly: ignore[bad-argument-type]
             past_key_values=cache,
             use_cache=True,
