@@ -1,7 +1,7 @@
 """Load classifiers of any kind by name. A kind is a file and a line in `CLASSIFIER_KINDS`.
 
-Its `describe` reads a model's outputs from its configuration alone, so that a run over many models reports every wrong
-name before it loads anything; its `load` loads the weights.
+The file's `describe` reads a model's outputs from its configuration, so that a run over many models reports every wrong
+name before it loads any weights. The file's `load` loads the weights.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ __all__ = ["CLASSIFIER_KINDS", "Classifier", "ClassifierFacts", "describe_classi
 
 
 class ClassifierKind(Protocol):
-    """The module of a kind. `classes` are the dataset's, for kinds whose answers depend on them."""
+    """The module of a kind. `classes` are the classes of the dataset, because the answers of some kinds need them."""
 
     def describe(self, name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts: ...
 
     def load(self, name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> Classifier: ...
 
 
-# By the prefix of a name; a name without a prefix is timm's.
+# Maps the prefix of a name to its kind. A name without a prefix is timm's.
 CLASSIFIER_KINDS: Mapping[str, ClassifierKind] = {
     "": of_timm,
     LAB: of_timm,
@@ -44,12 +44,12 @@ _PREFIX = re.compile(r"[A-Za-z][\w-]*:")
 
 
 def describe_classifier(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
-    """Read the architecture and outputs of a classifier, without its weights. UserError with all problems."""
+    """Read the architecture and outputs of a classifier, without its weights. Raise UserError with all problems."""
     return _kind_of(name).describe(name, classes)
 
 
 def load_classifier(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> Classifier:
-    """Load a trained classifier on `device`. UserError if it cannot be one, RunFailure if it is unavailable."""
+    """Load a trained classifier on `device`. Raise UserError if it is invalid, RunFailure if it is unavailable."""
     return _kind_of(name).load(name, device, classes)
 
 
@@ -58,7 +58,7 @@ def _kind_of(name: str) -> ClassifierKind:
     match = _PREFIX.match(name)
     prefix = match[0] if match else ""
     if prefix not in CLASSIFIER_KINDS:
-        known = [kind for kind in CLASSIFIER_KINDS if kind not in ("", PYTHON)]  # not for people to write
+        known = [kind for kind in CLASSIFIER_KINDS if kind not in ("", PYTHON)]  # people do not write these
         near = did_you_mean(prefix[:-1], [kind[:-1] for kind in known])
         raise UserError(
             f"model {name!r}: there is no kind of classifier {prefix[:-1]!r}{near}",

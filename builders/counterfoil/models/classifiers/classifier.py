@@ -1,4 +1,4 @@
-"""The interface of classifiers. Names of outputs are compared without case; `_`, `-` and spaces are the same."""
+"""Define the interface of classifiers. Names of outputs are compared without case; `_`, `-` and spaces are equal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from counterfoil.recipe.prompts import RecipeClass
 if TYPE_CHECKING:
     import torch
 
-# Rows of labelled images, and their scores (b, num_classes).
+# Batches: rows of labelled images (b,), and the scores of these rows (b, num_classes).
 Recorded = Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]
 
 
@@ -27,8 +27,8 @@ Recorded = Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]
 class ClassifierFacts:
     """A classifier's description, known before any weight is loaded.
 
-    `label_names` are the names of its outputs in order, if known. `most_ranked` is how many answers it ranks an image,
-    if fewer than its outputs. `of_classes`: its outputs are the dataset's classes, in their order.
+    label_names: the names of its outputs in order, if known. most_ranked: how many answers it ranks for each image, if
+    fewer than its outputs. of_classes: whether its outputs are the dataset's classes in the dataset's order.
     """
 
     name: str
@@ -42,12 +42,12 @@ class ClassifierFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Classifier:
-    """A trained model and the form of its input; each kind is a subclass in a file of its own.
+    """A trained model and the form of its input. Each kind is a subclass in a file of its own.
 
-    Equal `input_key`s mean equal input tensors. `sha256` is over all that decides its answers to a tensor, None if that
-    is unknown. `input_size` is (channels, height, width), None if it follows the images. `kept`: whether a later run
-    may reuse answers of an equal hash and input key. `module` is the torch module; None after it is released, and for
-    kinds without one.
+    input_key: models with the same key get the same tensor for an image. sha256: of everything that decides the answer
+    to a tensor, or None if that is unknown. input_size: (channels, height, width), or None if it depends on the image.
+    kept: whether a later run may reuse answers if the hash and the input key are equal. module: the torch module, or
+    None if the kind has none or it was released.
     """
 
     name: str
@@ -64,11 +64,11 @@ class Classifier:
     module: Any = None
 
     def transform(self) -> Callable[[Any], Any]:
-        """Return a function from a PIL image to the input tensor. It raises UserError for an unfit image."""
+        """Return a function that turns a PIL image into the input tensor, and raises UserError if that fails."""
         raise NotImplementedError
 
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
-        """Score a batch of tensors from any device: float32 (b, num_classes) on the CPU. Errors pass through."""
+        """Return the scores of a batch from any device, float32 (b, num_classes) on the CPU. Raise any error."""
         raise NotImplementedError
 
     def features(self, batch: torch.Tensor, device: str) -> torch.Tensor | None:
@@ -76,7 +76,7 @@ class Classifier:
         return None
 
     def recorded(self, keys: Sequence[str], paths: Sequence[str] | None = None) -> Recorded | None:
-        """Return scores from a file for images of these keys or paths; None for a model that looks at images."""
+        """Return the scores that a file has for images of these keys or paths, or None if the model has no file."""
         return None
 
     def placed(self, device: str) -> Self:
@@ -88,7 +88,7 @@ class Classifier:
 
 
 def module_fields(facts: ClassifierFacts, module: Any, content: str, device: str) -> dict[str, Any]:
-    """Prepare a module for inference, and return its fields of a `Classifier`; `content` is hashed with the tensors."""
+    """Prepare a module for inference, and return its fields of a `Classifier`. content: hashed with the tensors."""
     module.eval().requires_grad_(False)
     return {
         "name": facts.name,
@@ -114,7 +114,7 @@ def unique_output_names(classes: Sequence[RecipeClass]) -> tuple[str, ...]:
 
 
 def side_by_side(missing: Sequence[RecipeClass], names: Sequence[str], taken: Iterable[int | None]) -> list[str]:
-    """Return some ten lines of missing classes beside outputs that are left, the nearest ones first."""
+    """Return about ten lines of missing classes beside the outputs that no class uses, the nearest names first."""
     used = set(taken)
     left = [name for output, name in enumerate(names) if output not in used]
     by_folded = {name.casefold(): name for name in reversed(left[:_MOST_COMPARED])}

@@ -1,4 +1,4 @@
-"""Read the last layer of a classifier, prove that it is the whole head, and save the model with another one."""
+"""Read the last layer of a classifier, check that it is the whole head, and save the model with another head."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from counterfoil.models.loading_errors import error_line
 if TYPE_CHECKING:
     from torch import nn
 
-# Share of the largest sum of magnitudes. Rounding of float32 sums is far smaller, other heads differ by far more.
+# Share of the largest sum of magnitudes. Rounding of float32 sums is far below it, and other heads are far above it.
 TOLERANCE = 2e-5
 # The files of a mended model. A folder with any other file is never replaced.
 MENDED_FILES = ("config.json", "model.safetensors", "mended.json", "README.md")
@@ -56,7 +56,7 @@ class LinearHead:
 
 
 def head_of(classifier: Classifier, device: str = "cpu") -> LinearHead:
-    """Return the head of a loaded classifier, proved on two images of noise. UserError if it is not a single Linear."""
+    """Return a classifier's head, checked on two images of noise. Raise UserError if it is not a single Linear."""
     layer = _single_linear(classifier)
     head = LinearHead(*(tensor.detach().cpu().float().numpy().copy() for tensor in (layer.weight, layer.bias)))
     refuse_other_logits(classifier.name, head, *_probed(classifier, device))
@@ -90,9 +90,9 @@ def write_with_head(
 ) -> str:
     """Write the classifier with another head to a timm folder for `local-dir:`. Return the sha256 of its weights.
 
-    `about` becomes mended.json and `card` README.md. The new folder is loaded and checked before it is moved to its
-    path; an older folder of a mended model is replaced. UserError for any other existing folder, and for a head of
-    another shape or with numbers that are not finite; RunFailure for a disk error or a failed check.
+    `about` becomes mended.json, and `card` becomes README.md. The new folder is loaded and checked before it replaces
+    the folder of an earlier mended model. Raise UserError if another folder is there, or if the head has another shape
+    or numbers that are not finite. Raise RunFailure for a disk error or a failed check.
     """
     if not isinstance(classifier, of_timm.TimmClassifier):
         raise UserError(f"model {classifier.name!r}: only timm models can be saved to a folder")
@@ -111,7 +111,7 @@ def write_with_head(
             made = beside / folder.name
             made.mkdir()
             _write_files(made, classifier, layer, head, about, card)
-            loaded = of_timm.load(f"local-dir:{made}")  # as a user would
+            loaded = of_timm.load(f"local-dir:{made}")  # as a user loads it
             if loaded.input_key != classifier.input_key or loaded.label_names != classifier.label_names:
                 raise RunFailure(
                     f"model {classifier.name!r}: the saved model would prepare images differently or name other outputs"
@@ -127,7 +127,7 @@ def write_with_head(
 
 @contextlib.contextmanager
 def _beside(folder: Path) -> Iterator[Path]:
-    """Make a hidden folder beside a model's for the time of writing; remove what a killed run left there."""
+    """Make a hidden folder beside a model's folder while it is written; remove such folders of killed runs."""
     beside = folder.with_name(f".{folder.name}.writing")
     left = sorted(beside.iterdir()) if beside.is_dir() else []
     if beside.is_symlink() or any(path.name not in (folder.name, _BEFORE) for path in left):
@@ -166,11 +166,11 @@ def _single_linear(classifier: Classifier) -> nn.Linear:
 
 
 def _probed(classifier: Classifier, device: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return features and logits of two images of noise, the same for every model of one input size."""
+    """Return features and logits of two images of noise. Models of one input size get the same images."""
     import torch
 
     size = classifier.shape if isinstance(classifier, CallableClassifier) else classifier.input_size
-    assert size is not None  # timm's always have one
+    assert size is not None  # timm's models always have one
     noise = torch.randn(_PROBES, *size, generator=torch.Generator().manual_seed(0))
     features = classifier.features(noise, device)
     assert features is not None
@@ -178,7 +178,7 @@ def _probed(classifier: Classifier, device: str) -> tuple[NDArray[np.float32], N
 
 
 def refuse_another_folder(folder: Path) -> None:
-    """Raise UserError if something else than a mended model is at this path: `write_with_head` would not replace it."""
+    """Raise UserError if anything except a mended model is at this path, because it must not be replaced."""
     if folder.is_symlink():
         reason = "it is a link"
     elif not folder.exists():
@@ -194,12 +194,12 @@ def refuse_another_folder(folder: Path) -> None:
 
 
 def remove_mended(folder: Path) -> None:
-    """Remove the folder of an earlier mended model; one without mended.json stays. UserError for other files."""
+    """Remove a mended model's folder if it has a mended.json. Raise UserError if it has other files too."""
     if folder.is_symlink() or not (folder / "mended.json").is_file():
         return
     refuse_another_folder(folder)
     try:
-        for name in sorted(MENDED_FILES, key="mended.json".__eq__):  # mended.json last: a killed removal can resume
+        for name in sorted(MENDED_FILES, key="mended.json".__eq__):  # mended.json last, to resume a killed removal
             (folder / name).unlink(missing_ok=True)
         folder.rmdir()
     except OSError as error:
@@ -217,9 +217,9 @@ def _write_files(
     tensors: dict[str, torch.Tensor] = {}
     for key, value in classifier.module.state_dict(keep_vars=True).items():
         tensor = torch.from_numpy(fitted[id(value)].copy()) if id(value) in fitted else value.detach().cpu()
-        # A copy each: tensors that share memory cannot be saved.
+        # Each tensor is copied, because tensors that share memory cannot be saved.
         tensors[key] = (tensor.float() if tensor.is_floating_point() else tensor).clone().contiguous()
-    # Python's errors, unlike those of safetensors, name a full disk.
+    # Python's errors name a full disk; the errors of safetensors do not.
     (folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
     config = stored_config(
         classifier.architecture,

@@ -1,7 +1,7 @@
 """Load classifiers of ONNX Runtime: `onnx:FOLDER`, or `onnx:FOLDER/model.onnx`.
 
-The folder says how images are prepared and names the outputs, in timm's `config.json` or the files of transformers. A
-graph with weights in other files is refused, and no library of operators is loaded.
+The folder's configuration describes the input and names the outputs: a `config.json` of timm, or the files of
+transformers. A graph with weights in other files is refused, and no library of operators is loaded.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from counterfoil.recipe.prompts import RecipeClass
 
-# Near the smallest normal float32; 0 has no logarithm.
+# Probabilities below it are raised to it, because 0 has no logarithm. It is near the smallest normal float32.
 _LEAST = 1e-37
 # protobuf's limit for a message.
 MOST_BYTES = (1 << 31) - 1
@@ -43,17 +43,17 @@ FLOAT_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 
 
 class OnnxDocument(TimmDocument):
-    """A config.json as timm's, of any architecture, for nothing is built from the architecture's name."""
+    """A config.json in timm's form. Any architecture is allowed, because nothing is built from its name."""
 
     architecture: Annotated[Label, expected("printable text")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class OnnxClassifier(Classifier):
-    """A graph of ONNX Runtime on the CPU or a CUDA device. `sha256` is over the file and the version that runs it.
+    """A graph of ONNX Runtime on the CPU or a CUDA device. sha256: of the file and the version of ONNX Runtime.
 
-    batch: how many images the graph takes at once, None for any number. probabilities: whether the graph ends in a
-    softmax; then the logarithm of its outputs is the score.
+    batch: the number of images that the graph takes at once, or None for any number. probabilities: whether the graph
+    ends in a softmax. If so, the scores are the logarithms of its outputs.
     """
 
     session: Any
@@ -76,7 +76,7 @@ class OnnxClassifier(Classifier):
 
 @dataclass(frozen=True)
 class Deployed:
-    """A graph's file and its folder's configuration. `prepare` makes the transform of images by `settings`."""
+    """A graph's file and its folder's configuration. `prepare` makes the transform of images from `settings`."""
 
     file: Path
     facts: ClassifierFacts
@@ -118,7 +118,7 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
 
 
 def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
-    """Read the configuration beside a graph. UserError with all its problems. kind: of a model of transformers."""
+    """Read the configuration beside a graph. Raise UserError with all problems. kind: used for transformers' files."""
     refuse_elsewhere(name, "model")
     given = name.removeprefix(ONNX)
     if not given.strip():
@@ -164,7 +164,7 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
 
 
 def open_graph(name: str, file: Path, device: str) -> tuple[Any, str]:
-    """Return ONNX Runtime's session of a graph, and a hash of the file and the version that runs it."""
+    """Return ONNX Runtime's session of a graph, and a hash of the file and the version of ONNX Runtime."""
     try:
         content = read_regular(file, MOST_BYTES)
     except OSError as error:
@@ -194,13 +194,13 @@ def _session(name: str, content: bytes, device: str) -> Any:
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3
     with tempfile.TemporaryDirectory() as nothing:
-        # By default, external weights are read from the working folder, and no hash would cover them.
+        # By default, external weights would be read from the working folder, and no hash would include them.
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", nothing)
         return onnxruntime.InferenceSession(content, options, providers=[provider])
 
 
 def _input_of(name: str, session: Any, deployed: Deployed) -> tuple[int | None, tuple[int, int, int]]:
-    """Return how many images a graph takes at once, None for any number, and (channels, height, width) of each."""
+    """Return the graph's batch size, None for any size, and (channels, height, width) of an image."""
     inputs = session.get_inputs()
     dimensions = inputs[0].shape if len(inputs) == 1 else []
     if len(dimensions) != 4 or inputs[0].type not in FLOAT_TYPES:
@@ -220,13 +220,13 @@ def _input_of(name: str, session: Any, deployed: Deployed) -> tuple[int | None, 
 
 
 def _run(session: Any, images: NDArray[np.float32], batch: int | None) -> NDArray[np.float32]:
-    """Return the first output (n, num_classes) of n images, as many at once as the graph takes."""
+    """Return the graph's first output (n, num_classes) for n images, in batches of the graph's size."""
     entry = session.get_inputs()[0]
     size = batch or len(images)
     parts = []
     for start in range(0, len(images), size):
         part = images[start : start + size].astype(FLOAT_TYPES[entry.type])
-        # A graph of a fixed batch takes no fewer images: the last batch is padded.
+        # The last batch is padded, because a graph with a fixed batch size takes no smaller batch.
         padded = np.concatenate([part, np.zeros((size - len(part), *part.shape[1:]), part.dtype)])
         parts.append(session.run([session.get_outputs()[0].name], {entry.name: padded})[0][: len(part)])
     return np.concatenate(parts).astype(np.float32)

@@ -1,8 +1,8 @@
 """Load zero-shot classifiers of open_clip: `open_clip:ARCH/TAG`, `open_clip:lab:clip`, `:local-dir:FOLDER`, `:hf-hub:`.
 
-The outputs are the dataset's own classes. A class is the normalised mean of the unit embeddings of its name in OpenAI's
-80 templates (Radford et al. 2021, section 3.1.4), or in one plain template for the lab's model. Its score is the
-model's scale times the cosine with the image.
+The outputs are the dataset's own classes. A class's direction is the normalised mean of the unit embeddings of its name
+in OpenAI's 80 templates (Radford et al. 2021, section 3.1.4), or in one plain template for the lab's model. The class's
+score is the cosine of this direction with the image, times the model's scale.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from counterfoil.recipe.prompts import RecipeClass
 
 LAB_TEMPLATES = ("a photo of a {}",)
-# open_clip's names of how an image's sides are fitted → ours.
+# Maps open_clip's ways to fit an image's sides to timm's crop modes.
 _MODES = {"shortest": "center", "longest": "border", "squash": "squash"}
 
 
@@ -75,7 +75,7 @@ def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
 def load(
     name: str, device: str = "cpu", classes: Sequence[RecipeClass] = (), templates: Sequence[str] | None = None
 ) -> ZeroShotClassifier:
-    """Load the model on `device`, and embed the classes' names. `templates` hold `{}` for the name."""
+    """Load the model on `device`, and embed the classes' names. `{}` in `templates` stands for the name."""
     import torch
 
     facts = describe(name, classes)
@@ -119,7 +119,7 @@ def default_templates(model: str) -> tuple[str, ...]:
 
 
 def _named(name: str) -> tuple[str, str | None]:
-    """Return model and weights tag for open_clip's loader; a folder or a repository has no tag."""
+    """Return open_clip's name of the model, and the tag of its weights. A folder or repository has no tag."""
     import open_clip
 
     rest = name.removeprefix(OPEN_CLIP)

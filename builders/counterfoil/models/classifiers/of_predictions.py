@@ -1,11 +1,11 @@
 """Read a model's answers from a file of predictions: `predictions:FILE`, Parquet or CSV. The file is not trusted.
 
-One column names the image: `key` (a key, or a path below a folder), `path`, or `row` (its position in the dataset, from
-0). The answer is `label` (a class's name), `class_id`, or one column of scores a class: probabilities if every row sums
-to one, else logits. A file of labels has one certain answer an image; a label that is no class of the dataset is wrong.
+One column names the image: `key` (a key, or a path below a folder), `path`, or `row` (the image's index in the dataset,
+from 0). The answer is a column `label` (a class's name) or `class_id`, or a column of scores for each class: these are
+probabilities if every row sums to one, else logits. A label has a probability of 1, and is wrong if it is no class.
 
-What spreadsheets and pandas make of a table is read if it can mean one thing only: other delimiters, UTF-16, a decimal
-comma, `Path`, `.\\red\\1.jpg`, `7` for the class `007`, and the `'` that `documents.as_cell` puts before a formula.
+Changes by spreadsheets and pandas are read if they are unambiguous: other delimiters, UTF-16, a decimal comma, `Path`,
+`.\\red\\1.jpg`, `7` for the class `007`, and the `'` that `documents.as_cell` puts before a formula.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ if TYPE_CHECKING:
 ANOTHER = "(another label)"
 _MOST_LABELS = 1_000_000
 _MOST_SHOWN = 5
-# As a logit, its softmax is exactly 1 in float32.
+# The logit of a label. Its softmax is exactly 1 in float32.
 _CERTAIN = 100.0
 _SUM_OF_ONE = 1e-3
-# Logit of a probability of 0, below any logit of a model.
+# The logit of a probability of 0. It is below the logits of models.
 _NEVER = -1e4
 
 
 class Spellings:
-    """Find named things by a text from a file, spelled in several ways; the first way that fits decides."""
+    """Find images or classes by texts from a file. Texts are normalised in several ways; the first match is taken."""
 
     SEVERAL = -1
 
     def __init__(self, *ways: tuple[Callable[[str], str | None], Iterable[tuple[int, str]]]) -> None:
-        """ways: a function that normalises a text (None: cannot match), and the numbers and names of the things."""
+        """ways: pairs of a function that normalises a text, or returns None, and the numbered names to find."""
         self._ways: list[tuple[Callable[[str], str | None], dict[str, int]]] = []
         for spell, named in ways:
             numbers: dict[str, int] = {}
@@ -77,7 +77,7 @@ class Spellings:
             self._ways.append((spell, numbers))
 
     def find(self, text: str) -> int | None:
-        """Return the number of the thing, SEVERAL if the text is ambiguous, or None."""
+        """Return the number of the name that matches, SEVERAL if names of several numbers match, or None."""
         for spell, numbers in self._ways:
             spelled = spell(text)
             if spelled is not None and spelled in numbers:
@@ -86,19 +86,19 @@ class Spellings:
 
 
 def spelled_images(keys: Sequence[str], paths: Sequence[str]) -> Spellings:
-    """Return spellings of images: their keys, else paths below a folder."""
+    """Return the spellings of images: their keys, then their paths below a folder."""
     by_path = [*enumerate(paths)]
     return Spellings((str, enumerate(keys)), (str, by_path), (_plain_path, by_path))
 
 
 def _plain_path(path: str) -> str:
-    """Normalise `./`, slashes and composed accents."""
+    """Remove `./`, and normalise slashes and accents."""
     parts = unicodedata.normalize("NFC", path).replace("\\", "/").split("/")
     return "/".join(part for part in parts if part not in ("", "."))
 
 
 def _spelled_classes(classes: Sequence[RecipeClass], column: str) -> Spellings:
-    """Return spellings of classes in a column; numbers are ids only if no class has a number as its name."""
+    """Return the spellings of classes in a column. Numbers are ids only if no class has a number as its name."""
     ids = [(output, label.id) for output, label in enumerate(classes)]
     names = [(output, label.name) for output, label in enumerate(classes)] if column == "label" else []
     numbered = names if any(_number(name) for _, name in names) else ids
@@ -113,14 +113,14 @@ _INTEGER = re.compile(r"([+-]?[0-9]{1,18})(\.0*)?")
 
 
 def _number(text: str) -> str | None:
-    """Normalise a whole number: `7` for `007` and `7.0`. None for any other text."""
+    """Normalise a whole number: `007` and `7.0` become `7`. Return None for any other text."""
     match = _INTEGER.fullmatch(text.strip())
     return None if match is None else str(int(match[1]))
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedClassifier(Classifier):
-    """A file of predictions. `classes` find the output of a label, if it holds labels."""
+    """A file of predictions. classes: find the output of a label, if the file has labels."""
 
     path: Path
     columns: PredictionColumns
@@ -134,7 +134,7 @@ class RecordedClassifier(Classifier):
         raise UserError(_CANNOT.format(self.name))
 
     def recorded(self, keys: Sequence[str], paths: Sequence[str] | None = None) -> Recorded:
-        """Yield the scores of the images that the file answers, in its order. UserError for an invalid answer."""
+        """Yield scores of the images that have an answer, in file order. Raise UserError for an invalid answer."""
         images, known, first = spelled_images(keys, paths or ()), 0, []
         for batch in read_prediction_batches(self.path, self.name, self.columns):
             rows = self._image_rows(batch, images, len(keys))
@@ -155,7 +155,7 @@ class RecordedClassifier(Classifier):
             )
 
     def unknown_keys(self, known: Collection[str]) -> tuple[int, tuple[str, ...]]:
-        """Count the rows with other keys than these, and return the first few keys."""
+        """Count the rows whose keys are not known, and return the first few of these keys."""
         count, first, images = 0, [], spelled_images((), [*known])
         for batch in read_prediction_batches(self.path, self.name, self.columns):
             keys = batch.column(self.columns.image).to_pylist()
@@ -165,7 +165,7 @@ class RecordedClassifier(Classifier):
         return count, tuple(first)
 
     def _image_rows(self, batch: pa.RecordBatch, spelled: Spellings, images: int) -> NDArray[np.int64]:
-        """Return the image of each row of the file; -1 for an unknown image."""
+        """Return the index of each row's image, or -1 for an unknown image."""
         column = batch.column(self.columns.image)
         if column.null_count:
             raise UserError(f"model {self.name!r}: {self.path} has rows without a {self.columns.image}")
@@ -179,7 +179,7 @@ class RecordedClassifier(Classifier):
         return rows
 
     def _scores(self, batch: pa.RecordBatch) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Return logits (b, num_classes), and which rows have an answer."""
+        """Return logits (b, num_classes), and whether each row has an answer (b,)."""
         if self.columns.answer is not None:
             labels = batch.column(self.columns.answer).to_pylist()
             scores = np.zeros((len(labels), self.num_classes), dtype=np.float32)
@@ -188,7 +188,7 @@ class RecordedClassifier(Classifier):
                 scores[row, self.num_classes - 1 if output is None else output] = _CERTAIN
             return scores, np.array([label is not None for label in labels], dtype=bool)
         values = _numbers(batch, self.columns.scores)
-        # A row without scores, or with minus infinity alone, has no answer.
+        # A row has no answer if every score is missing or minus infinity.
         answered = np.asarray((values > -np.inf).any(axis=1))
         wrong = np.flatnonzero(answered & (np.isnan(values) | (values == np.inf)).any(axis=1))
         if wrong.size:
@@ -203,7 +203,7 @@ class RecordedClassifier(Classifier):
 
 
 def refuse_by_row(classifier: Classifier, preview: int | None) -> None:
-    """Raise UserError for a file that identifies images by their rows, of which a preview has only some."""
+    """Raise UserError if a file identifies images by row and the dataset is a preview, which lacks rows."""
     if preview is not None and isinstance(classifier, RecordedClassifier) and classifier.columns.image == ROW:
         raise UserError(
             f"model {classifier.name!r} identifies images by row, and a preview does not have every row",
@@ -222,7 +222,7 @@ def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
         names = {as_cell(label.name): label.name for label in classes} | {label.name: label.name for label in classes}
         scores = tuple(names.get(score, score) for score in columns.scores)
         return ClassifierFacts(name, str(path), "predictions", len(scores), scores)
-    # Unknown labels count as wrong: without the checks below a misspelled class would have an accuracy of 0.
+    # Unknown labels count as wrong. Without the checks below, a misspelled class would have an accuracy of 0.
     spelled = _spelled_classes(classes, columns.answer)
     labels: set[str] = set()
     for batch in read_prediction_batches(path, name, columns):
@@ -290,11 +290,11 @@ def _numbers(batch: pa.RecordBatch, names: Sequence[str]) -> NDArray[np.float64]
     return np.stack(list(columns), axis=1).astype(np.float64)
 
 
-# Scores of 1,000 classes for 250,000 images as float32.
+# The size of the scores of 1,000 classes for 250,000 images as float32.
 MOST_BYTES = 1 << 30
 MOST_COLUMNS = 100_000
 _MOST_HEADER_BYTES = 1 << 24
-# Of the values of one batch.
+# The most bytes of the values in one batch.
 _BATCH_BYTES = 1 << 26
 _MOST_UNFOLDED = 1 << 30
 _MOST_ROWS_A_BATCH = 8_192
@@ -313,7 +313,7 @@ _UNNAMED = re.compile(r"\s*(unnamed: \d+|__index_level_\d+__)?\s*", re.IGNORECAS
 
 @dataclass(frozen=True)
 class PredictionColumns:
-    """The columns of a file: image, and answer or scores; `written` maps the first two to their names in the file."""
+    """The columns of a file: image, and answer or scores. written: image and answer column → name in the file."""
 
     image: str
     answer: str | None
@@ -368,7 +368,7 @@ def read_prediction_batches(path: Path, model: str, columns: PredictionColumns) 
     types = {columns.written.get(name, name): type for name, type in kinds.items()}
     with _opened(path, model) as file:
         for batch in _csv(file, types) if _is_csv(path) else _parquet(file, types, path, model, columns):
-            # By index: pyarrow finds a column's name by a search through all names.
+            # Columns are taken by index, because pyarrow searches all names for a column's name.
             index = {name: number for number, name in enumerate(batch.schema.names)}
             typed = pa.RecordBatch.from_arrays(
                 [batch.column(index[name]).cast(type) for name, type in types.items()], list(kinds)
@@ -378,7 +378,7 @@ def read_prediction_batches(path: Path, model: str, columns: PredictionColumns) 
 
 
 def _called(wanted: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """Map the wanted columns that exist to their names in the file: exact names, else without case."""
+    """Map the wanted columns that exist to their names in the file. Case is ignored if no name is exact."""
     exact = {name: name for name in wanted if name in names}
     return exact or {name.strip().casefold(): name for name in names if name.strip().casefold() in wanted}
 
@@ -399,7 +399,7 @@ _WITH_COMMA, _WITH_POINT = (re.compile(_FRACTION.format(mark), re.IGNORECASE) fo
 
 
 def _csv_form(file: BufferedReader) -> _CsvForm:
-    """Read the format of a CSV file, and go back to its beginning. ValueError if it is not CSV."""
+    """Read the format of a CSV file, and go back to its beginning. Raise ValueError if it is not CSV."""
     head = file.read(_MOST_HEADER_BYTES)
     file.seek(0)
     encoding = "utf-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
@@ -434,7 +434,7 @@ def _csv(file: BufferedReader, types: dict[str, pa.DataType]) -> Iterator[pa.Rec
     if form.spaced:
         yield from _spaced_csv(file, form, types)
         return
-    # Columns that are not read may share a name, or have none.
+    # Columns that are not read may have equal names or no names.
     names = [name if name in types else f"\0{number}" for number, name in enumerate(form.columns)]
     try:
         reader = pc.open_csv(
@@ -460,7 +460,7 @@ def _csv(file: BufferedReader, types: dict[str, pa.DataType]) -> Iterator[pa.Rec
 
 
 def _spaced_csv(file: BufferedReader, form: _CsvForm, types: dict[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
-    """Read a CSV with spaces after its delimiters, which pyarrow would read as part of a text."""
+    """Read a CSV with spaces after its delimiters. pyarrow would read these spaces as parts of texts."""
     import pyarrow as pa
 
     text = io.TextIOWrapper(file, form.encoding, newline="")
@@ -494,7 +494,7 @@ def _parquet(
 
     texts = [name for name, type in types.items() if type == pa.string()]
     answer = columns.written.get(columns.answer or "")
-    # As a dictionary, a text of many rows is held once, and its length is checked before it is repeated.
+    # A dictionary holds a text of many rows once, and its length is checked before the text is repeated.
     table = pq.ParquetFile(file, read_dictionary=texts)
     kinds = dict(zip(table.schema_arrow.names, table.schema_arrow.types, strict=True))
     for name, type in types.items():
@@ -503,7 +503,7 @@ def _parquet(
         coded = pa.types.is_dictionary(kind) and pa.types.is_string(kind.value_type)
         text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or coded
         if numeric and name == answer:
-            texts.remove(name)  # pandas saves names or ids that are numbers so
+            texts.remove(name)  # pandas saves names and ids that are numbers as numbers
         elif not (text if type == pa.string() else numeric):
             wanted = {pa.string(): "text", pa.int64(): "whole numbers"}.get(type, "numbers")
             raise UserError(f"model {model!r}: {path}: column {name[:40]!r} is {kind}, expected {wanted}")
@@ -539,7 +539,7 @@ def _is_csv(path: Path) -> bool:
 
 @contextmanager
 def _opened(path: Path, model: str) -> Iterator[BufferedReader]:
-    """Open a file of predictions. UserError or RunFailure for whatever opening and reading raise."""
+    """Open a file of predictions. Raise UserError or RunFailure for any error in opening or reading it."""
     import pyarrow as pa
 
     if path.suffix.lower() not in (".csv", ".tsv", ".parquet"):

@@ -1,9 +1,9 @@
-"""Use any Python callable as a classifier; a batch in, scores out.
+"""Use any Python callable that takes a batch and returns scores as a classifier.
 
-A torch module gets a tensor on the device of the run, any other callable a numpy array. Names of outputs come from an
-attribute `label_names`, else from what transformers and timm leave in their modules. Answers of an earlier run are used
-again only if the user gave both the same version, since code may change. Names begin with `python:` and last as long as
-the run; only a person's own `python:package.module:function` is imported, never one from a recipe or a dataset.
+A torch module gets a tensor on the run's device; any other callable gets a numpy array. The names of outputs come from
+an attribute `label_names`, else from attributes of transformers and timm. Because code may change, answers are used
+again only by a run for which the user gives the same version. Names begin with `python:` and exist for one run. Only a
+`python:package.module:function` that the user names is imported, never one from a recipe or a dataset.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ Transform = Callable[[Any], Any]
 class CallableClassifier(Classifier):
     """A callable with the transform that prepares its images.
 
-    shape: of a prepared image; empty before the first. home: the device of a module's tensors, to which they return;
-    None for other callables, and for modules on several devices.
+    shape: the shape of a prepared image, or empty before the first image. home: the device from which the module's
+    tensors came, or None for other callables and for modules on several devices.
     """
 
     model: Callable[[Any], Any]
@@ -61,7 +61,7 @@ class CallableClassifier(Classifier):
                 return torch.from_numpy(np.ascontiguousarray(array))
             except CounterfoilError:
                 raise
-            except (Exception, SystemExit) as error:  # the person's own code
+            except (Exception, SystemExit) as error:  # the user's own code
                 raise UserError(f"model {self.name!r}: its transform failed: {_error_line(error)}") from error
 
         return transformed
@@ -70,7 +70,7 @@ class CallableClassifier(Classifier):
         return _scores_of(self.name, self.model, batch, device if self.home is not None else None)
 
     def features(self, batch: torch.Tensor, device: str) -> torch.Tensor:
-        """Return the inputs of the last layer. UserError as `last_linear`, RunFailure if it is not called once."""
+        """Return the inputs of `last_linear`. Raise RunFailure if this layer is not called exactly once."""
         seen: list[torch.Tensor] = []
         hook = self.last_linear().register_forward_pre_hook(lambda layer, given: seen.append(given[0].detach()))
         try:
@@ -85,7 +85,7 @@ class CallableClassifier(Classifier):
         return seen[0].float().cpu()
 
     def last_linear(self) -> nn.Linear:
-        """Return the last Linear of a torch module that gives all outputs. UserError if there is none."""
+        """Return the last Linear whose outputs are all the module's outputs. Raise UserError if there is none."""
         from torch import nn
 
         module = _as_module(self.model)
@@ -119,11 +119,11 @@ class CallableClassifier(Classifier):
 def classifier_of(
     name: str, model: Callable[[Any], Any], transform: Transform | None, image: Any, version: str | None = None
 ) -> tuple[ClassifierFacts, CallableClassifier]:
-    """Wrap a callable as a classifier; a first PIL image shows how many scores it gives.
+    """Wrap a callable as a classifier. It is called with a first PIL image to count its scores.
 
-    Without a transform, a timm module has its own, and a function gets float32 [3, height, width] from 0 to 1.
-    `version`: the user's name for the code of model and transform. UserError for any other module without a transform,
-    and for objects that cannot be called or give no scores; RunFailure if the callable fails.
+    Without a transform, timm modules use their own, and functions get float32 [3, height, width] from 0 to 1. version:
+    the user's name for the code of model and transform. Raise UserError for other modules without a transform, and for
+    objects that cannot be called or give no scores. Raise RunFailure if the callable fails.
     """
     if not callable(model):
         raise UserError(f"model {name!r}: is {type(model).__name__}, which cannot be called")
@@ -174,7 +174,7 @@ def classifier_of(
     return ClassifierFacts(name, name, first.architecture, outputs, names), classifier
 
 
-# The validation transforms of most training programs, for the message below.
+# The usual validation transforms, for the message below.
 USUAL_TRANSFORMS = (
     "torchvision.models.ResNet50_Weights.DEFAULT.transforms()",
     "T.Compose([T.Resize(256), T.CenterCrop(224), T.ToTensor(),"
@@ -184,7 +184,7 @@ USUAL_TRANSFORMS = (
 
 
 def _timm_form(name: str, module: Any) -> dict[str, Any]:
-    """Return the data configuration of a timm module. UserError for any other module."""
+    """Return the data configuration of a timm module. Raise UserError for any other module."""
     if not {"input_size", "mean", "std"} <= set(getattr(module, "pretrained_cfg", None) or ()):
         means = ("of a model with torchvision's weights", "of most others", "of one that takes pixels from 0 to 1")
         lines = [f"  {code}  # {what}" for code, what in zip(USUAL_TRANSFORMS, means, strict=True)]
@@ -209,7 +209,7 @@ def _scores_of(name: str, model: Callable[[Any], Any], batch: torch.Tensor, devi
         if module is None:
             output = model(batch.numpy())
         else:
-            # Not inference mode: tensors that a module keeps must stay usable in training.
+            # Inference mode is not used, because tensors that a module keeps must stay usable in training.
             with torch.no_grad(), _in_eval_mode(module):
                 output = module(batch if device is None else batch.to(device))
     except torch.OutOfMemoryError:
@@ -224,7 +224,7 @@ def _scores_of(name: str, model: Callable[[Any], Any], batch: torch.Tensor, devi
         if isinstance(scores, torch.Tensor):
             tensor = scores
         else:
-            # float64, so that scores beyond float32 are noticed below.
+            # float64, so that scores too large for float32 are found below.
             array = np.asarray(scores)
             array = array.copy() if np.iscomplexobj(array) else np.array(array, dtype=np.float64)
             tensor = torch.from_numpy(array)
@@ -261,7 +261,7 @@ def _in_eval_mode(module: nn.Module) -> Iterator[None]:
 
 
 def _names_of(name: str, model: Any, outputs: int) -> tuple[str, ...] | None:
-    """Return the names of a model's outputs, if it has them. UserError for `label_names` that are not texts."""
+    """Return the names of a model's outputs, if known. Raise UserError for `label_names` that are not texts."""
     label_names = getattr(model, "label_names", None)
     if label_names is not None:
         names = label_names.tolist() if hasattr(label_names, "tolist") else label_names
@@ -273,7 +273,7 @@ def _names_of(name: str, model: Any, outputs: int) -> tuple[str, ...] | None:
         return tuple(names)
     if _as_module(model) is None:
         return None
-    # Names that transformers or timm left in a module; other numbers of names belong to an earlier head.
+    # Names that transformers or timm left in a module. If their number is wrong, they belong to an earlier head.
     labels = getattr(getattr(model, "config", None), "id2label", None)
     if isinstance(labels, Mapping) and set(labels) == set(range(outputs)):
         return tuple(str(labels[output]) for output in range(outputs))
@@ -301,10 +301,10 @@ def is_code(name: str) -> bool:
 
 
 def imported(name: str) -> tuple[Any, Any]:
-    """Import `python:package.module:function`, the user's own code, and return a model and its transform or None.
+    """Import `python:package.module:function`, the user's own code. Return a model, and its transform or None.
 
-    A function without required arguments is called, and returns a model, or a model and its transform; any other is the
-    model itself. UserError if it cannot be imported, RunFailure if the function fails.
+    A function without required arguments is called: it returns a model, or a model and its transform. Other functions
+    are models themselves. Raise UserError if the import fails, RunFailure if the function fails.
     """
     parts = _CODE.fullmatch(name.removeprefix(PYTHON))
     if parts is None:
@@ -343,7 +343,7 @@ def imported(name: str) -> tuple[Any, Any]:
 
 
 class HandedOver:
-    """A callable with its transform. `images` must be set before `known`, which tries the callable with one of them."""
+    """A callable with its transform. Set `images` before `known` is called, which calls the callable with one."""
 
     def __init__(self, name: str, model: Any, transform: Transform | None) -> None:
         self.name, self.model, self.transform = name, model, transform
@@ -351,7 +351,7 @@ class HandedOver:
         self._known: tuple[ClassifierFacts, CallableClassifier] | None = None
 
     def known(self) -> tuple[ClassifierFacts, CallableClassifier]:
-        """Call `classifier_of` once. RunFailure if not one image can be decoded."""
+        """Call `classifier_of` once. Raise RunFailure if no image can be decoded."""
         if self._known is None:
             assert self.images is not None
             decoded = (part.decoded(image) for part in self.images() for _, image in part.images())
@@ -378,10 +378,10 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
 def handed_over(
     models: Any, transform: Transform | Mapping[str, Transform] | None = None
 ) -> Iterator[tuple[list[str], list[HandedOver]]]:
-    """Register callables for the time of a run; yield the names of all models, and the callables.
+    """Register callables for the time of a run. Yield the names of all models, and the callables.
 
-    `models` is a name, several, a callable, or a mapping from names to callables and names. UserError for anything
-    else, and for a transform without a callable.
+    models: a name, a list of names, a callable, or a mapping from names to callables or names. Raise UserError for
+    anything else, and for a transform without a callable.
     """
     if isinstance(models, str):
         models = [models]

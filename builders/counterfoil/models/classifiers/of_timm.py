@@ -1,9 +1,9 @@
 """Load classifiers of timm: its own names, `hf-hub:`, `local-dir:` and `lab:`.
 
-A model from elsewhere may be hostile, and timm trusts configurations: `pretrained_cfg` may name other files,
+A model from elsewhere may be hostile, but timm trusts configurations: `pretrained_cfg` may name other files,
 repositories or loaders, and `model_args` go to timm's factory unchanged. So only keys that describe the model are used,
-its size is compared with its file (`trials`), and `weights_files` reads its weights. `pretrained=True` is always passed
-for them: without it timm silently makes random weights for a folder.
+the model's size is compared with its file (`trials`), and `weights_files` reads the weights. `pretrained=True` is
+always passed, because without it timm silently makes random weights for a folder.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
     from counterfoil.recipe.prompts import RecipeClass
 
-# The names of weights files that timm looks for, in its order; other names come after them.
+# The names of weights files that timm looks for, in timm's order. Other names come after these.
 _PREFERRED = (
     "model.safetensors", "pytorch_model.bin", "pytorch_model.pth", "model.pth", "open_clip_model.safetensors",
     "open_clip_pytorch_model.safetensors", "open_clip_pytorch_model.bin", "open_clip_pytorch_model.pth",
@@ -72,10 +72,10 @@ _ON_THE_HUB = ("model.safetensors", "pytorch_model.bin")
 
 @dataclass(frozen=True, kw_only=True)
 class TimmClassifier(Classifier):
-    """A timm model in eval mode; `sha256` is over the architecture and every loaded tensor.
+    """A timm model in eval mode. sha256: of the architecture and every loaded tensor.
 
-    `data_config` is timm's, at the model's test size: input_size, interpolation, mean, std, crop_pct, crop_mode.
-    `model_args` are the architecture's arguments in its folder's configuration.
+    data_config: timm's data configuration at the model's test size (input_size, interpolation, mean, std, crop_pct,
+    crop_mode). model_args: the architecture's arguments in the folder's configuration.
     """
 
     data_config: dict[str, Any]
@@ -144,7 +144,7 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
 
 @dataclass(frozen=True)
 class _TimmFiles:
-    """A model before its weights are loaded; `folder` is a user's, or of a commit of `repository` in the cache."""
+    """A model before its weights are loaded. folder: the user's, or the cached folder of a commit of `repository`."""
 
     facts: ClassifierFacts
     config: ClassifierConfig | None = None
@@ -221,7 +221,7 @@ def _trained(name: str, files: _TimmFiles) -> nn.Module:
     if not name.startswith(LAB):
         refuse_overgrown(name, [file], build)
     module: Any = build(**weights)
-    # timm keeps its arguments in the module, which would hold the weights twice.
+    # timm keeps its arguments in the module, so the module would hold the weights twice.
     for key in weights:
         module.pretrained_cfg.pop(key, None)
     refuse_infinite(name, module)
@@ -251,12 +251,12 @@ def _hub_weights(name: str, repository: str, commit: str) -> Path:
     raise UserError(f"model {name!r} has a config.json but none of {', '.join(_ON_THE_HUB)}")
 
 
-# Eight times the widest layer of timm's models; more would only take memory.
+# The largest whole number in a configuration: eight times the width of timm's widest layer.
 _WIDEST = 65_536
 _LONGEST_LIST = 64
 _LARGEST_RESIZED_SIDE = 2 * LARGEST_SIDE
 _LEAST_STD, _MOST_SHIFT = 1e-6, 1e6
-# Further arguments of timm's factory that change how a model is made, not which one.
+# More arguments of timm's factory that decide how a model is made, and not which model.
 _NOT_THE_MODELS = frozenset({"pruned", "features_only", "feature_cls", "out_indices", "device", "dtype"})
 
 Interpolation = Literal["nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"]
@@ -264,7 +264,7 @@ CropMode = Literal["center", "squash", "border"]
 INTERPOLATIONS: tuple[str, ...] = get_args(Interpolation)
 _Side = Annotated[int, Field(ge=1, le=LARGEST_SIDE)]
 _Size = Annotated[
-    # Only the tuple is not strict, for JSON has lists. A literal 3 would accept 3.0.
+    # Only the tuple is not strict, because JSON has lists. A literal 3 would accept 3.0.
     Annotated[tuple[Annotated[int, Field(ge=3, le=3)], _Side, _Side], Strict(False)] | None,
     expected(f"[3, height, width] with sides from 1 to {LARGEST_SIDE:,}"),
 ]
@@ -273,7 +273,7 @@ _Deviation = Annotated[float, Field(ge=_LEAST_STD, le=_MOST_SHIFT)]
 
 
 class InputForm(Foreign):
-    """The keys of `pretrained_cfg` that say how images are prepared; null is the default."""
+    """The keys of `pretrained_cfg` that say how images are prepared. null stands for the default."""
 
     input_size: _Size = None
     test_input_size: _Size = None
@@ -310,7 +310,7 @@ class TimmDocument(Foreign):
 
 @dataclass(frozen=True)
 class ClassifierConfig:
-    """A checked configuration, which goes to timm unchanged. wrapped: transformers saved it."""
+    """A checked configuration, which goes to timm unchanged. wrapped: whether transformers saved it."""
 
     architecture: str
     num_classes: int
@@ -323,7 +323,7 @@ class ClassifierConfig:
 def checked_config(
     model: str, document: Mapping[str, Any], kind: type[TimmDocument] = TimmDocument
 ) -> ClassifierConfig:
-    """Check a config.json, and return its configuration. UserError with all problems."""
+    """Check a config.json, and return its configuration. Raise UserError with all problems."""
     inner, arguments = (
         section if isinstance(section := document.get(key), dict) else {} for key in ("pretrained_cfg", "model_args")
     )
@@ -354,14 +354,14 @@ def checked_config(
             [f"model {model!r}: its config.json: {problem}" for problem in problems],
             "Correct config.json, or name another model.",
         )
-    # The arguments decide: older exports kept the input's form of the weights that training began with.
+    # Arguments override the input's form, because older exports kept the form of the weights that training began with.
     if arguments.get("dynamic_img_size") or arguments.get("strict_img_size") is False or arguments.get("use_naflex"):
         form["fixed_input_size"] = False
     if arguments.get("img_size") is not None and form.get("fixed_input_size") and "input_size" in form:
         form["input_size"] = [3, *_two(arguments["img_size"])]
     wrapped = document.get("model_type") == "timm_wrapper"
     if wrapped:
-        # Its image processor has one size only.
+        # The image processor of transformers has only one size.
         form = {key: value for key, value in form.items() if not key.startswith("test_")}
     return ClassifierConfig(
         architecture=model_facts.architecture,
@@ -384,7 +384,7 @@ def stored_config(
     pretrained_cfg: Mapping[str, Any],
     model_args: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return a config.json that `checked_config` reads as this model; it names no files and no loader."""
+    """Return a config.json that `checked_config` reads as this model, and that names no files and no loader."""
     form = {key: pretrained_cfg[key] for key in InputForm.model_fields if pretrained_cfg.get(key) is not None}
     plain = {key: list(value) if isinstance(value, tuple) else value for key, value in form.items()}
     document: dict[str, Any] = {
@@ -428,7 +428,7 @@ def _argument_problems(arguments: Mapping[str, Any], num_classes: Any) -> list[s
 
 
 def _expected_value(value: Any, depth: int = 2) -> str | None:
-    """Return what a value should be, in words, or None if it is plain: a number, text, bool, null or short list."""
+    """Return None if a value is plain (a number, text, bool, null or short list), else words for a valid value."""
     if value is None or isinstance(value, bool) or value == "" or is_text(value):
         return None
     if isinstance(value, int):

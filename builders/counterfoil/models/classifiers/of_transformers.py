@@ -1,8 +1,8 @@
 """Load classifiers of transformers: `transformers:NAME`, a model of the Hub, or `transformers:FOLDER`.
 
-The results are those of `AutoModelForImageClassification` and its image processor, but no author's code runs, and no
-file outside one commit or folder is read. The configuration is checked first (`config_files`), its size is compared
-with the weights (`trials`), and the weights are safetensors, all of which must fit.
+The results are those of `AutoModelForImageClassification` and its image processor, but no code of the model's author
+runs, and no file outside one commit or folder is read. The configuration is checked first (`config_files`), the model's
+size is compared with the weights (`trials`), and every tensor of the safetensors weights must fit.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ _HINT = "Name a model that was trained to classify, or correct its configuration
 class ModelKind:
     """A kind of models of transformers.
 
-    what: its words in messages. listed: the name of transformers' own list. followed: yields a line for each key of a
-    configuration that would lead to code or other files.
+    what: its name in messages. listed: the name of transformers' mapping from model types to classes. followed: yields
+    a problem for each key of a configuration that leads to code or other files.
     """
 
     what: str
@@ -70,7 +70,7 @@ class ModelKind:
     followed: Callable[[Any], Iterable[str]] = followed_problems
 
     def classes(self, model_type: Any) -> tuple[str, ...]:
-        """Return the names of a model type's classes, the usual one first; none for a type of another kind."""
+        """Return the names of a model type's classes, the usual class first. A type of another kind has none."""
         from transformers.models.auto import modeling_auto
 
         listed: Mapping[str, str | tuple[str, ...]] = getattr(modeling_auto, self.listed)
@@ -82,7 +82,7 @@ CLASSIFIERS = ModelKind("image classifier", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPP
 
 
 class TransformersDocument(Foreign):
-    """The keys of a config.json that every kind of classifier and detector has."""
+    """The keys of a config.json that every classifier and detector has."""
 
     id2label: Annotated[
         Annotated[dict[str, Annotated[Label, expected("printable text")]], Field(min_length=1, max_length=MOST_CLASSES)]
@@ -93,7 +93,7 @@ class TransformersDocument(Foreign):
     num_channels: Annotated[Literal[3], expected("3: a dataset's images are RGB")] = 3
 
     def labels(self) -> tuple[str, ...] | str:
-        """Return the names of the outputs in order, or why there are none."""
+        """Return the names of the outputs in order, or a text that says why there are none."""
         if self.id2label is None:
             if self.num_labels is None:
                 return "it has no classification head (id2label is null)"
@@ -118,12 +118,12 @@ class TransformersConfig:
     processor: dict[str, Any]
 
     def text(self) -> str:
-        """Return what decides the answers beside the weights, as canonical JSON; names of outputs are left out."""
+        """Return the part of the configuration that decides the answers, as canonical JSON without names of outputs."""
         return json.dumps({key: self.document[key] for key in self.document if key not in _LABELS}, sort_keys=True)
 
 
 def checked_transformers(model: str, folder: Path, kind: ModelKind = CLASSIFIERS) -> TransformersConfig:
-    """Check the configuration of the model in `folder`, and return it. UserError with all problems."""
+    """Check the configuration of the model in `folder`, and return it. Raise UserError with all problems."""
     document = read_config(folder / CONFIG, model, MOST_JSON_BYTES)
     model_type = document.get("model_type")
     of_timm = model_type == "timm_wrapper" or (model_type is None and "architecture" in document)
@@ -153,7 +153,7 @@ def checked_transformers(model: str, folder: Path, kind: ModelKind = CLASSIFIERS
 
 @dataclass(frozen=True, kw_only=True)
 class TransformersClassifier(Classifier):
-    """A model of transformers with its image processor. `sha256` is over configuration and tensors."""
+    """A model of transformers with its image processor. sha256: of configuration and tensors."""
 
     processor: Any
 
@@ -184,7 +184,7 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
     processor = image_processor_of(name, config.processor, module.config)
     resample: Any = getattr(processor, "resample", None)
     prepare = prepared_by(name, processor)
-    # Two images of other forms show whether the size follows the image.
+    # Two images of different shapes show whether the input size depends on the image.
     sizes = {tuple(prepare(Image.new("RGB", sides, "grey")).shape) for sides in ((48, 32), (32, 48))}
     shape = sizes.pop()
     if len(shape) != 3:
