@@ -1,4 +1,4 @@
-"""The table of generator families: each kind of pipeline is a file here and a line in the table."""
+"""List the families of generators. Each family is a file here and a line in the table."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ FAMILIES: tuple[Family, ...] = (
 
 
 def family_of(pipeline: str) -> Family | None:
-    """Return the family that drives a class of pipelines, if any; imports diffusers for an unnamed class."""
+    """Return the family of a pipeline class, or None. Import diffusers if no family names the class."""
     family = _family_or_reason(pipeline)
     return family if isinstance(family, Family) else None
 
 
 def why_no_family(pipeline: str) -> str | None:
-    """Return why no family drives a class, in words that follow its name, or None if one does."""
+    """Return why a pipeline class has no family, in words that follow its name, or None if it has one."""
     family = _family_or_reason(pipeline)
     return None if isinstance(family, Family) else family
 

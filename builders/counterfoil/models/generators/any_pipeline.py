@@ -1,4 +1,4 @@
-"""Drive other text-to-image pipelines of diffusers by plain prompts: one call an image, so nothing shares a batch."""
+"""Drive other text-to-image pipelines of diffusers with plain prompts. Each image is drawn by a call of its own."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from counterfoil.models.generators.family import Family, is_required
 
 ANY_PIPELINE = Family(
     name="another text-to-image pipeline of diffusers",
-    pipelines=(),  # each is a family of its own, for their calls differ
+    pipelines=(),  # each is a family of its own, because their calls differ
     prompts="plain",
-    multiple=16,  # fits every pipeline of diffusers, except some with fewer latents a side, which raise
+    multiple=16,  # fits most pipelines of diffusers; the others raise an error
     output="np",  # the only output with the same range in all pipelines
 )
 
 _NEEDED = ("prompt", "height", "width", "num_inference_steps", "generator", "output_type")
 # A call with such an argument draws from more than a prompt, or draws no picture.
 _OTHER_TASK = re.compile(r"video|frames|audio|^mask|^image_embed|control|source|reference|token_indices|gligen")
-# These take images to edit too, but can draw without one.
+# Pipelines that take images to edit, but can draw without one.
 _DRAW_WITHOUT_IMAGE = (
     "Flux2Pipeline", "Flux2KleinPipeline", "Flux2KleinKVPipeline", "QwenImage21Pipeline",
     "GlmImagePipeline", "BriaFibo2Pipeline", "ZImageOmniPipeline", "StableCascadeCombinedPipeline",
 )  # fmt: skip
-# These return embeddings for another pipeline, or depth beside a picture.
+# Pipelines that return embeddings for another pipeline, or depth and an image.
 _NO_PICTURES = re.compile(r"Prior|LDM3D")
 _SCALES = ("guidance_scale", "true_cfg_scale")
 
 
 def any_family(pipeline: str) -> Family | str:
-    """Return the family of a class of pipelines, by its call's signature, or in words why there is none."""
+    """Return a family made from the signature of a pipeline class's call, or words that say why there is none."""
     import diffusers
 
     try:

@@ -1,4 +1,4 @@
-"""Describe families of pipelines, and encode prompts as their pipelines take them, each prompt alone."""
+"""Describe families of pipelines, and encode each prompt alone, in the form that its pipeline takes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Conditioned = Callable[["torch.Tensor", bool], Mapping[str, Any]]
 # One encoded prompt: argument of the call → tensor [1, …], or a list of one tensor.
 Encoded = Mapping[str, Any]
 
-# Arguments that a recipe's options may not name: other keys of the recipe decide them, or they would make pictures
-# depend on their neighbours in a batch.
+# Arguments that a recipe's options may not name. Other keys of the recipe set them, or they would make images depend on
+# other images of their batch.
 RESERVED = frozenset({
     "prompt", "prompt_2", "prompt_3", "prompt_4", "negative_prompt", "negative_prompt_2", "negative_prompt_3",
     "negative_prompt_4", "prompt_embeds", "negative_prompt_embeds", "pooled_prompt_embeds",
@@ -37,38 +37,32 @@ def square(side: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Pipelines of diffusers that are driven alike. None means that the family does not support it.
+    """Pipelines of diffusers that are driven alike. None means that the family does not support a feature.
 
-    name: for people. pipelines: their classes, as model_index.json names them.
+    name: the family's name for people. pipelines: their classes, as model_index.json names them.
 
-    Prompts. prompts: `encoded` once each and joined to batches; `plain`, one call an image, for pipelines that do not
-    promise independence in a batch; or `none`. outputs: the outputs of `encode_prompt` in order, by their names as
-    arguments of a call; None: not an argument. apart: a second call encodes the negative prompt, and its outputs are
-    named `negative_…`. blank: the negative prompt if the recipe has none; None: the call's default. settled: prepares
-    one prompt's outputs to be joined with others. company: prompts with an equal result may share a batch; None:
-    prompts whose outputs have equal shapes.
+    Prompts. prompts: `encoded`, each prompt is encoded once, and prompts are joined to batches; `plain`, one call per
+    image, for pipelines whose batches may change an image; `none`, no prompts. outputs: the names of `encode_prompt`'s
+    outputs as arguments of a call, in order; None for an output that is no argument. apart: whether a second call
+    encodes the negative prompt; its outputs are named `negative_…`. blank: the negative prompt if the recipe has none,
+    or None for the call's default. settled: prepares the outputs of a prompt to be joined with other prompts. company:
+    returns a key, by default the outputs' shapes. Prompts with equal keys may share a batch.
 
-    Guidance. scale: the call's argument for the recipe's guidance. above: guidance draws with the negative prompt too
-    above this number; led_by: the option that is compared instead. takes_negative: whether there is a negative prompt.
-    interval: whether guidance can be limited to a part of the steps.
+    Guidance. scale: the call's argument for the recipe's guidance. above: guidance above this number draws with the
+    negative prompt too. led_by: the option that is compared in place of the recipe's guidance. takes_negative:
+    whether there is a negative prompt. interval: whether guidance can be limited to a part of the steps.
 
     Sizes. multiple: a side in pixels must be a multiple of it. sized: a side in pixels → arguments of a call. sets:
     arguments that the recipe's options may override. own_settings: more arguments that options may not name. output:
     the call's output type.
 
-    Class tokens. takes_tokens: whether it can load them. learns_tokens: whether they can be learned with it.
-
-    Levels. levels: whether all prompts encode to one shape and mask, so that they can be interpolated.
-
-    Image embeddings. takes: by an `adapter`, or by the model, which then needs one for `every` sample. conditioned:
-    the call's arguments for them. width: the UNet's configuration → the embedding's width, if the model takes it.
-
-    LoRA. lora: the part that LoRA weights are added to.
-
-    Pairs. pairs: how an image attends to the keys and values of its base (`generate/steps.py`).
-
-    Edits. edits: how a real image is drawn under another prompt: by `inversion` (`generate/rows.py`), or by a call of
-    a `pipeline` that takes one. needs_image: whether it cannot draw without an image.
+    Other features. takes_tokens: whether it loads class tokens. learns_tokens: whether it learns them. levels: whether
+    all prompts are encoded to one shape and mask, so that they can be interpolated. takes: how it takes image
+    embeddings: by an `adapter`, or in the model, which needs one for `every` sample. conditioned: the call's arguments
+    for image embeddings. width: the UNet's configuration → the width of an embedding. lora: the part that LoRA weights
+    are added to. pairs: how an image attends to the keys and values of its base (`generate/steps.py`). edits: how a
+    real image is drawn under another prompt: by `inversion` (`generate/rows.py`), or by a `pipeline` that takes images.
+    needs_image: whether it cannot draw without an image.
     """
 
     name: str
@@ -109,14 +103,14 @@ class Family:
         return self.takes == "every" or self.prompts == "plain"
 
     def guided(self, guidance: float, options: Mapping[str, Any] | None = None) -> bool:
-        """Return whether a recipe's guidance, or its options, make guidance use the negative prompt."""
+        """Return whether guidance draws with the negative prompt too, by a recipe's guidance or options."""
         if self.led_by is not None:
             value = (options or {}).get(self.led_by)
             guidance = value if isinstance(value, int | float) else 0.0
         return guidance > self.above
 
     def negative_problem(self, negative: str | None, options: Mapping[str, Any]) -> str | None:
-        """Return why a recipe's negative prompt would have no effect, if so."""
+        """Return why a recipe's negative prompt would have no effect, or None."""
         if negative is None:
             return None
         if not self.takes_negative:
@@ -135,7 +129,7 @@ class Family:
 
 
 def by_adapter(vectors: torch.Tensor, guided: bool) -> dict[str, Any]:
-    """Return the argument of pipelines with an IP-Adapter: one embedding an image, after zeros if guided."""
+    """Return the call's argument for an IP-Adapter: an embedding for each image, after zeros if guided."""
     import torch
 
     embeddings = vectors[:, None]
@@ -149,8 +143,8 @@ def encode_prompt(
 ) -> dict[str, Any]:
     """Return the arguments of a call for one prompt, and for its negative prompt if `guided`.
 
-    The encoder gets those of the recipe's `options` that the pipeline's own call would pass to it. RunFailure if it has
-    other outputs than the family names.
+    The encoder gets the `options` of the recipe that the pipeline's own call would pass to it. Raise RunFailure if the
+    number of its outputs is not that of `family.outputs`.
     """
     call = inspect.signature(type(pipeline).__call__).parameters
     shared = [name for name in inspect.signature(pipeline.encode_prompt).parameters if name in call]
@@ -180,12 +174,12 @@ def join_encoded(encoded: Sequence[Encoded]) -> dict[str, Any]:
     return batch
 
 
-# These are interpolated; other arguments (masks, a negative prompt) must be equal.
+# The interpolated arguments. Other arguments (masks, a negative prompt) must be equal.
 _INTERPOLATED = ("prompt_embeds", "pooled_prompt_embeds")
 
 
 def interpolated(base: Encoded, shifted: Encoded, scale: float) -> dict[str, Any]:
-    """Return base + scale · (shifted − base), exactly one of them at 0 and 1. ValueError for other shapes or masks."""
+    """Return base + scale · (shifted − base), exact at 0 and 1. Raise ValueError if shapes or masks differ."""
     import torch
 
     for name, value in shifted.items():
@@ -200,10 +194,10 @@ def interpolated(base: Encoded, shifted: Encoded, scale: float) -> dict[str, Any
 
 
 def company(family: Family, encoded: Encoded) -> Hashable:
-    """Return a key: prompts with equal keys may share a batch, for they do not change each other's padding."""
+    """Return a key. Prompts with equal keys may share a batch, because they do not change each other's padding."""
     if family.company is not None:
         return family.company(encoded)
-    # Sorted, for the order of the arguments may differ between prompts.
+    # Sorted, because the order of the arguments may differ between prompts.
     return tuple((name, *(tuple(part.shape) for part in _tensors(value))) for name, value in sorted(encoded.items()))
 
 
@@ -220,7 +214,7 @@ def is_required(parameter: inspect.Parameter) -> bool:
 
 
 def _outputs(family: Family, pipeline: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Call the encoder, and return its outputs by name, without those that are absent or not arguments of a call."""
+    """Call the encoder. Return its outputs by name, except absent ones and those that are no argument of a call."""
     always = {"device": pipeline._execution_device, "num_images_per_prompt": 1}
     known = inspect.signature(pipeline.encode_prompt).parameters
     arguments: dict[str, Any] = {name: None for name, parameter in known.items() if is_required(parameter)}

@@ -1,4 +1,4 @@
-"""PixArt-α and PixArt-Σ: T5's states, padded to a fixed length; Sana: Gemma's, and latents of a 32nd of a side."""
+"""PixArt-α and PixArt-Σ draw from T5's states, padded to a fixed length, and Sana from those of Gemma."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ PIXART = Family(
         "negative_prompt_attention_mask",
     ),
     multiple=16,
-    # With bins it draws another size and resizes; the default negative prompt, "", may not be passed with embeddings.
+    # With bins, it would draw another size and resize. The default negative prompt is not allowed with embeddings.
     sets={"use_resolution_binning": False, "negative_prompt": None},
 )
 

@@ -1,15 +1,15 @@
-"""Qwen-Image: a language model's states of the prompt, one a token; Qwen-Image-Edit edits an image by a prompt."""
+"""Qwen-Image draws from a language model's states of a prompt's tokens. Qwen-Image-Edit edits an image by a prompt."""
 
 from __future__ import annotations
 
 from counterfoil.models.generators.family import Encoded, Family
 
-# Most prompts are shorter, so almost all can share a batch; an image has 4,096 tokens, so the padding costs little.
+# Most prompts have fewer tokens, so most can share a batch. Beside an image's 4,096 tokens, padding costs little.
 _STEP = 64
 
 
 def _settled(parts: Encoded) -> Encoded:
-    """Pad to a multiple of `_STEP`, by at least one token, so that the padding and the mask ignore the batch."""
+    """Pad by at least a token, to a multiple of `_STEP`, so that padding and mask do not depend on the batch."""
     from torch.nn import functional
 
     states = parts["prompt_embeds"]
@@ -40,7 +40,7 @@ QWEN_IMAGE_EDIT = Family(
     name="Qwen-Image-Edit",
     pipelines=("QwenImageEditPipeline", "QwenImageEditPlusPipeline"),
     prompts="plain",
-    blank=" ",  # as above
+    blank=" ",  # as for Qwen-Image
     scale="true_cfg_scale",
     multiple=16,
     output="np",

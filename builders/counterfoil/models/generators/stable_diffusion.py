@@ -1,4 +1,4 @@
-"""Stable Diffusion: one CLIP text encoder (1, 2, unCLIP), two (XL), or two and T5 (3, 3.5); and InstructPix2Pix."""
+"""Stable Diffusion with one CLIP text encoder (1, 2, unCLIP), two (XL), or two and T5 (3, 3.5); InstructPix2Pix."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 STABLE_DIFFUSION = Family(
     name="Stable Diffusion 1.x or 2.x",
-    # An index may name a pipeline for another task, which diffusers opens as text to image; the last is distilled.
+    # model_index.json may name a pipeline for another task; diffusers opens it as text to image. The last is distilled.
     pipelines=(
         "StableDiffusionPipeline",
         "StableDiffusionImg2ImgPipeline",
@@ -52,7 +52,7 @@ STABLE_DIFFUSION_3 = Family(
 
 
 def _conditioned(vectors: torch.Tensor, guided: bool) -> dict[str, Any]:
-    # Even level 0 adds noise, from each image's own generator, before the latents.
+    # Even level 0 adds noise. It is drawn from each image's own generator, before the latents.
     return {"image_embeds": vectors, "noise_level": 0}
 
 

@@ -1,4 +1,4 @@
-"""Z-Image: a list of the states of a language model, one tensor a prompt, each as long as its prompt."""
+"""Z-Image draws from a language model's states: a list with a tensor for each prompt, as long as the prompt."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Hashable
 
 from counterfoil.models.generators.family import Encoded, Family
 
-_STEP = 32  # SEQ_MULTI_OF of the transformer, which pads each prompt to a multiple of it
+_STEP = 32  # the transformer pads each prompt to a multiple of it (SEQ_MULTI_OF)
 
 
 def _company(parts: Encoded) -> Hashable:
-    """Return a key of the padded lengths: prompts of other lengths would be padded and masked in a batch."""
+    """Return a key of the padded lengths. A batch of unequal padded lengths would add padding and masks."""
     return tuple((name, *(-(-len(states) // _STEP) for states in value)) for name, value in parts.items())
 
 
