@@ -1,4 +1,4 @@
-"""The kinds of generator, each in its own file (`kind.py` describes every fact)."""
+"""List the kinds of generator. Each kind is a file here, and `kind.py` describes its attributes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Kind `corrupt`: rows of the input dataset. They are unchanged in the base, and have a known corruption in
-each shift.
-"""
+"""Kind `corrupt`: rows of the input dataset, unchanged in the base and with a known corruption in each shift."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ class CorruptKind(AlteringKind):
     }
 
     def may_share_split(self, parts: RecipeParts) -> bool:
-        """Allow it for a folder without splits, whose photographs may all be new to a model (`init` warns)."""
+        """Return True for a folder without splits, because its images may be new to classifiers (`init` warns)."""
         return parts.source.get("validation_split", "validation") == parts.source.get("train_split", "train")
 
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:

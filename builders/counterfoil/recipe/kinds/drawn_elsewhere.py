@@ -1,4 +1,4 @@
-"""Kind `rows` without `rows`: all images of a folder or table that were drawn elsewhere, and whose columns say how."""
+"""Kind `rows` without `rows`: images of a folder or table that were drawn elsewhere, as its columns describe."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class DrawnElsewhereKind(RowsKind):
-    """Images that were given with class and shift, and perhaps with prompt, seed and index."""
+    """Images that are given with class and shift, and perhaps with prompt, seed and index."""
 
     keys = (*POOL, "label_column", *GIVEN)
     drawn_elsewhere = True

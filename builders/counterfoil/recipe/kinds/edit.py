@@ -1,4 +1,4 @@
-"""Kind `edit`: a diffusion model re-renders rows of the input dataset, under the base's prompt and every shift's."""
+"""Kind `edit`: a diffusion model re-renders rows of the input dataset, under the prompts of base and shifts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class EditKind(AlteringKind):
-    """Edits of real images, whose captions prompts may hold."""
+    """Edits of real images. Prompts may contain the captions of these images."""
 
     keys = (
         "model", "scheduler", "steps", "guidance", "size", "negative_prompt", "options", "offload", "quantize", "split",

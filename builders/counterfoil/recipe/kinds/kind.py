@@ -88,7 +88,7 @@ class GeneratorKind:
         return self.draws and not self.takes_rows
 
     def problem(self, generator: Generator) -> str | None:
-        """Return a problem of the kind's own keys together, or None."""
+        """Return a problem with the combination of the kind's own keys, or None."""
         return None
 
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
