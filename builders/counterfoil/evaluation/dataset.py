@@ -278,6 +278,19 @@ def open_dataset(source: str | Path) -> OpenDataset:
     )
 
 
+def rows_in_every_group(dataset: OpenDataset, known: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return those of some rows whose source row has an image in every group, (groups, n).
+
+    Image i of every group is made from the same source row. Raise UserError if no image is left.
+    """
+    rows = np.full((len(dataset.groups), int(dataset.indices.max()) + 1), -1)
+    rows[dataset.shifts[known], dataset.indices[known]] = known
+    rows = rows[:, (rows >= 0).all(axis=0)]
+    if not rows.size:
+        raise UserError(f"{dataset.source}: no row of the source is in every group, so groups cannot be compared")
+    return rows
+
+
 def _accepted_rows(
     dataset: SoundDataset,
 ) -> tuple[tuple[str, ...], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

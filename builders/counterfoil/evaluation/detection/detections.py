@@ -63,8 +63,7 @@ class ModelDetections:
     def of_group(self, subject: DetectionSubject, place: int) -> Detections:
         """Return the detections on a group's images, by the numbers of images."""
         number = np.full(len(subject.dataset.keys), -1, np.int64)
-        chosen = subject.of_group(place)
-        number[subject.rows[chosen]] = subject.image[chosen]
+        number[subject.rows[place]] = np.arange(subject.images)
         image = number[self.row]
         on_group = image >= 0
         return Detections.of(image[on_group], self.box[on_group], self.category[on_group], self.score[on_group])

@@ -69,8 +69,6 @@ class DetectionTask(ResampledTask[MeasuredModel]):
     def __init__(self, dataset: OpenDataset, models: Any, settings: TaskSettings) -> None:
         self.dataset, self.settings, self.named = dataset, settings, models
         self.subject = open_objects(dataset, settings.limit)
-        if not self.subject.images:
-            raise UserError(f"{dataset.source}: no row of the source is in every group, so groups cannot be compared")
         # The id of a category is its name.
         self.categories = tuple(ClassFacts(name, name) for name in self.subject.categories)
         self.line_classes = self.categories
@@ -187,29 +185,20 @@ class DetectionTask(ResampledTask[MeasuredModel]):
 
         They are named `f1.MODEL` and so on, and count at IoU .50, from the score with the best F1 on the base.
         """
-        subject, images = self.subject, self.subject.images
-        chosen = [subject.of_group(index) for index in range(len(self.dataset.groups))]
-        first = self.models[0].matches
+        images, first = self.subject.images, self.models[0].matches
         truths = [np.bincount(matches.object_image[matches.counted[0]], minlength=images) for matches in first]
-        parts: dict[str, list[NDArray[Any]]] = {}
-        for group, positions in enumerate(chosen):
-            image = subject.image[positions]
-            parts.setdefault("objects", []).append(truths[group][image])
-            for model in self.models:
-                matches = model.matches[group]
+        columns = {"objects": np.concatenate(truths)}
+        for model in self.models:
+            parts: dict[str, list[NDArray[Any]]] = {"f1": list(model.f1), "found": [], "missed": [], "false": []}
+            for truth, matches in zip(truths, model.matches, strict=True):
                 counted = (matches.score >= model.score) & ~matches.ignored[0, 0]
                 true_positives = np.bincount(matches.image[counted & matches.matched[0, 0]], minlength=images)
                 everything = np.bincount(matches.image[counted], minlength=images)
-                counts = {
-                    "f1": model.f1[group],
-                    "found": true_positives,
-                    "missed": truths[group] - true_positives,
-                    "false": everything - true_positives,
-                }
-                for name, values in counts.items():
-                    parts.setdefault(f"{name}.{model.name}", []).append(values[image])
-        rows = np.concatenate([subject.rows[positions] for positions in chosen])
-        return rows, {name: np.concatenate(values) for name, values in parts.items()}
+                parts["found"].append(true_positives)
+                parts["missed"].append(truth - true_positives)
+                parts["false"].append(everything - true_positives)
+            columns |= {f"{name}.{model.name}": np.concatenate(values) for name, values in parts.items()}
+        return self.subject.rows.ravel(), columns
 
 
 def _order(order: Any, name: str) -> str | Sequence[str] | None:

@@ -116,7 +116,7 @@ def run_detector(
         )
     categories = map_names([str(label) for label in names], subject.categories, name)
     keys = subject.dataset.keys
-    chosen = subject.rows.tolist()
+    chosen = np.sort(subject.rows, axis=None).tolist()
     parts = [tuple(chosen[start : start + PART_ROWS]) for start in range(0, len(chosen), PART_ROWS)]
     answers = {rows: None if cache is None else cache.load(rows) for rows in parts}
     missing = [rows for rows in parts if answers[rows] is None]

@@ -14,7 +14,7 @@ from counterfoil.data.labelled_images import evenly_chosen
 from counterfoil.data.object_folders import is_box, is_number
 from counterfoil.detection_stats import Objects
 from counterfoil.errors import RunFailure
-from counterfoil.evaluation.dataset import OpenDataset
+from counterfoil.evaluation.dataset import OpenDataset, rows_in_every_group
 from counterfoil.recipe.objects import OBJECTS, objects_feature
 from counterfoil.store.decoding import UnreadableImage, open_image
 from counterfoil.store.manifest import VERIFY
@@ -26,42 +26,36 @@ from counterfoil.store.rows import TableForm
 class DetectionSubject:
     """The images to score: those made from a source row that every group has. Groups then differ only by their shift.
 
-    rows: (n,) places of these images in the dataset's order. image: (n,) the number of the source row that each image
-    is made from, 0 to `images` - 1; a row has the same number in every group. left_out: the number of images whose
-    source row is missing in a group.
+    objects: those of every image of the dataset. rows: (groups, n), the places of the images to score in the dataset's
+    order. Image i of every group is made from the same source row. left_out: the number of images whose source row is
+    missing in a group.
     """
 
     dataset: OpenDataset
     objects: tuple[Mapping[str, list[Any]], ...]
     rows: NDArray[np.int64]
-    image: NDArray[np.int64]
-    images: int
     left_out: int
+
+    @property
+    def images(self) -> int:
+        """The number of images in each group."""
+        return self.rows.shape[1]
 
     @property
     def categories(self) -> tuple[str, ...]:
         return self.dataset.recipe.source.categories
 
-    def of_group(self, place: int) -> NDArray[np.int64]:
-        """Return the places of a group's images among the chosen images, (m,)."""
-        return np.flatnonzero(self.dataset.shifts[self.rows] == place)
-
     @cached_property
     def truth(self) -> Objects:
         """The objects of each image, by image number. No shift moves an object, so they are the same in every group."""
-        chosen = self.of_group(0)
-        base_objects = [self.objects[self.rows[row]] for row in chosen]
-        counts = [len(objects["bbox"]) for objects in base_objects]
+        base_objects = [self.objects[row] for row in self.rows[0]]
+        image = np.repeat(np.arange(self.images), [len(objects["bbox"]) for objects in base_objects])
         parts = {name: [value for objects in base_objects for value in objects[name]] for name in objects_feature(())}
-        return Objects.of(
-            np.repeat(self.image[chosen], counts), parts["bbox"], parts["category"], parts["area"], parts["iscrowd"]
-        )
+        return Objects.of(image, parts["bbox"], parts["category"], parts["area"], parts["iscrowd"])
 
-    def keys_of(self, place: int) -> list[str]:
+    def keys_of(self, group: int) -> list[str]:
         """Return the keys of a group's images, in the order of image numbers."""
-        chosen = self.of_group(place)
-        order = chosen[np.argsort(self.image[chosen])]
-        return [self.dataset.keys[row] for row in self.rows[order].tolist()]
+        return [self.dataset.keys[row] for row in self.rows[group].tolist()]
 
     def sides(self) -> NDArray[np.int64]:
         """Return width and height in pixels, (images, 2). All images made from one source row have one size."""
@@ -87,7 +81,7 @@ def open_size(encoded: bytes | None) -> tuple[int, int]:
 def open_objects(dataset: OpenDataset, limit: int | None = None) -> DetectionSubject:
     """Read the objects of a dataset, from at most `limit` rows of its source.
 
-    Raise RunFailure if no build can have written the table.
+    Raise RunFailure if no build can have written the table, and UserError if no image is in every group.
     """
     form = TableForm.of(dataset.recipe)
     objects: list[Mapping[str, list[Any]]] = []
@@ -98,21 +92,17 @@ def open_objects(dataset: OpenDataset, limit: int | None = None) -> DetectionSub
                 if not _is_whole(cell, len(form.categories)):
                     raise RunFailure(f"{dataset.directory}: {key[:80]} has objects that no build writes", VERIFY)
                 objects.append(cell)
-    groups = range(len(dataset.groups))
-    per_group = [set(dataset.indices[dataset.shifts == group].tolist()) for group in groups]
-    shared = sorted(set.intersection(*per_group))
-    left_out = int((~np.isin(dataset.indices, shared)).sum())
+    rows = rows_in_every_group(dataset, np.arange(len(objects)))
+    left_out = len(objects) - rows.size
     if limit is not None:
-        chosen = evenly_chosen([str(index) for index in shared], np.zeros(len(shared), np.int64), limit)
-        shared = [shared[row] for row in chosen.tolist()]
-    number = {index: position for position, index in enumerate(shared)}
-    rows = np.flatnonzero(np.isin(dataset.indices, shared))
-    first = {index: objects[row] for row, index in enumerate(dataset.indices.tolist()) if dataset.shifts[row] == 0}
-    for row in rows.tolist():
-        if objects[row] != first[dataset.indices[row]]:
-            raise RunFailure(f"{dataset.directory}: {dataset.keys[row]} has other objects than its base image", VERIFY)
-    image = np.array([number[index] for index in dataset.indices[rows].tolist()], dtype=np.int64)
-    return DetectionSubject(dataset, tuple(objects), rows, image, len(shared), left_out)
+        indices = [str(index) for index in dataset.indices[rows[0]].tolist()]
+        rows = rows[:, evenly_chosen(indices, np.zeros(len(indices), np.int64), limit)]
+    for first, *others in rows.T.tolist():
+        for row in others:
+            if objects[row] != objects[first]:
+                key = dataset.keys[row]
+                raise RunFailure(f"{dataset.directory}: {key} has other objects than its base image", VERIFY)
+    return DetectionSubject(dataset, tuple(objects), rows, left_out)
 
 
 def _is_whole(cell: Any, categories: int) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.evaluation.dataset import OpenDataset
+from counterfoil.evaluation.dataset import OpenDataset, rows_in_every_group
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.multilabel import CONDITIONS
 from counterfoil.report.results import LeftOut
@@ -61,12 +61,7 @@ class MultilabelSubject:
         label, and so many must lack it. Raise UserError if no image or no label is left, and RunFailure if a shift
         changes conditions.
         """
-        rows = np.full((len(dataset.groups), int(dataset.indices.max()) + 1), -1)
-        known = np.flatnonzero(readable)
-        rows[dataset.shifts[known], dataset.indices[known]] = known
-        rows = rows[:, (rows >= 0).all(axis=0)]
-        if not rows.size:
-            raise UserError(f"{dataset.source}: no row of the source is in every group, so groups cannot be compared")
+        rows = rows_in_every_group(dataset, np.flatnonzero(readable))
         if (present[rows] != present[rows[0]]).any():
             raise RunFailure(f"{dataset.directory}: an image has other conditions than its base image", VERIFY)
         having = present[rows[0]].sum(axis=0)
