@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from counterfoil.dataset.card.index_page import write_index
 from counterfoil.detection_stats import Drawn, combined, ratio, simultaneous_intervals
 from counterfoil.documents import csv_text, document_text, preview_column
 from counterfoil.errors import CounterfoilError, raise_together
-from counterfoil.evaluation.dataset import OpenDataset
+from counterfoil.evaluation.dataset import Group, OpenDataset
 from counterfoil.evaluation.gate import (
     DROPS,
     JUNIT,
@@ -39,8 +39,8 @@ from counterfoil.evaluation.gate import (
 )
 from counterfoil.evaluation.result_files import report_folder, store_results, write_files
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.shift_report import ShiftReport
-from counterfoil.report.results import GroupFacts, LeftOut, ResultRow, Results, rounded_row
+from counterfoil.evaluation.shift_report import DROP, ShiftReport
+from counterfoil.report.results import GroupFacts, LeftOut, ResultRow, Results, rounded_row, row
 from counterfoil.report.words import counted
 from counterfoil.stats import CONFIDENCE
 from counterfoil.store.atomic import remove_stale
@@ -66,19 +66,36 @@ class TaskSettings:
     min_images_per_class: int
 
 
-class ResampledModel(Protocol):
-    """The numbers of a model. All models use the same resamples of images.
+@dataclass(frozen=True)
+class ResampledModel(ABC):
+    """The numbers of a model. All models use the same resamples of images."""
 
-    guesses: why the model's drops mean nothing, for all labels or for one; empty if they do mean something. share: a
-    measure in a group, for all labels or for one. of_drop: whether to measure it as drops do.
-    """
+    name: str
 
-    @property
-    def name(self) -> str: ...
+    @abstractmethod
+    def guesses(self, label: int | None) -> str:
+        """Return why the model's drops mean nothing, for all labels or for one; empty if they mean something."""
 
-    def guesses(self, label: int | None) -> str: ...
+    @abstractmethod
+    def share(self, group: int, measure: str, label: int | None = None, of_drop: bool = False) -> Drawn:
+        """Return a measure in a group, for all labels or for one. of_drop: whether to measure it as drops do."""
 
-    def share(self, group: int, measure: str, label: int | None, of_drop: bool) -> Drawn: ...
+    def drop(self, group: int, measure: str, label: int | None = None) -> Drawn:
+        """Return the drop of a measure under a shift: base less shift."""
+        base, shift = (self.share(side, measure, label, True) for side in (0, group))
+        return combined([(1.0, base), (-1.0, shift)])
+
+    def rows(self, measure: str, groups: Sequence[Group], images: int) -> Iterator[ResultRow]:
+        """Yield a measure of each group, then its drops, whose intervals hold for all shifts at once."""
+        key = {"model": self.name, "n": images}
+        for index, group in enumerate(groups):
+            number = self.share(index, measure)
+            if math.isfinite(number.value):
+                yield row(measure, number.interval(), group=group.name, **key)
+        drops = {index: self.drop(index, measure) for index in range(1, len(groups))}
+        drops = {index: drop for index, drop in drops.items() if math.isfinite(drop.value)}
+        for index, estimate in zip(drops, simultaneous_intervals(list(drops.values())), strict=True):
+            yield row(DROP, estimate, group=groups[index].name, at=measure, **key)
 
 
 Model = TypeVar("Model", bound=ResampledModel)

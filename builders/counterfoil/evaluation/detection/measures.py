@@ -31,6 +31,7 @@ from counterfoil.detection_stats import (
 from counterfoil.evaluation.detection.detections import ModelDetections
 from counterfoil.evaluation.detection.subject import DetectionSubject
 from counterfoil.evaluation.measures.severity import level_row, shifts_with_levels
+from counterfoil.evaluation.resampled_task import ResampledModel
 from counterfoil.evaluation.shift_report import DROP
 from counterfoil.progress import report
 from counterfoil.report import severity
@@ -48,7 +49,7 @@ _TEN_POINTS = 0.1
 
 
 @dataclass(frozen=True)
-class MeasuredModel:
+class MeasuredModel(ResampledModel):
     """The numbers of one model.
 
     groups: names of the groups, the base first. answers, matches, scores: one item for each group. f1: (groups,
@@ -64,10 +65,6 @@ class MeasuredModel:
     f1: NDArray[np.float64]
 
     @property
-    def name(self) -> str:
-        return self.detections.name
-
-    @property
     def near_chance(self) -> bool:
         """Whether the model finds next to nothing on the base, so that no shift can cost it anything."""
         return self.scores[0].near_chance
@@ -76,23 +73,10 @@ class MeasuredModel:
         """Return why the model's drops mean nothing; empty if they mean something."""
         return "finds next to nothing on the base" if self.near_chance else ""
 
-    def share(self, group: int, measure: str, label: int | None, of_drop: bool) -> Drawn:
+    def share(self, group: int, measure: str, label: int | None = None, of_drop: bool = False) -> Drawn:
         """Return a measure of one group, or the AP of category `label`. Here `of_drop` changes nothing."""
         scores = self.scores[group]
         return scores.measures[measure] if label is None else scores.categories[label]
-
-    def number(self, group: int, measure: str) -> Drawn:
-        """Return a measure of one group."""
-        return self.scores[group].measures[measure]
-
-    def drop(self, group: int, measure: str) -> Drawn:
-        """Return the drop of a measure under a shift: base less shift."""
-        return combined([(1.0, self.number(0, measure)), (-1.0, self.number(group, measure))])
-
-    def category_drop(self, group: int, category: int) -> Drawn:
-        """Return the drop of a category's AP under a shift."""
-        base, shift = (self.scores[side].categories[category] for side in (0, group))
-        return combined([(1.0, base), (-1.0, shift)])
 
 
 def measure_model(subject: DetectionSubject, detections: ModelDetections, seed: int) -> MeasuredModel:
@@ -106,33 +90,24 @@ def measure_model(subject: DetectionSubject, detections: ModelDetections, seed: 
         report(f"measuring {detections.name}", group, len(groups))
         scores.append(bootstrap_scores(group_matches, score, seed, REPLICATES))
     f1 = np.stack([image_f1(group_matches, score) for group_matches in matches])
-    return MeasuredModel(detections, groups, answers, matches, score, tuple(scores), f1)
+    return MeasuredModel(detections.name, detections, groups, answers, matches, score, tuple(scores), f1)
 
 
 def detector_rows(subject: DetectionSubject, models: Sequence[MeasuredModel]) -> Iterator[ResultRow]:
     """Yield every number of an evaluation of detectors; intervals of drops hold for all shifts at once."""
     for model in models:
-        groups = model.groups
-        of_model = {"model": model.name, "n": subject.images}
         for name in NAMES:
-            for index, group in enumerate(groups):
-                number = model.number(index, name)
-                if math.isfinite(number.value):
-                    yield row(name, number.interval(), group=group, **of_model)
-            shifts = [index for index in range(1, len(groups)) if math.isfinite(model.drop(index, name).value)]
-            drops = [model.drop(shift, name) for shift in shifts]
-            for index, estimate in zip(shifts, simultaneous_intervals(drops) if drops else (), strict=True):
-                yield row(DROP, estimate, group=groups[index], at=name, **of_model)
+            yield from model.rows(name, subject.dataset.groups, subject.images)
         yield from mean_corruption_rows(subject, model)
         for category, name in enumerate(subject.categories):
-            for index, group in enumerate(groups):
-                number = model.scores[index].categories[category]
+            for index, group in enumerate(model.groups):
+                number = model.share(index, "AP", category)
                 if not math.isfinite(number.value):
                     continue
                 key = {"model": model.name, "group": group, "class_id": name, "n": number.images}
                 yield row(BY_CATEGORY, number.interval(), **key)
                 if index:
-                    yield row(DROP, model.category_drop(index, category).interval(), at=BY_CATEGORY, **key)
+                    yield row(DROP, model.drop(index, "AP", category).interval(), at=BY_CATEGORY, **key)
 
 
 def mean_corruption_rows(subject: DetectionSubject, model: MeasuredModel) -> Iterator[ResultRow]:
@@ -145,12 +120,12 @@ def mean_corruption_rows(subject: DetectionSubject, model: MeasuredModel) -> Ite
         by_shift.setdefault(group.of or group.name, []).append(index)
     weights = [(1 / len(by_shift) / len(places), index) for places in by_shift.values() for index in places]
     for name in ("AP", "AP50", "AP75") if weights else ():
-        mean = combined([(weight, model.number(index, name)) for weight, index in weights])
+        mean = combined([(weight, model.share(index, name)) for weight, index in weights])
         if not math.isfinite(mean.value):
             continue
         key = {"model": model.name, "at": name, "n": subject.images}
         yield row(MPC, mean.interval(), **key)
-        share = ratio(mean, model.number(0, name))
+        share = ratio(mean, model.share(0, name))
         if math.isfinite(share.value) and not model.near_chance:
             yield row(RPC, share.interval(), **key)
 
@@ -158,7 +133,7 @@ def mean_corruption_rows(subject: DetectionSubject, model: MeasuredModel) -> Ite
 def difference_rows(models: Sequence[MeasuredModel]) -> Iterator[ResultRow]:
     """Yield how much more AP one detector loses than another; intervals hold for all pairs and shifts at once."""
     sound = [model for model in models if not model.near_chance]
-    sound.sort(key=lambda model: -model.number(0, "AP").value)
+    sound.sort(key=lambda model: -model.share(0, "AP").value)
     best = [model for model in models if model in sound[:_MOST_COMPARED]]
     differences = []
     for first, second in combinations(best, 2):
@@ -197,7 +172,7 @@ def measure_levels(
         for model in models:
             key = {"model": model.name, "group": shift, "n": subject.images}
             for level, index in zip([0.0, *levels], [0, *indices], strict=True):
-                rows.append(row(CURVE, model.number(index, "AP").interval(), at=severity.at(level), **key))
+                rows.append(row(CURVE, model.share(index, "AP").interval(), at=severity.at(level), **key))
             drops = [model.drop(index, "AP").interval() for index in indices]
             for level, drop in zip(levels, drops, strict=True):
                 rows.append(row(severity.DROP, drop, at=severity.at(level), **key))

@@ -13,8 +13,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.detection_stats import Drawn, combined, simultaneous_intervals
+from counterfoil.detection_stats import Drawn, simultaneous_intervals
 from counterfoil.evaluation.multilabel.subject import MultilabelSubject
+from counterfoil.evaluation.resampled_task import ResampledModel
 from counterfoil.evaluation.shift_report import DROP
 from counterfoil.multilabel_stats import (
     ACCURACY,
@@ -38,14 +39,13 @@ MISSED, WRONGLY_GIVEN, THRESHOLD = "missed", "wrongly_given", "threshold"
 
 
 @dataclass(frozen=True)
-class MeasuredClassifier:
-    """The numbers of a classifier. A label's number is its index among the measured labels of `subject`.
+class MeasuredClassifier(ResampledModel):
+    """The numbers of a classifier. A label's number is that of its condition.
 
     scores: one item for each group. answers: (groups, n, k), which labels the model gives each image. answered: the
     model's scores on all images.
     """
 
-    name: str
     subject: MultilabelSubject
     answered: ConditionScores
     class_map: ClassMap
@@ -63,19 +63,8 @@ class MeasuredClassifier:
                 sound.append(label)
         return tuple(sound)
 
-    def number(self, group: int, measure: str, label: int | None = None) -> Drawn:
-        """Return a mean of `MEANS` in a group, or the measure of one label that this mean averages."""
-        labels = range(len(self.subject.labels)) if label is None else [label]
-        return self.scores[group].mean(MEANS[measure], labels)
-
-    def drop(self, group: int, measure: str, label: int | None = None) -> Drawn:
-        """Return the drop under a shift (base minus shift) of the mean over sound labels, or of one label."""
-        labels = self.sound if label is None else [label]
-        base, shift = (self.scores[side].mean(MEANS[measure], labels) for side in (0, group))
-        return combined([(1.0, base), (-1.0, shift)])
-
-    def share(self, group: int, measure: str, label: int | None, of_drop: bool) -> Drawn:
-        """Return a gate's number: the mean over labels, for drops over sound labels, or the number of one condition."""
+    def share(self, group: int, measure: str, label: int | None = None, of_drop: bool = False) -> Drawn:
+        """Return a mean of `MEANS` over labels, for drops over sound labels, or the measure of one label."""
         chosen = self.sound if of_drop else range(len(self.subject.labels))
         if label is not None:
             chosen = [number for number, cls in enumerate(self.subject.labels) if cls.label == label]
@@ -116,7 +105,7 @@ def multilabel_rows(subject: MultilabelSubject, models: Sequence[MeasuredClassif
     """Yield every number. Intervals of mean drops hold for all shifts at once; those of labels also for all labels."""
     for model in models:
         for measure in MEANS:
-            yield from _mean_rows(subject, model, measure)
+            yield from model.rows(measure, subject.dataset.groups, subject.images)
             yield from _label_rows(subject, model, measure)
         for group, facts in enumerate(subject.dataset.groups):
             for label, cls in enumerate(subject.labels):
@@ -130,28 +119,17 @@ def multilabel_rows(subject: MultilabelSubject, models: Sequence[MeasuredClassif
                 yield row(THRESHOLD, value, at=f"half {half}", **key)
 
 
-def _mean_rows(subject: MultilabelSubject, model: MeasuredClassifier, measure: str) -> Iterator[ResultRow]:
-    groups = subject.dataset.groups
-    key = {"model": model.name, "n": subject.images}
-    for group, facts in enumerate(groups):
-        yield row(measure, model.number(group, measure).interval(), group=facts.name, **key)
-    if not model.sound:
-        return
-    drops = [model.drop(group, measure) for group in range(1, len(groups))]
-    for facts, estimate in zip(groups[1:], simultaneous_intervals(drops), strict=True):
-        yield row(DROP, estimate, group=facts.name, at=measure, **key)
-
-
 def _label_rows(subject: MultilabelSubject, model: MeasuredClassifier, measure: str) -> Iterator[ResultRow]:
     groups, images = subject.dataset.groups, subject.images
     for group, facts in enumerate(groups):
-        for label, cls in enumerate(subject.labels):
-            estimate = model.number(group, measure, label).interval()
+        for cls in subject.labels:
+            estimate = model.share(group, measure, cls.label).interval()
             yield row(MEANS[measure], estimate, model=model.name, group=facts.name, class_id=cls.id, n=images)
-    cells = [(group, label) for group in range(1, len(groups)) for label in model.sound]
-    drops = [model.drop(group, measure, label) for group, label in cells]
-    for (group, label), estimate in zip(cells, simultaneous_intervals(drops), strict=True):
-        key = {"model": model.name, "group": groups[group].name, "class_id": subject.labels[label].id}
+    sound = [subject.labels[label] for label in model.sound]
+    cells = [(group, cls) for group in range(1, len(groups)) for cls in sound]
+    drops = [model.drop(group, measure, cls.label) for group, cls in cells]
+    for (group, cls), estimate in zip(cells, simultaneous_intervals(drops), strict=True):
+        key = {"model": model.name, "group": groups[group].name, "class_id": cls.id}
         yield row(DROP, estimate, at=MEANS[measure], n=images, **key)
 
 
