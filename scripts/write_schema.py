@@ -10,7 +10,7 @@ from pathlib import Path
 
 from counterfoil.documents import schema_text
 from counterfoil.mending.document import Mended
-from counterfoil.mining.findings import findings_json_schema_text
+from counterfoil.mining.findings import Findings
 from counterfoil.recipe.json_schema import recipe_json_schema_text
 from counterfoil.report.results import Results
 from output_documents import output_json_schema
@@ -21,7 +21,7 @@ RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 def main() -> None:
     for name, text in (
         ("recipe.schema.json", recipe_json_schema_text()),
-        ("findings.schema.json", findings_json_schema_text()),
+        ("findings.schema.json", schema_text(Findings, "Counterfoil findings")),
         ("results.schema.json", schema_text(Results, "Counterfoil results")),
         ("mend.schema.json", schema_text(Mended, "Counterfoil mended heads")),
         ("output.schema.json", json.dumps(output_json_schema(), indent=2, ensure_ascii=False) + "\n"),

@@ -94,15 +94,17 @@ def _other(
             name = name_of(audit.class_names[label], description, [hypothesis.name for hypothesis in hypotheses])
             hypotheses.append(BugHypothesis(name, label, description))
     with progress_printed(f"{audit.target} {arm}"):
-        trials = carry_to_test(hypotheses, drawer, budget, audit.mine, audit.settings, family=max(1, len(hypotheses)))
-    rounds += trials.rounds
-    confirmed = confirmed_names(trials.tested, audit.mine)
+        trials, drawn_rounds = carry_to_test(
+            hypotheses, drawer, budget, audit.mine, audit.settings, family=max(1, len(hypotheses))
+        )
+    rounds += drawn_rounds
+    confirmed = confirmed_names(trials, audit.mine)
     return Run(
         target=audit.target,
         arm=arm,
         images=sum(drawn.asked.images for drawn in rounds),
         rounds=tuple((drawn.asked.purpose, drawn.asked.images) for drawn in rounds),
-        tested=carried_of(trials.tested, confirmed, {}, drawer, audit.class_names),
+        tested=carried_of(trials, confirmed, {}, drawer, audit.class_names),
         left_out={},
         undescribed=0,
     )

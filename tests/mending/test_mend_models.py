@@ -20,7 +20,7 @@ from counterfoil.cli.main import app
 from counterfoil.cli.mend import _print
 from counterfoil.data import LabelledImages
 from counterfoil.data.labelled_sources import labelled_split
-from counterfoil.documents import schema_text
+from counterfoil.documents import parse_document, schema_text
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
@@ -284,13 +284,13 @@ def test_effects_end_at_the_whole_arm(world: World, mended: MendResult) -> None:
 @pytest.mark.parametrize("path", [("recipe",), ("audited", "discover"), ("audited", "confirm")])
 def test_a_document_with_another_text_for_a_hash_is_refused(mended: MendResult, path: tuple[str, ...]) -> None:
     document = json.loads((mended.directory / "mend.json").read_text())
-    Mended.from_json(json.dumps(document), "mend.json")
+    parse_document(Mended, json.dumps(document), "mend.json")
     part = document
     for key in path:
         part = part[key]
     part["sha256"] = "\x1b[2Jx"
     with pytest.raises(UserError, match=rf"{'.'.join(path)}: sha256: expected 64 hex digits"):
-        Mended.from_json(json.dumps(document), "mend.json")
+        parse_document(Mended, json.dumps(document), "mend.json")
 
 
 def test_the_table_has_a_line_for_every_number(mended: MendResult) -> None:

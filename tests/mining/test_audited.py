@@ -20,6 +20,7 @@ from counterfoil.cli.main import app
 from counterfoil.data import LabelledImages
 from counterfoil.data.labels import ConditionLabels
 from counterfoil.data.open_source import open_source
+from counterfoil.documents import parse_document
 from counterfoil.errors import UserError
 from counterfoil.lab.world import Scene, load_garments
 from counterfoil.mining.audited import ContentsSeen, audit_target, condition_questions, row_labels
@@ -321,6 +322,6 @@ def test_all_rows_of_a_run_are_of_one_commit_wherever_the_branch_goes(loopback: 
     )  # fmt: skip
     warm.run(words, client_environment(loopback, tmp_path / "home", inherited=environment), check=True)
     assert moved and len(loopback.commits(ON_THE_HUB)) == 3  # with the first, which is empty
-    findings = Findings.from_json((out / "findings.json").read_bytes())
+    findings = parse_document(Findings, (out / "findings.json").read_bytes(), "findings.json")
     assert findings.whitened_by == f"10 rows of {ON_THE_HUB}/train"
     assert pq.read_table(out / "weights.parquet").num_rows == 10

@@ -18,6 +18,7 @@ from PIL import Image
 from test_report import HOSTILE, HOSTILE_TAGS, section_of
 
 from counterfoil.cli import mine
+from counterfoil.documents import document_text, parse_document
 from counterfoil.mining.findings import (
     AnswerCount,
     Finding,
@@ -28,7 +29,6 @@ from counterfoil.mining.findings import (
     SmallestDifference,
     StoppedEstimate,
     WrongAnswers,
-    findings_json,
 )
 from counterfoil.mining.findings_layer import mined_from
 from counterfoil.mining.methods.bugs.document import adjusted_together
@@ -317,7 +317,7 @@ def test_a_page_of_very_many_findings_stays_small() -> None:
 
 
 def test_equal_findings_give_equal_pages_whatever_the_order_of_pictures(page: str, pictures: dict[str, bytes]) -> None:
-    read = Findings.from_json(findings_json(drawn_example()))
+    read = parse_document(Findings, document_text(drawn_example()), "findings.json")
     assert mining_html(read, dict(reversed(pictures.items()))) == page
 
 

@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 from findings_examples import example, nothing_confirmed
 
+from counterfoil.documents import document_text, parse_document, schema_text
 from counterfoil.errors import UserError
 from counterfoil.mining.findings import (
     Evidence,
     Findings,
     Rate,
     findings_csv_text,
-    findings_json,
-    findings_json_schema_text,
 )
 from counterfoil.recipe.layering import bundled_folder
 
@@ -72,9 +71,9 @@ def misfits(value: Any, schema: dict[str, Any], whole: dict[str, Any], where: st
 
 def test_a_document_comes_back_as_it_was() -> None:
     for findings in (example(), nothing_confirmed()):
-        text = findings_json(findings)
-        assert Findings.from_json(text) == findings
-        assert findings_json(Findings.from_json(text)) == text
+        text = document_text(findings)
+        assert parse_document(Findings, text, "findings.json") == findings
+        assert document_text(parse_document(Findings, text, "findings.json")) == text
 
 
 def test_numbers_keep_every_digit_and_numpys_become_plain() -> None:
@@ -86,7 +85,7 @@ def test_numbers_keep_every_digit_and_numpys_become_plain() -> None:
         about={"z": np.int64(3), "a": (1, third)},
     )
     findings = replace(example(), findings=(finding,), tested=1)
-    (stored,) = json.loads(findings_json(findings))["findings"]
+    (stored,) = json.loads(document_text(findings))["findings"]
     assert stored["p"] == third / 7
     assert stored["evidence"][0]["score"] == float(np.float32(0.1)) and stored["evidence"][0]["failed"] is True
     assert list(stored["about"].items()) == [("a", [1, third]), ("z", 3)]
@@ -101,15 +100,15 @@ def test_a_number_that_is_not_finite_is_not_written(number: float) -> None:
         replace(first, evidence=(replace(first.evidence[0], score=number),)),
     ):
         with pytest.raises(ValueError):
-            findings_json(replace(example(), findings=(broken, *others)))
+            document_text(replace(example(), findings=(broken, *others)))
 
 
 def test_a_document_fits_the_schema_that_is_shipped() -> None:
     text = (bundled_folder() / "findings.schema.json").read_text(encoding="utf-8")
-    assert text == findings_json_schema_text(), "run scripts/write_schema.py"
+    assert text == schema_text(Findings, "Counterfoil findings"), "run scripts/write_schema.py"
     schema = json.loads(text)
     for findings in (example(), nothing_confirmed()):
-        assert misfits(json.loads(findings_json(findings)), schema, schema) == []
+        assert misfits(json.loads(document_text(findings)), schema, schema) == []
 
 
 def damaged() -> dict[str, Any]:
@@ -127,12 +126,12 @@ def damaged() -> dict[str, Any]:
 
 @pytest.mark.parametrize("change", damaged())
 def test_what_is_no_document_fits_neither_schema_nor_reader(change: str) -> None:
-    document = json.loads(findings_json(example()))
+    document = json.loads(document_text(example()))
     damaged()[change](document)
-    schema = json.loads(findings_json_schema_text())
+    schema = json.loads(schema_text(Findings, "Counterfoil findings"))
     assert misfits(document, schema, schema)
     with pytest.raises(UserError, match=r"mined/findings\.json is not a findings document of version 1"):
-        Findings.from_json(json.dumps(document), "mined/findings.json")
+        parse_document(Findings, json.dumps(document), "mined/findings.json")
 
 
 def test_numbers_that_contradict_each_other_are_refused() -> None:
@@ -148,10 +147,10 @@ def test_numbers_that_contradict_each_other_are_refused() -> None:
     ):
         with pytest.raises(ValueError):
             build()
-    document = json.loads(findings_json(findings))
+    document = json.loads(document_text(findings))
     document["findings"][0]["set"]["failures"] = 1000
     with pytest.raises(UserError, match=r"findings\.0\.set"):
-        Findings.from_json(json.dumps(document))
+        parse_document(Findings, json.dumps(document), "findings.json")
 
 
 def test_the_table_has_a_row_for_every_hypothesis_that_was_tested() -> None:
@@ -171,7 +170,7 @@ def test_the_table_has_a_row_for_every_hypothesis_that_was_tested() -> None:
 
 
 def test_every_key_of_the_schema_that_is_not_plain_is_described() -> None:
-    schema = json.loads(findings_json_schema_text())
+    schema = json.loads(schema_text(Findings, "Counterfoil findings"))
     for name, definition in schema["$defs"].items():
         assert definition["description"] and not re.match(rf"{name}\(", definition["description"]), name
         assert definition["additionalProperties"] is False, name
@@ -180,4 +179,4 @@ def test_every_key_of_the_schema_that_is_not_plain_is_described() -> None:
 @pytest.mark.parametrize("text", ['{"findings":[' + "1," * 3_000_000 + "1]}", '{"a":{"b":[' + "0," * 100_001 + "0]}}"])
 def test_a_long_list_of_what_is_no_finding_is_told_once(text: str) -> None:
     with pytest.raises(UserError, match=r"has a list of [\d,]+ values, expected at most 100,000"):
-        Findings.from_json(text)
+        parse_document(Findings, text, "findings.json")

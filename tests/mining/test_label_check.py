@@ -16,7 +16,7 @@ from mined_examples import WORLD
 from counterfoil.cli.mine import _print as print_result
 from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.data.open_source import open_source
-from counterfoil.documents import csv_text
+from counterfoil.documents import csv_text, parse_document
 from counterfoil.errors import UserError
 from counterfoil.mining.audited import opened_parts, refuse_unknown_rows
 from counterfoil.mining.findings import Finding, Findings, LabelCheck
@@ -199,7 +199,7 @@ def test_a_finding_of_wrong_labels_is_marked(mined: MineResult, suspected: list[
     assert suspected
     for finding in suspected:
         assert finding.class_names == ("sneaker",) and "perhaps wrong labels" in finding.marks
-    assert Findings.from_json(mined.files["findings"].read_text()) == mined.findings
+    assert parse_document(Findings, mined.files["findings"].read_text(), "findings.json") == mined.findings
     assert (
         "Perhaps not." in mined.files["report"].read_text()
         and "perhaps wrong labels" in mined.files["table"].read_text()

@@ -10,6 +10,7 @@ import pytest
 from mined_examples import OVERRIDES, WORLD, mine_sneakers
 
 from counterfoil.data.open_source import open_source
+from counterfoil.documents import parse_document
 from counterfoil.errors import UserError
 from counterfoil.mining.audited import opened_images
 from counterfoil.mining.findings import Findings
@@ -25,7 +26,7 @@ def test_it_audits_so_many_rows_and_says_so(tmp_path: Path) -> None:
     findings, sentence = result.findings, preview_sentence(60, "part")
     assert [images.rows for images in findings.on] == [60] and findings.preview == 60
     assert findings.halves is not None and findings.halves.discover.rows + findings.halves.confirm.rows == 60
-    assert Findings.from_json(result.files["findings"].read_bytes()) == findings
+    assert parse_document(Findings, result.files["findings"].read_bytes(), "findings.json") == findings
     assert sentence in result.files["report"].read_text() and sentence in (tmp_path / "index.html").read_text()
     with result.files["table"].open(newline="") as file:
         table = csv.DictReader(file)

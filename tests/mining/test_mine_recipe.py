@@ -18,6 +18,7 @@ from scipy.stats import rankdata
 from counterfoil.cli.mine import _print as print_mined
 from counterfoil.data.open_source import open_source
 from counterfoil.data.resolved_classes import resolve_classes
+from counterfoil.documents import parse_document
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.lab.planted import named_world
 from counterfoil.mining.audited import class_map_of, collect_answers, opened_parts
@@ -41,7 +42,7 @@ def mined(once_a_run: Once) -> Path:
 
 @pytest.fixture(scope="module")
 def findings(mined: Path) -> Findings:
-    return Findings.from_json((mined / "findings.json").read_bytes())
+    return parse_document(Findings, (mined / "findings.json").read_bytes(), "findings.json")
 
 
 @pytest.fixture(scope="module")
@@ -378,7 +379,7 @@ def contexts_mined(once_a_run: Once) -> Path:
 
 
 def test_the_contexts_that_are_chosen_are_where_the_classifier_fails(contexts_mined: Path) -> None:
-    findings = Findings.from_json((contexts_mined / "findings.json").read_bytes())
+    findings = parse_document(Findings, (contexts_mined / "findings.json").read_bytes(), "findings.json")
     (sneaker,) = [audit for audit in findings.classes if audit.name == "sneaker"]
     chosen = [context for context in sneaker.contexts if context.rank is not None]
     assert chosen and all(context.words != "on the road" for context in chosen)

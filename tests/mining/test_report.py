@@ -16,8 +16,9 @@ from findings_examples import example, example_pictures, nothing_confirmed
 from PIL import Image
 
 from counterfoil.cli.mine import _print
+from counterfoil.documents import document_text, parse_document
 from counterfoil.generate.screen.doubts import DoubtedClass, ScreenDoubts
-from counterfoil.mining.findings import Findings, Rate, findings_csv_text, findings_json
+from counterfoil.mining.findings import Findings, Rate, findings_csv_text
 from counterfoil.mining.mined_files import MineResult
 from counterfoil.mining.report import (
     MOST_A_STRIP,
@@ -101,7 +102,10 @@ def test_words_that_clip_does_not_know_are_marked_wherever_they_stand(
     doubts = ScreenDoubts((doubted,), 3, False, 0.7, (0.6, 0.8), 0.1, 300, "words")
     findings = example().doubted(doubts)
     assert [finding.name for finding in findings.findings if finding.words_untrusted] == ["sandal_far_from"]
-    assert Findings.from_json(findings_json(findings)) == findings and not example().doubted(None).doubts
+    assert (
+        parse_document(Findings, document_text(findings), "findings.json") == findings
+        and not example().doubted(None).doubts
+    )
     page = mining_html(findings, pictures)
     text = Page(page).text
     assert "CLIP may not know 1 of 3 classes." in text[: text.index("Checked pullover")] and 'href="#doubts"' in page
@@ -265,13 +269,11 @@ def test_hostile_text_is_shown_as_text() -> None:
 
 def test_equal_findings_give_equal_pages_whatever_the_order_of_pictures(page: str, pictures: dict[str, bytes]) -> None:
     turned = dict(reversed(pictures.items()))
-    assert mining_html(Findings.from_json(_text(example())), turned) == page
+    assert mining_html(parse_document(Findings, _text(example()), "findings.json"), turned) == page
 
 
 def _text(findings: Findings) -> str:
-    from counterfoil.mining.findings import findings_json
-
-    return findings_json(findings)
+    return document_text(findings)
 
 
 def test_a_page_of_very_many_findings_stays_small() -> None:

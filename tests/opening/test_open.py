@@ -27,8 +27,8 @@ import warm
 from colour_world import build_colours
 from counterfoil import opening as serving
 from counterfoil.cli.main import app
+from counterfoil.documents import document_text
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.mining.findings import findings_json
 from counterfoil.mining.mined_files import write_mined_files
 from counterfoil.opening import PageServer, open_directory
 from counterfoil.recipe import load_own_recipe
@@ -285,7 +285,7 @@ def test_a_strangers_card_and_picture(dataset: Path) -> None:
 def test_a_mined_folder_and_one_that_nothing_renders(tmp_path: Path) -> None:
     folder = tmp_path / "mined"
     write_mined_files(
-        folder, {"report.html": b"<script>alert(1)</script>", "findings.json": findings_json(example()).encode()}
+        folder, {"report.html": b"<script>alert(1)</script>", "findings.json": document_text(example()).encode()}
     )
     for server in running(folder):
         page = ask(server, "findings")

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from counterfoil.documents import STRICT, Count, Form, Share, csv_text, parse_document, plain
+from counterfoil.documents import STRICT, Count, Form, Share, csv_text, plain
 from counterfoil.mining.findings import AuditedImages, Half, MinedRecipe
 
 MEND_VERSION = 1
@@ -390,11 +390,6 @@ class Mended:
         values["asked"]["with"] = values["asked"].pop("using")
         values["fit"] = {key: value for key, value in values["fit"].items() if value is not None}
         return values
-
-    @classmethod
-    def from_json(cls, text: str | bytes, where: str) -> Mended:
-        """Parse what `document_text` wrote. Raise UserError for any other text."""
-        return parse_document(cls, text, where)
 
 
 def mend_csv(mended: Mended) -> str:

@@ -20,11 +20,8 @@ from counterfoil.documents import (
     Share,
     Strict,
     csv_text,
-    document_text,
-    parse_document,
     plain,
     preview_column,
-    schema_text,
 )
 from counterfoil.paired_stats import PairCount
 from counterfoil.recipe.schema_mine import PERHAPS_WRONG_LABELS, WORDS_UNTRUSTED
@@ -684,20 +681,6 @@ class Findings(Strict):
         if self.preview is None:
             del document["preview"]
         return {"findings_version": document.pop("findings_version"), **document}
-
-    @classmethod
-    def from_json(cls, text: str | bytes, where: str = "findings.json") -> Findings:
-        """Parse a document. Raise UserError with every problem if it does not have this version's form."""
-        return parse_document(cls, text, where)
-
-
-def findings_json(findings: Findings) -> str:
-    """Return the text of findings.json; equal findings give equal text."""
-    return document_text(findings)
-
-
-def findings_json_schema_text() -> str:
-    return schema_text(Findings, "Counterfoil findings")
 
 
 def _of_rate(prefix: str, json_path: str) -> dict[str, str]:

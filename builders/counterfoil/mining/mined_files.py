@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from counterfoil.data import LabelledImages
 from counterfoil.dataset.card.index_page import write_index
-from counterfoil.documents import read_document
+from counterfoil.documents import document_text, read_document
 from counterfoil.errors import UserError
-from counterfoil.mining.findings import Findings, findings_csv_text, findings_json
+from counterfoil.mining.findings import Findings, findings_csv_text
 from counterfoil.mining.findings_layer import VECTORS
 from counterfoil.mining.pools import POOL_LAYER, POOL_TABLE, FilteredPool
 from counterfoil.mining.report import mining_html, page_thumbnail, pictures_wanted
@@ -127,20 +127,21 @@ def write_mined(
     findings: Findings,
     pictures: Mapping[str, bytes],
     files: Mapping[str, bytes],
-    more: Sequence[Callable[[], object]] = (),
     pool: FilteredPool | None = None,
 ) -> MineResult:
-    """Write the findings, their table, their page and other `files`, after what `more` writes."""
+    """Write the findings, their table, their page and other `files`."""
     page = mining_html(findings, pictures, has_recipe=LAYER in files)
-    texts = {TABLE: findings_csv_text(findings), REPORT: page, FINDINGS: findings_json(findings)}
+    texts = {TABLE: findings_csv_text(findings), REPORT: page, FINDINGS: document_text(findings)}
     whole = dict(files) | {name: text.encode() for name, text in texts.items()}
-    # Files of an earlier run belong to other findings.
-    remove_stale(folder, (*(name for name in _NAMED.values() if name not in (TABLE, REPORT)), POOL_TABLE))
-    for write in more:
-        write()
+    remove_mined_files(folder)
     write_mined_files(folder, whole)
     files_written = {what: (folder / name).resolve() for what, name in _NAMED.items() if (folder / name).exists()}
     return MineResult(folder, findings, files_written, pool)
+
+
+def remove_mined_files(folder: Path) -> None:
+    """Remove files of an earlier run, which belong to other findings."""
+    remove_stale(folder, (*(name for name in _NAMED.values() if name not in (TABLE, REPORT)), POOL_TABLE))
 
 
 def write_mined_files(folder: Path, files: Mapping[str, bytes]) -> None:

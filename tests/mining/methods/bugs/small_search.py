@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from counterfoil.data import LabelledImages
+from counterfoil.documents import parse_document
 from counterfoil.mining.findings import Findings
 from counterfoil.mining.methods.bugs.describing import Described, FailureCluster
 from counterfoil.mining.methods.bugs.descriptions import Description, Piece
@@ -138,7 +139,7 @@ def searched(out: Path, *sets: str, target: str = TARGET, **more: Any) -> MineRe
 
 
 def findings_of(folder: Path) -> Findings:
-    return Findings.from_json((folder / "findings.json").read_bytes(), str(folder))
+    return parse_document(Findings, (folder / "findings.json").read_bytes(), str(folder))
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

@@ -30,10 +30,11 @@ from small_search import (
 
 from counterfoil.building import build
 from counterfoil.dataset.verification import verify
+from counterfoil.documents import document_text
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
-from counterfoil.mining.findings import SHORTENED_TO, Findings, findings_json
+from counterfoil.mining.findings import SHORTENED_TO, Findings
 from counterfoil.mining.findings_layer import layer_of, mined_shift, seed_for, shifts_layer
 from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.methods.bugs.mine_bugs import adversarial_layer
@@ -179,7 +180,7 @@ def test_every_hypothesis_comes_from_failures_of_the_base_or_is_shorter_words_of
 
 def test_findings_read_back_and_fit_the_schema(small_search: Path, findings: Findings) -> None:
     text = (small_search / "findings.json").read_text()
-    assert findings_json(findings) == text
+    assert document_text(findings) == text
     schema = json.loads((bundled_recipes()[RECIPE].parent / "findings.schema.json").read_text())
     assert json.loads(text).keys() <= schema["properties"].keys()
     assert set(schema["required"]) <= json.loads(text).keys()

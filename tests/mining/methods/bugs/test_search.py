@@ -12,6 +12,7 @@ import pytest
 from small_search import COAT_CLASS, SANDAL_CLASS, World, colour, place
 
 from counterfoil.data import LabelledImages
+from counterfoil.documents import document_text, parse_document
 from counterfoil.errors import UserError
 from counterfoil.mining.findings import (
     SHORTENED_TO,
@@ -21,7 +22,6 @@ from counterfoil.mining.findings import (
     MinedRecipe,
     Target,
     findings_csv_text,
-    findings_json,
 )
 from counterfoil.mining.findings_layer import mined_from
 from counterfoil.mining.methods.bugs.descriptions import Description, Piece
@@ -225,8 +225,8 @@ def hypotheses_of(names: Sequence[str]) -> list[BugHypothesis]:
 def searched(world: Drawn) -> Findings:
     """Return the findings of a search that tests each description once, before any estimate."""
     budget = Budget(10**6, 1)
-    trials = carry_to_test(hypotheses_of([*world.more]), world.draw, budget, MINE, SETTINGS, family=len(world.more))
-    findings = [finding_of(trial, RECIPE, SETTINGS, ANSWERS) for trial in trials.tested]
+    tested, _ = carry_to_test(hypotheses_of([*world.more]), world.draw, budget, MINE, SETTINGS, family=len(world.more))
+    findings = [finding_of(trial, RECIPE, SETTINGS, ANSWERS) for trial in tested]
     return Findings(
         recipe=MinedRecipe(RECIPE.name, RECIPE.recipe_hash),
         method=MethodUsed("bugs", {}),
@@ -307,7 +307,7 @@ def test_the_verdict_and_the_evidence_are_the_tests_and_the_rates_are_not(
         row = next(row for row in csv.DictReader(io.StringIO(findings_csv_text(after))) if row["name"] == finding.name)
         fresh_columns = [row[f"fresh_{name}"] for name in ("pairs", "both", "failing", "rescued")]
         assert fresh_columns == [str(value) for value in (count.pairs, count.both, count.failing, count.rescued)]
-    assert Findings.from_json(findings_json(after)) == after
+    assert parse_document(Findings, document_text(after), "findings.json") == after
     # Hypotheses that are not confirmed keep the rates of their test.
     for finding in after.findings:
         if not finding.confirmed:

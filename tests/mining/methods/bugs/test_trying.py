@@ -15,9 +15,10 @@ from small_search import DRAWN, RECIPE, TARGET, described_images, files_of, find
 
 from counterfoil import mine_again, try_descriptions
 from counterfoil.data.labelled_sources import labelled_split
+from counterfoil.documents import document_text
 from counterfoil.errors import UserError
 from counterfoil.mining.audited import Audited
-from counterfoil.mining.findings import Finding, Findings, findings_json
+from counterfoil.mining.findings import Finding, Findings
 from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.methods.bugs.descriptions import Description, Piece
 from counterfoil.mining.methods.bugs.document import adjusted_together, with_more
@@ -265,7 +266,7 @@ def test_recipes_that_cannot_test_the_findings_are_refused(tried: Path, tmp_path
     shutil.copytree(tried, tmp_path / "mined")
     findings = findings_of(tried)
     none = replace(findings, fdr=1e-9, findings=adjusted_together(findings.findings, 1e-9, 0.0))
-    (tmp_path / "mined" / "findings.json").write_text(findings_json(none))
+    (tmp_path / "mined" / "findings.json").write_text(document_text(none))
     with pytest.raises(UserError, match="it has no confirmed finding to test again"):
         again_in(tmp_path / "mined")
     assert not (tmp_path / "mined" / "again").exists() and not (tried / "again").exists()

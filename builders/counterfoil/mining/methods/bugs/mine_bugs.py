@@ -7,8 +7,8 @@ failures (section 4.2).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +17,19 @@ from numpy.typing import NDArray
 
 from counterfoil.data import LabelledImages, rows_of
 from counterfoil.data.open_source import open_source
-from counterfoil.documents import read_document
+from counterfoil.documents import document_text, read_document
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.mining.audited import class_map_of, collect_answers, features_of, opened_parts
 from counterfoil.mining.collected import output_names
-from counterfoil.mining.findings import AuditedImages, Findings, RoundDrawn, findings_json
+from counterfoil.mining.findings import AuditedImages, Findings, RoundDrawn
 from counterfoil.mining.findings_layer import laid_over, layer_of, seed_for
 from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.method import SearchMethod
 from counterfoil.mining.methods.bugs.describing import ClusterDescriber
 from counterfoil.mining.methods.bugs.document import document_of, estimate_rates, target_of, tried_of, with_more
 from counterfoil.mining.methods.bugs.search import FailedImages, Features, refuse_small_search, search_bugs
-from counterfoil.mining.methods.bugs.trials import Draw, DrawnRound, RoundAsked, RoundDrawer, base_prompt
+from counterfoil.mining.methods.bugs.trials import RoundDrawer, base_prompt
 from counterfoil.mining.mined_files import (
     ADVERSARIAL,
     LAYER,
@@ -37,6 +37,7 @@ from counterfoil.mining.mined_files import (
     MineResult,
     page_pictures,
     refuse_others,
+    remove_mined_files,
     write_mined,
     write_mined_files,
 )
@@ -148,30 +149,27 @@ def write_search(
     files = {name: text.encode() for name, text in ((ASKED, recipe_text), (RELABEL, relabel)) if text is not None}
     # Findings on existing images have nothing to draw again.
     layer = None if findings.halves is not None else layer_of(findings, run)
-    tried, more = tried_of(findings), []
+    tried = tried_of(findings)
     if tried.rounds:
         # Hypotheses that a person tried have a file of their own, because each run rewrites the findings.
-        write_mined_files(folder, {TRIES: findings_json(tried).encode()})
+        write_mined_files(folder, {TRIES: document_text(tried).encode()})
     if layer is not None:
         files[LAYER] = layer.encode()
         if run.settings.adversarial:
-
-            def write_adversarial() -> None:
-                # The layer extends the findings' recipe, which must exist.
-                write_mined_files(folder, {LAYER: files[LAYER]})
-                text = adversarial_layer(
-                    folder / LAYER,
-                    findings.target.name,
-                    accepted=run.settings.adversarial,
-                    at_most=run.settings.at_most,
-                    method=findings.method.name,
-                    seed=findings.run_seed,
-                    failure=findings.failure,
-                )
-                write_mined_files(folder, {ADVERSARIAL: text.encode()})
-
-            more.append(write_adversarial)
-    return write_mined(folder, findings, pictures, files, more)
+            # The layer extends the findings' recipe, which must exist.
+            remove_mined_files(folder)
+            write_mined_files(folder, {LAYER: files[LAYER]})
+            text = adversarial_layer(
+                folder / LAYER,
+                findings.target.name,
+                accepted=run.settings.adversarial,
+                at_most=run.settings.at_most,
+                method=findings.method.name,
+                seed=findings.run_seed,
+                failure=findings.failure,
+            )
+            files[ADVERSARIAL] = text.encode()
+    return write_mined(folder, findings, pictures, files)
 
 
 def kept_tries(run: MiningRun) -> Findings | None:
@@ -201,38 +199,28 @@ def images_of_rounds(folder: Path, rounds: Sequence[RoundDrawn]) -> dict[str, La
     return images
 
 
-@dataclass
-class KeptImages:
-    """Draws rounds and keeps their images by key prefix, so that they can be embedded later."""
+def clip_features(several: Mapping[str, LabelledImages], recipe: Recipe, device: str) -> Features:
+    """Return a function for features by the recipe's CLIP, which is loaded when first needed. several: images by key
+    prefix.
+    """
+    loaded: list[Embedder] = []
 
-    drawer: Draw
-    images: dict[str, LabelledImages] = field(default_factory=dict)
+    def features(keys: Sequence[str]) -> NDArray[np.float32]:
+        if not loaded:
+            pin = pin_clip(recipe.screen.clip, recipe.screen.weights)
+            clip = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=pin.revision)
+            loaded.append(clip_embedder(clip, pin))
+        vector_by_key: dict[str, NDArray[np.float32]] = {}
+        for start, images in several.items():
+            image_keys = frozenset(key.removeprefix(start) for key in keys if key.startswith(start))
+            if image_keys:
+                rows = np.flatnonzero([key in image_keys for key in images.keys])
+                chosen = replace(rows_of(images, rows), units=None)
+                vectors = np.asarray(features_of(chosen, loaded[0]), dtype=np.float32)
+                vector_by_key |= {f"{start}{key}": row for key, row in zip(chosen.keys, vectors, strict=True)}
+        return np.stack([vector_by_key[key] for key in keys])
 
-    def draw(self, round_asked: RoundAsked) -> DrawnRound:
-        drawn = self.drawer(round_asked)
-        self.images[f"{drawn.asked.name}/"] = drawn.images
-        return drawn
-
-    def look(self, recipe: Recipe, device: str) -> Features:
-        """Return a function for features by the recipe's CLIP, which is loaded when first needed."""
-        loaded: list[Embedder] = []
-
-        def features(keys: Sequence[str]) -> NDArray[np.float32]:
-            if not loaded:
-                pin = pin_clip(recipe.screen.clip, recipe.screen.weights)
-                clip = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=pin.revision)
-                loaded.append(clip_embedder(clip, pin))
-            vector_by_key: dict[str, NDArray[np.float32]] = {}
-            for start, images in self.images.items():
-                image_keys = frozenset(key.removeprefix(start) for key in keys if key.startswith(start))
-                if image_keys:
-                    rows = np.flatnonzero([key in image_keys for key in images.keys])
-                    chosen = replace(rows_of(images, rows), units=None)
-                    vectors = np.asarray(features_of(chosen, loaded[0]), dtype=np.float32)
-                    vector_by_key |= {f"{start}{key}": row for key, row in zip(chosen.keys, vectors, strict=True)}
-            return np.stack([vector_by_key[key] for key in keys])
-
-        return features
+    return features
 
 
 def mine_bugs(run: MiningRun) -> MineResult:
@@ -250,26 +238,26 @@ def mine_bugs(run: MiningRun) -> MineResult:
     contents = [AuditedImages(part.name, part.content, len(part)) for part in parts]
     refuse_others(run.folder, recipe, mine, [content.content for content in contents])
     tried = kept_tries(run)
-    drawer = RoundDrawer(run)
-    kept_images = KeptImages(drawer)
-    kept_images.images.update({f"seeds/{index}/": part for index, part in enumerate(parts)})
-    describer = ClusterDescriber(recipe, mine, settings, captioner, examples, kept_images.images)
-    search = search_bugs(classes, kept_images.draw, kept_images.look(recipe, device), describer, mine, settings, seeds)
+    images = {f"seeds/{index}/": part for index, part in enumerate(parts)}
+    drawer = RoundDrawer(run, images=images)
+    describer = ClusterDescriber(recipe, mine, settings, captioner, examples, images)
+    look = clip_features(images, recipe, device)
+    search = search_bugs(classes, drawer, look, describer, mine, settings, seeds)
     names = output_names(recipe, class_map)
     findings = document_of(search, run, target, names, contents)
     # The search's own findings are estimated before those that a person tried, so that a try does not change the
     # rounds of the search.
-    later = KeptImages(replace(drawer, past_others=True), kept_images.images)
-    findings = estimate_rates(findings, later.draw, 1 + len(search.rounds), recipe, settings, names)
+    later = replace(drawer, past_others=True)
+    findings = estimate_rates(findings, later, 1 + len(search.rounds), recipe, settings, names)
     if tried is not None:
         findings = with_more(findings, tried.findings, tried.rounds)
-        kept_images.images.update(images_of_rounds(run.folder, tried.rounds))
-        findings = estimate_rates(findings, later.draw, 1, recipe, settings, names, "try_estimate")
+        images |= images_of_rounds(run.folder, tried.rounds)
+        findings = estimate_rates(findings, later, 1, recipe, settings, names, "try_estimate")
     below, carried, extends = laid_over(run.source, run.overrides, run.folder)
     section = run.mine.model_dump(mode="json", exclude_none=True)
     section["settings"] = run.settings.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     text = layer_text(carried | {"mine": section}, below, extends)
-    return write_search(findings, kept_images.images.items(), run, text)
+    return write_search(findings, images.items(), run, text)
 
 
 def opened_examples(settings: BugsSettings) -> tuple[CaptionExample, ...]:

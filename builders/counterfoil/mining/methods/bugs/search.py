@@ -131,8 +131,8 @@ def search_bugs(
         return search
     family = len(hypotheses) * (1 + (_MOST_SHORTER if settings.shorten else 0))
     refuse_small_budget(len(hypotheses), mine, settings)
-    trials = carry_to_test(hypotheses, draw, budget, mine, settings, family=family)
-    search = replace(search, rounds=(base, *trials.rounds), tested=trials.tested)
+    tested, rounds_of_tests = carry_to_test(hypotheses, draw, budget, mine, settings, family=family)
+    search = replace(search, rounds=(base, *rounds_of_tests), tested=tested)
     if settings.shorten:
         search = _shortened(search, class_names, draw, mine, settings, family=family)
     confirmed = confirmed_names(search.tested, mine)
@@ -273,8 +273,8 @@ def _shortened(
     if not hypotheses:
         return search
     budget = _left(search.rounds, settings)
-    trials = carry_to_test(hypotheses, draw, budget, mine, settings, family=family, purpose="shorten")
-    again, new = dict(zip(repeated, trials.tested, strict=False)), trials.tested[len(repeated) :]
+    drawn, rounds = carry_to_test(hypotheses, draw, budget, mine, settings, family=family, purpose="shorten")
+    again, new = dict(zip(repeated, drawn, strict=False)), drawn[len(repeated) :]
     state = {trial.hypothesis.name: trial.state for trial in (*tested, *new)}
     count = {trial.hypothesis.name: trial.count for trial in new} | {name: trial.count for name, trial in again.items()}
     known = [*(trial.hypothesis for trial in tested), *fresh.values()]
@@ -293,13 +293,13 @@ def _shortened(
         for longer_name in (name, *longer):
             replaced_by.setdefault(longer_name, best)
     rendered = [hypothesis for hypothesis in known if hypothesis.name in count]
-    drawn = {(hypothesis.label, hypothesis.description): count[hypothesis.name] for hypothesis in rendered}
+    count_of = {(hypothesis.label, hypothesis.description): count[hypothesis.name] for hypothesis in rendered}
     backgrounds = {}
     for hypothesis in known:
-        counts = counts_of_background(hypothesis.label, hypothesis.description, drawn)
+        counts = counts_of_background(hypothesis.label, hypothesis.description, count_of)
         if counts is not None:
             backgrounds[hypothesis.name] = counts
-    rounds, tested = (*search.rounds, *trials.rounds), (*tested, *new)
+    rounds, tested = (*search.rounds, *rounds), (*tested, *new)
     return replace(search, rounds=rounds, tested=tested, shortened_to=replaced_by, backgrounds=backgrounds)
 
 

@@ -127,11 +127,13 @@ _ROWS_PER_SHARD = 64
 @dataclass(frozen=True)
 class RoundDrawer:
     """Draws rounds for a run and collects the target's answers; it is a `Draw`. past_others: if another round has the
-    asked number, take the next free number. By default, a taken number is an error.
+    asked number, take the next free number. By default, a taken number is an error. images: the images of all drawn
+    rounds by key prefix, so that they can be embedded later.
     """
 
     run: MiningRun
     past_others: bool = False
+    images: dict[str, LabelledImages] = field(default_factory=dict)
 
     def __call__(self, round_asked: RoundAsked) -> DrawnRound:
         folder, seed = self.run.folder / round_asked.name, self.seed(round_asked)
@@ -141,6 +143,7 @@ class RoundDrawer:
         answered = answered_round(self.run, round_asked.name, layer)
         if answered is None:
             return nothing_drawn(round_asked, seed)
+        self.images[f"{round_asked.name}/"] = answered.images
         opened, rows = answered.opened, np.flatnonzero(answered.predictions.readable)
         return DrawnRound(
             asked=round_asked,
@@ -252,12 +255,8 @@ class Trial:
         return self.looks[-1][1] if self.looks else 0.0
 
 
-@dataclass(frozen=True)
-class Trials:
-    """Trials in the order of their hypotheses, and the rounds that were drawn for them."""
-
-    tested: tuple[Trial, ...]
-    rounds: tuple[DrawnRound, ...]
+# Trials in the order of their hypotheses, and the rounds that were drawn for them.
+Trials = tuple[tuple[Trial, ...], tuple[DrawnRound, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +326,7 @@ def carry_to_test(
             tested[name] = replace(more, looks=(*trial.looks, (count.pairs, log_e)), state=state)
         decided = sum(trial.state != "open" for trial in tested.values())
         report(f"{purpose}: hypotheses decided", decided, len(tested))
-    return Trials(tuple(tested.values()), tuple(rounds))
+    return tuple(tested.values()), tuple(rounds)
 
 
 def confirmed_among(tested: Sequence[Trial], mine: Mine) -> list[bool]:

@@ -33,7 +33,6 @@ from counterfoil.mining.methods.bugs.document import (
 )
 from counterfoil.mining.methods.bugs.mine_bugs import (
     ASKED,
-    KeptImages,
     images_of_rounds,
     refuse_undrawn,
     wordless_problems,
@@ -43,6 +42,7 @@ from counterfoil.mining.methods.bugs.search import name_of
 from counterfoil.mining.methods.bugs.trials import (
     Budget,
     BugHypothesis,
+    Draw,
     RoundDrawer,
     Trials,
     base_prompt,
@@ -65,23 +65,22 @@ def find_on_photographs(hypotheses: Sequence[BugHypothesis], run: MiningRun) -> 
     """Test the hypotheses on the images of `mine.on`. Return the findings, the audit, and the table of rows to relabel,
     if there is one.
     """
-    recipe, mine, settings = run.recipe, run.mine, run.settings
+    recipe, mine = run.recipe, run.mine
     # Features of train rows are needed only to whiten others for a direction, and no direction is fitted here.
     few_train_rows = mine.model_copy(update={"train_rows": 2})
     (audited, *_), clip = audit_target(recipe, few_train_rows, open_source(recipe.source), run.device)
     audited = replace(audited, whitened_by="")
-    base = base_prompt(recipe, settings)
+    base = base_prompt(recipe, run.settings)
     rows: dict[str, int] = {}
     references = tuple(rows.setdefault(cls.text(base), len(rows)) for cls in recipe.classes)
     candidates = []
     for cls in recipe.classes:
-        of_class = [hypothesis for hypothesis in hypotheses if hypothesis.label == cls.label]
-        texts = [_caption(hypothesis, recipe, settings) for hypothesis in of_class]
+        texts = [_caption(hypothesis, run) for hypothesis in hypotheses if hypothesis.label == cls.label]
         candidates.append(np.asarray([rows.setdefault(text, len(rows)) for text in texts], dtype=np.int64))
     vectors = np.asarray(clip.model.embed_texts(list(rows)), np.float32)
     captions = CandidateCaptions(tuple(rows), vectors, references, tuple(candidates))
     outcome = Found(
-        tuple(_on_rows(hypothesis, audited, captions, recipe, settings, mine.margin) for hypothesis in hypotheses),
+        tuple(_on_rows(hypothesis, audited, captions, run) for hypothesis in hypotheses),
         tuple(ClassNote(reason="not searched: the findings come from drawn images") for _ in recipe.classes),
     )
     tests = HypothesisTests.of(run, [audited], captions, outcome)
@@ -90,32 +89,18 @@ def find_on_photographs(hypotheses: Sequence[BugHypothesis], run: MiningRun) -> 
     return collect_findings(tests, [{}], checks=checks).doubted(doubts), audited, relabel
 
 
-def _on_rows(
-    bug: BugHypothesis,
-    audited: Audited,
-    captions: CandidateCaptions,
-    recipe: Recipe,
-    settings: BugsSettings,
-    margin: float,
-) -> Hypothesis:
+def _on_rows(bug: BugHypothesis, audited: Audited, captions: CandidateCaptions, run: MiningRun) -> Hypothesis:
     """Return a description's set among the rows of its class. The cut-off is chosen on the discover half."""
     rows = audited.halves.discover
     rows = rows[audited.labels[rows] == bug.label]
-    caption = _caption(bug, recipe, settings)
+    caption = _caption(bug, run)
     vector = captions.vectors[captions.texts.index(caption)]
     cosines = np.asarray(audited.features[rows], dtype=np.float32) @ vector
     cutoffs: tuple[float, ...] = (float("inf"),)
     order = np.zeros(0, dtype=np.int64)
     if len(rows):
-        cutoffs, members, _ = choose_cutoffs(
-            cosines,
-            audited.labels[rows],
-            audited.failed[rows],
-            audited.units[rows],
-            (bug.label,),
-            "hard",
-            margin,
-        )
+        class_rows = (audited.labels[rows], audited.failed[rows], audited.units[rows])
+        cutoffs, members, _ = choose_cutoffs(cosines, *class_rows, (bug.label,), "hard", run.mine.margin)
         inside = np.flatnonzero(members)
         order = inside[np.argsort(-cosines[inside], kind="stable")]
     # A hypothesis counts its evidence in rows of the discover half.
@@ -124,7 +109,7 @@ def _on_rows(
         name=bug.name,
         labels=(bug.label,),
         role="hard",
-        words=bug.description.words(recipe.classes[bug.label].name),
+        words=bug.description.words(run.recipe.classes[bug.label].name),
         caption=caption,
         vector=vector,
         cutoffs=cutoffs,
@@ -133,9 +118,9 @@ def _on_rows(
     )
 
 
-def _caption(bug: BugHypothesis, recipe: Recipe, settings: BugsSettings) -> str:
-    cls = recipe.classes[bug.label]
-    return bug.description.prompt(filled_base(base_prompt(recipe, settings), cls), cls.name)
+def _caption(bug: BugHypothesis, run: MiningRun) -> str:
+    cls = run.recipe.classes[bug.label]
+    return bug.description.prompt(filled_base(base_prompt(run.recipe, run.settings), cls), cls.name)
 
 
 AGAIN = "again"
@@ -192,14 +177,14 @@ def try_descriptions(
             names.append(name_of(cls.name, description, names))
             hypotheses.append(BugHypothesis(names[-1], cls.label, description, "tried"))
         family = before.tested + len(hypotheses)
-        kept_images = KeptImages(RoundDrawer(run, past_others=True))
+        drawer = RoundDrawer(run, past_others=True)
         first = 1 + sum(drawn_round.purpose == "try" for drawn_round in before.rounds)
-        trials = _tested(hypotheses, kept_images, run, first, family, "try")
+        trials, rounds = _tested(hypotheses, drawer, run, first, family, "try")
         answers = output_names(recipe, class_map_of(recipe, run.mine.target or ""))
-        tried = [finding_of(trial, recipe, settings, answers) for trial in trials.tested]
-        findings = with_more(before, tried, list(map(round_drawn, trials.rounds)))
-        findings = estimate_rates(findings, kept_images.draw, 1, recipe, settings, answers, "try_estimate")
-        images = images_of_rounds(search_folder, before.rounds) | kept_images.images
+        tried = [finding_of(trial, recipe, settings, answers) for trial in trials]
+        findings = with_more(before, tried, list(map(round_drawn, rounds)))
+        findings = estimate_rates(findings, drawer, 1, recipe, settings, answers, "try_estimate")
+        images = images_of_rounds(search_folder, before.rounds) | drawer.images
         return write_search(findings, images.items(), run)
 
 
@@ -260,10 +245,10 @@ def mine_again(
         class_map = class_map_of(other, mine.target or "")
         refuse_unanswered(mine.failure, other.classes, class_map)
         make_folder(inside)
-        kept_images = KeptImages(RoundDrawer(run, past_others=True))
-        trials = _tested(hypotheses, kept_images, searched, 1, len(hypotheses), "again")
+        drawer = RoundDrawer(run, past_others=True)
+        trials, rounds = _tested(hypotheses, drawer, searched, 1, len(hypotheses), "again")
         answers = output_names(other, class_map)
-        again = [finding_of(trial, other, settings, answers) for trial in trials.tested]
+        again = [finding_of(trial, other, settings, answers) for trial in trials]
         findings = replace(
             before,
             recipe=replace(before.recipe, name=other.name, sha256=other.recipe_hash),
@@ -273,10 +258,10 @@ def mine_again(
             smallest_difference=None,
             classes=(),
             not_tested=(),
-            rounds=tuple(round_drawn(drawn_round) for drawn_round in trials.rounds),
+            rounds=tuple(round_drawn(drawn_round) for drawn_round in rounds),
         )
-        findings = estimate_rates(findings, kept_images.draw, 1, other, settings, answers, "again_estimate")
-        return write_search(findings, kept_images.images.items(), run)
+        findings = estimate_rates(findings, drawer, 1, other, settings, answers, "again_estimate")
+        return write_search(findings, drawer.images.items(), run)
 
 
 def _refuse_another(inside: Path, other: Recipe, findings: Findings | None = None) -> None:
@@ -365,14 +350,9 @@ def _same_hypotheses(searched: MiningRun, before: Findings, other: Recipe) -> li
 
 
 def _tested(
-    hypotheses: Sequence[BugHypothesis],
-    kept_images: KeptImages,
-    run: MiningRun,
-    first: int,
-    family: int,
-    purpose: Purpose,
+    hypotheses: Sequence[BugHypothesis], draw: Draw, run: MiningRun, first: int, family: int, purpose: Purpose
 ) -> Trials:
     settings = run.settings
     refuse_small_budget(family, run.mine, settings)
     budget = Budget(settings.images, first)
-    return carry_to_test(hypotheses, kept_images.draw, budget, run.mine, settings, family=family, purpose=purpose)
+    return carry_to_test(hypotheses, draw, budget, run.mine, settings, family=family, purpose=purpose)
