@@ -14,31 +14,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.mining import findings as document
 from counterfoil.mining.audited import Audited, keys_sha256
-from counterfoil.mining.findings import (
-    AnswersTold,
-    AuditedImages,
-    CaptionCheck,
-    ClassAudit,
-    Compared,
-    CurvePoint,
-    DealtHalves,
-    Difference,
-    Evidence,
-    Finding,
-    Findings,
-    Half,
-    LabelCheck,
-    MethodUsed,
-    MinedRecipe,
-    NearestImage,
-    NotTested,
-    OtherClassifier,
-    Rate,
-    RenderedTest,
-    SmallestDifference,
-    Target,
-)
 from counterfoil.mining.findings_layer import drawing_prompt
 from counterfoil.mining.hypotheses import CandidateCaptions, ClassNote, Found, Hypothesis, LabelledRows, MiningRun
 from counterfoil.mining.rounds import NO_PROMPT, AnsweredRound
@@ -71,33 +48,8 @@ class Confirmation:
     confirmed: bool
     level: float | None
 
-    def compared(self) -> Compared:
+    def compared(self) -> document.Compared:
         return compared(self.in_set, self.rest, self.level)
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """The failures of a hypothesis in its set and in the rest, on rows of the confirm half and on rendered images."""
-
-    rows: tuple[FailureCount, FailureCount] | None
-    rendered: tuple[FailureCount, FailureCount] | None
-
-    @property
-    def tested_on(self) -> Literal["rows", "rendered", "both"]:
-        if self.rendered is None:
-            return "rows"
-        return "rendered" if self.rows is None else "both"
-
-    @property
-    def first(self) -> tuple[FailureCount, FailureCount]:
-        """The counts that give the rates of the hypothesis: the counts of rows, if it is tested on rows."""
-        counts = self.rendered if self.rows is None else self.rows
-        assert counts is not None
-        return counts
-
-    def p(self, margin: float) -> float:
-        """Return the larger p-value, because both tests must reject."""
-        return max(score_test(*counts, margin) for counts in (self.rows, self.rendered) if counts is not None)
 
 
 def confirm_sets(
@@ -119,13 +71,13 @@ def confirm_sets(
     return results
 
 
-def compared(in_set: FailureCount, rest: FailureCount, level: float | None = None) -> Compared:
+def compared(in_set: FailureCount, rest: FailureCount, level: float | None = None) -> document.Compared:
     """Return both rates and their difference, with intervals at 95 % and at `level`. `level` allows for selection."""
     both = in_set.rows > 0 and rest.rows > 0
-    return Compared(
+    return document.Compared(
         set=rate_of(in_set),
         rest=rate_of(rest),
-        difference=Difference(
+        difference=document.Difference(
             value=in_set.rate - rest.rate if both else None,
             interval=newcombe_interval(in_set, rest),
             reported_interval=None if level is None else newcombe_interval(in_set, rest, level),
@@ -133,30 +85,32 @@ def compared(in_set: FailureCount, rest: FailureCount, level: float | None = Non
     )
 
 
-def rate_of(count: FailureCount) -> Rate:
-    return Rate(count.rows, count.units, count.failures, count.rate if count.rows else None, rate_interval(count))
+def rate_of(count: FailureCount) -> document.Rate:
+    return document.Rate(
+        count.rows, count.units, count.failures, count.rate if count.rows else None, rate_interval(count)
+    )
 
 
 _TYPICAL_SHARE = 0.2  # share of a class, used if no hypothesis was tested
 
 
 def minimum_detectable_difference(
-    counted_hypotheses: Sequence[Counted], rows: Sequence[LabelledRows], mine: Mine
-) -> SmallestDifference | None:
+    tested: Sequence[Carried], rows: Sequence[LabelledRows], mine: Mine
+) -> document.SmallestDifference | None:
     """Return the smallest difference that this run could show in its median set, or None if it has no rows. If no
     hypothesis was tested, the set is assumed to be a fifth of a class, or rendered images that fail as often as it.
     """
     families: list[list[tuple[FailureCount, FailureCount]]] = []
     labels = [(row, label) for row in rows for label in np.unique(row.labels).tolist()]
     if mine.confirm != "rendered":
-        sets = [counts.rows for counts in counted_hypotheses if counts.rows is not None]
-        for audit_half, label in () if counted_hypotheses else labels:
+        sets = [carried.rows for carried in tested if carried.rows is not None]
+        for audit_half, label in () if tested else labels:
             of_class = audit_half.of_classes([label])
             members = np.zeros(len(of_class), dtype=bool)
             members[: max(1, round(len(of_class) * _TYPICAL_SHARE))] = True
             sets.append(count_failures(audit_half.failed[of_class], audit_half.units[of_class], members))
         families.append(sets)
-    drawn = [counts.rendered for counts in counted_hypotheses if counts.rendered is not None]
+    drawn = [carried.rendered for carried in tested if carried.rendered is not None]
     if mine.confirm == "rendered" and not drawn:
         for audit_half, label in labels:
             failed = round(mine.rendered * float(audit_half.failed[audit_half.of_classes([label])].mean()))
@@ -165,14 +119,14 @@ def minimum_detectable_difference(
     families.append(drawn)
     typical = []
     for sets in families:
-        family = max(len(counted_hypotheses), 1)
+        family = max(len(tested), 1)
         detectable = [(smallest_difference(*counts, mine.margin, mine.fdr, family), counts) for counts in sets]
         if detectable:
             # A set that can show no difference comes last.
             detectable.sort(key=lambda pair: (pair[0] is None, pair[0] or 0.0))
             difference, (in_set, rest) = detectable[(len(detectable) - 1) // 2]
             rest_rate = rest.rate if rest.rows else 0.0
-            typical.append(SmallestDifference(difference, POWER, in_set.rows, rest.rows, rest_rate))
+            typical.append(document.SmallestDifference(difference, POWER, in_set.rows, rest.rows, rest_rate))
     return max(typical, key=lambda smallest: 1.0 if smallest.difference is None else smallest.difference, default=None)
 
 
@@ -185,12 +139,21 @@ _CURVE = (10, 20, 30, 50, 75, 100, 150, 200, 300, 500)
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A tested hypothesis. audit: the index of its audit."""
+    """A tested hypothesis. audit: the index of its audit. rows, rendered: the failures in its set and in the rest, on
+    rows of the confirm half and on rendered images.
+    """
 
     hypothesis: Hypothesis
     audit: int
-    counts: Counted
+    rows: tuple[FailureCount, FailureCount] | None
+    rendered: tuple[FailureCount, FailureCount] | None
     result: Confirmation
+
+    @property
+    def tested_on(self) -> Literal["rows", "rendered", "both"]:
+        if self.rendered is None:
+            return "rows"
+        return "rendered" if self.rows is None else "both"
 
     def order(self) -> tuple[bool, float, str]:
         """Return the sort key of findings: confirmed first, then the largest difference."""
@@ -226,16 +189,20 @@ class HypothesisTests:
         if mine.confirm == "rendered":
             hypotheses = [hypothesis for hypothesis in hypotheses if hypothesis.name in sets]
         of_audit = [_audit_index(audits, hypothesis.labels[0]) for hypothesis in hypotheses]
-        counted = [
-            Counted(
-                rows=None if mine.confirm == "rendered" else hypothesis.count(rows[index]),
-                rendered=sets[hypothesis.name].counts if hypothesis.name in sets else None,
-            )
+        on_rows = [
+            None if mine.confirm == "rendered" else hypothesis.count(rows[index])
             for hypothesis, index in zip(hypotheses, of_audit, strict=True)
         ]
-        p = [counts.p(mine.margin) for counts in counted]
-        results = confirm_sets([counts.first for counts in counted], mine.margin, mine.fdr, p)
-        return cls(run, audits, captions, outcome, rendered, list(map(Carried, hypotheses, of_audit, counted, results)))
+        on_rendered = [sets[hypothesis.name].counts if hypothesis.name in sets else None for hypothesis in hypotheses]
+        # The counts of each test of a hypothesis. The rates are those on rows, if there are any.
+        counts: list[list[tuple[FailureCount, FailureCount]]] = [
+            [sides for sides in both if sides is not None] for both in zip(on_rows, on_rendered, strict=True)
+        ]
+        # Both tests must reject, so the larger p-value counts.
+        p = [max(score_test(*sides, mine.margin) for sides in both) for both in counts]
+        results = confirm_sets([both[0] for both in counts], mine.margin, mine.fdr, p)
+        tested = list(map(Carried, hypotheses, of_audit, on_rows, on_rendered, results))
+        return cls(run, audits, captions, outcome, rendered, tested)
 
     @property
     def by_weight(self) -> list[Carried]:
@@ -258,11 +225,11 @@ def collect_findings(
     tests: HypothesisTests,
     others: Sequence[Mapping[str, NDArray[np.bool_]]],
     *,
-    checks: Mapping[str, LabelCheck] | None = None,
+    checks: Mapping[str, document.LabelCheck] | None = None,
     without_words: tuple[str, ...] = (),
-    answered: AnswersTold | None = None,
+    answered: document.AnswersTold | None = None,
     notes: tuple[str, ...] = (),
-) -> Findings:
+) -> document.Findings:
     """Return the findings document. others: for each audit, the failures (n,) of other classifiers. checks: checks of
     labels, by hypothesis. without_words: why no words were looked for.
     """
@@ -278,21 +245,21 @@ def collect_findings(
         of_class = class_audit.labels == label
         rows, errors = int(of_class.sum()), int(class_audit.failed[of_class].sum())
         note = {field.name: getattr(outcome.notes[label], field.name) for field in fields(ClassNote)}
-        classes.append(ClassAudit(cls.id, cls.name, rows, errors, errors / rows if rows else None, **note))
+        classes.append(document.ClassAudit(cls.id, cls.name, rows, errors, errors / rows if rows else None, **note))
     tested_names = {carried.hypothesis.name for carried in tests.tested}
     not_tested = []
     for hypothesis in outcome.hypotheses:
         if hypothesis.name not in tested_names:
             ids = tuple(recipe.classes[label].id for label in hypothesis.labels)
-            not_tested.append(NotTested(hypothesis.name, ids, hypothesis.words, NO_PROMPT))
+            not_tested.append(document.NotTested(hypothesis.name, ids, hypothesis.words, NO_PROMPT))
     classifier = audited.target.classifier
-    return Findings(
-        recipe=MinedRecipe(recipe.name, recipe.recipe_hash),
-        method=MethodUsed(mine.method, run.settings.model_dump(mode="json")),
-        target=Target(mine.target or classifier.name, classifier.sha256, audited.target.about),
-        on=tuple(AuditedImages(part.name, part.content, len(part)) for part in audited.parts),
+    return document.Findings(
+        recipe=document.MinedRecipe(recipe.name, recipe.recipe_hash),
+        method=document.MethodUsed(mine.method, run.settings.model_dump(mode="json")),
+        target=document.Target(mine.target or classifier.name, classifier.sha256, audited.target.about),
+        on=tuple(document.AuditedImages(part.name, part.content, len(part)) for part in audited.parts),
         failure=mine.failure,
-        halves=DealtHalves(
+        halves=document.DealtHalves(
             mine.seed,
             half_of(audited, audited.halves.discover),
             half_of(audited, audited.halves.confirm),
@@ -302,9 +269,7 @@ def collect_findings(
         fdr=mine.fdr,
         tested=len(findings),
         smallest_difference=minimum_detectable_difference(
-            [carried.counts for carried in tests.tested],
-            [half_rows(audit, audit.halves.confirm) for audit in audits],
-            mine,
+            tests.tested, [half_rows(audit, audit.halves.confirm) for audit in audits], mine
         ),
         classes=tuple(classes),
         findings=tuple(findings),
@@ -327,7 +292,7 @@ def half_rows(audited: Audited, rows: NDArray[np.int64]) -> LabelledRows:
     return LabelledRows(audited.features[rows], labels, failed, audited.units[rows], audited.taken_for[rows])
 
 
-def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, NDArray[np.bool_]]) -> Finding:
+def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, NDArray[np.bool_]]) -> document.Finding:
     """Return a hypothesis with its test and evidence. Rendered images come first if they are the only test."""
     run, hypothesis, audited = tests.run, carried.hypothesis, tests.audits[carried.audit]
     numbers = carried.result.compared()
@@ -344,12 +309,12 @@ def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, NDAr
     evidence = _AuditEvidence(tests, audited, hypothesis.counted(audited.failed, audited.taken_for))
     shown = evidence.first_of_both(confirm_rows[tested_rows[inside]], closeness[inside], "confirm")
     test = None
-    if tests.rendered is not None and carried.counts.rendered is not None:
+    if tests.rendered is not None and carried.rendered is not None:
         drawn = evidence.rendered(tests.rendered, hypothesis.name)
-        shown = drawn + shown if carried.counts.rows is None else shown + drawn
-        rates = compared(*carried.counts.rendered, carried.result.level)
-        p = score_test(*carried.counts.rendered, run.mine.margin)
-        test = RenderedTest(rates.set, rates.rest, rates.difference, p)
+        shown = drawn + shown if carried.rows is None else shown + drawn
+        rates = compared(*carried.rendered, carried.result.level)
+        p = score_test(*carried.rendered, run.mine.margin)
+        test = document.RenderedTest(rates.set, rates.rest, rates.difference, p)
     shown += evidence.first_of_both(audited.halves.discover[hypothesis.evidence], hypothesis.scores, "discover")
     other_counts = {}
     if hypothesis.answered is None:
@@ -357,7 +322,7 @@ def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, NDAr
             other_counts[name] = hypothesis.count(replace(half, failed=failed[confirm_rows]))
     easiest = zip(audited.halves.discover[hypothesis.easiest], hypothesis.easiest_scores, strict=True)
     failures = replace(evidence, counted=audited.failed)
-    return Finding(
+    return document.Finding(
         name=hypothesis.name,
         classes=tuple(cls.id for cls in classes),
         class_names=tuple(cls.name for cls in classes),
@@ -375,12 +340,12 @@ def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, NDAr
         evidence=tuple(shown),
         caption_check=_caption_check(audited, tests.captions, hypothesis),
         nearest_curve=tuple(
-            CurvePoint(k, float(1 - half.failed[tested_rows][order[:k]].mean()))
+            document.CurvePoint(k, float(1 - half.failed[tested_rows][order[:k]].mean()))
             for k in _CURVE
             if ordered and k <= len(tested_rows)
         ),
-        others=tuple(OtherClassifier(name, *map(rate_of, counts)) for name, counts in other_counts.items()),
-        tested_on=carried.counts.tested_on,
+        others=tuple(document.OtherClassifier(name, *map(rate_of, counts)) for name, counts in other_counts.items()),
+        tested_on=carried.tested_on,
         rendered=test,
         against_others=bool(hypothesis.against),
         answered=None if hypothesis.answered is None else run.recipe.classes[hypothesis.answered].name,
@@ -402,9 +367,9 @@ class _AuditEvidence:
     def answers(self) -> list[str]:
         return output_names(self.tests.run.recipe, self.audited.target.class_map)
 
-    def of_row(self, row: int, score: float, half: Literal["discover", "confirm"]) -> Evidence:
+    def of_row(self, row: int, score: float, half: Literal["discover", "confirm"]) -> document.Evidence:
         audited = self.audited
-        return Evidence(
+        return document.Evidence(
             key=audited.keys[row],
             score=score,
             failed=bool(self.counted[row]),
@@ -416,19 +381,19 @@ class _AuditEvidence:
 
     def first_of_both(
         self, rows: NDArray[np.int64], scores: NDArray[np.floating], half: Literal["discover", "confirm"]
-    ) -> list[Evidence]:
+    ) -> list[document.Evidence]:
         """Return the first right and the first wrong rows, in their order."""
         positions = _first_of_both(self.counted[rows])
         return [self.of_row(int(rows[position]), float(scores[position]), half) for position in positions]
 
-    def rendered(self, rendered: AnsweredRound, name: str) -> list[Evidence]:
+    def rendered(self, rendered: AnsweredRound, name: str) -> list[document.Evidence]:
         """Return the first right and the first wrong images rendered for a hypothesis."""
         drawn = rendered.sets[name]
         evidence = []
         for position in _first_of_both(rendered.failed[drawn.rows]):
             row = int(drawn.rows[position])
             evidence.append(
-                Evidence(
+                document.Evidence(
                     key=rendered.key(row),
                     score=float(drawn.scores[position]),
                     failed=bool(rendered.failed[row]),
@@ -456,7 +421,9 @@ def output_names(recipe: Recipe, class_map: ClassMap) -> list[str]:
     return names
 
 
-def _caption_check(audited: Audited, captions: CandidateCaptions, hypothesis: Hypothesis) -> CaptionCheck | None:
+def _caption_check(
+    audited: Audited, captions: CandidateCaptions, hypothesis: Hypothesis
+) -> document.CaptionCheck | None:
     """Check a caption on the images nearest to it. Return how many of them have a best caption that says the same as
     this caption, or more.
     """
@@ -477,11 +444,11 @@ def _caption_check(audited: Audited, captions: CandidateCaptions, hypothesis: Hy
         key = audited.keys[rows[position]]
         caption = captions.texts[int(candidates[best[position]])]
         failed = bool(audited.failed[rows[position]])
-        nearest.append(NearestImage(key, caption, bool(matching[position]), failed, audited.paths.get(key)))
+        nearest.append(document.NearestImage(key, caption, bool(matching[position]), failed, audited.paths.get(key)))
     count, share = int(matching[order].sum()), float(matching[order].mean())
-    return CaptionCheck(len(order), count, share, float(matching.mean()), tuple(nearest))
+    return document.CaptionCheck(len(order), count, share, float(matching.mean()), tuple(nearest))
 
 
-def half_of(audited: Audited, rows: NDArray[np.int64]) -> Half:
+def half_of(audited: Audited, rows: NDArray[np.int64]) -> document.Half:
     keys = [audited.keys[row] for row in rows.tolist()]
-    return Half(len(rows), len(np.unique(audited.units[rows])), keys_sha256(keys))
+    return document.Half(len(rows), len(np.unique(audited.units[rows])), keys_sha256(keys))

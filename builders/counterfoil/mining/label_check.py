@@ -148,7 +148,7 @@ def check_labels(
 ) -> tuple[dict[str, LabelCheck], str | None]:
     """Return a check by hypothesis, and the CSV table to relabel if wrong labels may explain a confirmed finding."""
     checks: dict[str, LabelCheck] = {}
-    on_rows = [carried for carried in tests.by_weight if carried.counts.rows is not None]
+    on_rows = [carried for carried in tests.by_weight if carried.rows is not None]
     if not on_rows:
         return checks, None
     classes, texts = tests.run.recipe.classes, own_captions(tests.run.recipe)
