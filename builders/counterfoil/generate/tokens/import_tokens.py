@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.documents import document_bytes
-from counterfoil.errors import CounterfoilError, RunFailure, UserError, first_of
+from counterfoil.errors import RunFailure, UserError, first_of
 from counterfoil.generate.tokens.class_tokens import (
     MOST_BYTES,
     MOST_VECTORS,
@@ -97,57 +97,40 @@ def _reader(source: Path, stack: ExitStack) -> Callable[[str], bytes]:
     The source is a folder, or a zip with files at any depth.
     """
 
-    def read_in_folder(name: str) -> bytes:
-        path = source / name
-        return _checked(name, path.stat().st_size, path.read_bytes) if path.is_file() else _missing(source, name)
-
-    if source.is_dir():
-        return read_in_folder
-    if not source.is_file():
+    folder = source.is_dir()
+    if not folder and not source.is_file():
         raise UserError(f"--import: there is no {source}", "Name a zip or a folder of {label}.bin files.")
-    try:
-        archive = stack.enter_context(zipfile.ZipFile(source))
-    except (zipfile.BadZipFile, OSError) as error:
-        raise UserError(f"--import: {source.name} is not a readable zip file ({error})") from error
     members: dict[str, zipfile.ZipInfo] = {}
-    for member in archive.infolist():
-        name = member.filename.rsplit("/", 1)[-1]
-        if name in members and not member.is_dir():
-            raise UserError(f"--import: {source.name} holds {name} twice", "Name a zip with one file per label.")
-        members[name] = member
+    if not folder:
+        try:
+            archive = stack.enter_context(zipfile.ZipFile(source))
+        except (zipfile.BadZipFile, OSError) as error:
+            raise UserError(f"--import: {source.name} is not a readable zip file ({error})") from error
+        for member in archive.infolist():
+            name = member.filename.rsplit("/", 1)[-1]
+            if name in members and not member.is_dir():
+                raise UserError(f"--import: {source.name} holds {name} twice", "Name a zip with one file per label.")
+            members[name] = member
 
     def read(name: str) -> bytes:
-        if name not in members:
-            return _missing(source, name)
+        path = source / name
+        if not (path.is_file() if folder else name in members):
+            raise UserError(f"--import: {source.name} has no {name}")
+        size = path.stat().st_size if folder else members[name].file_size
+        if size > MOST_BYTES:
+            raise UserError(f"--import: {name} has {size} bytes, too many for a class token")
+        if folder:
+            return path.read_bytes()
         try:
-            return _checked(name, members[name].file_size, lambda: _unpacked(archive, members[name]))
-        except CounterfoilError:
-            raise
+            if members[name].compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise NotImplementedError("it is compressed in another way than released tokens")
+            with archive.open(members[name]) as file:
+                # Whatever the header says, read at most one byte more than a token may have.
+                return file.read(MOST_BYTES + 1)
         except Exception as error:  # of any type: a damaged archive raises zlib.error, EOFError, …
             raise RunFailure(f"--import: {name} in {source.name} cannot be read: {error_line(error)}") from error
 
     return read
-
-
-def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
-    """Return the content of a member of an archive.
-
-    Whatever the header of the member says, read at most one byte more than a token may have.
-    """
-    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise NotImplementedError("it is compressed in another way than released tokens")
-    with archive.open(member) as file:
-        return file.read(MOST_BYTES + 1)
-
-
-def _missing(source: Path, name: str) -> bytes:
-    raise UserError(f"--import: {source.name} has no {name}")
-
-
-def _checked(name: str, size: int, read: Callable[[], bytes]) -> bytes:
-    if size > MOST_BYTES:
-        raise UserError(f"--import: {name} has {size} bytes, too many for a class token")
-    return read()
 
 
 def _vectors(name: str, content: bytes, width: int, model: str) -> torch.Tensor:
