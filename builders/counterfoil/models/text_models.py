@@ -154,11 +154,6 @@ def _first_classes(names: Mapping[str, Any]) -> dict[str, str]:
     return {str(kind): classes if isinstance(classes, str) else classes[0] for kind, classes in names.items()}
 
 
-def first_id(*places: Any) -> int | None:
-    """Return the first setting that is the id of a token, or None."""
-    return next((setting for setting in places if is_integer(setting, 0, 1 << 31)), None)
-
-
 def all_ids(*places: Any) -> tuple[int, ...]:
     """Return the ids of the first setting that is an id or a list of ids, or () if there is no such setting."""
     for setting in places:
@@ -342,7 +337,7 @@ def start_of(name: str, *places: Any) -> int:
 
     UserError if no setting has one.
     """
-    start = first_id(*places)
+    start = next((setting for setting in places if is_integer(setting, 0, 1 << 31)), None)
     if start is None:
         raise UserError(
             f"model {name!r}: its configuration does not say which token begins a caption",

@@ -54,22 +54,26 @@ def _captioner(
     kind: type[Kind],
     parts: dict[str, Any],
     config: TextModelConfig,
-    *,
-    of_model: Any,
     settings: Any,
-    start: int,
-    ends: tuple[int, ...],
-    longest: int | None,
+    start: Sequence[Any],
+    ends: Sequence[Any],
+    encoder: Any = None,
 ) -> Kind:
-    processor = image_processor_of(parts["name"], config.processor, of_model)
+    """Make a captioner. settings: those of its decoder. start, ends: the settings that may hold their tokens' ids."""
+    name, of_model = parts["name"], parts["module"].config if encoder is None else encoder
+    first, last = start_of(name, *start), ends_of(name, *ends)
+    longest = getattr(settings, "max_position_embeddings", None)
+    if longest is not None and settings.model_type in _OFFSET_POSITIONS:
+        longest -= (settings.pad_token_id or 0) + 1
+    processor = image_processor_of(name, config.processor, of_model)
     return kind(
         **parts,
-        ends=ends,
+        ends=last,
         longest=longest,
-        never=never_of(parts["tokenizer"], ends, settings.vocab_size, start),
+        never=never_of(parts["tokenizer"], last, settings.vocab_size, first),
         input_key=input_key_of(processor),
         processor=processor,
-        start=start,
+        start=first,
     )
 
 
@@ -87,19 +91,9 @@ class BlipCaptioner(DecoderCaptioner):
 
 def load_blip(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> BlipCaptioner:
     parts = loaded(name, files, config, device)
-    of_model = parts["module"].config
-    settings = of_model.text_config
-    return _captioner(
-        BlipCaptioner,
-        parts,
-        config,
-        of_model=of_model,
-        settings=settings,
-        # The start and end tokens of BLIP's own `generate`.
-        start=start_of(name, settings.bos_token_id),
-        ends=ends_of(name, settings.sep_token_id),
-        longest=settings.max_position_embeddings,
-    )
+    settings = parts["module"].config.text_config
+    # The start and end tokens of BLIP's own `generate`.
+    return _captioner(BlipCaptioner, parts, config, settings, [settings.bos_token_id], [settings.sep_token_id])
 
 
 class GitCaptioner(DecoderCaptioner):
@@ -123,16 +117,9 @@ class GitCaptioner(DecoderCaptioner):
 def load_git(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> GitCaptioner:
     parts = loaded(name, files, config, device)
     settings, tokenizer, special = parts["module"].config, parts["tokenizer"], config.special
-    return _captioner(
-        GitCaptioner,
-        parts,
-        config,
-        of_model=settings,
-        settings=settings,
-        start=start_of(name, tokenizer.cls_token_id, special.get("bos_token_id"), settings.bos_token_id),
-        ends=ends_of(name, tokenizer.sep_token_id, special.get("eos_token_id"), settings.eos_token_id),
-        longest=settings.max_position_embeddings,
-    )
+    start = [tokenizer.cls_token_id, special.get("bos_token_id"), settings.bos_token_id]
+    ends = [tokenizer.sep_token_id, special.get("eos_token_id"), settings.eos_token_id]
+    return _captioner(GitCaptioner, parts, config, settings, start, ends)
 
 
 class VisionEncoderDecoderCaptioner(DecoderCaptioner):
@@ -169,32 +156,15 @@ def load_of_two(name: str, files: ModelFiles, config: TextModelConfig, device: s
     parts = loaded(name, files, config, device)
     document, decoder = config.document, config.document["decoder"]
     tokenizer, special, of_model = parts["tokenizer"], config.special, parts["module"].config
-    settings = of_model.decoder
-    positions = getattr(settings, "max_position_embeddings", None)
-    if positions is not None and settings.model_type in _OFFSET_POSITIONS:
-        positions -= (settings.pad_token_id or 0) + 1
-    return _captioner(
-        VisionEncoderDecoderCaptioner,
-        parts,
-        config,
-        of_model=of_model.encoder,
-        settings=settings,
-        start=start_of(
-            name,
-            special.get("decoder_start_token_id"),
-            document.get("decoder_start_token_id"),
-            decoder.get("decoder_start_token_id"),
-            special.get("bos_token_id"),
-            decoder.get("bos_token_id"),
-            tokenizer.bos_token_id,
-            tokenizer.cls_token_id,
-        ),
-        ends=ends_of(
-            name,
-            special.get("eos_token_id"),
-            document.get("eos_token_id"),
-            decoder.get("eos_token_id"),
-            tokenizer.eos_token_id,
-        ),
-        longest=positions,
-    )
+    start = [
+        special.get("decoder_start_token_id"),
+        document.get("decoder_start_token_id"),
+        decoder.get("decoder_start_token_id"),
+        special.get("bos_token_id"),
+        decoder.get("bos_token_id"),
+        tokenizer.bos_token_id,
+        tokenizer.cls_token_id,
+    ]
+    ends = [*(ids.get("eos_token_id") for ids in (special, document, decoder)), tokenizer.eos_token_id]
+    kind = VisionEncoderDecoderCaptioner
+    return _captioner(kind, parts, config, of_model.decoder, start, ends, of_model.encoder)
