@@ -18,7 +18,6 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.classifiers import of_timm
 from counterfoil.models.classifiers.classifier import Classifier
 from counterfoil.models.classifiers.of_python import CallableClassifier
-from counterfoil.models.classifiers.of_timm import stored_config
 from counterfoil.models.loading_errors import error_line
 
 if TYPE_CHECKING:
@@ -207,12 +206,16 @@ def remove_mended(folder: Path) -> None:
 
 
 def _write_files(
-    folder: Path, classifier: Classifier, layer: nn.Linear, head: LinearHead, about: Mapping[str, Any], card: str
+    folder: Path,
+    classifier: of_timm.TimmClassifier,
+    layer: nn.Linear,
+    head: LinearHead,
+    about: Mapping[str, Any],
+    card: str,
 ) -> None:
     import torch
     from safetensors.torch import save
 
-    assert isinstance(classifier, of_timm.TimmClassifier)
     fitted = {id(layer.weight): head.weight, id(layer.bias): head.bias}
     tensors: dict[str, torch.Tensor] = {}
     for key, value in classifier.module.state_dict(keep_vars=True).items():
@@ -221,14 +224,7 @@ def _write_files(
         tensors[key] = (tensor.float() if tensor.is_floating_point() else tensor).clone().contiguous()
     # Python's errors name a full disk; the errors of safetensors do not.
     (folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
-    config = stored_config(
-        classifier.architecture,
-        classifier.num_classes,
-        classifier.label_names,
-        classifier.module.pretrained_cfg,
-        classifier.model_args,
-    )
-    for name, document in (("config.json", config), ("mended.json", dict(about))):
+    for name, document in (("config.json", of_timm.stored_config(classifier)), ("mended.json", dict(about))):
         text = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
         (folder / name).write_text(text + "\n", encoding="utf-8")
     (folder / "README.md").write_text(card, encoding="utf-8")

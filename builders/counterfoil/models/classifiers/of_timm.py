@@ -377,24 +377,19 @@ def _resized_sides(size: Sequence[int], crop: float) -> tuple[int, int]:
     return math.floor(size[1] / crop), math.floor(size[2] / crop)
 
 
-def stored_config(
-    architecture: str,
-    num_classes: int,
-    label_names: Sequence[str] | None,
-    pretrained_cfg: Mapping[str, Any],
-    model_args: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Return a config.json that `checked_config` reads as this model, and that names no files and no loader."""
-    form = {key: pretrained_cfg[key] for key in InputForm.model_fields if pretrained_cfg.get(key) is not None}
+def stored_config(classifier: TimmClassifier) -> dict[str, Any]:
+    """Return a config.json that `checked_config` reads as this model; it names no files and no loader."""
+    given = classifier.module.pretrained_cfg
+    form = {key: given[key] for key in InputForm.model_fields if given.get(key) is not None}
     plain = {key: list(value) if isinstance(value, tuple) else value for key, value in form.items()}
     document: dict[str, Any] = {
-        "architecture": architecture,
-        "num_classes": num_classes,
-        "model_args": dict(model_args),
-        "pretrained_cfg": {**plain, "custom_load": False, "num_classes": num_classes},
+        "architecture": classifier.architecture,
+        "num_classes": classifier.num_classes,
+        "model_args": dict(classifier.model_args),
+        "pretrained_cfg": {**plain, "custom_load": False, "num_classes": classifier.num_classes},
     }
-    if label_names is not None:
-        document["label_names"] = list(label_names)
+    if classifier.label_names is not None:
+        document["label_names"] = list(classifier.label_names)
     return document
 
 
