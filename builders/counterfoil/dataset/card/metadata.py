@@ -47,25 +47,21 @@ def card_metadata(recipe: Recipe, configs: Sequence[Config], images: int) -> Dat
     pool = recipe.generator.dataset if maker_of(recipe).names_pool else None
     sources = [recipe.source.dataset, *([] if pool is None else [pool])]
     named: dict[str, Any] = {"license_name": license_name} if license_name else {}
+    detects = recipe.source.objects is not None
+    classes = f"multi-{'label' if recipe.source.multilabel else 'class'}-image-classification"
     return DatasetCardData(
         license=license,
         **named,
         pretty_name=pretty_name(recipe.name),
         tags=tags_of(recipe),
         annotations_creators=[maker_of(recipe).annotations],
-        task_categories=["image-classification" if recipe.source.objects is None else "object-detection"],
-        task_ids=_task_ids(recipe),
+        task_categories=["object-detection" if detects else "image-classification"],
+        task_ids=None if detects else [classes],
         source_datasets=list(dict.fromkeys(name for source in sources for name in source_datasets(source))),
         size_categories=[size_category(images)],
         configs=configs_metadata(configs),
         dataset_info=dataset_info_metadata(configs, recipe),
     )
-
-
-def _task_ids(recipe: Recipe) -> list[str] | None:
-    if recipe.source.objects is not None:
-        return None
-    return [f"multi-{'label' if recipe.source.multilabel else 'class'}-image-classification"]
 
 
 def pretty_name(name: str) -> str:
