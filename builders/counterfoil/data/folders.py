@@ -117,7 +117,9 @@ def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> 
             raise RunFailure(f"{path} cannot be read: {error.strerror or error}") from error
         digest.update(encoded + b"\0" + content)
     if lasting != remembered:
-        _remember(folder, lasting)
+        body = _FORM + b"".join(key + lasting[key] for key in sorted(lasting))
+        with contextlib.suppress(CounterfoilError, OSError, RuntimeError):  # the cache is optional
+            write_atomically(_memory_place(folder), hashlib.sha256(body).digest() + body)
     report("reading files", total, total)
     return FolderContent(digest.hexdigest(), listing, read)
 
@@ -160,12 +162,6 @@ def _remembered(folder: Path) -> dict[bytes, bytes]:
         return {}
     starts = range(len(_FORM), len(body), entry)
     return {body[start : start + _KEY]: body[start + _KEY : start + entry] for start in starts}
-
-
-def _remember(folder: Path, contents: dict[bytes, bytes]) -> None:
-    body = _FORM + b"".join(key + contents[key] for key in sorted(contents))
-    with contextlib.suppress(CounterfoilError, OSError, RuntimeError):  # the cache is optional
-        write_atomically(_memory_place(folder), hashlib.sha256(body).digest() + body)
 
 
 _MOST_KNOWN_BYTES = 1 << 16
