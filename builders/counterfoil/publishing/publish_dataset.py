@@ -20,8 +20,8 @@ from counterfoil.publishing.sending import (
     FILES_PER_COMMIT,
     Preview,
     Published,
+    Sender,
     Sending,
-    carry_out,
     checked_repository,
     preview,
     refuse_options,
@@ -136,15 +136,8 @@ def publish(
         message = f"{recipe.name}: {images:,} image{'s' if images != 1 else ''}"
         declared: Sequence[Mapping[str, Any]] = DatasetCard(card).data.to_dict().get("configs") or ()
         configs = [(config["config_name"], config["data_files"][0]["split"]) for config in declared]
-        done, pull_request = carry_out(
-            remote,
-            user,
-            local,
-            ahead,
-            message,
-            files_per_commit,
-            lambda commit: _load_a_row_of_each(remote, commit, configs),
-        )
+        sender = Sender(remote, user, local, ahead, message, files_per_commit)
+        done, pull_request = sender.carry_out(lambda commit: _load_a_row_of_each(remote, commit, configs))
     return Publication(**done, pull_request=pull_request if create_pr else None, configs_loaded=len(configs))
 
 

@@ -28,8 +28,8 @@ from counterfoil.publishing.sending import (
     FILES_PER_COMMIT,
     Preview,
     Published,
+    Sender,
     Sending,
-    carry_out,
     checked_repository,
     preview,
     refuse_options,
@@ -131,15 +131,8 @@ def publish_model(
         ahead = replace(ahead, told=tuple(lines))
         if confirm is not None and not confirm(ahead):
             return None
-        done, _ = carry_out(
-            remote,
-            user,
-            local,
-            ahead,
-            f"{repo.partition('/')[2]}: a model",
-            FILES_PER_COMMIT,
-            lambda commit: _refuse_other_facts(f"{HUB}{repo}@{commit}", verified.facts),
-        )
+        sender = Sender(remote, user, local, ahead, f"{repo.partition('/')[2]}: a model", FILES_PER_COMMIT)
+        done, _ = sender.carry_out(lambda commit: _refuse_other_facts(f"{HUB}{repo}@{commit}", verified.facts))
     return PublishedModel(**done, metadata=metadata)
 
 

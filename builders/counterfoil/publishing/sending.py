@@ -164,6 +164,53 @@ class Sender:
     message: str
     files_per_commit: int
 
+    def carry_out(self, read_back: Callable[[str], None]) -> tuple[dict[str, Any], int | None]:
+        """Carry out a preview: contents, commits, comparison, then the tag, and last making it public.
+
+        `read_back` gets the new commit once every file is compared. Return the fields of `Published`, and the number of
+        the pull request, if there was one.
+        """
+        remote, local, ahead = self.remote, self.local, self.ahead
+        if not ahead.exists:
+            remote.create(ahead.private)
+        repository = remote.repository()
+        if repository is None:
+            raise UserError(
+                f"{ahead.repo}: this name belongs to a repository that your token cannot see",
+                "Choose another name, or check which account your token belongs to (`hf auth whoami`).",
+            )
+        if ahead.branch not in repository.branches:
+            remote.create_branch(ahead.branch)
+        head, pull_request = self.gather() if ahead.through_pull_request else (self.commit(ahead.branch), None)
+        progress.tell(Sending("comparing", len(local), len(local), ahead.bytes, ahead.bytes))
+        differing = changes_between(local, head.files, remote.kind)
+        problems = [f"{file.path} is missing on the Hub" for file in differing.added]
+        problems += [f"{file.path} differs on the Hub in size or sha256" for file in differing.replaced]
+        problems += [f"{path} should not be on the Hub" for path in differing.deleted]
+        if problems:
+            raise RunFailure(
+                [f"{remote.repo} at {head.head[:12]} differs from the directory:", *problems[:20]],
+                "Someone else may have published at the same time. Run the same command again: it sends what differs.",
+            )
+        read_back(head.head)
+        if ahead.tag is not None:
+            remote.tag(ahead.tag, head.head)
+        if ahead.becomes_public:
+            remote.make_public()
+        return {
+            "repo": ahead.repo,
+            "url": f"{remote.api.endpoint}/{'datasets/' if remote.kind == 'dataset' else ''}{ahead.repo}",
+            "branch": ahead.branch,
+            "commit": head.head,
+            "commits": remote.commits,
+            "private": ahead.private and not ahead.becomes_public,
+            "tag": ahead.tag,
+            "files": len(local),
+            "files_changed": ahead.changes.operations,
+            "bytes_changed": ahead.bytes,
+            "preview": ahead,
+        }, pull_request
+
     def commit(self, branch: str) -> Branch:
         self._send(self.remote.branch(branch))
         self._tell("committing", self.ahead.changes.sent)
@@ -248,62 +295,6 @@ def checked_repository(repo: str) -> str:
     if not REPOSITORY.fullmatch(repo):
         raise UserError(f"'{repo}' cannot name a repository, expected USER/NAME")
     return repo
-
-
-def carry_out(
-    remote: Remote,
-    user: str,
-    local: Mapping[str, LocalFile],
-    ahead: Preview,
-    message: str,
-    files_per_commit: int,
-    read_back: Callable[[str], None],
-) -> tuple[dict[str, Any], int | None]:
-    """Carry out a preview: contents, commits, comparison, then the tag, and last making it public.
-
-    `read_back` gets the new commit once every file is compared. Return the fields of `Published`, and the number of the
-    pull request, if there was one.
-    """
-    if not ahead.exists:
-        remote.create(ahead.private)
-    repository = remote.repository()
-    if repository is None:
-        raise UserError(
-            f"{ahead.repo}: this name belongs to a repository that your token cannot see",
-            "Choose another name, or check which account your token belongs to (`hf auth whoami`).",
-        )
-    if ahead.branch not in repository.branches:
-        remote.create_branch(ahead.branch)
-    sender = Sender(remote, user, local, ahead, message, files_per_commit)
-    head, pull_request = sender.gather() if ahead.through_pull_request else (sender.commit(ahead.branch), None)
-    progress.tell(Sending("comparing", len(local), len(local), ahead.bytes, ahead.bytes))
-    differing = changes_between(local, head.files, remote.kind)
-    problems = [f"{file.path} is missing on the Hub" for file in differing.added]
-    problems += [f"{file.path} differs on the Hub in size or sha256" for file in differing.replaced]
-    problems += [f"{path} should not be on the Hub" for path in differing.deleted]
-    if problems:
-        raise RunFailure(
-            [f"{remote.repo} at {head.head[:12]} differs from the directory:", *problems[:20]],
-            "Someone else may have published at the same time. Run the same command again: it sends what differs.",
-        )
-    read_back(head.head)
-    if ahead.tag is not None:
-        remote.tag(ahead.tag, head.head)
-    if ahead.becomes_public:
-        remote.make_public()
-    return {
-        "repo": ahead.repo,
-        "url": f"{remote.api.endpoint}/{'datasets/' if remote.kind == 'dataset' else ''}{ahead.repo}",
-        "branch": ahead.branch,
-        "commit": head.head,
-        "commits": remote.commits,
-        "private": ahead.private and not ahead.becomes_public,
-        "tag": ahead.tag,
-        "files": len(local),
-        "files_changed": ahead.changes.operations,
-        "bytes_changed": ahead.bytes,
-        "preview": ahead,
-    }, pull_request
 
 
 def _batches(files: Sequence[LocalFile]) -> Iterator[list[LocalFile]]:
