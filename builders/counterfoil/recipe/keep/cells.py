@@ -13,8 +13,7 @@ OPEN = "open"  # the threshold of the shift is not known yet, so no candidate is
 
 
 def decide_cell(rules: Sequence[KeepRule], verdicts: Sequence[Verdict], accepted: int | None) -> list[str]:
-    """Return a reason for each candidate of a whole cell, in order of index: "accepted", or why the candidate is
-    dropped.
+    """Return for each candidate of a whole cell, in order of index, "accepted" or the reason to drop it.
 
     With a quota, the first `accepted` candidates that pass are kept. With an open threshold no candidate is decided.
     """
@@ -31,9 +30,7 @@ def decide_cell(rules: Sequence[KeepRule], verdicts: Sequence[Verdict], accepted
 
 
 def filled_at(reasons: Sequence[str], accepted: int) -> int | None:
-    """Return how many candidates of a cell were screened when the cell's quota was full, or None if it never
-    was full.
-    """
+    """Return how many candidates of a cell were screened until its quota was full, or None if it never was."""
     kept = [index for index, reason in enumerate(reasons) if reason == ACCEPTED]
     return kept[accepted - 1] + 1 if len(kept) >= accepted else None
 
@@ -44,9 +41,7 @@ def passing(rules: Sequence[KeepRule], verdicts: Sequence[Verdict]) -> int:
 
 
 def drawn(rules: Sequence[KeepRule], verdicts: Sequence[Verdict], batches: Iterable[int], accepted: int) -> int:
-    """Return how many candidates a quota draws. It draws whole batches of these sizes until enough of the verdicts
-    pass.
-    """
+    """Return how many candidates a quota draws: whole batches of these sizes, until enough verdicts pass."""
     count = passed = 0
     for size in batches:
         passed += passing(rules, verdicts[count : count + size])
@@ -63,7 +58,5 @@ def before_judges(rules: Sequence[KeepRule], reason: str) -> bool:
 
 
 def keeps_image(reason: str, keep_rejected: bool) -> bool:
-    """Return whether the table `rejected` holds a candidate's image. An open candidate keeps its image until it is
-    decided.
-    """
+    """Return whether the table `rejected` has a candidate's image. It has the image of every open candidate."""
     return reason != ACCEPTED and (keep_rejected or reason == OPEN)

@@ -82,9 +82,7 @@ class MisclassifiedRule(KeepRule):
 
     @property
     def decides(self) -> str:
-        """Return the column that says whether a judge is wrong: `right`, or `failed` with a failure rule other than
-        top1.
-        """
+        """Return the column that says whether a judge is wrong: `right` for the rule top1, else `failed`."""
         return RIGHT if self.failure == TOP1 else FAILED
 
     def judges(self) -> tuple[str, ...]:
@@ -111,9 +109,7 @@ def judge_columns(model: str, decides: str = RIGHT) -> dict[str, Column]:
 
 
 def judge_column(model: str, column: str) -> str:
-    """Return a judge's column, or only its prefix if `column` is empty. The prefix is the last part of the judge's name
-    as a-z, 0-9 and '_'.
-    """
+    """Return a judge's column, or its prefix if `column` is empty: the end of its name in a-z, 0-9 and '_'."""
     plain = re.sub(r"[^a-z0-9]+", "_", _last_part(model).lower()).strip("_")
     return "_".join(filter(None, (plain, column)))
 

@@ -1,6 +1,4 @@
-"""The interface of keep rules. Keep rules are sections of a recipe that decide cells by candidates' scores and
-thresholds.
-"""
+"""Define keep rules: sections of a recipe that decide cells by candidates' scores and thresholds."""
 
 from __future__ import annotations
 
@@ -83,9 +81,7 @@ class KeepRule(Section):
         return {}
 
     def judges(self) -> tuple[str, ...]:
-        """Return the names of classifiers whose answers are scores. A rule with such classifiers does not apply to the
-        base.
-        """
+        """Return the classifiers whose answers are scores. A rule with classifiers does not apply to the base."""
         return ()
 
     def measure(self, pixels: NDArray[Any]) -> dict[str, float]:
@@ -93,7 +89,5 @@ class KeepRule(Section):
         return {}
 
     def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
-        """Return, for each remaining candidate of a cell in order of index, the reason to drop it, or None to
-        keep it.
-        """
+        """Return for each remaining candidate of a cell, in order of index, the reason to drop it, or None."""
         raise NotImplementedError

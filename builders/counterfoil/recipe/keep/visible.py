@@ -22,9 +22,9 @@ _LUMA = (19595, 38470, 7471)  # ITU-R BT.601 in 1/65536, as Pillow's mode L has 
 class VisibleRule(KeepRule):
     """Keep images with enough contrast and not too much black or white. Without a setting, it only measures.
 
-    `contrast` is the 95th minus the 5th percentile of the channel where that is most: blue trousers on an equally dark
-    wall have no contrast in luma. A standard deviation does not tell a small lamp in the dark from a faint picture that
-    fills the frame, and a range of all pixels depends on two of them.
+    `contrast` is the 95th minus the 5th percentile of the channel that varies most, because blue trousers on an equally
+    dark wall have no contrast in luma. A small lamp in the dark can have the standard deviation of a faint picture, and
+    the range of all pixels depends on only two pixels.
     """
 
     reasons: ClassVar[tuple[str, ...]] = ("low_contrast", "too_black", "too_white")
