@@ -1,4 +1,4 @@
-"""Collect the problems of a verification, each with its file and its repair; none is raised."""
+"""Collect the problems of a verification without raising them. Each has a file and a repair."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Literal
 from counterfoil.data.hub import HubDataset
 from counterfoil.store.layout import CARD, CROISSANT, EVALUATION, FIGURES, MANIFEST, RECEIPTS, REVIEW, TIMM_INFO, WHATS
 
-# A build makes these again from recipe, lock, thresholds and tokens, which nothing can make again.
+# A build makes these files again from recipe, lock, thresholds and tokens. These four cannot be made again.
 _MADE = {CARD, MANIFEST, TIMM_INFO, CROISSANT}
 _MADE_FOLDERS = {*WHATS, RECEIPTS, FIGURES}
 
@@ -30,7 +30,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Repairs:
-    """The repair of each file of a dataset, which is a folder or a published copy of one."""
+    """The repairs of a dataset's files. The dataset is a folder, or a published copy of a folder."""
 
     directory: Path
     reference: HubDataset | None = None
@@ -48,7 +48,7 @@ class Repairs:
         return f"restore it from a copy of this dataset, such as the published one, into {self._here}"
 
     def of_shard(self, receipt: str) -> str:
-        """Return the repair of a shard whose files match its receipt, but whose rows are wrong: rebuild it."""
+        """Return the repair of a shard whose files match its receipt but have wrong rows: rebuild the shard."""
         again = f"rm {shlex.quote(str(self.directory / receipt))} && {self.build}"
         return again if self.reference is None else self._published
 
@@ -88,7 +88,7 @@ class ProblemsFound:
         self._damaged: set[str] = set()
 
     def add(self, path: str, what: str, repair: str | None = None) -> None:
-        """Add a problem; its repair is by default that of the file's kind."""
+        """Add a problem. By default, its repair is the usual repair of such a file."""
         self._damaged.add(path)
         self._problems[Problem(path, what, repair or self.repairs.of(path))] = None
 
@@ -100,7 +100,7 @@ class ProblemsFound:
         return path in self._damaged
 
     def problems(self) -> tuple[Problem, ...]:
-        """Return them in the order of repair: files to restore or move, then those that a build makes; by path."""
+        """Return the problems by path: first of files to restore or move, then of files that a build makes."""
         made = self.repairs.build
         return tuple(sorted(self._problems, key=lambda problem: (problem.repair.endswith(made), problem.path)))
 
@@ -110,9 +110,7 @@ Outcome = Literal["identical bytes", "identical pixels", "different", "not rende
 
 @dataclass(frozen=True, slots=True)
 class Rerendered:
-    """A row rendered again; `psnr` (dB) and `greatest` (of 255) of different pixels; `stack`: its fields that differ
-    here.
-    """
+    """A row rendered again. psnr (dB), greatest (of 255): how much pixels differ. stack: fields that differ here."""
 
     path: str
     key: str
@@ -124,7 +122,7 @@ class Rerendered:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The counts of a verification, and every problem; notes: facts that are not damage, such as mixed stacks."""
+    """The counts and all problems of a verification. notes: facts that are not damage, such as mixed stacks."""
 
     source: str
     directory: Path

@@ -1,4 +1,4 @@
-"""Re-render seeded random rows from their metadata, recipe, tokens and the pinned generator, and compare them."""
+"""Re-render random rows from their metadata, the recipe, tokens and pinned generator, and compare the images."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _COLUMNS = ("key", "shift", "class_id", "label", "index", "pair", "prompt", "see
 
 @dataclass(frozen=True, slots=True)
 class ChosenRow:
-    """A row: its shard's receipt, its table, the table's file, and its number in that file."""
+    """A row, named by its shard's receipt, its table, the table's file, and its number in the file."""
 
     receipt: Receipt
     what: What
@@ -45,9 +45,7 @@ class ChosenRow:
 
 
 def pinned_generator(dataset: StandingDataset, overrides: Sequence[str]) -> Materials | None:
-    """Return the generator as it is loaded here, None for a damaged recipe or lock. UserError for one that is not
-    pinned.
-    """
+    """Return the pinned generator, or None if recipe or lock is damaged. Raise UserError for another generator."""
     recipe = dataset.recipe
     drawn = recipe is None or recipe.kind.draws
     edits = recipe is not None and recipe.kind.alters_rows
@@ -87,14 +85,14 @@ def pinned_generator(dataset: StandingDataset, overrides: Sequence[str]) -> Mate
 
 
 def _pinned_revision(key: str, name: str, pin: Mapping[str, Any]) -> str | None:
-    """Return the commit of a model, None for a folder. UserError if the model is not the pinned one."""
+    """Return the commit of a model, or None for a folder. Raise UserError if it is not the pinned model."""
     if problems := list(wrong_model(key, name, pin)):
         raise UserError(problems, f"Name the one that {LOCK} pins: --set {key}=local-dir:PATH")
     return None if local_folder(name) is not None else str(pin["revision"])
 
 
 def choose_rows(receipts: Sequence[Receipt], sound: Callable[[str], bool], count: int, seed: int) -> list[ChosenRow]:
-    """Choose `count` rows with images from `sound` files, or all, in the plan's order; a seed fixes the choice."""
+    """Choose at most `count` rows that have images, from `sound` files, with a seed. Return them in plan order."""
     tables: list[tuple[Receipt, What, StoredFile]] = [
         (receipt, what, file)
         for receipt in receipts
@@ -114,7 +112,7 @@ def choose_rows(receipts: Sequence[Receipt], sound: Callable[[str], bool], count
 
 @dataclass(frozen=True, slots=True)
 class Rerenderer:
-    """Renders chosen rows again. The materials' device is resolved; raises what loading and rendering raise."""
+    """Renders chosen rows again on the resolved device of `materials`. Errors of loading and rendering are raised."""
 
     directory: Path
     plan: Plan
@@ -145,7 +143,7 @@ class Rerenderer:
                         beside = {"base_prompt": self.plan.base_prompt(shift, class_id)}
                     between = self.plan.between(shift, class_id, beside["base_prompt"])
                     samples.append(Sample(group=position.receipt.group, between=between, **values, **beside))
-                # In full batches, since at one batch size neighbours change no bit.
+                # In full batches, because at one batch size, other images of a batch change no bit of an image.
                 for (position, row), pixels in zip(batch, renderer.render(samples), strict=True):
                     compared: tuple[Outcome, float | None, int | None] = ("not rendered", None, None)
                     if pixels is not None:
@@ -161,7 +159,7 @@ class Rerenderer:
         return self.plan.recipe
 
     def _rows(self, chosen: Sequence[ChosenRow]) -> Iterator[tuple[ChosenRow, dict[str, Any]]]:
-        """Yield the chosen rows; each file is read up to its last one."""
+        """Yield the chosen rows. Each file is read up to its last chosen row."""
         by_file: dict[tuple[str, What], list[ChosenRow]] = {}
         for position in chosen:
             by_file.setdefault((position.path, position.what), []).append(position)
@@ -185,9 +183,7 @@ def report_differences(rerendered: Sequence[Rerendered], receipts: Mapping[str, 
 
 
 def difference_text(row: Rerendered) -> str | None:
-    """Say why a re-rendered row is damaged: any other byte on the same stack, a visible difference on another; else
-    None.
-    """
+    """Return why a re-rendered row is damaged, or None. On the same stack, bytes must be equal, else pixels alike."""
     numbers = ""
     if row.psnr is not None:
         numbers = f" (PSNR {row.psnr:.1f} dB, at most {row.greatest} levels)"
@@ -203,12 +199,12 @@ def difference_text(row: Rerendered) -> str | None:
     return None
 
 
-# Above 40 dB people see no difference between two 8-bit images; below 30 dB most do. Another stack moves levels by one.
+# Above 40 dB, people see no difference between two 8-bit images; below 30 dB, most do. Other stacks change levels by 1.
 LEAST_PSNR = 30.0
 
 
 def compare_images(stored: bytes, rendered: bytes) -> tuple[Outcome, float | None, int | None]:
-    """Return the outcome, and for different pixels PSNR in dB and the greatest difference in levels of 255."""
+    """Return the outcome. For different pixels, add PSNR in dB and the greatest difference in levels of 255."""
     if stored == rendered:
         return "identical bytes", None, None
     first, second = decoded(stored), decoded(rendered)

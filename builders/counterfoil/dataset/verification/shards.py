@@ -1,4 +1,4 @@
-"""Check the files of one shard, read once: columns, rows against plan, thresholds and receipt, and every image."""
+"""Check a shard's files and images, and compare its rows with plan, thresholds and receipt. Files are read once."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ from counterfoil.store.rows import (
 )
 
 Row = Mapping[str, Any]
-# By a judge's name without folders, as in the lock.
+# Maps a judge's name without folders to its pin in the lock.
 JudgePins = Mapping[str, Mapping[str, Any]]
 
 _SCORES = tuple(f"{name}_score" for name in CLIP_SCORES)
 
 
 def check_candidates(rows: Sequence[Row], shard: Shard, plan: Plan, dataset: StandingDataset) -> RowFaults:
-    """Compare rows of `candidates` with the plan: complete, ordered, each once, as planned, decided by the rules."""
+    """Check that rows of `candidates` are as planned, complete, in order, not repeated, and decided by the rules."""
     faults, prompts_known = RowFaults(), dataset.prompts_known
     cells: dict[tuple[str, int], dict[int, Row]] = {}
     samples = list(shard.samples(plan))
@@ -74,7 +74,7 @@ def check_candidates(rows: Sequence[Row], shard: Shard, plan: Plan, dataset: Sta
 
 
 class KeyOrder:
-    """Check that keys come in their order and once; `positions` has every key that may come."""
+    """Check that keys are in order and not repeated. positions: the position of every valid key."""
 
     def __init__(self, positions: Mapping[str, int], faults: RowFaults) -> None:
         self.positions = positions
@@ -83,7 +83,7 @@ class KeyOrder:
         self._faults = faults
 
     def next(self, key: str, unknown: str) -> tuple[int | None, bool]:
-        """Return the position of the next key, None if it is unknown, and whether the key has come before."""
+        """Return the position of the next key, or None for an unknown key, and whether the key is repeated."""
         position, repeated = self.positions.get(key), key in self.seen
         if position is None:
             self._faults.add("key", key, unknown)
@@ -100,7 +100,7 @@ class KeyOrder:
 def _check_cell(
     of_cell: Mapping[int, Row], shard: Shard, cell: Cell, plan: Plan, thresholds: Thresholds | None, faults: RowFaults
 ) -> None:
-    """Check that a cell's rows are complete, have the plan's scores and thresholds, and are decided as one cell."""
+    """Check that a cell's rows are complete, with the right scores and thresholds, and decided by the rules."""
     class_id = plan.class_of(cell.label).id
     last = max(of_cell, default=-1)
     absent = []
@@ -128,7 +128,7 @@ def _check_cell(
             if row[name] != expected:
                 faults.differs(name, row, expected)
     if absent:
-        return  # a cell is decided over all its candidates
+        return  # a cell is decided only with all its candidates
     is_open = thresholds.is_open(cell.shift)
     verdicts = [verdict_of(row, given, plan.recipe.added_columns, open=is_open) for row in rows]
     rules = plan.shift(cell.shift).keep
@@ -142,21 +142,21 @@ def _check_cell(
 
 
 class RowFaults:
-    """The faults of the rows of one file: each kind once, with its first row and the number of rows."""
+    """The faults in the rows of one file. Each kind is kept once, with its first row and its number of rows."""
 
     def __init__(self) -> None:
         self._first: dict[str, str] = {}
         self._rows: dict[str, int] = {}
 
     def add(self, alike: str, key: Any, text: str) -> None:
-        """Add a fault; `alike` names its kind, such as a column."""
-        # Anything but a key as it is written is quoted, since a stranger's file may hold anything.
+        """Add a fault. alike: the kind of the fault, such as a column's name."""
+        # Anything except a plain key is quoted, because the file is not trusted.
         plain = isinstance(key, str) and key.replace("_", "").replace("-", "").isalnum()
         self._first.setdefault(alike, f"is wrong in {key if plain else shown_value(key)}: {text}")
         self._rows[alike] = self._rows.get(alike, 0) + 1
 
     def wrong(self, column: str, row: Row, text: str) -> None:
-        """Add a fault of a cell: its value, and `text` about it."""
+        """Add a fault of a column in a row. text: follows the value in the message."""
         self.add(column, row["key"], f"{column} is {shown_value(row[column])}, {text}")
 
     def differs(self, column: str, row: Row, expected: Any) -> None:
@@ -177,11 +177,11 @@ def shown_value(value: Any) -> str:
 
 
 def check_judged(rows: Sequence[Row], shift: str, plan: Plan, pins: JudgePins, faults: RowFaults) -> None:
-    """Check the judges' answers in a cell's rows: one wherever a rule or the screen asks, as the pin says."""
+    """Check that rows have the judges' answers that rules and screen need, and that they agree with the pins."""
     classes = plan.recipe.classes
     for name in plan.recipe.judges if rows else ():
         rule = plan.recipe.failure_asked(plan.shift(shift), name)
-        # The right answers by label; None if the lock does not have them.
+        # The right outputs of each label, or None if the lock does not have them.
         pin = pins.get(without_folders(name))
         pinned = pin.get("targets") if isinstance(pin, Mapping) else None
         if not isinstance(pinned, list) or len(pinned) != len(classes) or not all(isinstance(t, list) for t in pinned):
@@ -191,11 +191,11 @@ def check_judged(rows: Sequence[Row], shift: str, plan: Plan, pins: JudgePins, f
         columns = [answer, confidence, right] + ([] if rule in (None, TOP1) else [failed])
         for row in rows:
             values = [row[column] for column in columns]
-            # A label that is not a class is reported elsewhere.
+            # An unknown label is reported elsewhere.
             targets = pinned if row["label"] in range(len(classes)) else None
             if failed not in columns and row.get(failed) is not None:
                 faults.wrong(failed, row, "expected none")
-            # An image whose scores are no numbers may still have been looked at.
+            # An image with invalid scores may still have the judge's answer.
             if all(value is None for value in values):
                 if rule is not None and row["object_score"] is not None:
                     faults.add(answer, row["key"], f"{answer} is none, expected the judge's answer")
@@ -214,7 +214,7 @@ def check_judged(rows: Sequence[Row], shift: str, plan: Plan, pins: JudgePins, f
 def _fails_by_first(
     rule: str, answer: int, label: int, classes: Sequence[RecipeClass], targets: Sequence[Sequence[int]]
 ) -> bool | None:
-    """Return whether a judge fails, if its first answer, the only one recorded, decides that; else None."""
+    """Return whether a judge fails, or None if its first answer, the only stored one, does not decide it."""
     answered = answered_class(rule)
     if answered is not None:
         answered_label = next((cls.label for cls in classes if cls.id == answered), None)
@@ -224,14 +224,14 @@ def _fails_by_first(
 
 
 def check_measured(rows: Sequence[Row], shift: str, plan: Plan, faults: RowFaults) -> None:
-    """Check that a cell's rows have the required measures, within their ends; the numbers themselves are trusted."""
+    """Check that a cell's rows have the required measures within their bounds. The values are not measured again."""
     measures = {name for shift in plan.recipe.all_shifts() for rule in shift.keep for name in rule.measures}
     for row in rows if measures else ():
         required = {name: ends for rule in plan.shift(shift).keep for name, ends in rule.measures.items()}
         for name in sorted(measures):
             value = row[name]
             if value is None:
-                # An image whose scores are no numbers may still have been measured.
+                # An image with invalid scores may still have measures.
                 wrong = name in required and row["object_score"] is not None
             else:
                 wrong = name not in required or not required[name][0] <= value <= required[name][1]
@@ -247,7 +247,7 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The format, size and mode of an encoded image; or only `fault`, why it does not decode."""
+    """The format, size and mode of an encoded image. fault: why the image does not decode, if so."""
 
     format: str = ""
     size: tuple[int, int] = (0, 0)
@@ -256,7 +256,7 @@ class Look:
 
 
 def look_at(encoded: Any, size: tuple[int, int] | None = None) -> Look:
-    """Decode an image completely, unless its header has another `size`, which is a fault already."""
+    """Decode an image completely. An image of another `size` is a fault anyway, so only its header is read."""
     try:
         with open_image(encoded) as picture:
             look = Look(picture.format or "", picture.size, picture.mode)
@@ -273,7 +273,7 @@ def size_fault(size: tuple[int, int], expected: tuple[int, int]) -> str:
 
 @dataclass(slots=True)
 class ShardCheck:
-    """Check shards one after the other; damaged files, not in `present`, are not read again."""
+    """Checks shards one after the other. Damaged files are not in `present`, and are not read again."""
 
     plan: Plan
     dataset: StandingDataset
@@ -282,14 +282,14 @@ class ShardCheck:
     pool: Executor
     candidates: int = 0
     images: int = 0
-    # By size and file: the number of images, and the key of the first.
+    # Map a size and a file to the number of such images, and to the key of the first.
     _sizes: Counter[tuple[tuple[int, int], str]] = field(default_factory=Counter)
     _first: dict[tuple[tuple[int, int], str], str] = field(default_factory=dict)
     _receipts: dict[str, str] = field(default_factory=dict)
 
     @property
     def _columns(self) -> tuple[str, ...]:
-        """The columns that `data` and `rejected` share with `candidates`."""
+        """Return the columns that `data` and `rejected` share with `candidates`."""
         return (*(name for name in ROW_COLUMNS if name != "image"), *self.plan.recipe.added_columns)
 
     @property
@@ -297,13 +297,13 @@ class ShardCheck:
         return TableForm.of(self.plan.recipe)
 
     def check(self, shard: Shard, receipt: Receipt | None) -> Iterator[int]:
-        """Check every file of a shard, with its sound receipt or None; yield the number of images decoded so far."""
+        """Check every file of a shard, with its receipt if sound. Yield the number of images decoded so far."""
         candidates = self._check_candidates(shard, receipt)
         yield from self._check_images(shard, receipt, "data", candidates)
         yield from self._check_images(shard, receipt, "rejected", candidates)
 
     def finish(self) -> None:
-        """Add a problem for images of another size than most, if the recipe leaves the size to the generator."""
+        """Add a problem for images that do not have the usual size, if the recipe leaves the size to the generator."""
         totals: Counter[tuple[int, int]] = Counter()
         for (size, _), count in self._sizes.items():
             totals[size] += count
@@ -329,7 +329,7 @@ class ShardCheck:
             return None
         self.candidates += len(rows)
         if shard.cells[0].accepted is None and shard.candidates > max(_MOST_PLANNED, 10 * len(rows)):
-            # A recipe may promise a million rows a cell: they are not listed one by one as missing.
+            # A plan may have a million rows per cell, so missing rows are not listed one by one.
             self._add(path, shard, f"has {len(rows)} rows, expected {shard.candidates:,} by the plan")
             return None
         faults = check_candidates(rows, shard, self.plan, self.dataset)
@@ -350,8 +350,8 @@ class ShardCheck:
         path = self._path(shard, what)
         if candidates is None:
             if not self._is_readable(path):
-                return  # nothing says whether it should exist
-            # The plan's columns of any row that may exist.
+                return  # it is unknown whether the file should exist
+            # The planned columns of every row that may exist.
             names = [name for name in PLANNED if self.dataset.prompts_known or name != "prompt"]
             samples = shard.samples(self.plan)
             expected: list[Row] = [{name: getattr(sample, name) for name in names} for sample in samples]
@@ -361,7 +361,7 @@ class ShardCheck:
         else:
             keep_rejected = self.plan.recipe.screen.keep_rejected
             expected = [row for row in candidates if keeps_image(row["reason"], keep_rejected)]
-            # A candidate that failed has an image only where its scores, and not its rendering, did.
+            # A failed candidate has an image only if its rendering succeeded and its scores failed.
             optional = {row["key"] for row in expected if row["reason"] == FAILED}
         if not self._is_readable(path):
             if len(expected) > len(optional) and not self.findings.is_damaged(path):
@@ -392,7 +392,7 @@ class ShardCheck:
 
     def _look(self, rows: Sequence[Row], path: str, faults: RowFaults) -> None:
         format, generator = self.plan.recipe.output.image.format, self.plan.recipe.generator
-        # Images that are not drawn keep their shape: `size` bounds the shorter side of rows that are corrupted.
+        # Images that are not drawn keep their shape. For corrupted rows, `size` is the limit of the shorter side.
         side = generator.saved_size or (generator.size if self.plan.recipe.kind.draws else None)
         size = None if side is None else (side, side)
         looks = self.pool.map(look_at, map(_encoded, rows), repeat(size))
@@ -407,7 +407,7 @@ class ShardCheck:
                     "format", key, f"its image is {look.format} in {look.mode}, expected {FORMATS[format]} in RGB"
                 )
             elif size is None:
-                if self.plan.recipe.kind.draws:  # those of a pool have each its own
+                if self.plan.recipe.kind.draws:  # images of a pool have their own sizes
                     self._sizes[look.size, path] += 1
                     self._first.setdefault((look.size, path), str(key))
             elif look.size != size:
@@ -416,7 +416,7 @@ class ShardCheck:
 
     @contextlib.contextmanager
     def _reported(self, path: str, shard: Shard) -> Iterator[None]:
-        """Add a problem for a file whose reader raises, whatever it raises."""
+        """Add a problem if the reader of a file raises any error."""
         try:
             yield
         except Exception as error:
@@ -445,7 +445,7 @@ class ShardCheck:
 def decode_images(
     directory: Path, files: Sequence[tuple[str, str, What]], findings: ProblemsFound, pool: Executor
 ) -> int:
-    """Check that the images of files, (path, receipt, table), decode, without a plan; return their number."""
+    """Check without a plan that the images of files (path, receipt, table) decode. Return the number of images."""
     images = 0
     for path, receipt, what in files:
         repair, faults = findings.repairs.of_shard(receipt), RowFaults()
@@ -455,7 +455,7 @@ def decode_images(
                 for row, look in zip(rows, pool.map(look_at, map(_encoded, rows)), strict=True):
                     if look.fault is not None:
                         faults.add("image", row["key"], f"its image does not decode: {look.fault}")
-        except Exception as error:  # whatever the reader raises
+        except Exception as error:  # damaged files may raise anything
             findings.add(path, unreadable(error, directory / path), repair)
         for line in faults.lines():
             findings.add(path, line, repair)
@@ -474,7 +474,7 @@ def _encoded(row: Row) -> Any:
 
 
 def _parquet_fault(path: Path, what: What, recipe: Recipe) -> str | None:
-    """Return a fault of a Parquet file's columns or features. Raises what its reader raises for a damaged file."""
+    """Return a fault of a Parquet file's columns or features, or None. A damaged file raises its reader's errors."""
     import pyarrow.parquet as pq
 
     names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
@@ -493,7 +493,7 @@ def _parquet_fault(path: Path, what: What, recipe: Recipe) -> str | None:
 def _tar_fault(path: Path, what: What, recipe: Recipe) -> str | None:
     from counterfoil.store.shard_files import tar_columns
 
-    # Readers differ in which of two members with one name they take.
+    # If two members have one name, some readers take the first and others the last.
     with tarfile.open(path, "r:") as tar:
         times = Counter(member.name for member in tar)
     repeated = [name for name, count in times.items() if count > 1]

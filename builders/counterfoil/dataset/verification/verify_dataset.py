@@ -1,4 +1,4 @@
-"""`verify`: compare files with the manifest and receipts, inputs with each other, rows with the plan, and the card."""
+"""Verify a dataset: its files, receipts, inputs, rows, images and card."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class _Reading:
         return path in self.files.entries and not self.findings.is_damaged(path)
 
     def check_shards(self) -> tuple[int, int]:
-        """Check the rows and images of every shard; return the numbers of candidates and images that were read."""
+        """Check the rows and images of every shard. Return the numbers of candidates and images that were read."""
         total = sum(receipt.rows["data"] + receipt.rows["rejected"] for receipt in self.receipts.values())
         plan = self.described.plan
         if plan is not None and plan.recipe.kind.drawn_elsewhere and not plan.counts:
@@ -200,7 +200,7 @@ class _Reading:
 def read_shard_receipts(
     directory: Path, described: StandingDataset, files: FileCheck, findings: ProblemsFound
 ) -> dict[tuple[str, int], Receipt]:
-    """Return sound receipts by group and shard number; report all others, and files that differ from theirs."""
+    """Return sound receipts by group and shard number. Report other receipts, and files that contradict receipts."""
     plan, output = described.plan, None if described.recipe is None else described.recipe.output
     split, format = (None, None) if output is None else (output.split, output.format)
     # If the lock is damaged, compare receipts with the recipe's hashes.
@@ -212,7 +212,7 @@ def read_shard_receipts(
     receipts: dict[tuple[str, int], Receipt] = {}
     known: set[str] = set()
     listed: set[str] = set()
-    # Files of shards whose receipt is damaged, which are not reported as unexpected.
+    # Files of shards whose receipt is damaged. They are not reported as unexpected.
     planned: set[str] = set()
     for standing in standing_shards(directory, () if plan is None else plan.shards):
         path, shard, receipt = standing.path, standing.shard, standing.receipt
@@ -264,7 +264,7 @@ _NAME, _CANDIDATES, _REASONS_AFTER, _REASONS_BEFORE = ("Shift", "Group"), "Candi
 
 
 def check_card(directory: Path, receipts: Sequence[Receipt], findings: ProblemsFound) -> None:
-    """Compare README.md with the receipts of all shards; add differences to `findings`."""
+    """Compare README.md with the receipts of all shards, and add differences to `findings`."""
     if not (directory / CARD).exists():
         findings.add(CARD, "is missing")
         return
@@ -283,7 +283,7 @@ def check_card(directory: Path, receipts: Sequence[Receipt], findings: ProblemsF
 
 
 def check_croissant(directory: Path, files: Mapping[str, Entry], findings: ProblemsFound) -> None:
-    """Compare the hashes in croissant.json with the dataset's files; add differences to `findings`."""
+    """Compare the hashes in croissant.json with the dataset's files, and add differences to `findings`."""
     try:
         document = parse_json(read_inside(directory, CROISSANT))
         hashes = {node["contentUrl"]: node["sha256"] for node in document["distribution"] if "sha256" in node}
@@ -330,7 +330,7 @@ def config_faults(metadata: Mapping[str, Any], files: Sequence[StoredFile]) -> I
 
 
 def yield_faults(text: str, receipts: Sequence[Receipt]) -> Iterator[str]:
-    """Yield a fault for each count in the table of yields that the receipts contradict. A row is a shift or a group."""
+    """Yield a fault for each count in the table of yields, by shift or group, that differs from the receipts."""
     table = _yield_table(text)
     if not table:
         return
@@ -364,12 +364,12 @@ def yield_faults(text: str, receipts: Sequence[Receipt]) -> Iterator[str]:
 
 
 def _yield_table(text: str) -> list[list[tuple[str, str]]]:
-    """Return the rows of the table of yields as (column, cell) pairs; empty if the card has no such table."""
+    """Return the rows of the table of yields as (column, cell) pairs, or no rows if the card has no such table."""
     lines = iter(text.splitlines())
     for line in lines:
         header = _cells(line)
         if header and header[0] in _NAME and {_CANDIDATES, _REASONS_AFTER, _REASONS_BEFORE} <= set(header):
-            next(lines, None)  # the rule under the header
+            next(lines, None)  # the line under the header
             rows = []
             for row in lines:
                 cells = _cells(row)
