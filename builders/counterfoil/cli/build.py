@@ -302,7 +302,7 @@ def print_warnings(result: BuildResult | RecutResult) -> None:
 
 
 def print_counts(by_shift: Mapping[str, Mapping[str, int]]) -> None:
-    """Print a table of candidates, accepted, yield and reasons, a row per shift; "no threshold" if a shift is open."""
+    """Print a row per shift: candidates, accepted, yield ("no threshold" if the shift is open) and reasons."""
     from counterfoil.recipe.keep import ACCEPTED, OPEN
 
     reasons = sorted({r for counts in by_shift.values() for r in counts} - {ACCEPTED})
@@ -317,7 +317,7 @@ def print_counts(by_shift: Mapping[str, Mapping[str, int]]) -> None:
 
 
 def next_evaluation(directory: Path) -> None:
-    """Print the command that evaluates a dataset, complete if its recipe names models."""
+    """Print the command that evaluates a dataset. If its recipe names no models, the user adds them."""
     from counterfoil.recipe import load_own_recipe
     from counterfoil.recipe.names import ELSEWHERE
 

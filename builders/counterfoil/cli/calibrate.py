@@ -111,7 +111,7 @@ def calibrate(
 
 
 def _ask(dataset: Path, yes: bool, losses: CutLosses) -> None:
-    """Print what an in-place cut loses, and ask whether to go on. UserError without a terminal to ask on."""
+    """Print what an in-place cut loses, and ask whether to continue. Raise UserError without a terminal."""
     note(f"This changes {dataset} and cannot be undone:")
     for line in losses.lines():
         note(f"  {line}")

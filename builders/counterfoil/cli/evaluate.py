@@ -34,7 +34,7 @@ MOST_MODELS = 12  # wider tables wrap; the report shows every model
 MOST_ROWS = 40  # of a table below the drops; the tables' files hold every row
 PIPED_WIDTH = 160
 
-# In printing order; files of nested measures come between the two.
+# In printing order. Files of nested measures come between the first and the last files.
 _FIRST_FILES = ("report", "failures", "document", "measures", "results", "robustness", "shifts", "classes")
 _LAST_FILES = ("predictions", "entries", "gate", "junit", "card", "exported")
 
@@ -240,7 +240,7 @@ def _class_order(words: list[str] | None) -> str | dict[str, str] | None:
     return named_values("--class-order", words, "MODEL=ORDER", "local-dir:my-model=timm")
 
 
-# Parameters that choose the images that `--write-keys` lists; every other one belongs to an evaluation.
+# Parameters that choose the images listed by `--write-keys`. All other parameters belong to an evaluation.
 _OF_KEYS = {"dataset", "write_keys", "recipe", "groups", "base"}
 
 
@@ -272,7 +272,7 @@ def _write_keys(
 
 
 def _print_task(evaluation: Evaluation, task: type[ResampledTask]) -> None:
-    """Print a table for each model, the first sentences and every path."""
+    """Print a table for each model, the report's first sentences and every path."""
     results, shown = evaluation.results, task.report
     if results.preview:
         say(results.preview_sentence)

@@ -1,4 +1,4 @@
-"""The `counterfoil` command: one typer app, to which each command's module adds its own."""
+"""Define the `counterfoil` command: a typer app of the commands in the other modules."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ def _root(
     pass
 
 
-# In the order of `counterfoil --help`. Their heavy imports are inside the commands, so that help is fast.
+# In the order of `counterfoil --help`. Heavy imports are inside the commands, so that help is fast.
 for _module in (demo, recipes, build, calibrate, review, verify, evaluate, mine, mend, open, publish):
     app.add_typer(_module.app)
 
 
 def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # The terminal may lack a letter, and a file's name may hold half a character: neither must end a finished run.
+        # A letter that the terminal lacks, or half a character in a file's name, must not end a finished run.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        with listening(lambda event: None):  # commands that show progress listen themselves
+        with listening(lambda event: None):  # commands that show progress add their own listener
             app()
     except Exception as error:
         sys.exit(show_error(error))

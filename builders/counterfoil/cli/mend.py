@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 PIPED_WIDTH = 140
-MOST_ROWS = 24  # of contexts and of classes each; mend.csv has all
+MOST_ROWS = 24  # the most contexts, and the most classes, in tables; mend.csv has all
 
 
 @app.command(

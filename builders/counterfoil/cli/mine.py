@@ -160,7 +160,7 @@ def _further(
     others: Mapping[str, object],
     overrides: Sequence[str],
 ) -> Callable[..., MineResult]:
-    """Return the work of --try or --again. UserError, all at once, for options that go with neither."""
+    """Return the function for --try or --again. Raise UserError with all options that fit neither."""
     from counterfoil.mining.methods.bugs.trying import mine_again, try_descriptions
 
     option = "--try" if again is None else "--again"

@@ -61,7 +61,7 @@ JsonOption = Annotated[bool, Option("--json", help="Print JSON for scripts.")]
 OpenOption = Annotated[bool, Option("--open", help="Open the page in a browser.")]
 _MODELS, _OUTPUT, _HUB, _MACHINES, _DATA = "Models", "Output", "Hub", "Many machines", "The data"
 
-# Command → heading → options by their first name; the headings of `_EVERYWHERE` hold in every command.
+# Map a command to its headings, and a heading to the first names of options. `_EVERYWHERE` is for every command.
 _EVERYWHERE = {
     _DATA: ("--limit",),
     _OUTPUT: ("--json",),
@@ -98,7 +98,7 @@ _PANELS: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 def repeat_flags(args: list[str], flags: Mapping[str, str]) -> list[str]:
-    """Repeat a flag before every value that follows it; flags: as written → as repeated."""
+    """Repeat a flag before every value that follows it. flags: maps each spelling to the flag to repeat."""
     given: list[str] = []
     listing: str | None = None
     for index, word in enumerate(args):
@@ -108,7 +108,7 @@ def repeat_flags(args: list[str], flags: Mapping[str, str]) -> list[str]:
             given += [listing, value]
             continue
         if word == "--":
-            # After a list, `--` only ends it; elsewhere it keeps its usual meaning.
+            # After a list, `--` only ends the list. Elsewhere it keeps its usual meaning.
             return given + (args[index + 1 :] if listing else args[index:])
         if word.startswith("-"):
             listing = flags.get(word)
@@ -122,7 +122,7 @@ def repeat_flags(args: list[str], flags: Mapping[str, str]) -> list[str]:
 
 
 def arranged(name: str, command: Any) -> Any:
-    """Put a command's options under their headings; return the command."""
+    """Put a command's options under their headings, and return the command."""
     headings = [*_PANELS.get(name, {}).items(), *_EVERYWHERE.items()]
     for parameter in command.params:
         panel = next((heading for heading, flags in headings if not {*parameter.opts}.isdisjoint(flags)), None)
@@ -132,7 +132,7 @@ def arranged(name: str, command: Any) -> Any:
 
 
 def named_values(flag: str, words: Sequence[str], form: str, example: str) -> dict[str, str]:
-    """Parse NAME=VALUE words. UserError with all that are not of this form, or repeat a name."""
+    """Parse NAME=VALUE words. Raise UserError with all words of another form or with a repeated name."""
     values: dict[str, str] = {}
     problems = []
     for word in words:

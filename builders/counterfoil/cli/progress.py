@@ -18,11 +18,11 @@ _PLAIN_EVERY = 10.0  # seconds between plain lines
 # A stage's line on a terminal: its name, a bar, "5,500/5,500" and the time left, all uncut.
 _BAR, _MOST_NAME, _COUNT_AND_TIME, _NARROW = 40, 44, 29, 100
 _RATE_WINDOW = 30.0  # seconds over which the speed is measured
-_RATE_STEP = 0.1  # seconds between two marks of it, since a thousand workers report hundreds of batches a second
+_RATE_STEP = 0.1  # least seconds between two marks, because a thousand workers report hundreds of batches a second
 
 
 class Display:
-    """A listener that draws progress while it is entered; `live` is what rich keeps on the screen."""
+    """A context manager that draws progress. live: the display that rich keeps on the screen."""
 
     live: Any = None
 
@@ -58,7 +58,7 @@ class BuildDisplay(Display):
         self.tokens = TokenLines()
 
     def draw(self, event: Any) -> None:
-        """Draw the stages before the images, and the images; ignore unknown events."""
+        """Draw the progress of images, of tokens and of stages before them. Ignore unknown events."""
         from counterfoil.building import BuildProgress
         from counterfoil.generate.screen import ScreenDoubts
 
@@ -81,8 +81,8 @@ class BuildDisplay(Display):
             self.reported_there = True
             whole = progress.there + progress.images
             self.console.print(f"{progress.there:,} of {whole:,} images are rendered already", highlight=False)
-        # The first mark is the first batch: models load as long for ten images as for a thousand, so that time says
-        # nothing of the time left. The newest mark moves until it is a step ahead of the one before.
+        # The first mark is the first batch, because the time to load models does not depend on the number of images.
+        # The newest mark moves until it is a step ahead of the mark before it.
         if self.history and not self.history[-1][1]:
             self.history.clear()
         if len(self.history) > 1 and self.history[-1][0] - self.history[-2][0] < _RATE_STEP:
@@ -115,7 +115,7 @@ class BuildDisplay(Display):
 
 
 class TokenLines:
-    """The progress of learning tokens, as plain lines on stderr, at most one in ten seconds."""
+    """Prints the progress of learning tokens on stderr, at most one line in ten seconds."""
 
     def __init__(self) -> None:
         self.started = time.monotonic()
@@ -207,7 +207,7 @@ def _panel(progress: BuildProgress, rate: float | None, left: float | None) -> A
 
 
 def _accepted(counts: Mapping[str, int]) -> int:
-    from counterfoil.recipe.keep import ACCEPTED  # here, since --help must not wait for the recipe's schema
+    from counterfoil.recipe.keep import ACCEPTED  # here, because --help must not wait for the recipe's schema
 
     return counts.get(ACCEPTED, 0)
 

@@ -120,7 +120,7 @@ def _refuse_unfit(
     dry_run: bool,
     json: bool,
 ) -> None:
-    """Raise UserError for options of a dataset with a model, or of a model with a dataset."""
+    """Raise UserError if a model gets options for datasets, or a dataset gets options for models."""
     problems = []
     if model and repo is None:
         problems.append("--model needs the name of a repository: counterfoil publish DIR USER/NAME --model")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from counterfoil.plan import Cost, JudgedQuota, Plan, RenderedBudget
     from counterfoil.recipe import Recipe, ThresholdSpec
 
-MOST_CLASSES = 30  # the file lists them all
+MOST_CLASSES = 30  # the recipe's file lists all classes
 _CANNOT = "The recipe is valid, but it cannot be built on this machine until you fix this."
 MOST_LINES = 100  # a person reads no more
 _WIDTH = 120
@@ -191,9 +191,7 @@ def check(
 
 
 def _with_labels(recipe: Recipe) -> Recipe:
-    """Return the recipe with its classes' labels; those of a local folder are always read, since their order may
-    differ.
-    """
+    """Return the recipe with its classes' labels. A local folder is always read, because its order may differ."""
     from counterfoil.recipe.names import is_local
     from counterfoil.starting.lacking import lacking_classes
 

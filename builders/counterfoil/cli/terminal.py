@@ -1,4 +1,4 @@
-"""Print to a person's terminal: lines, tables, JSON, errors. Text from elsewhere moves no cursor and rings no bell.
+"""Print lines, tables, JSON and errors on a terminal. Control characters in texts from elsewhere are escaped.
 
 An error is a short message on stderr and an exit code; COUNTERFOIL_DEBUG=1 adds the traceback.
 """
@@ -44,11 +44,11 @@ MACHINE_HINTS = {
 
 
 def plain(text: str) -> str:
-    """Escape control characters as Python does, except line breaks; break up what GitHub takes for commands."""
+    """Escape control characters as Python does, except line breaks. Break up texts that GitHub reads as commands."""
     if not text.isprintable():
         text = "".join(letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in text)
     if os.environ.get("GITHUB_ACTIONS") == "true":
-        # A bracket may be escaped from rich, which shows it without the slash.
+        # The bracket may follow a slash that escapes it for rich; rich prints it without the slash.
         text = re.sub(r":(?=:)|##(?=\\?\[)", "\\g<0>\u200b", text)
     return text
 
@@ -63,18 +63,18 @@ def note(text: str) -> None:
 
 
 def print_doubts(lines: Sequence[str]) -> None:
-    """Print warnings about CLIP (`ScreenDoubts.lines`) on stderr, before the results that rest on it."""
+    """Print warnings about CLIP (`ScreenDoubts.lines`) on stderr, before the results that depend on CLIP."""
     for index, line in enumerate(lines):
         note(line if index else f"Warning: {line}")
 
 
 def next_command(*words: str) -> None:
-    """Print the command to run next on stderr, in one line that a shell takes as printed."""
+    """Print the command to run next on stderr, as one line that can be pasted into a shell."""
     note(f"Next: {shlex.join(words)}")
 
 
 def terminal(piped_width: int = 140, *, stderr: bool = False) -> Console:
-    """Return rich's console, which passes every text through `plain`; tables in a pipe are this wide."""
+    """Return rich's console, with every text passed through `plain`. piped_width: of tables in a pipe."""
     from rich.console import Console
 
     class Terminal(Console):
@@ -86,7 +86,7 @@ def terminal(piped_width: int = 140, *, stderr: bool = False) -> Console:
 
 
 def open_page(page: Path, wanted: bool) -> None:
-    """Open a written page in a browser if `wanted`; say so on stderr if there is no browser."""
+    """Open a written page in a browser if `wanted`. Print a note on stderr if there is no browser."""
     if wanted and not show_in_browser(page.resolve().as_uri()):
         note(f"No browser was found. Open {page} yourself.")
 
@@ -94,16 +94,16 @@ def open_page(page: Path, wanted: bool) -> None:
 def show_in_browser(address: str) -> bool:
     import webbrowser
 
-    # Without a screen a text browser may be found, which would take over the terminal.
+    # Without a screen, a text browser may be found. It would take over the terminal.
     screenless = sys.platform.startswith("linux") and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
     return bool(not screenless or os.environ.get("BROWSER")) and webbrowser.open(address)
 
 
 def print_json(value: Any) -> None:
     text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
-    # Names of files may hold half a character, which only JSON's escapes can write.
-    # JSON lines begin with a bracket, a quote or a number, but a runner's older commands may begin anywhere.
+    # GitHub's runner may read ##[ anywhere in a line as a command.
     text = text.replace("##[", "#\\u0023[")
+    # File names may hold half a character, which only JSON's escapes can write.
     typer.echo(text if text.isascii() or is_utf8(text) else json.dumps(value, indent=2, default=str))
 
 
@@ -114,7 +114,7 @@ def fields_of(value: Any, *names: str) -> dict[str, Any]:
 def print_rows(
     console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "", left: Sequence[int] = (0,)
 ) -> None:
-    """Print a table of texts in rich's markup, names escaped; the columns `left` are words, the others numbers."""
+    """Print a table of texts in rich's markup. left: the indices of columns of words; others hold numbers."""
     from rich import box
     from rich.table import Table as Rich
 
@@ -127,7 +127,7 @@ def print_rows(
 
 
 def print_table(console: Console, shown: Table, most: int, where: str) -> None:
-    """Print the first `most` rows, a cell's small print below its text; the file `where` has the rest."""
+    """Print the first `most` rows, with a cell's note below its text. The file `where` has the other rows."""
     from rich.markup import escape
 
     def cell(text: str, below: str) -> str:
@@ -150,15 +150,15 @@ def print_table(console: Console, shown: Table, most: int, where: str) -> None:
 
 
 def show_error(error: BaseException) -> int:
-    """Print an error to stderr; return the exit code to end with."""
+    """Print an error to stderr, and return the exit code."""
     if os.environ.get("COUNTERFOIL_DEBUG") == "1":
         traceback.print_exception(error)
     if isinstance(error, OSError) and error.errno in MACHINE_HINTS:
         where = f"{error.filename}: " if error.filename is not None else ""
         error = RunFailure(f"{where}{error.strerror}", hint=MACHINE_HINTS[error.errno])
     if not isinstance(error, CounterfoilError):
-        # No network or no memory, raised where no message was added; these are no faults of the program.
-        # An incomplete installation is reported by its first error.
+        # Some errors, such as a missing network or memory, are no faults of the program.
+        # If the installation is incomplete, the first error is reported.
         with suppress(ImportError):
             from counterfoil.models.loading_errors import meaning
 
@@ -185,7 +185,7 @@ def show_interrupted() -> int:
 
 
 def fit(text: str) -> str:
-    """Bound a text's length and pass it through `plain`, since problems quote files that may come from anyone."""
+    """Shorten a text and pass it through `plain`, because problems quote files that are not trusted."""
     if len(text) > LONGEST_PROBLEM:
         text = f"{text[: LONGEST_PROBLEM // 2]} […] {text[-LONGEST_PROBLEM // 4 :]}"
     return plain(text)
