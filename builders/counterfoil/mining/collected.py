@@ -1,4 +1,4 @@
-"""Test hypotheses on the confirm half or on rendered images, and write the findings document.
+"""Test hypotheses on the confirm half, on rendered images or on both, and make the findings document.
 
 Tests are one-sided and have a margin. Counts are divided by the design effect of units before a test. The q-values are
 computed over all tested hypotheses.
@@ -62,8 +62,8 @@ def confirm_sets(
     p_values = [score_test(in_set, rest, margin) for in_set, rest in counts] if p is None else list(p)
     q_values = benjamini_hochberg(p_values)
     reported = sum(q <= fdr for q in q_values)
-    # On average, 95 % of the reported intervals cover their true difference. No interval is narrower than a plain 95 %
-    # interval.
+    # On average, at least 95 % of the reported intervals cover their true difference. No interval is narrower than a
+    # plain 95 % interval.
     level = false_coverage_level(reported, len(counts), min(fdr, MISSING))
     results = []
     for (in_set, rest), p_value, q in zip(counts, p_values, q_values, strict=True):
@@ -130,7 +130,7 @@ def minimum_detectable_difference(
     return max(typical, key=lambda smallest: 1.0 if smallest.difference is None else smallest.difference, default=None)
 
 
-_MOST_EVIDENCE = 12  # a half and finding
+_MOST_EVIDENCE = 12  # images of one finding from one half
 _NEAREST = 20
 # The curve of accuracy has a point for each of these numbers of closest images (figures 7b and 10b of Jain 2023 go from
 # 10 to 100).
@@ -210,8 +210,8 @@ class HypothesisTests:
 
     @property
     def confirmed_sets(self) -> dict[str, NDArray[np.bool_]]:
-        """Whether a row of the first audit is in the set of each confirmed finding, (n,) bool, by name. For a finding
-        about one answer, only rows with this answer are included.
+        """Return for each confirmed finding, by name, which rows of the first audit are in its set, (n,) bool. For a
+        finding about one answer, only rows with this answer are included.
         """
         audited, sets = self.audits[0], {}
         for hypothesis in (carried.hypothesis for carried in self.tested if carried.result.confirmed):
@@ -411,7 +411,7 @@ def _first_of_both(failed: NDArray[np.bool_]) -> list[int]:
 
 
 def output_names(recipe: Recipe, class_map: ClassMap) -> list[str]:
-    """Return a name for each output: its class, or else the classifier's own name."""
+    """Return the name of each output: its class's name, or else the classifier's name for it."""
     label_names = class_map.label_names
     names = [label_names[output] if label_names else f"output {output}" for output in range(class_map.num_classes)]
     targets = list(zip(recipe.classes, class_map.targets, strict=True))

@@ -215,9 +215,7 @@ def hard_weights(decisions: NDArray[np.floating]) -> NDArray[np.float64]:
 def weights_parquet(
     keys: Sequence[str], weights: Mapping[str, NDArray[np.float64]], origin: Mapping[str, Any] | None = None
 ) -> bytes:
-    """Return a Parquet file with the columns `key` and `row`, and a column for each name in `weights`, (n,). The
-    metadata of the file holds `origin` as JSON.
-    """
+    """Return a Parquet file with columns `key` and `row` and those of `weights`, (n,). Its metadata hold `origin`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -237,9 +235,7 @@ _ROWS = 50
 
 @dataclass(frozen=True)
 class OpenedPool:
-    """Images of a pool. rows, labels: (m,), each row with each of its labels, or -1 if it has none. Both are None if
-    labels are predicted.
-    """
+    """Images of a pool. rows, labels: (m,), each label of each row, -1 if it has none. None: labels are predicted."""
 
     images: LabelledImages
     origin: PoolOrigin
@@ -249,8 +245,8 @@ class OpenedPool:
 
 @dataclass(frozen=True, slots=True)
 class FilteredPool:
-    """The hardest rows of each class that has a direction. without: classes that have none. shared: rows left out
-    because the audit has their image or unit. Without these rows, the findings can be checked again.
+    """The hardest rows of each class that has a direction. without: the other classes. shared: how many images are left
+    out because they or their units are audited. So findings can be tested again after training on the pool.
     """
 
     origin: PoolOrigin
@@ -367,7 +363,7 @@ def filter_pool(
     directed = np.isin(labels, list(outcome.decide))
     has_direction = np.zeros(len(shared), dtype=bool)
     has_direction[rows[directed]] = True
-    # Labels of a row that have a direction are kept. A row none of whose labels has a direction counts once per label.
+    # A label without a direction is left out if another label of the row has one. Otherwise its row is counted below.
     wanted = ~shared[rows] & (directed | ~has_direction[rows])
     rows, labels = rows[wanted], np.where(directed, labels, -1)[wanted]
     decisions = decision_values(features, rows, labels, outcome)
@@ -391,9 +387,7 @@ def decision_values(
 
 
 def _shared(pool: OpenedPool, recipe: Recipe, audited: Audited) -> NDArray[np.bool_]:
-    """Return whether each image of the pool is also audited, (m,). Images are compared by content, and within one
-    dataset also by unit.
-    """
+    """Return whether each image of the pool is audited too, (n,), by content, and within one dataset by unit too."""
     contents = {content for part in audited.parts for content in ContentsSeen(part).known()} - {NO_CONTENT}
     shared = np.asarray([content in contents for content in ContentsSeen(pool.images).known()], dtype=bool)
     units = [unit for part in audited.parts for unit in part.units or ()]
@@ -415,9 +409,7 @@ def need_train_split(recipe: Recipe, source: OpenSource) -> None:
 def weigh_train_rows(
     recipe: Recipe, source: OpenSource, outcome: Found, embedder: Embedder, findings: Findings
 ) -> bytes:
-    """Return the weights of all rows of the train split as a Parquet file, with one column of weights or one for each
-    condition.
-    """
+    """Return a Parquet file of weights for all rows of the train split, with one column or one per condition."""
     images, has = audited_train_rows(recipe, source)
     features = features_of(images, embedder)
     if has is None:

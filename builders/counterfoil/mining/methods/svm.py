@@ -22,9 +22,7 @@ from counterfoil.stats import balanced_accuracy_interval, sequential_p
 
 
 def balanced_accuracy(right: NDArray[np.bool_], predicted: NDArray[np.bool_]) -> float:
-    """Return the mean of two shares: right rows that are predicted as right, and wrong rows that are predicted as
-    wrong. Both arrays are (n,).
-    """
+    """Return the mean of two shares of correct predictions: among right rows and among wrong rows. Arrays: (n,)."""
     return float((np.mean(~predicted[~right]) + np.mean(predicted[right])) / 2)
 
 
@@ -63,9 +61,7 @@ def reason_against_direction(
 def deal_folds(
     right: NDArray[np.bool_], units: NDArray[np.int64] | None, folds: int, seed: int
 ) -> tuple[Fold, ...] | str:
-    """Return stratified folds that are shuffled with the seed, or a text that says why there are none. Rows of one unit
-    are in the same fold.
-    """
+    """Return stratified, shuffled folds, or a text that says why there are none. Rows of one unit share a fold."""
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
     if units is None or len(np.unique(units)) == len(units):
@@ -81,19 +77,18 @@ def deal_folds(
     return f"its units are so unequal that one of {folds} folds has no errors or only errors"
 
 
-# A row is near the threshold if its distance is below this share of the range of decisions. Such a row counts for the
-# side that gives the larger score, because libsvm keeps its kernel in single precision.
+# Rows whose distance from the threshold is below this share of the range of decisions count for the side that gives the
+# larger score, because libsvm keeps its kernel in single precision.
 _NEAR = 1e-5
-# If the decisions range over less than 1, both ends of the interval of intercepts predict one side for all rows. The
+# If the decisions range over less than 1, each end of the interval of intercepts predicts one side for all rows. The
 # constant is a little less than 1, because libsvm stops at a violation of .001.
 _SMALL = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class SmallC:
-    """A bound on the score of a fold that needs no fit: for C below `limit`, the score is at most `most`. If no row
-    reaches the margin, the weights are C times the difference of the balanced class means, and every intercept in an
-    interval is optimal.
+    """A bound on the score of a fold that needs no fit: for C below `limit`, the score is at most `most`. For such C,
+    no row reaches the margin, the weights are proportional to C, and libsvm may choose any intercept in an interval.
     """
 
     limit: float
@@ -101,9 +96,7 @@ class SmallC:
 
 
 class KernelSolver:
-    """Solves SVMs with libsvm. The inner products are computed once, as (n, n) doubles. The blocks of the folds are
-    copies of them and need as much memory again.
-    """
+    """Solves SVMs with libsvm from inner products, (n, n) doubles. Copies for two folds need as much memory again."""
 
     name: Literal["kernel"] = "kernel"
 
@@ -113,7 +106,7 @@ class KernelSolver:
         self.points, self.folds = points, folds
         self.kernel = points @ points.T
         # libsvm breaks ties between rows by their squared lengths, which are all 1 except for rounding. The lengths are
-        # rounded here as libsvm rounds them, because with the rounding of a matrix product libsvm chooses other rows.
+        # rounded here as libsvm rounds them, because with the rounding of a matrix product, it chooses other rows.
         dot: Any = get_blas_funcs("dot", (points,))
         np.fill_diagonal(self.kernel, [dot(row, row) for row in points])
         # The arrays are contiguous, so that libsvm reads them without a copy.
@@ -151,9 +144,7 @@ class KernelSolver:
 
 
 class LinearSolver:
-    """Solves SVMs with liblinear, for classes whose kernel does not fit in memory. liblinear also penalises the
-    intercept.
-    """
+    """Solves SVMs of classes with too many rows for a kernel with liblinear, which also penalises the intercept."""
 
     name: Literal["linear"] = "linear"
 
@@ -195,9 +186,7 @@ def balanced_weights(right: NDArray[np.bool_]) -> dict[int, float]:
 
 
 def balanced_signs(right: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return the bounds of the dual variables for C = 1: the weight of each row, positive for right rows and negative
-    for wrong rows.
-    """
+    """Return the bounds of the dual variables for C = 1: each row's weight, negative for wrong rows."""
     weights = balanced_weights(right)
     return np.where(right, weights[1], -weights[0])
 
@@ -205,11 +194,9 @@ def balanced_signs(right: NDArray[np.bool_]) -> NDArray[np.float64]:
 def _small_c(
     trained: NDArray[np.float64], tested: NDArray[np.float64], threshold: float, right: NDArray[np.bool_], least: float
 ) -> SmallC:
-    """Bound the scores for small C. The decisions are those for C = 1 with every dual variable at its bound. least: the
-    score that another intercept gives.
-    """
+    """Bound scores for small C. trained, tested: decisions from `balanced_signs`. least: other intercepts' score."""
     lowest, highest = min(trained.min(), tested.min()), max(trained.max(), tested.max())
-    # If the threshold is zero, no decision may reach 1.
+    # For liblinear, whose intercept is then zero, no decision may reach 1 or -1.
     span = max(highest - lowest, abs(highest), abs(lowest))
     near = _NEAR * span
     hits = (tested[right] > threshold - near).mean() + (tested[~right] <= threshold + near).mean()
@@ -223,9 +210,7 @@ TIE = 1e-9
 def permuted_labels(
     right: NDArray[np.bool_], units: NDArray[np.int64] | None, folds: Sequence[Fold], seed: int
 ) -> Iterator[NDArray[np.bool_]]:
-    """Yield permuted labels (n,) without end. Labels move only within a test fold. Rows of one unit move together, to
-    the place of a unit of equal size.
-    """
+    """Yield permuted labels (n,) without end. Within a test fold, units of equal size exchange their labels."""
     rng = np.random.default_rng([seed, 1])  # 1: other draws than those of the folds
     blocks = [block for fold in folds for block in _blocks(fold.test, units)]
     while True:
@@ -247,9 +232,7 @@ def _blocks(rows: NDArray[np.int64], units: NDArray[np.int64] | None) -> list[ND
 
 
 def reaches_score(solver: Solver, right: NDArray[np.bool_], grid: Sequence[float], score: float) -> bool:
-    """Check whether the best mean balanced accuracy over the grid reaches `score`. Fits that cannot change the answer
-    are left out.
-    """
+    """Return whether the best mean score over the grid reaches `score`. Skip fits that cannot change the answer."""
     needed = (score - TIE) * len(solver.folds)
     small = [solver.small(fold, right) for fold in range(len(solver.folds))]
     for C in sorted(grid, reverse=True):
@@ -274,7 +257,7 @@ MOST_KERNEL_ROWS = 5000
 @dataclass(frozen=True, slots=True)
 class Direction:
     """The direction of a class in whitened space. weights: (width,). strength: the mean balanced accuracy over the
-    folds, with its 95 % `interval`. p: how often permuted labels reach this strength.
+    folds, with its 95 % `interval`. p: of a permutation test of the strength.
     """
 
     weights: NDArray[np.float64]
@@ -288,18 +271,14 @@ class Direction:
     solver: Literal["kernel", "linear"]
 
     def decision(self, points: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return the decision values (n,) of whitened, normalised points (n, width). Above 0 a point is easy, below 0
-        it is hard.
-        """
+        """Return decision values (n,) of points (n, width) from `whiten`: above 0 for easy, below 0 for hard points."""
         return np.asarray(points, np.float64) @ self.weights + self.intercept
 
 
 def whiten(
     features: NDArray[np.floating], centre: NDArray[np.floating], deviation: NDArray[np.floating]
 ) -> NDArray[np.float64]:
-    """Return (features - centre) / deviation, scaled to unit length, (n, width). features: (n, width). centre,
-    deviation: (width,).
-    """
+    """Return (features - centre) / deviation with rows of unit length, (n, width). centre, deviation: (width,)."""
     features, centre, deviation = (np.asarray(array, np.float64) for array in (features, centre, deviation))
     # The deviation of a constant column is about 1e-16 of its value, because of rounding.
     varied = deviation > 1e-12 * np.maximum(1.0, np.abs(centre))
@@ -319,8 +298,7 @@ def fit_direction(
     fewest_errors: int = FEWEST_ERRORS,
     most_kernel_rows: int = MOST_KERNEL_ROWS,
 ) -> Direction | str:
-    """Return the direction of one class, or a text that says why it has none. The direction is that of scikit-learn's
-    SVC or LinearSVC with balanced class weights.
+    """Return one class's direction, as by scikit-learn's balanced SVC or LinearSVC, or a text that says why not.
 
     points: (n, width), whitened. right: (n,). units: (n,); rows of one unit share a fold and are permuted together.
     """
@@ -359,8 +337,8 @@ def fit_directions(
     fit: DirectionFit,
     workers: int | None = 1,
 ) -> list[Direction | str]:
-    """Return the result of `fit_direction` for every class. labels: (n,). workers: the number of workers changes no
-    result. Each worker holds three arrays (rows, rows) of doubles, 600 MB for 5,000 rows.
+    """Return the result of `fit_direction` for every class. labels: (n,). workers: how many processes, without effect
+    on results. Each needs up to 600 MB for a class of 5,000 rows.
     """
     order = np.argsort(labels, kind="stable")
     bounds = np.searchsorted(labels[order], np.arange(classes + 1))
@@ -370,7 +348,7 @@ def fit_directions(
     for label, (start, end) in enumerate(itertools.pairwise(bounds.tolist())):
         rows = slice(start, end)
         items.append(_ClassRows(label, points[rows], right[rows], None if units is None else units[rows]))
-    items.sort(key=lambda item: -len(item.right))  # the longest first, so that workers end together
+    items.sort(key=lambda item: -len(item.right))  # largest classes first, so that workers end together
     for event in engine_for(("cpu",), workers).run(fit, items):
         if isinstance(event, Finished):
             by_label[event.item.label] = event.result
@@ -388,7 +366,7 @@ class _ClassRows:
 
 @dataclass(frozen=True)
 class DirectionFit:
-    """The settings of fits as the task of a worker; it is an `engines.engine.Work`."""
+    """The settings of fits, as an `engines.engine.Work` for workers."""
 
     seed: int
     permutations: int = PERMUTATIONS
@@ -400,7 +378,7 @@ class DirectionFit:
         return (__name__, "sklearn.svm", "sklearn.model_selection", "scipy.stats")
 
     def on(self, device: str) -> DirectionFit:
-        """Return itself, because it uses NumPy whatever the device is."""
+        """Return itself, because fits use NumPy on every device."""
         return self
 
     @contextlib.contextmanager
@@ -412,5 +390,5 @@ class DirectionFit:
             settings = {"permutations": self.permutations, "fewest_errors": self.fewest_errors}
             return fit_direction(item.points, item.right, item.units, seed=self.seed, **settings)
 
-        with threadpool_limits(1, "blas"):  # sums of other threads would round otherwise
+        with threadpool_limits(1, "blas"):  # with more threads, sums would be rounded differently
             yield fit_class
