@@ -103,7 +103,7 @@ class Captioner:
     ) -> list[str]:
         """Write `number` captions: the greedy one, then others sampled from the likeliest tokens (top-p 0.9).
 
-        Each begins with `prefix`. It stops `most_tokens` tokens after the prefix, finished or not, and may be empty.
+        Each begins with `prefix`, ends at most `most_tokens` tokens after the prefix, and may be unfinished or empty.
         Captions depend only on the image's pixels and these arguments. Raise UserError for a prefix that is too long,
         or for examples if the model takes none; RunFailure if the model fails.
         """

@@ -68,7 +68,7 @@ class Classifier:
         raise NotImplementedError
 
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
-        """Return the scores of a batch from any device, float32 (b, num_classes) on the CPU. Raise any error."""
+        """Return the scores of a batch from any device, float32 (b, num_classes) on the CPU. Errors are not caught."""
         raise NotImplementedError
 
     def features(self, batch: torch.Tensor, device: str) -> torch.Tensor | None:
