@@ -19,7 +19,7 @@ from counterfoil.recipe.keep.thresholds import ThresholdsRule
 from counterfoil.recipe.keep.top import TopRule
 from counterfoil.recipe.keep.visible import VisibleRule
 
-# The name in a recipe → the rule, also in the schema.
+# Maps the name of a rule in recipes and in the schema to the rule.
 KEEP_RULES: dict[str, type[KeepRule]] = {
     "thresholds": ThresholdsRule,
     "misclassified": MisclassifiedRule,

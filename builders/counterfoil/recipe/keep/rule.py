@@ -23,7 +23,7 @@ CLIP_SCORES = (OBJECT, SHIFT)
 class Verdict:
     """Scores and thresholds of one candidate, by the name of the score. A missing value is None.
 
-    The object score is None if rendering failed, and the shift score if the shift is not screened. Without a screen
+    The object score is None if rendering failed. The shift score is None if the shift is not screened. Without a screen
     both scores and the object threshold are None. open: the shift's threshold is a percentile over candidates that are
     not all finished.
     """

@@ -28,7 +28,7 @@ KINDS: Sequence[GeneratorKind] = (
 
 
 def kind_of(generator: Generator | Mapping[str, Any]) -> GeneratorKind:
-    """Return the kind of a recipe's generator, also of a mapping of any form."""
+    """Return the kind of a recipe's generator, which may be a mapping of any form."""
     values = generator if isinstance(generator, Mapping) else {"kind": generator.kind, "rows": generator.rows}
     name = "diffusers" if values.get("kind") is None else values["kind"]
     named = [kind for kind in KINDS if kind.name == name]

@@ -12,7 +12,7 @@ from counterfoil.recipe.kinds.rows import POOL, RowsKind
 if TYPE_CHECKING:
     from counterfoil.recipe.schema_inputs import Generator
 
-# The columns of a row's rank in its pool by nearness to the prompt, and of its cosine with it.
+# The columns of a row's cosine with the prompt, and of its rank in the pool by this cosine.
 RANK, SCORE = "retrieval_rank", "retrieval_score"
 
 
