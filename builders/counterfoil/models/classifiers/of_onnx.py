@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from counterfoil.recipe.prompts import RecipeClass
 
-# Probabilities below it are raised to it, because 0 has no logarithm. It is near the smallest normal float32.
+# The least probability, because 0 has no logarithm. It is near the smallest normal float32.
 _LEAST = 1e-37
 # protobuf's limit for a message.
 MOST_BYTES = (1 << 31) - 1

@@ -120,7 +120,7 @@ def _number(text: str) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedClassifier(Classifier):
-    """A file of predictions. classes: find the output of a label, if the file has labels."""
+    """A file of predictions. classes: map labels to outputs, if the file has labels."""
 
     path: Path
     columns: PredictionColumns

@@ -38,8 +38,8 @@ Transform = Callable[[Any], Any]
 class CallableClassifier(Classifier):
     """A callable with the transform that prepares its images.
 
-    shape: the shape of a prepared image, or empty before the first image. home: the device from which the module's
-    tensors came, or None for other callables and for modules on several devices.
+    shape: the shape of a prepared image, or empty before the first image. home: the device to which the module returns
+    after a run, or None for other callables and for modules on several devices.
     """
 
     model: Callable[[Any], Any]
@@ -343,7 +343,7 @@ def imported(name: str) -> tuple[Any, Any]:
 
 
 class HandedOver:
-    """A callable with its transform. Set `images` before `known` is called, which calls the callable with one."""
+    """A callable with its transform. Set `images` before calling `known`, which tries the callable on an image."""
 
     def __init__(self, name: str, model: Any, transform: Transform | None) -> None:
         self.name, self.model, self.transform = name, model, transform
