@@ -16,7 +16,7 @@ app = typer.Typer()
 RECIPE, _WORK = "wardrobe-mini", "renders 1,200 images with a small diffusion model, then evaluates eight classifiers"
 _QUICK_RECIPE = "wardrobe-corrupt"
 _QUICK_WORK = "changes 100 embedded images of garments in twelve ways, then evaluates three classifiers"
-_QUICK_IMAGES = 10  # of each class, unchanged and under each corruption
+_QUICK_IMAGES = 10  # images of each class in the base and in each corruption
 
 
 @app.command(epilog="Example: counterfoil demo --out demo")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 MOST_MODELS = 12  # wider tables wrap; the report shows every model
-MOST_ROWS = 40  # of a table below the drops; the tables' files hold every row
+MOST_ROWS = 40  # the most rows of a table below the drops; the tables' files hold every row
 PIPED_WIDTH = 160
 
 # In printing order. Files of nested measures come between the first and the last files.

@@ -142,7 +142,7 @@ class TokenLines:
 
 
 class StageProgress(Display):
-    """A bar for each stage on a terminal, a line for each finished stage elsewhere."""
+    """Shows a bar for each stage on a terminal. Elsewhere, prints a line for each finished stage."""
 
     def __init__(self) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
