@@ -1,4 +1,4 @@
-"""`counterfoil init`, `recipes`, `show`, `check`: propose, list, print and validate recipes, and estimate their cost."""
+"""`counterfoil init`, `recipes`, `show`, `check`: propose, list, print and validate recipes, with their cost."""
 
 from __future__ import annotations
 
