@@ -119,7 +119,6 @@ class KernelSolver:
         return self.tests[fold] @ duals + intercept >= 0  # as `SVC.predict` has it
 
     def small(self, fold: int, right: NDArray[np.bool_]) -> SmallC:
-        """Bound the fold's scores for small C."""
         train, test = self.folds[fold].train, self.folds[fold].test
         duals = balanced_signs(right[train])
         trained, tested = self.trains[fold] @ duals, self.tests[fold] @ duals
