@@ -106,7 +106,7 @@ class KernelSolver:
         self.points, self.folds = points, folds
         self.kernel = points @ points.T
         # libsvm breaks ties between rows by their squared lengths, which are all 1 except for rounding. The lengths are
-        # rounded here as libsvm rounds them, because with the rounding of a matrix product, it chooses other rows.
+        # rounded here as libsvm rounds them, because libsvm would choose other rows if a matrix product rounded them.
         dot: Any = get_blas_funcs("dot", (points,))
         np.fill_diagonal(self.kernel, [dot(row, row) for row in points])
         # The arrays are contiguous, so that libsvm reads them without a copy.
@@ -143,7 +143,7 @@ class KernelSolver:
 
 
 class LinearSolver:
-    """Solves SVMs of classes with too many rows for a kernel with liblinear, which also penalises the intercept."""
+    """Solves SVMs with liblinear, if a class has too many rows for a kernel. The intercept is penalised too."""
 
     name: Literal["linear"] = "linear"
 
@@ -193,7 +193,7 @@ def balanced_signs(right: NDArray[np.bool_]) -> NDArray[np.float64]:
 def _small_c(
     trained: NDArray[np.float64], tested: NDArray[np.float64], threshold: float, right: NDArray[np.bool_], least: float
 ) -> SmallC:
-    """Bound scores for small C. trained, tested: decisions from `balanced_signs`. least: other intercepts' score."""
+    """Bound scores for small C. trained, tested: decisions from `balanced_signs`. least: score of other intercepts."""
     lowest, highest = min(trained.min(), tested.min()), max(trained.max(), tested.max())
     # For liblinear, whose intercept is then zero, no decision may reach 1 or -1.
     span = max(highest - lowest, abs(highest), abs(lowest))
@@ -256,7 +256,7 @@ MOST_KERNEL_ROWS = 5000
 @dataclass(frozen=True, slots=True)
 class Direction:
     """The direction of a class in whitened space. weights: (width,). strength: the mean balanced accuracy over the
-    folds, with its 95 % `interval`. p: of a permutation test of the strength.
+    folds, with its 95 % `interval`. p: the p-value of the strength under permuted labels.
     """
 
     weights: NDArray[np.float64]
@@ -297,7 +297,7 @@ def fit_direction(
     fewest_errors: int = FEWEST_ERRORS,
     most_kernel_rows: int = MOST_KERNEL_ROWS,
 ) -> Direction | str:
-    """Return one class's direction, as by scikit-learn's balanced SVC or LinearSVC, or a text that says why not.
+    """Return a class's direction (scikit-learn's SVC or LinearSVC, balanced), or a text that says why it has none.
 
     points: (n, width), whitened. right: (n,). units: (n,); rows of one unit share a fold and are permuted together.
     """
