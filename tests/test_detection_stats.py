@@ -11,6 +11,7 @@ from counterfoil import detection_stats
 from counterfoil.detection_stats import (
     MEASURES,
     Detections,
+    Drawn,
     DetectorScores,
     Drawn,
     Matches,
@@ -252,6 +253,17 @@ def test_the_bias_is_that_of_few_images() -> None:
     error = np.std(plain) / np.sqrt(len(plain))
     assert np.mean(plain) > 3 * error
     assert abs(np.mean(corrected)) < np.mean(plain) / 2
+
+
+def test_a_difference_counts_one_more_image_than_its_resamples_show() -> None:
+    """The share of images that change it is taken from two more images, one of which changes it by 1."""
+    images = 50
+    drawn = np.random.default_rng(0).normal(0.1, 0.01, 4000)
+    difference = Drawn(0.1, drawn, 0.0, (0.0, 0.0), images, signed=True).interval()
+    assert difference.high is not None and difference.low is not None
+    variance = np.var(drawn, ddof=1) * (stats.t.ppf(0.975, images - 1) / stats.norm.ppf(0.975)) ** 2
+    half = stats.norm.ppf(0.975) * np.sqrt(variance + 1 / (images + 2) / images)
+    assert (difference.high - 0.1, 0.1 - difference.low) == pytest.approx((half, half))
 
 
 def test_intervals_hold_the_truth() -> None:

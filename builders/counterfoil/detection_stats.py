@@ -454,16 +454,20 @@ class Drawn:
 
         The interval is centred on the value minus its bias, and is extended to include the value. A share has Wilson's
         interval, for the number of rows that gives the bootstrap's standard error. A difference has an interval of
-        equal length on both sides. Both use Student's t, with the number of images minus 1 as degrees of freedom. If no
-        resample changes the value, each side is as long as Wilson's interval of 0 among these images. There is no
-        interval if there are too few images or the value is not finite.
+        equal length on both sides. Both use Student's t, with the number of images minus 1 as degrees of freedom. If
+        few images change a difference, its resamples vary too little: one more such image of two more images is added
+        to its variance. If no resample changes the value, each side is as long as Wilson's interval of 0 among these
+        images. There is no interval if there are too few images or the value is not finite.
         """
         drawn = self.drawn[np.isfinite(self.drawn)]
         if self.images < FEWEST_IMAGES or not math.isfinite(self.value) or len(drawn) < 2:
             return Estimate(self.value)
         error, middle = float(np.std(drawn, ddof=1)), self.value - self.bias
-        if self.signed or not 0 < middle < 1 or error <= _STILL:
-            below = above = error * student_reach(reach, self.images - 1)
+        if error <= _STILL:
+            below = above = 0.0
+        elif self.signed or not 0 < middle < 1:
+            one_more_image = reach / math.sqrt(self.images * (self.images + 2)) if self.signed else 0.0
+            below = above = math.hypot(error * student_reach(reach, self.images - 1), one_more_image)
         else:
             low, high = wilson_reach(middle, middle * (1 - middle) / error**2, reach, self.images - 1)
             below, above = middle - low, high - middle

@@ -185,6 +185,6 @@ def write_detection_failures(
             version=__version__,
         )
     )
-    stored = ((picture_file(number), picture(*place)) for number, place in enumerate(failures.pictures))
+    stored = ((picture_file(number), picture(*picture_place)) for number, picture_place in enumerate(failures.pictures))
     pictures = ((file, webp(image.convert("RGB"), 82, SIDE)) for file, image in stored if image is not None)
     return write_page(folder, html, pictures, len(failures.pictures))

@@ -93,8 +93,8 @@ class ResultRows(Sequence[ResultRow]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, place):  # type: ignore[no-untyped-def]
-        return self._rows[place]
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        return self._rows[index]
 
     def __iter__(self) -> Iterator[ResultRow]:
         return iter(self._rows)

@@ -66,9 +66,11 @@ def map_names(names: Sequence[str], categories: Sequence[str], model: str) -> Ca
             f"Its labels are {', '.join(names)[:300]}. Rename categories in the recipe (source.categories) as the"
             " detector calls them, or give its names in order as class_order.",
         )
-    place = {known[plain_name(name)]: at for at, name in enumerate(categories)}
-    others = len(names) - len(place)
-    return CategoryMap(place, f"{others} of its {len(names)} labels are no category of the dataset" if others else "")
+    index_of = {known[plain_name(name)]: at for at, name in enumerate(categories)}
+    others = len(names) - len(index_of)
+    return CategoryMap(
+        index_of, f"{others} of its {len(names)} labels are no category of the dataset" if others else ""
+    )
 
 
 def map_found(

@@ -15,21 +15,21 @@ from counterfoil.store.decoding import open_image
 COLUMNS = ("key", "file_name", "shift")
 
 
-def write_image_keys(dataset: OpenDataset, place: Path) -> int:
+def write_image_keys(dataset: OpenDataset, path: Path) -> int:
     """Write the list of a dataset's images, and return their number.
 
     If the name of the file ends in .json, the file is a COCO file (images, annotations, categories). A file of results
     may then name images and categories by the ids of the COCO file. Any other file is a CSV of keys.
     """
-    if place.suffix.lower() == ".json":
-        write_atomically(place, document_text(coco_document(open_objects(dataset))).encode())
+    if path.suffix.lower() == ".json":
+        write_atomically(path, document_text(coco_document(open_objects(dataset))).encode())
         return len(dataset.keys)
     suffix = dataset.recipe.output.image.format
     rows = (
         dict(zip(COLUMNS, (key, f"{key}.{suffix}", dataset.groups[shift].name), strict=True))
         for key, shift in zip(dataset.keys, dataset.shifts.tolist(), strict=True)
     )
-    write_atomically(place, csv_text(rows, COLUMNS).encode())
+    write_atomically(path, csv_text(rows, COLUMNS).encode())
     return len(dataset.keys)
 
 

@@ -163,14 +163,14 @@ def _ask(
         if picture is None:
             raise RunFailure(f"{dataset.directory}: {dataset.keys[row]} has no image that decodes")
         pictures.append(picture)
-    found = []
+    columns = []
     for start in range(0, len(pictures), batch_size):
         batch = pictures[start : start + batch_size]
         answers = list(detector(batch))
         if len(answers) != len(batch):
             raise UserError(f"{name}: {len(answers)} answers to {len(batch)} images, expected one an image")
-        found += [_columns(answer, row, name) for row, answer in zip(rows[start:], answers, strict=False)]
-    return {column: np.concatenate([answer[column] for answer in found]) for column in found[0]}
+        columns += [_columns(answer, row, name) for row, answer in zip(rows[start:], answers, strict=False)]
+    return {column: np.concatenate([answer[column] for answer in columns]) for column in columns[0]}
 
 
 def _columns(answer: Any, row: int, name: str) -> DetectionColumns:

@@ -51,8 +51,8 @@ class OnnxDetector(Detector):
             if _LOGITS[0] in outputs:
                 raw = SimpleNamespace(**{name: outputs[name].float() for name in _LOGITS})
                 sides = [(image.height, image.width)]
-                (found,) = self.processor.post_process_object_detection(raw, threshold=0.0, target_sizes=sides)
-                return found
+                (detected,) = self.processor.post_process_object_detection(raw, threshold=0.0, target_sizes=sides)
+                return detected
             boxes, scores, labels = (outputs[name] for name in _BOXES)
             scores, labels = scores.reshape(-1), labels.reshape(-1)
             across, down = image.width / pixels.shape[2], image.height / pixels.shape[1]

@@ -74,15 +74,15 @@ class TransformersDetector(Detector):
         prepare = inputs_prepared_by(self.name, self.processor)
         taken = inspect.signature(self.module.forward).parameters
         prepared = [{key: values for key, values in prepare(image).items() if key in taken} for image in images]
-        found: dict[int, ImageDetections] = {}
+        detected: dict[int, ImageDetections] = {}
         for places in of_one_shape(prepared):
             stacked = {key: torch.stack([prepared[place][key] for place in places]) for key in prepared[places[0]]}
             sides = [(images[place].height, images[place].width) for place in places]
             with computing(f"model {self.name!r}", "find objects", self.device), torch.inference_mode():
                 outputs = self.module(**{key: tensor.to(self.device) for key, tensor in stacked.items()})
                 detections = self.processor.post_process_object_detection(outputs, threshold=0.0, target_sizes=sides)
-            found |= dict(zip(places, detections, strict=True))
-        return [checked_detections(self.name, found[index]) for index in range(len(images))]
+            detected |= dict(zip(places, detections, strict=True))
+        return [checked_detections(self.name, detected[index]) for index in range(len(images))]
 
 
 def load(name: str, device: str = "cpu") -> TransformersDetector:
