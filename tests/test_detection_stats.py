@@ -11,7 +11,6 @@ from counterfoil import detection_stats
 from counterfoil.detection_stats import (
     MEASURES,
     Detections,
-    Drawn,
     DetectorScores,
     Drawn,
     Matches,
@@ -256,7 +255,7 @@ def test_the_bias_is_that_of_few_images() -> None:
 
 
 def test_a_difference_counts_one_more_image_than_its_resamples_show() -> None:
-    """The share of images that change it is taken from two more images, one of which changes it by 1."""
+    """Two more images are added to the share of images that change it; one of them changes it by 1."""
     images = 50
     drawn = np.random.default_rng(0).normal(0.1, 0.01, 4000)
     difference = Drawn(0.1, drawn, 0.0, (0.0, 0.0), images, signed=True).interval()
