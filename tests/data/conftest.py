@@ -1,4 +1,4 @@
-"""What input datasets are remembered by: a cache for each test."""
+"""A cache of input datasets for each test."""
 
 from __future__ import annotations
 

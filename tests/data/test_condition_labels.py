@@ -31,11 +31,11 @@ def saved(folder: Path, feature: Any = None, **columns: list[Any]) -> Path:
         "image": [{"bytes": encoded((20 * row, 0, 0)), "path": None} for row in range(count)],
         **columns,
     }
-    made = datasets.Dataset.from_dict(table).cast_column("image", datasets.Image())
+    rows = datasets.Dataset.from_dict(table).cast_column("image", datasets.Image())
     if feature is not None:
-        made = made.cast_column("found", feature)
+        rows = rows.cast_column("found", feature)
     folder.mkdir(parents=True)
-    made.to_parquet(str(folder / "validation.parquet"))
+    rows.to_parquet(str(folder / "validation.parquet"))
     return folder
 
 

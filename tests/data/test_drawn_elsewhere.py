@@ -1,4 +1,4 @@
-"""Images drawn elsewhere become samples by class, shift and seed, and nothing is opened but their folder's files."""
+"""Images drawn elsewhere become samples by class, shift and seed; only files of their folder are opened."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_no_more_than_the_recipe_asks_for_is_taken(tmp_path: Path) -> None:
 
 
 def test_columns_may_be_called_otherwise_and_pandas_counts_beside_them(tmp_path: Path) -> None:
-    lines = [[at, *line] for at, line in enumerate(full((7.0, 8.0)))]
+    lines = [[index, *line] for index, line in enumerate(full((7.0, 8.0)))]
     folder = tmp_path / "drawn"
     drawn_folder(folder, [line[1:] for line in lines])
     (folder / "drawn.csv").unlink()
@@ -162,7 +162,7 @@ def test_columns_may_be_called_otherwise_and_pandas_counts_beside_them(tmp_path:
 
 def test_a_table_says_the_same(tmp_path: Path) -> None:
     lines = full()
-    columns: dict[str, list[Any]] = {name: [line[at] for line in lines] for at, name in enumerate(HEADER)}
+    columns: dict[str, list[Any]] = {name: [line[column] for line in lines] for column, name in enumerate(HEADER)}
     columns["image"] = [{"bytes": PNG, "path": None}] * len(lines)
     features = {
         "image": datasets.Image(),

@@ -80,7 +80,7 @@ def test_a_change_that_keeps_size_and_time_is_seen(folder: Path) -> None:
 
 
 def test_a_young_file_is_not_believed(folder: Path) -> None:
-    """It may change again within the same tick of its file system's clock."""
+    """Such a file can change again within the same tick of its file system's clock."""
     folder_content(folder, clock=later)
     young = (folder / "a.txt").stat().st_ctime_ns
 

@@ -1,4 +1,4 @@
-"""Which answers of the Hub are tried again, how long it is waited, and what people are shown at the end."""
+"""Answers of the Hub: which are tried again, after what wait, and the message at the end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def answer(status: int, headers: dict[str, str] | None = None, message: str = ""
 
 
 def in_upload(error: Exception) -> RuntimeError:
-    """As the client wraps what an upload ran into."""
+    """Wrap an error as the client does during an upload."""
     wrapped = RuntimeError("Error while uploading 'data/x' to the Hub.")
     wrapped.__cause__ = error
     return wrapped

@@ -1,4 +1,4 @@
-"""A folder of image files is read by places in the tree: each image once, in its split, with its class.
+"""A folder of image files is read by its tree: each image once, in its split, with its class.
 
 References: a plain walk over the files, torchvision's `ImageFolder`, and `datasets` where it reads the same rows.
 """
@@ -85,7 +85,7 @@ FOLDERS_BELOW = ("", "session 1", "train_2", "left/right")
 
 @st.composite
 def trees(draw_: st.DrawFn) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Splits, and path → class of images in SPLIT/CLASS/…/FILE, or in CLASS/…/FILE where there is no split."""
+    """Draw splits, and path → class of images in SPLIT/CLASS/…/FILE, or in CLASS/…/FILE without splits."""
     split_sets = [(), ("train",), ("train", "test"), ("Training", "VAL", "eval"), ("dev", "test"), ("validation",)]
     splits = draw_(st.sampled_from(split_sets))
     classes = draw_(st.lists(st.sampled_from(CLASSES), min_size=2, max_size=4, unique=True))
@@ -314,8 +314,8 @@ def test_rows_without_a_mark_of_their_own_are_those_that_datasets_reads(tmp_path
                     if column == "label" and None in table[column]:
                         continue  # `datasets` drops all labels if its first split has one class
                     plain = [
-                        each.cast_column("image", datasets.Image(decode=False))[column][:]
-                        for each in (read_table, table)
+                        dataset.cast_column("image", datasets.Image(decode=False))[column][:]
+                        for dataset in (read_table, table)
                     ]
                     assert plain[0] == plain[1], (seed, split, column)
     assert alike > EXAMPLES / 4 and marked > EXAMPLES / 10, (alike, marked)

@@ -43,7 +43,7 @@ def test_at_most_so_many_images_a_class_whatever_their_order() -> None:
 
 
 def pictures(count: int, given: int | None = None) -> tuple[LabelledImages, list[int]]:
-    """So many images that are numbers, of which `given` are there (all), and the rows that were read so far."""
+    """Return `count` numbers as images, of which `given` (all) are read out, and the list of rows read so far."""
     read: list[int] = []
 
     def reading(keys: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
@@ -118,7 +118,7 @@ def deal(rows: list[Row], seed: int, shared: tuple[str, ...]) -> Halves:
 
 
 def clusters_of(rows: list[Row], shared: tuple[str, ...]) -> list[set[int]]:
-    """As the definition says: merge sets until no two share anything."""
+    """Merge sets until no two share anything, as the definition says."""
     fields = [{"units": 1, "contents": 2}[name] for name in shared]
     clusters: list[set[int]] = []
     for row in range(len(rows)):
@@ -194,7 +194,7 @@ def test_another_seed_deals_otherwise() -> None:
 
 
 def test_dealing_stays_what_it_is_documented_to_be() -> None:
-    """Findings that exist name their halves by the seed alone."""
+    """Existing findings record only the seed of their halves."""
     halves = deal_halves(np.asarray([0, 0, 0, 1, 1, 1], np.int64), 0, units=["a", "b", "b", "c", "d", "e"])
     assert halves.discover.tolist() == [0, 3, 5]
 

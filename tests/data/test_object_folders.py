@@ -1,4 +1,4 @@
-"""Folders of COCO and YOLO files: what is read of them, and what of a stranger's is refused in words."""
+"""Folders of COCO and YOLO files: what is read, and which files of strangers are refused with a message."""
 
 from __future__ import annotations
 

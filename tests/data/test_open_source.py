@@ -169,7 +169,7 @@ def test_labels_that_are_no_names_and_no_whole_numbers_are_refused(labels: Any, 
 
 
 @pytest.mark.parametrize(
-    ("labels", "numbers", "kept"),
+    ("labels", "numbers", "kept_labels"),
     [
         ([4.0, 2.0, 4.0], [4, 2, 4], (1, 0, 1)),
         ([1.0, float("nan"), 0.0], [1, -1, 0], (1, 0)),
@@ -179,12 +179,12 @@ def test_labels_that_are_no_names_and_no_whole_numbers_are_refused(labels: Any, 
     ],
 )
 def test_labels_of_pandas_are_read_with_their_gaps(
-    labels: Any, numbers: list[int], kept: tuple[int, ...], tmp_path: Path
+    labels: Any, numbers: list[int], kept_labels: tuple[int, ...], tmp_path: Path
 ) -> None:
     folder = pandas_folder(tmp_path / "photos", labels)
     assert open_source(source_of(folder)).split("train").labels.tolist() == numbers
     images = labelled_source(folder)
-    assert tuple(images.labels.tolist()) == kept
+    assert tuple(images.labels.tolist()) == kept_labels
     assert images.left_out == ({"no label": 1} if -1 in numbers else {})
 
 
@@ -212,8 +212,8 @@ def test_classes_in_a_table_of_metadata_are_as_they_are_written(kind: str, names
     # An empty text is a name in formats that distinguish it from a missing value; CSV does not.
     assert read == (labels[:-1] if kind == "csv" else labels)
     split = open_source(source_of(folder)).split("train")
-    known = sorted({*read})
-    assert split.labels.tolist() == [known.index(name) if name in known else -1 for name in labels]
+    classes = sorted({*read})
+    assert split.labels.tolist() == [classes.index(name) if name in classes else -1 for name in labels]
     assert [split.image(row).getpixel((0, 0)) for row in range(2)] == [(0, 0, 0), (1, 1, 1)]
 
 
@@ -265,7 +265,7 @@ def test_an_unreadable_image_names_its_row_and_no_other(
     labels, pictures = wardrobe
     content = [encoded(picture) for picture in pictures]
     content[3] = content[3][:200] if damage is None else damage
-    table = datasets.Dataset.from_dict({"image": [{"bytes": each, "path": None} for each in content], "label": labels})
+    table = datasets.Dataset.from_dict({"image": [{"bytes": png, "path": None} for png in content], "label": labels})
     (tmp_path / "source").mkdir()
     table.to_parquet(str(tmp_path / "source" / "validation.parquet"))
     split = open_source(source_of(tmp_path / "source")).split("validation")
@@ -543,7 +543,7 @@ ORDERS = (["mug", "star"], ["star", "mug"])
 
 
 class Client:
-    """A process that pins `someone/photos` of a Hub, and loads it by that pin, as often as it is asked."""
+    """Pin `someone/photos` of a Hub in another process, and load it by that pin on each request."""
 
     def __init__(self, hub: LoopbackHub, home: Path, *, offline: bool = False) -> None:
         self.environment = client_environment(hub, home) | {"HF_HUB_OFFLINE": "1" if offline else "0"}

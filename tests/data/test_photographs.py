@@ -1,4 +1,4 @@
-"""What pictures are is told before numbers rest on them: deep grey, turns that a camera noted, damage."""
+"""Deep grey, turns noted by a camera and damage in pictures are reported before anything is computed from them."""
 
 from __future__ import annotations
 
@@ -105,9 +105,9 @@ def test_a_build_turns_the_photographs_of_such_a_recipe(photos: Path, tmp_path: 
         file.unlink()
     init(photos, tmp_path / "own.yaml", device="cpu")
     sizes = {}
-    for way in ("ignore", "apply"):
-        changes = [f"source.exif={way}", "prompts.shifts={fog: {corruption: fog, severity: 3}}"]
-        built = build(load_recipe(tmp_path / "own.yaml", changes), tmp_path / way, device="cpu")
+    for exif in ("ignore", "apply"):
+        changes = [f"source.exif={exif}", "prompts.shifts={fog: {corruption: fog, severity: 3}}"]
+        built = build(load_recipe(tmp_path / "own.yaml", changes), tmp_path / exif, device="cpu")
         images = labelled_source(NamedDataset(str(built.directory), "all", config="base"))
-        sizes[way] = sorted(image.size for _, raw in images.images() if (image := images.decoded(raw)) is not None)
+        sizes[exif] = sorted(image.size for _, raw in images.images() if (image := images.decoded(raw)) is not None)
     assert sizes["ignore"] == [(24, 16)] * 4 and sizes["apply"] == [(16, 24)] * 2 + [(24, 16)] * 2
