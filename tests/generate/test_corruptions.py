@@ -77,7 +77,7 @@ PUBLISHED = {
 
 
 def numbers(start: int, *shape: int) -> np.ndarray:
-    """Numbers from 0 to 1 that no library draws: the hash of places from `start` on (SplitMix64)."""
+    """Return numbers from 0 to 1 without a library's generator: the hash of indices from `start` on (SplitMix64)."""
     mixed = (np.arange(start, start + math.prod(shape), dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)

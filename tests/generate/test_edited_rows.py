@@ -35,7 +35,7 @@ PROMPTS = ("a bag", "a photo of a coat in the snow", "a dress", "a shoe at night
 
 @pytest.fixture
 def unrounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures as the pipeline gives them: in whole levels most of what a neighbour changes would be lost."""
+    """Keep pictures unrounded: whole levels would hide most changes by a neighbour."""
     monkeypatch.setattr(
         "counterfoil.generate.rows.as_pictures",
         lambda pixels: lambda: list(pixels.permute(0, 2, 3, 1).numpy()),
@@ -43,7 +43,7 @@ def unrounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def row_image(row: int) -> Image.Image:
-    """Row 3 cannot be decoded; the others have sides of their own."""
+    """Return a picture with the row's own sides; fail for row 3."""
     if row == 3:
         raise UserError("row 3 cannot be decoded")
     picture = Image.fromarray(render(wardrobe_scene("validation", row)))
@@ -56,13 +56,13 @@ def lab_image(row: int) -> Image.Image:
 
 @pytest.fixture
 def plain(make_recipe: MakeRecipe) -> Recipe:
-    """Its plan's samples become edits of rows."""
+    """Return the recipe whose samples become edits of rows."""
     return make_recipe()
 
 
 @pytest.fixture
 def edits(make_recipe: MakeRecipe) -> MakeRecipe:
-    """Recipes that edit."""
+    """Return a function that makes recipes that edit."""
     return lambda *changes: make_recipe("generator.kind=edit", "generator.split=validation", *changes)
 
 
@@ -142,9 +142,9 @@ def test_an_edit_of_nothing_is_the_same_bits_whatever_guidance_and_steps(
         ).render(batch)
         for guidance, steps in ((1.0, 2), (4.0, 2), (4.0, 5))
     ]
-    for kept, other in drawn[1:]:
-        np.testing.assert_array_equal(kept, drawn[0][0])
-        assert other is not None and (other != drawn[0][1]).any()
+    for unedited, edited in drawn[1:]:
+        np.testing.assert_array_equal(unedited, drawn[0][0])
+        assert edited is not None and (edited != drawn[0][1]).any()
 
 
 @pytest.mark.parametrize(
@@ -174,9 +174,9 @@ def test_an_images_way_is_that_of_diffusers_inversion(
         for time in inverse.timesteps:
             noise = pipeline.unet(expected[-1], time, encoder_hidden_states=words).sample
             expected.append(inverse.step(noise, time, expected[-1]).prev_sample)
-        way = renderer.inverted.invert(batch, start)
-    assert pipeline.scheduler is before and len(way) == 6
-    for latents, expected_latents in zip(way, expected, strict=True):
+        trajectory = renderer.inverted.invert(batch, start)
+    assert pipeline.scheduler is before and len(trajectory) == 6
+    for latents, expected_latents in zip(trajectory, expected, strict=True):
         torch.testing.assert_close(latents, expected_latents)
 
 
@@ -233,7 +233,7 @@ def test_the_middle_square_is_edited(loaded: Any, edits: MakeRecipe, plain: Reci
 
 
 def test_edits_of_the_lab_keep_their_object_and_take_the_shift(pipeline: Any, edits: MakeRecipe, plain: Recipe) -> None:
-    """At night it is darker, and the picture is still nearer to its own row than to another one."""
+    """Edits to night are darker, and each is still nearest to its own row."""
     recipe = edits("generator.steps=12", "generator.guidance=2.0")
     rows = (0, 1, 2, 6)
     night = [

@@ -35,7 +35,7 @@ MakeRecipe = Callable[..., Recipe]
 
 @dataclass(frozen=True)
 class Case:
-    """A pipeline, the family that drives it, and what else a plain call of it needs to draw the same."""
+    """A pipeline, its family, and the further arguments with which a plain call draws the same."""
 
     make: Callable[[], Any]
     family: str
@@ -80,7 +80,7 @@ def _recipe(make_recipe: MakeRecipe, case: Case, guidance: float, *changes: str)
 
 @pytest.fixture
 def unrounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures as the pipeline gives them: in whole levels most of what a neighbour changes would be lost."""
+    """Keep pictures unrounded: whole levels would hide most changes by a neighbour."""
     monkeypatch.setattr(
         "counterfoil.generate.render.as_pictures", lambda pixels: lambda: list(pixels.permute(0, 2, 3, 1).numpy())
     )

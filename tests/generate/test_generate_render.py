@@ -40,7 +40,7 @@ from support.files import Payload
 
 
 def _samples(recipe: Recipe, count: int = 4) -> list[Sample]:
-    """Samples of different classes and shifts, spread over the plan."""
+    """Return samples of different classes and shifts, spread over the plan."""
     plan = make_plan(recipe)
     every = [sample for shard in plan.shards for sample in shard.samples(plan)]
     return every[:: len(every) // count][:count]
@@ -448,10 +448,10 @@ def problems(recipe: Recipe) -> str:
 
 
 def test_each_cell_gets_its_own_vector_and_no_other_cell_any(tmp_path: Path) -> None:
-    held = vectors("05_hard", "08_hard", "unused")
-    embeddings = read_image_embeddings(recipe_of(write(tmp_path / "v.safetensors", held)))
+    stored = vectors("05_hard", "08_hard", "unused")
+    embeddings = read_image_embeddings(recipe_of(write(tmp_path / "v.safetensors", stored)))
     assert embeddings is not None and embeddings.width == 16
-    np.testing.assert_array_equal(embeddings.of("red", "08"), held["08_hard"])
+    np.testing.assert_array_equal(embeddings.of("red", "08"), stored["08_hard"])
     assert embeddings.of("base", "08") is None and embeddings.of("red", "00") is None
     assert read_image_embeddings(load_recipe("wardrobe-mini")) is None
 
@@ -475,11 +475,11 @@ def test_a_dataset_keeps_what_it_used_and_reads_it_back_as_pinned(tmp_path: Path
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64])
 def test_floating_point_of_any_width_is_read_as_torch_reads_it(tmp_path: Path, kind: torch.dtype) -> None:
-    held = {key: torch.from_numpy(value).to(kind) for key, value in vectors("05_hard", "08_hard").items()}
-    save_file(held, tmp_path / "v.safetensors")
+    stored = {key: torch.from_numpy(value).to(kind) for key, value in vectors("05_hard", "08_hard").items()}
+    save_file(stored, tmp_path / "v.safetensors")
     embeddings = read_image_embeddings(recipe_of(tmp_path / "v.safetensors"))
     assert embeddings is not None
-    np.testing.assert_array_equal(embeddings.of("red", "05"), held["05_hard"].float().numpy())
+    np.testing.assert_array_equal(embeddings.of("red", "05"), stored["05_hard"].float().numpy())
 
 
 @pytest.mark.parametrize(
@@ -526,5 +526,5 @@ def test_a_strangers_file_is_numbers_alone_of_bounded_size(tmp_path: Path, monke
 
 
 def test_equal_vectors_are_equal_bytes() -> None:
-    held = vectors("b", "a")
-    assert embeddings_file(held) == embeddings_file(dict(reversed(held.items())))
+    stored = vectors("b", "a")
+    assert embeddings_file(stored) == embeddings_file(dict(reversed(stored.items())))

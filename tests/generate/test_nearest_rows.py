@@ -1,4 +1,4 @@
-"""Rows of a pool that are nearest to prompts: as a plain reference deals them, each once, however they are computed."""
+"""The nearest rows of a pool are dealt to prompts as by a plain reference, each once, with any chunks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from counterfoil.generate.nearest_rows import nearest_rows
 
 
 def unit(rng: np.random.Generator, count: int, width: int, levels: int) -> NDArray[np.float64]:
-    """Unit vectors of few different numbers, so that many are equally near."""
+    """Return unit vectors of few different numbers, so that many are equally near."""
     rows = rng.integers(-levels, levels + 1, (count, width)).astype(np.float64)
     rows[np.abs(rows).sum(1) == 0, 0] = 1
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
@@ -23,8 +23,8 @@ def dealt_plainly(
 ) -> list[list[tuple[int, int]]]:
     """Return (row, rank) of each prompt, dealt in rounds over whole orders of the pool."""
     grid = [
-        np.rint(np.nan_to_num(each.astype(np.float64)) * 2**26).astype(np.int64).astype(object)
-        for each in (pool, prompts)
+        np.rint(np.nan_to_num(matrix.astype(np.float64)) * 2**26).astype(np.int64).astype(object)
+        for matrix in (pool, prompts)
     ]
     orders = []
     for prompt in grid[1]:
@@ -73,7 +73,7 @@ def test_as_whole_orders_would_deal_them(
 
 
 def test_no_row_is_given_twice_and_no_prompt_is_starved() -> None:
-    """Ten prompts that are the same one share what is nearest: each gets one of every ten."""
+    """Ten equal prompts share the nearest rows: each gets one of every ten."""
     rng = np.random.default_rng(0)
     pool, texts = unit(rng, 400, 8, 1000), np.repeat(unit(rng, 1, 8, 1000), 10, axis=0)
     dealt = nearest_rows(pool, texts, [30] * 10, np.ones(400, dtype=bool))

@@ -53,12 +53,12 @@ def _asked(pipeline: Any) -> Iterator[list[int]]:
 def miniature(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp(request.param.__name__)
-    made = request.param()
+    pipeline = request.param()
     with torch.no_grad():
-        for key, weights in made.unet.named_parameters():
+        for key, weights in pipeline.unet.named_parameters():
             if ".attn2.to_" in key:
                 weights *= 20  # at random, prompts would hardly change a picture, and guidance neither
-    made.save_pretrained(folder)
+    pipeline.save_pretrained(folder)
     name = f"local-dir:{folder}"
     return name, load_pipeline(name, dtype="float32")
 
@@ -83,7 +83,7 @@ def test_a_step_without_guidance_asks_about_each_picture_once(
     recipe = make_recipe("generator.steps=5", f"generator.guidance_interval={interval}")
     with _asked(pipeline) as sizes:
         Renderer(pipeline, recipe).render(_samples(recipe, 3))
-    assert sizes == [8 if each else 4 for each in guided], "padded to the batch of four, and doubled where guided"
+    assert sizes == [8 if doubled else 4 for doubled in guided], "padded to the batch of four, and doubled where guided"
 
 
 def test_both_passes_of_a_step_of_second_order_are_of_one_kind(make_recipe: MakeRecipe) -> None:
@@ -120,7 +120,7 @@ def test_pictures_are_those_of_a_doubled_batch_that_is_led_nowhere(
     def scale(step: int, steps: int) -> float:
         return STRONG if begin <= step / steps < end else 1 + 1e-6
 
-    def slowly(pipe: Any, step: int, timestep: Any, held: dict[str, Any]) -> dict[str, Any]:
+    def slowly(pipe: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
         scales.append(pipe._guidance_scale)
         pipe._guidance_scale = scale(step + 1, pipe.num_timesteps)
         return {}
@@ -265,7 +265,7 @@ def test_what_a_base_adds_to_itself_is_nothing(
 
 
 class _Attentions(TorchFunctionMode):
-    """The queries, keys and values of every attention that torch computes."""
+    """Records queries, keys, values and output of every attention that torch computes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -380,14 +380,14 @@ def test_steps_put_it_back_until_their_time_is_over() -> None:
     held, pipeline = HeldParts(3, 0.5, 0.5), SimpleNamespace(num_timesteps=12)
     changes = [held(pipeline, index, None, {"latents": torch.cat([base, shifted])}) for index in range(12)]
     assert [bool(change) for change in changes] == [False, True, True, True, True, True, *[False] * 6]
-    kept = least_changed(base, shifted, 0.5)
+    mask = least_changed(base, shifted, 0.5)
     for change in changes[1:6]:
         bases, others = change["latents"].split(3)
         assert torch.equal(bases, base)
-        assert torch.equal(others, torch.where(kept, base, shifted))
+        assert torch.equal(others, torch.where(mask, base, shifted))
     # The held part is decided once: latents of later steps do not change it.
     again = held(pipeline, 3, None, {"latents": torch.cat([base, shifted.flip(2)])})
-    assert torch.equal(again["latents"][3:], torch.where(kept, base, shifted.flip(2)))
+    assert torch.equal(again["latents"][3:], torch.where(mask, base, shifted.flip(2)))
 
 
 @pytest.mark.parametrize("steps", [*range(1, 14), 50])

@@ -94,7 +94,7 @@ def test_each_caption_is_scored_once() -> None:
 
 
 def test_a_score_on_a_threshold_by_value_passes_as_it_is_stored() -> None:
-    """Scores are stored as float32: a double beside them may refuse a score that equals it."""
+    """Scores are stored as float32: a threshold as a double could refuse a score that equals it."""
     thresholds = resolve_thresholds(
         load_recipe("wardrobe-mini", ["screen.object_threshold=0.3", "prompts.shifts.red.threshold=0.7"]), None
     )
@@ -173,9 +173,9 @@ TWO_CLASSES = "source.classes=[{id: sandal, name: sandal, source_label: 5}, {id:
 
 
 def naive_cosines(pictures: list[Image.Image], captions: list[str]) -> np.ndarray:
-    """[pictures, captions] as open_clip's readme computes them, one picture at a time."""
-    made: Any = open_clip.create_model_and_transforms(f"local-dir:{LAB_WEIGHTS / 'clip'}", precision="fp32")
-    model, _, preprocess = made
+    """Return cosines [pictures, captions] as open_clip's readme computes them, one picture at a time."""
+    parts: Any = open_clip.create_model_and_transforms(f"local-dir:{LAB_WEIGHTS / 'clip'}", precision="fp32")
+    model, _, preprocess = parts
     tokenizer = open_clip.get_tokenizer(f"local-dir:{LAB_WEIGHTS / 'clip'}")
     model.eval()
     with torch.no_grad():

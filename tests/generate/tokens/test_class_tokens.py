@@ -46,7 +46,7 @@ def _write(folder: Path, tokens: dict[str, tuple[str, torch.Tensor]]) -> Path:
 
 @pytest.fixture(scope="module")
 def folder(pipeline: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Tokens that stand for the very words: one vector for the bag, two for the ankle boot."""
+    """Save tokens with the vectors of the words themselves: one for the bag, two for the ankle boot."""
     tokens = {"bag": ("<the-bag>", _vectors(pipeline, "bag")), "boot": ("<the-boot>", _vectors(pipeline, "ankle boot"))}
     assert [len(vectors) for _, vectors in tokens.values()] == [1, 2]
     return _write(tmp_path_factory.mktemp("tokens") / "tokens", tokens)
@@ -323,8 +323,8 @@ def test_an_archive_that_is_damaged_or_packed_without_bound_is_reported(recipe: 
         whole[60:200] = b"\xff" * 140
 
     def lie(whole: bytearray) -> None:  # the directory at the end says that it is small
-        at = whole.index(b"PK\x01\x02") + 24
-        whole[at : at + 4] = (100).to_bytes(4, "little")
+        offset = whole.index(b"PK\x01\x02") + 24
+        whole[offset : offset + 4] = (100).to_bytes(4, "little")
 
     odd = [
         (token, zipfile.ZIP_DEFLATED, damage),

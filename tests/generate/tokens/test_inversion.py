@@ -126,7 +126,7 @@ def test_the_plain_way_learns_the_same_token(pipeline_copy: Any) -> None:
     with torch.no_grad():
         matrix[index] = matrix[ids].mean(0)
     matrix.requires_grad_()
-    others, kept = torch.arange(len(matrix)) != index, matrix.detach().clone()
+    others, initial = torch.arange(len(matrix)) != index, matrix.detach().clone()
     optimizer = torch.optim.AdamW([matrix], lr=settings.learning_rate, weight_decay=settings.weight_decay)
     scheduler: Any = DDPMScheduler.from_config(pipeline_copy.scheduler.config)
     schedule = plan_steps(settings, cls.class_id, len(cls.images), 1000)
@@ -147,7 +147,7 @@ def test_the_plain_way_learns_the_same_token(pipeline_copy: Any) -> None:
         loss.backward()
         optimizer.step()
         with torch.no_grad():
-            matrix[others] = kept[others]
+            matrix[others] = initial[others]
     expected = matrix[index].detach()
 
     from counterfoil.models.diffusion import load_pipeline
@@ -211,7 +211,7 @@ def learn(out: Path, *changes: str, workers: int = 1) -> TokenResult:
 
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Learned in this process in one go. Read only."""
+    """Learn the tokens in this process without a break; tests only read the folder."""
     out = tmp_path_factory.mktemp("learned") / "tokens"
     heard: list[TokenProgress] = []
     recipe = load_recipe("wardrobe-mini", [CLASSES, LEARN])
