@@ -75,7 +75,7 @@ embroidery | An embroidery of a <class> | 0.259
 
 
 def table_1() -> dict[str, tuple[str, str, float]]:
-    """Shift → (its name in the table, prompt, threshold)."""
+    """Return shift → (its name in the table, prompt, threshold)."""
     rows = [[part.strip() for part in line.split("|")] for line in TABLE_1.strip().splitlines()]
     return {
         name.replace(" ", "_"): (name, prompt.replace("<class>", "{class}"), float(value))
@@ -142,9 +142,9 @@ def test_the_one_of_boxes_names_the_labs_categories_and_corrupts_scenes_that_no_
         "audit", labelled=False
     ).class_names("objects")
     assert (recipe.source.dataset, recipe.generator.split) == ("lab:wardrobe-boxes", "audit")
-    kept = {shift.name: shift.corruption for shift in load_recipe(CORRUPTED).all_shifts()}
+    corruptions = {shift.name: shift.corruption for shift in load_recipe(CORRUPTED).all_shifts()}
     shifts = {shift.name: shift.corruption for shift in recipe.all_shifts()}
-    assert shifts.items() <= kept.items() and not {"rotation", "occlusion"} & set(shifts)
+    assert shifts.items() <= corruptions.items() and not {"rotation", "occlusion"} & set(shifts)
 
 
 @pytest.mark.parametrize("name", [PAIRS, BOXES, *RETRIEVED, *EDITED, *GRADED, *NAMES, *LARGE, *DRAWN])

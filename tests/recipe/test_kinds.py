@@ -1,4 +1,4 @@
-"""Kinds of generator: each says of itself what the others are asked too, in files of its own."""
+"""Kinds of generator: each describes itself through the same methods, in its own files."""
 
 from __future__ import annotations
 

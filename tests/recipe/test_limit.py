@@ -17,7 +17,7 @@ def samples(plan: Plan) -> dict[str, Sample]:
 
 
 def sizes(limit: int, *changes: str) -> dict[str, dict[int, int]]:
-    """Shift → label → samples, of a preview of wardrobe-mini, whose ten classes have 20 candidates each."""
+    """Return shift → label → samples of a preview of wardrobe-mini, whose ten classes have 20 candidates each."""
     plan = make_plan(load_recipe("wardrobe-mini", [*changes, f"samples.limit={limit}"]))
     counts: dict[str, dict[int, int]] = {}
     for cell in plan.cells():

@@ -1,4 +1,4 @@
-"""Names of any length and licences of any spelling are told apart."""
+"""Names have limits of length, and licences are recognised in any spelling."""
 
 from __future__ import annotations
 

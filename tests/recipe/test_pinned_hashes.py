@@ -1,4 +1,4 @@
-"""Hashes of the bundled recipes stand still: a key that is new, at its default, must leave every directory resumable.
+"""Hashes of the bundled recipes do not change: a new key, at its default, must leave every directory resumable.
 
 A recipe that is changed on purpose changes its line here, and the changelog says so under **Other bytes**.
 """

@@ -1,4 +1,4 @@
-"""Wrong recipes: every problem at once, each with path, place, found, expected and the nearest name."""
+"""Wrong recipes: every problem at once, each with path, line, found, expected and the nearest name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recipe starts from: options of generators, rows that are edited or corrupted, embeddings, pairs."""
+"""Inputs of a recipe: options of generators, rows that are edited or corrupted, embeddings, pairs."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ def test_it_takes_rows_draws_nothing_and_needs_no_screen(tmp_path: Path) -> None
 
 
 def test_a_split_of_its_own_may_be_the_only_one() -> None:
-    """Photographs in a folder without splits: the recipe says that training and validation are one."""
+    """For photographs without splits, a recipe can name one split for training and validation."""
     alone = ["generator.split=train", "source.validation_split=train"]
     assert load_recipe(CORRUPT, alone).generator.split == "train"
 

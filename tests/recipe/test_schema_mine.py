@@ -1,4 +1,4 @@
-"""What a recipe says of mining, and what mined shifts tell of where they came from."""
+"""The mining section of a recipe, and the records of origin in mined shifts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recipe says in words: prompts and words of classes, thresholds, keep rules, a second judge."""
+"""Prompts and words of classes in a recipe, thresholds, keep rules, a second judge."""
 
 from __future__ import annotations
 
@@ -262,12 +262,12 @@ def test_a_shift_of_its_own_classes_takes_the_rest_from_the_screen() -> None:
         shift: {class_id: entry["value"] for class_id, entry in entries.items()}
         for shift, entries in resolved(recipe).object.items()
     }
-    of = lambda shift: [values[shift][class_id] for class_id in ("00", "04", "06")]  # noqa: E731
+    values_of = lambda shift: [values[shift][class_id] for class_id in ("00", "04", "06")]  # noqa: E731
     percentile = resolved(mini()).object["red"]["00"]["value"]
-    assert of("red") == pytest.approx([percentile, 0.21, 0.1])
-    assert of("in_the_snow") == pytest.approx([percentile, 0.21, 0.22])
-    assert of("at_night") == pytest.approx([0.3, 0.3, 0.3])
-    assert of("base") == pytest.approx([0.5, 0.25, 0.25])
+    assert values_of("red") == pytest.approx([percentile, 0.21, 0.1])
+    assert values_of("in_the_snow") == pytest.approx([percentile, 0.21, 0.22])
+    assert values_of("at_night") == pytest.approx([0.3, 0.3, 0.3])
+    assert values_of("base") == pytest.approx([0.5, 0.25, 0.25])
 
 
 def test_the_default_enters_no_hash_and_a_class_enters_the_screen_alone() -> None:
@@ -360,7 +360,7 @@ QUOTA = "samples={candidates: null, accepted: 2, at_most: 4}"
 
 
 def rules(recipe: Recipe, shift: str) -> tuple:
-    return next(each.keep for each in recipe.all_shifts() if each.name == shift)
+    return next(spec.keep for spec in recipe.all_shifts() if spec.name == shift)
 
 
 def test_rules_are_applied_to_every_shift_and_ranking_by_the_shift_not_to_the_base() -> None:
@@ -459,7 +459,7 @@ def test_one_that_a_keep_rule_asks_too_has_one_set_of_columns() -> None:
     recipe = judged_mini(f"screen.judge={JUDGE}", WRONG_JUDGES.format(JUDGE, "answered:00"))
     assert recipe.judges == (JUDGE,)
     assert asked(recipe, JUDGE) == dict.fromkeys(asked(recipe, JUDGE), "top1") | {"red": "answered:00"}
-    assert set(recipe.added_columns) == {f"resnet14t_{what}" for what in ("answer", "confidence", "right", "failed")}
+    assert set(recipe.added_columns) == {f"resnet14t_{part}" for part in ("answer", "confidence", "right", "failed")}
 
 
 def test_null_enters_no_hash_and_a_name_enters_the_screens() -> None:
@@ -520,6 +520,6 @@ def test_the_model_that_screens_is_no_second_judge(judge: str, screen: tuple[str
 def test_two_folders_elsewhere_may_share_a_name(tmp_path: Path) -> None:
     """Two models stay two, although a dataset's recipe keeps only the last name of each folder."""
     (tmp_path / "lock.json").write_text("{}")
-    made = judged_mini("screen.model=local-dir:/one/clip", "screen.judge=open_clip:local-dir:/other/clip")
-    (tmp_path / "recipe.yaml").write_text(made.portable_yaml)
+    recipe = judged_mini("screen.model=local-dir:/one/clip", "screen.judge=open_clip:local-dir:/other/clip")
+    (tmp_path / "recipe.yaml").write_text(recipe.portable_yaml)
     assert load_own_recipe(tmp_path).screen.judge == "elsewhere:open_clip:local-dir:./clip"

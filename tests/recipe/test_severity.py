@@ -1,4 +1,4 @@
-"""Levels of a shift: what a recipe may say, and the shifts of the plan that come of it."""
+"""Levels of a shift: valid settings, and the shifts of the plan that they make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cells decide: every candidate has one reason, stricter rules never keep more, and whoever asks hears the same."""
+"""Cells decide: every candidate has one reason, stricter rules never keep more, and all callers get the same."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def test_raising_a_threshold_never_raises_the_yield(scores, first, second) -> No
     low = (min(first[0], second[0]), min(first[1], second[1]) if both else None)
     high = (max(first[0], second[0]), max(first[1], second[1]) if both else None)
     loose, strict = _cell(scores, low), _cell(scores, high)
-    for kept, stricter in zip(loose, strict, strict=True):
-        assert kept == "accepted" or stricter != "accepted"
+    for loose_reason, strict_reason in zip(loose, strict, strict=True):
+        assert loose_reason == "accepted" or strict_reason != "accepted"
     dropped_shift = _cell(scores, (low[0], None))
     assert dropped_shift.count("accepted") >= loose.count("accepted")
 
@@ -155,18 +155,18 @@ NEEDED = {"top": {"k": 1}, "misclassified": {"models": ["lab:resnet10t"]}}
 
 def test_every_rule_says_what_it_reads() -> None:
     for name, rule in KEEP_RULES.items():
-        made = rule.model_validate(NEEDED.get(name, {}))
-        assert made.scores() and set(made.scores()) <= {"object", "shift", *made.columns()}
+        built = rule.model_validate(NEEDED.get(name, {}))
+        assert built.scores() and set(built.scores()) <= {"object", "shift", *built.columns()}
         assert rule.__doc__
 
 
 @given(st.lists(st.sampled_from(["accepted", "low_object"]), max_size=20), st.integers(1, 5))
 def test_a_cell_is_filled_at_its_last_wanted_candidate(reasons: list[str], accepted: int) -> None:
-    at = filled_at(reasons, accepted)
-    if at is None:
+    count = filled_at(reasons, accepted)
+    if count is None:
         assert reasons.count("accepted") < accepted
     else:
-        assert reasons[at - 1] == "accepted" and reasons[:at].count("accepted") == accepted
+        assert reasons[count - 1] == "accepted" and reasons[:count].count("accepted") == accepted
 
 
 ORDERS = (
@@ -361,7 +361,7 @@ def test_a_lamp_in_the_dark_is_no_contrast() -> None:
 
 
 def test_what_differs_by_colour_alone_is_visible() -> None:
-    """Red and green of one luma: an image in grey would be a plain surface."""
+    """Red and green have the same luma here: in grey, the image would be uniform."""
     red_and_green = picture()
     red_and_green[:, : SIDE // 2] = (100, 0, 0)
     red_and_green[:, SIDE // 2 :] = (0, 51, 0)
