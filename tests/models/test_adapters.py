@@ -47,10 +47,10 @@ def test_the_labs_decoder_takes_the_vectors_of_its_clip(pipeline: Any) -> None:
     assert pipeline.unet.attn_processors == before and pipeline.unet.encoder_hid_proj is None
     file = LAB_WEIGHTS / "decoder" / ADAPTER_FILE
     assert file.stat().st_size < 3_000_000
-    held = load_file(file)["ip_adapter.1.to_k_ip.weight"]
-    assert held.dtype == torch.float16
+    weight = load_file(file)["ip_adapter.1.to_k_ip.weight"]
+    assert weight.dtype == torch.float16
     first = next(processor for name, processor in adapter.within.processors.items() if name.endswith("attn2.processor"))
-    torch.testing.assert_close(first.to_k_ip[0].weight, held.float(), rtol=0, atol=0)
+    torch.testing.assert_close(first.to_k_ip[0].weight, weight.float(), rtol=0, atol=0)
 
 
 def test_the_linear_form_is_an_adapter_too(tmp_path: Path, pipeline: Any) -> None:

@@ -207,7 +207,7 @@ def test_what_convolves_over_time_stays_as_it_is() -> None:
 def test_the_stack_has_the_version_that_last_changed_bytes_and_not_the_one_that_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Or a directory that one version began could not be resumed by the next."""
+    """Otherwise the next version could not resume a directory."""
     monkeypatch.setattr(devices, "RENDERING_VERSION", "0.1.5")
     assert stack_of("cpu", "float32", 4)["versions"]["counterfoil"] == "0.1.5" != __version__
 
@@ -234,8 +234,8 @@ print(faults, hashlib.sha256(b"".join(one.numpy().tobytes() for one in first + l
 def test_memory_that_was_freed_is_used_again_and_changes_no_answer() -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     outputs = {
-        way: warm.run([sys.executable, "-c", FAULTS, way], environment, check=True).stdout.split()
-        for way in ("kept", "mapped")
+        mode: warm.run([sys.executable, "-c", FAULTS, mode], environment, check=True).stdout.split()
+        for mode in ("kept", "mapped")
     }
     assert outputs["kept"][1] == outputs["mapped"][1]
     assert 5 * int(outputs["kept"][0]) < int(outputs["mapped"][0])
@@ -265,7 +265,7 @@ def test_on_a_cpu_nothing_is_set_or_said() -> None:
 
 def test_settings_end_with_the_work() -> None:
     cudnn = torch.backends.cudnn
-    kept = torch.get_float32_matmul_precision(), cudnn.benchmark, cudnn.deterministic
+    settings = torch.get_float32_matmul_precision(), cudnn.benchmark, cudnn.deterministic
     try:
         torch.set_float32_matmul_precision("highest")
         cudnn.benchmark, cudnn.deterministic = True, False
@@ -276,8 +276,8 @@ def test_settings_end_with_the_work() -> None:
         assert torch.get_float32_matmul_precision() == "highest"
         assert (cudnn.benchmark, cudnn.deterministic) == (True, False)
     finally:
-        torch.set_float32_matmul_precision(kept[0])
-        cudnn.benchmark, cudnn.deterministic = kept[1:]
+        torch.set_float32_matmul_precision(settings[0])
+        cudnn.benchmark, cudnn.deterministic = settings[1:]
 
 
 def _compiler() -> str | None:
@@ -516,7 +516,7 @@ def test_on_a_cpu_it_is_accepted_and_does_nothing(waits: Path, offload: str) -> 
 
 
 def test_through_the_hooks_the_same_pictures_come_out(waits: Path) -> None:
-    """By part: layers cannot be brought from memory to memory, which accelerate takes for a weight that is shared."""
+    """Weights move by part: accelerate takes a layer that moves from memory to memory for a shared weight."""
     pipeline = wait_in_memory(loaded(waits), "cpu", "model")
     assert any(isinstance(hook, CpuOffload) for hook in hooks(pipeline))
     once = drawn(pipeline, recipe_of(waits))
@@ -526,7 +526,7 @@ def test_through_the_hooks_the_same_pictures_come_out(waits: Path) -> None:
 
 @pytest.mark.parametrize(("offload", "device"), [("model", "cuda:1"), ("sequential", "meta:1")])
 def test_where_it_computes_is_said_by_the_hooks_and_not_by_the_weights(waits: Path, offload: str, device: str) -> None:
-    """Hooks for a GPU are set without one: weights are in memory, and prompts must go where they are computed."""
+    """Hooks for a GPU are set without one: weights are in memory, and prompts must go to the hooks' device."""
     pipeline = loaded(waits)
     assert pipeline._execution_device == torch.device("cpu")
     wait_in_memory(pipeline, device, offload)

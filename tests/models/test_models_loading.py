@@ -418,13 +418,13 @@ def test_a_folder_that_is_no_dataset_is_reported_in_words(content: dict[str, byt
 
 
 def test_what_is_skipped_has_a_reason_in_words() -> None:
-    """Of any error of a library; only a machine without memory goes on no further."""
+    """Every error of a library becomes a reason, except a lack of memory, which is raised."""
     stale = skipped_reason("the input dataset", OSError(errno.ESTALE, "Stale file handle", "/photos/1.png"))
     assert stale.problems[0].startswith("the input dataset cannot be read: ") and "/photos/1.png" in stale.problems[0]
     assert "\n" not in skipped_reason("x", ValueError("one\ntwo")).problems[0]
     assert skipped_reason("x", ConnectionError()).problems[0].startswith("x is not in the local cache")
-    known = UserError("said before")
-    assert skipped_reason("x", known) is known
+    error = UserError("said before")
+    assert skipped_reason("x", error) is error
     with pytest.raises(MemoryError):
         skipped_reason("x", MemoryError())
 

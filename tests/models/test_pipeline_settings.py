@@ -1,4 +1,4 @@
-"""What a recipe asks of a pipeline: options by its own signature, and edits by what it can."""
+"""Settings of a recipe for a pipeline: options are checked against its signature, edits against its abilities."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_words_and_lists_are_compared_too() -> None:
 
 
 def test_no_pipeline_lets_a_text_pass_for_a_picture() -> None:
-    """Over every class that diffusers opens as text to image: what takes pictures takes no text."""
+    """Arguments for pictures take no text, in every class that diffusers opens as text to image."""
     for pipeline in AUTO_TEXT2IMAGE_PIPELINES_MAPPING.values():
         free = free_options(pipeline, RESERVED)
         assert not {"image", "mask_image", "control_image", "ip_adapter_image", "video"} & set(free), pipeline
@@ -199,8 +199,8 @@ def recipe(kind: str, **settings: Any) -> Recipe:
     return load_recipe("wardrobe-mini", [f"generator={{{written}}}", "tokens=null"])
 
 
-def problems_with(made: Recipe, pipeline: str, **unet: Any) -> list[str]:
-    return list(pipeline_problems(made, {"_class_name": pipeline}, unet))
+def problems_with(recipe: Recipe, pipeline: str, **unet: Any) -> list[str]:
+    return list(pipeline_problems(recipe, {"_class_name": pipeline}, unet))
 
 
 @pytest.mark.parametrize(
@@ -234,15 +234,15 @@ def test_without_an_image_they_draw_nothing(pipeline: str) -> None:
 
 
 def test_what_inversion_asks_is_reported_together() -> None:
-    made = recipe("edit", batch_size=5, scheduler="Euler")
-    problems = problems_with(made, "LatentConsistencyModelPipeline", time_cond_proj_dim=256)
+    edited = recipe("edit", batch_size=5, scheduler="Euler")
+    problems = problems_with(edited, "LatentConsistencyModelPipeline", time_cond_proj_dim=256)
     assert [problem.partition(":")[0] for problem in problems] == [
         "generator.model",
         "generator.scheduler",
         "generator.batch_size",
     ]
     # A pipeline that edits draws one image a call, by its own steps.
-    assert problems_with(made, "StableDiffusionInstructPix2PixPipeline") == []
+    assert problems_with(edited, "StableDiffusionInstructPix2PixPipeline") == []
 
 
 def test_an_inversion_over_a_part_of_the_steps_is_reported() -> None:

@@ -80,14 +80,14 @@ def seen_by_clip(folder: Path) -> bytes:
     clip = load_clip(f"local-dir:{folder}")
     assert not misplaced(clip.module)
     with torch.inference_mode():
-        return clip.module.encode_image(torch.stack([clip.preprocess(each) for each in pictures()])).numpy().tobytes()
+        return clip.module.encode_image(torch.stack([clip.preprocess(image) for image in pictures()])).numpy().tobytes()
 
 
 def captioned(folder: Path) -> bytes:
     captioner = load_captioner(f"local-dir:{folder}")
     assert not misplaced(captioner.module)
     captions = ["a photo of a sandal in the snow", "a photo of a coat"]
-    return b"".join(np.asarray(captioner.log_likelihoods(each, captions)[0]).tobytes() for each in pictures())
+    return b"".join(np.asarray(captioner.log_likelihoods(picture, captions)[0]).tobytes() for picture in pictures())
 
 
 def vision_transformer(folder: Path) -> Path:
@@ -115,7 +115,7 @@ def diffusion_pipeline(folder: Path) -> Path:
     [
         pytest.param(diffusion_pipeline, drawn, id="generator"),
         pytest.param(vision_transformer, lambda folder: scored(f"transformers:{folder}"), id="transformers"),
-        pytest.param(lambda _: LAB_WEIGHTS / "vit_tiny_patch8", lambda at: scored(f"local-dir:{at}"), id="timm"),
+        pytest.param(lambda _: LAB_WEIGHTS / "vit_tiny_patch8", lambda path: scored(f"local-dir:{path}"), id="timm"),
         pytest.param(lambda _: LAB_WEIGHTS / "clip", seen_by_clip, id="clip"),
         pytest.param(lambda _: LAB_WEIGHTS / "captioner", captioned, id="captioner"),
     ],

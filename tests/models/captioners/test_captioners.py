@@ -48,7 +48,7 @@ def captioner(folder: Path) -> Captioner:
 
 @pytest.fixture(scope="module")
 def generate(folder: Path, captioner: Captioner) -> Any:
-    """transformers' own generate, of its own loading, for `noise(0)`: greedy, with the settings given."""
+    """Return a function that calls greedy `generate` of a model that transformers loaded, for `noise(0)`."""
     model: Any = AutoModelForImageTextToText.from_pretrained(folder).eval()
     inputs: Any
     if folder.name in PLAIN:
@@ -74,16 +74,16 @@ def generate(folder: Path, captioner: Captioner) -> Any:
 
 
 class Forcing:
-    """Leaves one token to choose at each step: those of a caption, one after another."""
+    """Leaves one token to choose at each step: the next of a caption."""
 
     def __init__(self, tokens: list[int]) -> None:
         self.left = list(tokens)
 
     def __call__(self, ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        kept = torch.full_like(scores, -torch.inf)
+        forced = torch.full_like(scores, -torch.inf)
         token = self.left.pop(0)
-        kept[:, token] = scores[:, token]
-        return kept
+        forced[:, token] = scores[:, token]
+        return forced
 
 
 @pytest.mark.parametrize("caption", CAPTIONS)
@@ -218,7 +218,7 @@ def test_going_on_is_reading_whole(chat_captioner: ChatCaptioner) -> None:
 
 
 class Forgetful(ChatCaptioner):
-    """Goes on as if nothing had been read before."""
+    """Ignores the cache of the text read before."""
 
     def _went_on(self, seen: Any, cache: Any, ids: torch.Tensor, done: int) -> torch.Tensor:
         scores = super()._went_on(seen, cache, ids, done)
@@ -226,7 +226,7 @@ class Forgetful(ChatCaptioner):
 
 
 class Refusing(ChatCaptioner):
-    """Takes nothing behind what it has read."""
+    """Refuses a cache of the text read before."""
 
     def _went_on(self, seen: Any, cache: Any, ids: torch.Tensor, done: int) -> torch.Tensor:
         if self.goes_on:
@@ -271,13 +271,13 @@ def test_without_chance_it_is_the_likeliest() -> None:
 @pytest.mark.parametrize("scores", [SCORES, torch.zeros(8), torch.tensor([9.0, 0.0, 0.0]), torch.tensor([1.0])])
 def test_shares_are_those_of_transformers_own_nucleus(scores: torch.Tensor) -> None:
     none: Any = torch.empty(1, 0, dtype=torch.long)
-    kept = torch.softmax(TopPLogitsWarper(TOP_P)(none, scores[None].double())[0], -1).numpy()
+    nucleus = torch.softmax(TopPLogitsWarper(TOP_P)(none, scores[None].double())[0], -1).numpy()
     chance = torch.Generator().manual_seed(0)
     drawn = np.bincount([chosen_token(scores, chance) for _ in range(4000)], minlength=len(scores))
-    assert not drawn[kept == 0].any()
-    some = kept > 0
+    assert not drawn[nucleus == 0].any()
+    some = nucleus > 0
     if some.sum() > 1:
-        assert stats.chisquare(drawn[some], 4000 * kept[some] / kept[some].sum()).pvalue > 1e-4
+        assert stats.chisquare(drawn[some], 4000 * nucleus[some] / nucleus[some].sum()).pvalue > 1e-4
 
 
 def test_what_has_no_share_is_never_drawn() -> None:
@@ -475,7 +475,7 @@ def test_a_folder_of_something_else_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", ["normalizer", "decoder"])
 @pytest.mark.parametrize("steps", [[("a", "aa")] * 34, [("x", "y" * 3000)]])
 def test_a_tokenizer_that_makes_texts_long_is_refused(mine: Path, part: str, steps: list[tuple[str, str]]) -> None:
-    made = [{"type": "Replace", "pattern": {"String": old}, "content": new} for old, new in steps]
-    edit(mine / "tokenizer.json", lambda c: c.update({part: {"type": "Sequence", f"{part}s": made}}))
+    replacements = [{"type": "Replace", "pattern": {"String": old}, "content": new} for old, new in steps]
+    edit(mine / "tokenizer.json", lambda c: c.update({part: {"type": "Sequence", f"{part}s": replacements}}))
     with pytest.raises(UserError, match=rf"tokenizer\.json: its {part} makes a text more than 64 times as long"):
         describe_captioner(f"local-dir:{mine}")

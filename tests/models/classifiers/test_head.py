@@ -225,7 +225,7 @@ def test_a_classifier_that_is_no_timm_model_is_refused_by_name() -> None:
 
 
 class _Sharpened(torch.nn.Module):
-    """A model that does one thing more after its last layer."""
+    """A model that scales the scores of its last layer."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Files of predictions of anybody: what is none is refused in words, and nothing without end is opened or unfolded."""
+"""Files of predictions of strangers: other files are refused with a message, and reading them is bounded."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ IMAGE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 50, 3), d
 
 
 class Scoring(torch.nn.Module):
-    """A module whose scores `make` computes of the mean colours, (b, 3)."""
+    """A module whose scores `make` computes from the mean colours, (b, 3)."""
 
     def __init__(self, make: Callable[[torch.Tensor], Any]) -> None:
         super().__init__()

@@ -279,7 +279,7 @@ def test_an_input_that_no_image_can_have_is_refused(mine: Path, key: str, value:
 
 
 def test_sides_and_crop_that_fit_alone_may_be_too_much_together(mine: Path) -> None:
-    """4,096 / 0.1 pixels a side: an image of 5 GB."""
+    """Sides of 4,096 / 0.1 pixels make an image of 5 GB."""
     with pytest.raises(UserError, match="would be resized to 40,960 x 40,960"):
         describe_classifier(change(mine, its_input_size=[3, 4096, 4096], its_crop_pct=0.1))
 
@@ -513,7 +513,7 @@ def test_an_export_of_old_with_everything_in_one_mapping_loads(configured: Path,
 
 
 def test_a_fixed_input_size_is_that_of_the_arguments(tmp_path: Path) -> None:
-    """As timm repairs its older exports, which kept the size of the weights that training began with."""
+    """timm repairs its older exports, which kept the size of the initial weights, in the same way."""
     model: Any = timm.create_model("test_vit", num_classes=4, img_size=64)
     save_for_hf(model, str(tmp_path / "vit"), safe_serialization=True)
     name = change(
@@ -528,7 +528,7 @@ def test_a_fixed_input_size_is_that_of_the_arguments(tmp_path: Path) -> None:
 def test_an_image_of_one_row_is_refused_rather_than_resized(
     configured: Path, tmp_path: Path, sides: tuple, mode: str
 ) -> None:
-    """Its shorter side made 168 pixels, the other would have ten million: 5 GB."""
+    """With 168 pixels on the shorter side, the other would have ten million: 5 GB."""
     shutil.copytree(configured, tmp_path / "mine")
     classifier = load_classifier(change(tmp_path / "mine", its_crop_mode=mode))
     with pytest.raises(CounterfoilError, match="would be resized to"):

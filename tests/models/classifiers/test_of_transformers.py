@@ -164,7 +164,7 @@ for name in sys.argv[1:]:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Two models that differ in everything: order of outputs, weights, size of the input."""
+    """Save two models that differ in the order of outputs, weights and size of the input."""
     root = tmp_path_factory.mktemp("hub")
     return (
         save_colour_transformer(root / "first"),

@@ -40,10 +40,10 @@ def save_graph(folder: Path, *, labels: tuple[int, ...] = (0, 1, 2), sides: bool
         helper.make_node("Identity", ["fixed_labels"], ["labels"]),
     ]
     inputs = [helper.make_tensor_value_info("images", TensorProto.FLOAT, ["n", 3, SIDE, SIDE])]
-    held = {"flat": np.asarray([1, 3]), "fixed_labels": np.asarray([labels]), "fixed": BOXES[None]}
+    tensors = {"flat": np.asarray([1, 3]), "fixed_labels": np.asarray([labels]), "fixed": BOXES[None]}
     if sides:
         inputs.append(helper.make_tensor_value_info("orig_target_sizes", TensorProto.INT64, ["n", 2]))
-        held |= {"fixed": BOXES[None] / SIDE, "twice": np.asarray([1, 2])}
+        tensors |= {"fixed": BOXES[None] / SIDE, "twice": np.asarray([1, 2])}
         nodes += [
             helper.make_node("Cast", ["orig_target_sizes"], ["floats"], to=TensorProto.FLOAT),
             helper.make_node("Tile", ["floats", "twice"], ["corners"]),
@@ -56,13 +56,13 @@ def save_graph(folder: Path, *, labels: tuple[int, ...] = (0, 1, 2), sides: bool
         helper.make_tensor_value_info("boxes", TensorProto.FLOAT, [1, 3, 4]),
         helper.make_tensor_value_info("scores", TensorProto.FLOAT, [1, 3]),
     ]
-    return _saved(folder, nodes, inputs, outputs, held, {"label_names": NAMES, "pretrained_cfg": FORM | form})
+    return _saved(folder, nodes, inputs, outputs, tensors, {"label_names": NAMES, "pretrained_cfg": FORM | form})
 
 
-def _saved(folder: Path, nodes: Any, inputs: Any, outputs: Any, held: dict[str, np.ndarray], config: Any) -> str:
+def _saved(folder: Path, nodes: Any, inputs: Any, outputs: Any, tensors: dict[str, np.ndarray], config: Any) -> str:
     folder.mkdir(exist_ok=True)
     graph = helper.make_graph(
-        nodes, "detector", inputs, outputs, [numpy_helper.from_array(value, name) for name, value in held.items()]
+        nodes, "detector", inputs, outputs, [numpy_helper.from_array(value, name) for name, value in tensors.items()]
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, folder / "model.onnx")
