@@ -67,10 +67,7 @@ def given(folder: Path, *changes: str) -> GivenRows:
 
 def cells_of(rows: GivenRows) -> Mapping[tuple[str | None, str], list[tuple[int, int | None, int]]]:
     """Return the (index, seed, row) of each image by cell."""
-    return {
-        cell: [(sample.index or 0, sample.seed, sample.row) for sample in samples]
-        for cell, samples in rows.table.rows.items()
-    }
+    return {cell: [(row.index or 0, row.seed, row.row) for row in drawn] for cell, drawn in rows.table.rows.items()}
 
 
 def refused(folder: Path, *changes: str) -> str:
