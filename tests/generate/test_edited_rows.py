@@ -96,10 +96,8 @@ def test_neighbours_places_and_padding_change_no_bit(
     drawn = EditRenderer(pipeline, recipe, row_image).render(batch[:4])
     assert all(image is not None and image.shape == (32, 32, 3) and image.std() > 0.01 for image in drawn)
     same(EditRenderer(pipeline, recipe, row_image).render([batch[3], batch[0]]), [drawn[3], drawn[0]])
-    same(
-        EditRenderer(pipeline, recipe, row_image).render([batch[4], batch[2], batch[5], batch[1]])[1::2],
-        [drawn[2], drawn[1]],
-    )
+    mixed = [batch[4], batch[2], batch[5], batch[1]]
+    same(EditRenderer(pipeline, recipe, row_image).render(mixed)[1::2], [drawn[2], drawn[1]])
     same(EditRenderer(pipeline, recipe, row_image).render([batch[1]]), [drawn[1]])
     # Another row, or another prompt, is another image.
     changed = [replace(batch[0], row=7), replace(batch[0], prompt="a hat")]
