@@ -178,9 +178,9 @@ def labels_text(checks: LabelChecks) -> str:
     return "\n".join(lines) or "labels: not checked by a second judge (screen.judge) or by people (counterfoil review)"
 
 
-def share_words(share: CheckedShare) -> str:
-    """Return a share in percent with its interval, without a unit."""
-    return f"{points(share.value)} ({points(share.low)} to {points(share.high)})"
+def share_words(share: CheckedShare, unit: str = "") -> str:
+    """Return a share in percent with its interval."""
+    return f"{points(share.value)}{unit} ({points(share.low)} to {points(share.high)})"
 
 
 def _share(share: CheckedShare, below: str) -> TableCell:
@@ -207,7 +207,7 @@ def _judge_text(checks: LabelChecks) -> str | None:
         return f"labels: the second judge {checks.judge} has no answer to any accepted image{but}"
     what, shares = ("estimated label error", errors) if errors else ("disagreement with the labels", plain)
     base, shift = next(iter(shares)), max(shares, key=lambda name: shares[name].value)
-    parts = [f"{_with_unit(shares[name])} under {name}" for name in dict.fromkeys([base, shift])]
+    parts = [f"{share_words(shares[name], ' %')} under {name}" for name in dict.fromkeys([base, shift])]
     on = f", corrected on {checks.validated_on:,} validation images" if errors else ", own error rate unknown"
     text = f"labels: {what} {', at most '.join(parts)} (second judge {checks.judge}{on})"
     without = len(checks.shifts) - len(shares)
@@ -229,12 +229,8 @@ def _people_text(checks: LabelChecks) -> str | None:
     if not known:
         return f"labels: {who} checked shifts only, not classes" if selected else None
     base, shift = next(iter(known)), min(known, key=lambda name: known[name].value)
-    parts = [f"{_with_unit(known[name])} under {name}" for name in dict.fromkeys([base, shift])]
+    parts = [f"{share_words(known[name], ' %')} under {name}" for name in dict.fromkeys([base, shift])]
     return f"labels: images in which people see the class: {', at least '.join(parts)} ({who})"
-
-
-def _with_unit(share: CheckedShare) -> str:
-    return f"{points(share.value)} % ({points(share.low)} to {points(share.high)})"
 
 
 def checked_shifts(results: Results) -> frozenset[str]:

@@ -77,7 +77,8 @@ def read_detections(name: str, subject: DetectionSubject, order: str | Sequence[
     except OSError as error:
         raise UserError(f"{name}: {error.strerror or 'cannot be read'}", _FORM) from error
     rows, answered, problems, wrong = [], set[int](), [], 0
-    row_of, images = subject.row_of, len(subject.dataset.keys)
+    keys = subject.dataset.keys
+    row_of, images = {key: row for row, key in enumerate(keys)}, len(keys)
     for index, entry in enumerate(_entries(path, content, name)):
         row, problem = _row_of(_first(entry, _KEYS), row_of, images), None
         category, box, score = _first(entry, _CATEGORIES), _box(entry), _first(entry, _SCORES)

@@ -63,11 +63,6 @@ class DetectionSubject:
         sizes = {key: open_size(encoded) for key, encoded in self.dataset.images(frozenset(keys))}
         return np.array([sizes[key] for key in keys], np.int64)
 
-    @cached_property
-    def row_of(self) -> Mapping[str, int]:
-        """The place of each image in the dataset's order, by its key."""
-        return {key: row for row, key in enumerate(self.dataset.keys)}
-
 
 def open_size(encoded: bytes | None) -> tuple[int, int]:
     """Return the width and height of an encoded image; (1, 1) if it cannot be opened."""
