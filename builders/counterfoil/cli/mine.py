@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -128,7 +128,19 @@ def mine(
             "--pool-rows": pool_rows, "--pool-labels": pool_labels, "--weights": weights or None, "--limit": limit,
             **({} if again else {"--set": overrides, "--on": on}),
         }  # fmt: skip
-        work = _further(recipe, tries or (), class_name, again, on, others, overrides or ())
+        option = "--try" if again is None else "--again"
+        problems = [f"{name} does not go with {option}" for name, given in others.items() if given is not None]
+        if again is not None and (tries or class_name is not None):
+            problems.append("--try and --class do not go with --again")
+        elif again is None and not (tries and class_name is not None):
+            problems.append("--try and --class need each other: a description, and the class that it is about")
+        if problems:
+            raise UserError(problems, f"For example: counterfoil mine mined {option} …")
+        from counterfoil.mining.methods.bugs.trying import mine_again, try_descriptions
+
+        work: Callable[..., MineResult] = partial(try_descriptions, recipe, tries or (), class_name or "")
+        if again is not None:
+            work = partial(mine_again, recipe, again, on=on, overrides=overrides or ())
     else:
         if out is None:
             raise UserError("--out is missing", "Name a folder: --out mined")
@@ -149,31 +161,6 @@ def mine(
     else:
         _print(result)
     open_page(result.files["report"], opened)
-
-
-def _further(
-    folder: str,
-    tries: Sequence[str],
-    class_name: str | None,
-    again: str | None,
-    on: Sequence[str] | None,
-    others: Mapping[str, object],
-    overrides: Sequence[str],
-) -> Callable[..., MineResult]:
-    """Return the function for --try or --again. Raise UserError with all options that fit neither."""
-    from counterfoil.mining.methods.bugs.trying import mine_again, try_descriptions
-
-    option = "--try" if again is None else "--again"
-    problems = [f"{name} does not go with {option}" for name, given in others.items() if given is not None]
-    if again is not None and (tries or class_name is not None):
-        problems.append("--try and --class do not go with --again")
-    elif again is None and not (tries and class_name is not None):
-        problems.append("--try and --class need each other: a description, and the class that it is about")
-    if problems:
-        raise UserError(problems, f"For example: counterfoil mine mined {option} …")
-    if again is not None:
-        return partial(mine_again, folder, again, on=on, overrides=overrides)
-    return partial(try_descriptions, folder, tries, class_name or "")
 
 
 def _print(result: MineResult) -> None:
