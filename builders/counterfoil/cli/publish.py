@@ -60,7 +60,16 @@ def publish(
 
     Verifies it first, sends it in one commit, then compares every remote file and loads a row of each config.
     """
-    _refuse_unfit(model, repo, create_pr, files_per_commit, license, dry_run, json)
+    refused = {
+        "--model needs the name of a repository: counterfoil publish DIR USER/NAME --model": model and repo is None,
+        "--model publishes in one commit, so it takes no --create-pr and no --files-per-commit": model
+        and (create_pr or files_per_commit is not None),
+        "--model takes no --dry-run: the card of a model is completed from what the Hub knows": model and dry_run,
+        "--dry-run prints for people, so it takes no --json": dry_run and json,
+        "--license needs --model: a dataset's licence is in its recipe": license is not None and not model,
+    }
+    if problems := [problem for problem, applies in refused.items() if applies]:
+        raise UserError(problems)
     note(f"{dataset}: loading libraries and verifying")
     from counterfoil.publishing import Publication, publish, publish_model
     from counterfoil.publishing.sending import FILES_PER_COMMIT
@@ -109,31 +118,6 @@ def publish(
         else:
             console.print(address, highlight=False)
             note(f"Then: counterfoil evaluate DATASET --models hf-hub:{done.repo}")
-
-
-def _refuse_unfit(
-    model: bool,
-    repo: str | None,
-    create_pr: bool,
-    files_per_commit: int | None,
-    license: str | None,
-    dry_run: bool,
-    json: bool,
-) -> None:
-    """Raise UserError if a model gets options for datasets, or a dataset gets options for models."""
-    problems = []
-    if model and repo is None:
-        problems.append("--model needs the name of a repository: counterfoil publish DIR USER/NAME --model")
-    if model and (create_pr or files_per_commit is not None):
-        problems.append("--model publishes in one commit, so it takes no --create-pr and no --files-per-commit")
-    if model and dry_run:
-        problems.append("--model takes no --dry-run: the card of a model is completed from what the Hub knows")
-    if dry_run and json:
-        problems.append("--dry-run prints for people, so it takes no --json")
-    if license is not None and not model:
-        problems.append("--license needs --model: a dataset's licence is in its recipe")
-    if problems:
-        raise UserError(problems)
 
 
 def _confirmed(ahead: Preview, yes: bool) -> bool:
