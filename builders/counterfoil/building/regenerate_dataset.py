@@ -60,36 +60,6 @@ from counterfoil.store.sealed_folder import SEALED_FOLDERS
 WANTED = (RECIPE, LOCK, THRESHOLDS, MANIFEST, f"{TOKENS}/**", "receipts/**", ROWS, EMBEDDINGS)
 
 
-@dataclass(frozen=True, slots=True)
-class Original:
-    """A dataset to rebuild, with its inputs and its recipe after overrides."""
-
-    dataset: SoundDataset
-    recipe: Recipe
-    recipe_yaml: str
-    inputs: Inputs
-
-
-def read_original(directory: Path, overrides: Sequence[str] = (), *, own: bool = True) -> Original:
-    """Return the original in a directory, with `a.b=c` overrides that change no image and no row.
-
-    own: whether the directory may be changed to finish an interrupted replacement of files. It is False for a published
-    copy. Raise UserError if there is no dataset, or if an override would change the dataset. Raise RunFailure with
-    every damaged file that cannot be rebuilt.
-    """
-    dataset = read_dataset(directory, "words", "thresholds", "tokens", "embeddings", "rows", own=own).sound()
-    recipe = _overridden(dataset, overrides)
-    portable = recipe.portable_yaml
-    table = dataset.plan.table
-    rows = rows_file(recipe) if table is None else table.content
-    return Original(
-        dataset=dataset,
-        recipe=recipe,
-        recipe_yaml=dataset.recipe_yaml if portable == dataset.recipe.portable_yaml else portable,
-        inputs=Inputs(dataset.lock.inputs, dataset.thresholds, dataset.tokens, rows, dataset.embeddings),
-    )
-
-
 def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
     """Raise UserError if the folder of a model is missing, or if it has another model than the lock pins."""
     pins = lock.inputs["models"]
@@ -213,7 +183,7 @@ class Comparison:
 
 
 def compare(
-    original: Original, original_shards: Shards, out: Path, *, described: bool, images: bool
+    original: SoundDataset, original_shards: Shards, out: Path, *, described: bool, images: bool
 ) -> Comparison | None:
     """Compare the dataset in `out` with its original; return None if the original has no manifest.
 
@@ -223,9 +193,9 @@ def compare(
     """
     rebuilt = read_manifest(out)
     lock = read_lock(out)
-    if not original.dataset.listed or rebuilt is None or lock is None:
+    listed = original.listed
+    if not listed or rebuilt is None or lock is None:
         return None
-    listed = original.dataset.listed
     paths = sorted(listed.keys() | rebuilt.keys())
     other = [
         path
@@ -243,7 +213,7 @@ def compare(
     differing = tuple(path for path in other if _is_shard(path))
     others = tuple(path for path in other if not _is_shard(path) and path not in left_out)
     new_shards = {(receipt.group, receipt.shard): receipt for receipt in read_receipts(out)}
-    old_stack = original.dataset.lock.stack
+    old_stack = original.lock.stack
     lines = differences(old_stack, lock.stack)
     same_stack: set[tuple[str, int]] = set()
     for shard, receipt in new_shards.items():
@@ -254,7 +224,7 @@ def compare(
             same_stack.add(shard)
     rows = None
     if images and differing:
-        rows = _compare_rows(original.dataset.directory, original_shards, out, new_shards, differing)
+        rows = _compare_rows(original.directory, original_shards, out, new_shards, differing)
     alike = [path for path in differing if _shard_of(path) in same_stack or _shard_of(path) not in new_shards]
     # Another version of Counterfoil may write other words in a card, and the stack does not record this version.
     alike += [path for path in others if not lines and path not in _DESCRIBING]
@@ -298,10 +268,11 @@ def _compare_rows(
                     same_bytes += 1
                 elif key in before:
                     ratios.append(_encoded_psnr(before[key], image))
-        for change in _changed(directory, original_shards[shard], out, new_shards[shard]):
-            decisions += 1
-            if len(changed) < MOST_LISTED:
-                changed.append(change)
+        there, here = _decisions(directory, original_shards[shard]), _decisions(out, new_shards[shard])
+        changes = [DecisionChange(key, there.get(key), here.get(key)) for key in {**there, **here}]
+        changes = [change for change in changes if change.there != change.here]
+        decisions += len(changes)
+        changed += changes[: MOST_LISTED - len(changed)]
     finite = [decibels for decibels in ratios if decibels != float("inf")]
     return RowDifferences(
         rows=same_bytes + len(ratios),
@@ -340,14 +311,8 @@ def _images(directory: Path, receipt: Receipt) -> Iterator[tuple[str, bytes]]:
             yield row["key"], (row["image"] or {}).get("bytes") or b""
 
 
-def _changed(directory: Path, original_receipt: Receipt, out: Path, new_receipt: Receipt) -> Iterator[DecisionChange]:
-    def decisions(folder: Path, receipt: Receipt) -> dict[str, str]:
-        return {row["key"]: row["reason"] for row in read_shard(folder, receipt, ["key", "reason"], "candidates")}
-
-    before, after = decisions(directory, original_receipt), decisions(out, new_receipt)
-    for key in {**before, **after}:
-        if before.get(key) != after.get(key):
-            yield DecisionChange(key, before.get(key), after.get(key))
+def _decisions(directory: Path, receipt: Receipt) -> dict[str, str]:
+    return {row["key"]: row["reason"] for row in read_shard(directory, receipt, ["key", "reason"], "candidates")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,25 +363,31 @@ def regenerate(
     located = locate_dataset(source, WANTED)
     is_local = located.reference is None
     in_place = is_local and out.resolve() == located.directory.resolve()
-    original = read_original(located.directory, overrides, own=is_local)
+    standing_dataset = read_dataset(
+        located.directory, "words", "thresholds", "tokens", "embeddings", "rows", own=is_local
+    )
+    original = standing_dataset.sound()
+    recipe, table = _overridden(original, overrides), original.plan.table
+    described = recipe.portable_yaml == original.recipe.portable_yaml
+    rows = rows_file(recipe) if table is None else table.content
+    inputs = Inputs(original.lock.inputs, original.thresholds, original.tokens, rows, original.embeddings)
     settle_directory(out)
     resolved_engine, first_device = engine_and_device(device, workers, engine)
-    refuse_other_models(original.recipe, original.dataset.lock)
+    refuse_other_models(recipe, original.lock)
     before = {}
     for standing in standing_shards(located.directory, ()):
         receipt = standing.receipt
         if receipt is not None and receipt.path == standing.path:
             before[receipt.group, receipt.shard] = receipt
-    described = original.recipe_yaml == original.dataset.recipe_yaml
     result = make_dataset(
-        original.recipe,
-        original.inputs,
+        recipe,
+        inputs,
         out,
         device=first_device,
         engine=resolved_engine,
         allow_mixed=allow_mixed,
-        recipe_yaml=original.recipe_yaml,
-        repair=original.dataset.listed if in_place else None,
+        recipe_yaml=original.recipe_yaml if described else recipe.portable_yaml,
+        repair=original.listed if in_place else None,
     )
     comparison = compare(original, before, out, described=described, images=is_local and not in_place)
     made = {field.name: getattr(result, field.name) for field in fields(BuildResult)}
