@@ -15,7 +15,6 @@ from counterfoil import __version__
 from counterfoil.dataset.card import markdown
 from counterfoil.dataset.card.contact_sheets import OVERVIEW, Tally, contact_sheets, sheet_name, tally_of
 from counterfoil.dataset.card.croissant import croissant_bytes
-from counterfoil.dataset.card.detected import Detected, detected_of
 from counterfoil.dataset.card.metadata import (
     DATASET_INTERFACES,
     Config,
@@ -31,10 +30,12 @@ from counterfoil.dataset.card.metadata import (
 )
 from counterfoil.dataset.card.sections import (
     AdversarialImages,
+    Detected,
     MinedShifts,
     Robustness,
     ZeroShotAnswers,
     adversarial_of,
+    detected_of,
     hash_rows,
     judged_labels,
     known_of,

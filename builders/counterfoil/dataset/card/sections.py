@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from counterfoil.report.reference import (
     order_warnings,
     outputs_sentences,
 )
-from counterfoil.report.results import GroupFacts, ModelFacts, Results
+from counterfoil.report.results import GroupFacts, ModelFacts, ResultRow, Results
 from counterfoil.report.words import (
     NOTHING,
     Table,
@@ -245,7 +245,7 @@ def robustness_of(results: Results) -> Robustness:
         validation, gap = (results.rows.estimate(name, model=model.name) for name in (VALIDATION, VALIDATION_GAP))
         drop = results.rows.value("average_drop", model=model.name)
         cells = (
-            TableCell(model.name, NEAR_CHANCE if model.near_chance else "", model.name),
+            _model_cell(model),
             TableCell(percent(validation.value if validation else None)),
             _cell(gap, " points"),
             _cell(results.base_number(model.name), " %"),
@@ -281,15 +281,10 @@ def _summary(results: Results, models: Sequence[ModelFacts]) -> Table:
     columns = [TableColumn("model", "name"), *map(TableColumn, heads[: 2 + MOST_LARGEST])]
     rows = []
     for model in models:
-        drops = [row for row in results.rows.where("drop", model=model.name, class_id="") if row.value is not None]
-        largest = sorted(drops, key=lambda row: (-(row.value or 0.0), row.group))[:MOST_LARGEST]
-        cells = [TableCell(f"{row.group}: {points(row.value)}", between(row.estimate)) for row in largest]
-        cells += [TableCell(NOTHING)] * (MOST_LARGEST - len(cells))
-        mean = results.rows.value("average_drop", model=model.name)
-        name = TableCell(model.name, NEAR_CHANCE if model.near_chance else "", model.name)
-        rows.append(
-            TableRow((name, _cell(results.base_number(model.name), " %"), TableCell(points(mean)), *cells)),
-        )
+        accuracy = _cell(results.base_number(model.name), " %")
+        mean = TableCell(points(results.rows.value("average_drop", model=model.name)))
+        largest = _largest_drops(results.rows.where("drop", model=model.name, class_id=""))
+        rows.append(TableRow((_model_cell(model), accuracy, mean, *largest)))
     return table_of("Models", columns, rows).first(MOST_SUMMARISED, "models", "results.csv")
 
 
@@ -320,6 +315,57 @@ def _shift_row(results: Results, shift: GroupFacts, models: Sequence[ModelFacts]
 
 def _cell(estimate: Estimate | None, unit: str) -> TableCell:
     return TableCell(NOTHING) if estimate is None else TableCell(f"{points(estimate.value)}{unit}", between(estimate))
+
+
+@dataclass(frozen=True, slots=True)
+class Detected:
+    """What the section on detectors shows: AP on the base, its mean over shifts, and what each shift costs.
+
+    A row a detector, a row a shift, and sentences on detectors that find nothing.
+    """
+
+    summary: Table
+    shifts: Table
+    near_chance: tuple[str, ...]
+
+
+def detected_of(results: Results) -> Detected:
+    """Make the section: the best detectors and the largest drops first."""
+    models = results.best_first
+    heads = ("AP on base", "mean AP (mPC)", "largest drop", "second largest drop")
+    rows = []
+    for model in models:
+        mean = results.rows.estimate("mPC", model=model.name, at="AP")
+        accuracies = (_cell(results.base_number(model.name), " %"), _cell(mean, " %"))
+        drops = _largest_drops(results.rows.where("drop", model=model.name, at="AP"))
+        rows.append(TableRow((_model_cell(model), *accuracies, *drops)))
+    summary = Table("Detectors", (TableColumn("detector", "name"), *map(TableColumn, heads)), tuple(rows))
+    shown = models[:MOST_COLUMNS]
+    drops_of = {
+        shift.name: [results.rows.estimate("drop", model=model.name, group=shift.name, at="AP") for model in shown]
+        for shift in results.shifts
+    }
+    by_drop = sorted(drops_of.items(), key=lambda entry: -entry[1][0].value if entry[1][0] is not None else 0.0)
+    shifts = [TableRow((text_cell(name), *(_cell(drop, " points") for drop in drops))) for name, drops in by_drop]
+    columns = (TableColumn("shift", "name"), *(TableColumn(model.name, named=True) for model in shown))
+    by_shift = Table("Drops of AP from the base", columns, tuple(shifts)).first(MOST_SHIFTS, "shifts", "detection.csv")
+    near_chance = tuple(
+        f"{model.name} finds next to nothing on the base, so its drops mean little."
+        for model in models
+        if model.near_chance
+    )
+    return Detected(summary.first(MOST_COLUMNS, "detectors", "detection.csv"), by_shift, near_chance)
+
+
+def _model_cell(model: ModelFacts) -> TableCell:
+    return TableCell(model.name, NEAR_CHANCE if model.near_chance else "", model.name)
+
+
+def _largest_drops(drops: Iterable[ResultRow]) -> list[TableCell]:
+    known = [row for row in drops if row.value is not None]
+    largest = sorted(known, key=lambda row: (-(row.value or 0.0), row.group))[:MOST_LARGEST]
+    cells = [TableCell(f"{row.group}: {points(row.value)}", between(row.estimate)) for row in largest]
+    return cells + [TableCell(NOTHING)] * (MOST_LARGEST - len(cells))
 
 
 def hash_rows(lock: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
