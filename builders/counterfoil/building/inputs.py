@@ -123,7 +123,11 @@ def resolve_inputs(recipe: Recipe, out: Path, device: str, engine: Engine, *, le
     pins = pins_of(recipe, tokens, source, lock, embeddings)
     begun = lock if lock is not None and _began_alike(recipe, lock, pins) else None
     if any(shift.realised for shift in recipe.all_shifts()):
-        pins[LEVELS] = _scales_of(recipe, begun, device, pins, tokens)
+        scales = None
+        if begun is not None and begun.hashes.get("plan") == recipe.plan_hash:
+            with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):  # the lock has another form
+                scales = with_scales(recipe, begun.inputs[LEVELS]).scales
+        pins[LEVELS] = called_on(device, realised_scales, recipe, device, pins, tokens) if scales is None else scales
     rows, row_notes = _rows_of(recipe, out, begun, pins, device)
     entries, classes = ({}, None) if begun is None else _measured_before(out, begun)
     screen = None if recipe.screen.model is None else Pin(**pins["models"]["screen"])
@@ -136,19 +140,6 @@ def resolve_inputs(recipe: Recipe, out: Path, device: str, engine: Engine, *, le
     notes = _with_judge_errors(pins, recipe, begun, source, device)
     pins["thresholds"] = thresholds.pin()
     return Inputs(pins, thresholds, tokens, rows, embeddings, (*row_notes, *notes))
-
-
-def _scales_of(
-    recipe: Recipe, begun: Lock | None, device: str, pins: Mapping[str, Any], tokens: ClassTokens | None
-) -> Mapping[str, Any]:
-    """Return the scale of each realised level.
-
-    If the directory was begun with the same pins, its lock has the scales. Otherwise they are measured.
-    """
-    if begun is not None and begun.hashes.get("plan") == recipe.plan_hash:
-        with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):  # the lock has another form
-            return with_scales(recipe, begun.inputs[LEVELS]).scales
-    return called_on(device, realised_scales, recipe, device, pins, tokens)
 
 
 def pins_of(

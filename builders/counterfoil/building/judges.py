@@ -225,10 +225,6 @@ def measured(plan: Plan, samples: Sequence[Sample], images: Sequence[bytes | Non
     return measures
 
 
-def asks_similarity(plan: Plan, sample: Sample) -> bool:
-    return any(SOURCE_SIMILARITY in rule.measures for rule in plan.shift(sample.shift).keep)
-
-
 def similarities(
     scorer: Scorer | None, embeddings: Mapping[int, np.ndarray], sources: Sequence[Image.Image | None]
 ) -> list[dict[str, float]]:

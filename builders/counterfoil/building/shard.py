@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from counterfoil.building.judges import Judges, asks_similarity, measured, similarities
+from counterfoil.building.judges import Judges, measured, similarities
 from counterfoil.building.spans import Way, way_of
 from counterfoil.generate.pictures import encode_image
 from counterfoil.generate.render import Renderer
 from counterfoil.generate.rows import EditRenderer, PoolRows
 from counterfoil.generate.screen import Scorer, Thresholds
-from counterfoil.recipe.keep import OBJECT, SHIFT, Verdict, decide_cell, passing
+from counterfoil.recipe.keep import OBJECT, SHIFT, SOURCE_SIMILARITY, Verdict, decide_cell, passing
 from counterfoil.store import Candidate
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ class ShardMaker:
         """Return the image of the row for each edit that a keep rule compares with its row, or None for others."""
         sources: list[Image.Image | None] = [None] * len(batch)
         if isinstance(self.renderer, EditRenderer):
-            compared = [index for index, sample in enumerate(batch) if asks_similarity(self.plan, sample)]
+            rules = [self.plan.shift(sample.shift).keep for sample in batch]
+            compared = [i for i, keep in enumerate(rules) if any(SOURCE_SIMILARITY in rule.measures for rule in keep)]
             images = self.renderer.sources([batch[index] for index in compared])
             for index, image in zip(compared, images, strict=True):
                 sources[index] = image
