@@ -14,7 +14,7 @@ import numpy as np
 from counterfoil.data.pool import loadable_pool, wrong_pool
 from counterfoil.dataset import StandingDataset
 from counterfoil.dataset.reading import wrong_model
-from counterfoil.dataset.verification.problems import Outcome, ProblemsFound, Rerendered
+from counterfoil.dataset.verification.problems import Outcome, Rerendered
 from counterfoil.documents import differences
 from counterfoil.errors import UserError
 from counterfoil.generate.kinds import Materials, maker_of
@@ -173,13 +173,6 @@ class Rerenderer:
                 if not wanted:
                     break
                 first += len(rows)
-
-
-def report_differences(rerendered: Sequence[Rerendered], receipts: Mapping[str, str], findings: ProblemsFound) -> None:
-    for row in rerendered:
-        what = difference_text(row)
-        if what is not None:
-            findings.add(row.path, what, findings.repairs.of_shard(receipts[row.path]))
 
 
 def difference_text(row: Rerendered) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any
 from counterfoil.data.hub import locate_dataset
 from counterfoil.dataset import StandingDataset, read_dataset
 from counterfoil.dataset.verification.problems import ProblemsFound, Repairs, Rerendered, Verification
-from counterfoil.dataset.verification.rerendering import Rerenderer, choose_rows, pinned_generator, report_differences
+from counterfoil.dataset.verification.rerendering import Rerenderer, choose_rows, difference_text, pinned_generator
 from counterfoil.dataset.verification.shards import ShardCheck, decode_images
 from counterfoil.documents import differences, document_bytes, in_one_line, parse_json
 from counterfoil.errors import CounterfoilError, UserError, some_of
@@ -193,7 +193,10 @@ class _Reading:
         embeddings, table = self.described.embeddings, plan.table
         materials = replace(generator, device=device, tokens=tokens, embeddings=embeddings, table=table)
         done = Rerenderer(self.directory, plan, materials).render(chosen)
-        report_differences(done, {file.path: r.path for r in receipts for file in r.files}, self.findings)
+        receipt_of = {file.path: receipt.path for receipt in receipts for file in receipt.files}
+        for row in done:
+            if (what := difference_text(row)) is not None:
+                self.findings.add(row.path, what, self.findings.repairs.of_shard(receipt_of[row.path]))
         return done
 
 
