@@ -188,7 +188,14 @@ class Inversion:
                 template_ids = self.text.ids_of(self.settings.templates[template], slot)
                 for batch, encoder_ids in zip(ids, template_ids, strict=True):
                     batch.append(encoder_ids)
-        clean, noise = self._draw(group, schedules, generators, step)
+        # Latents from the posterior of the VAE, and noise: both are float32 [slots · batch, channels, side, side].
+        latents, noises = [], []
+        for cls, schedule, generator in zip(group, schedules, generators, strict=True):
+            mean, deviation = self.latents.of(cls.class_id, schedule.rows[step], schedule.flips[step])
+            latents.append(mean + deviation * torch.randn(mean.shape, generator=generator))
+            noises.append(torch.randn(mean.shape, generator=generator))
+        clean = (torch.cat(latents) * self.pipeline.vae.config.scaling_factor).to(self.device)
+        noise = torch.cat(noises).to(self.device)
         t = torch.from_numpy(np.concatenate([schedule.times[step] for schedule in schedules])).to(self.device)
         noisy = self.noise.add_noise(clean, noise, t)
         stacked = [torch.stack(batch).to(self.device) for batch in ids]
@@ -206,25 +213,6 @@ class Inversion:
             target = clean
         error = F.mse_loss(predicted.float(), target, reduction="none")
         return error.reshape(len(group), -1).mean(1)
-
-    def _draw(
-        self,
-        group: Sequence[ClassToLearn],
-        schedules: Sequence[_Schedule],
-        generators: Sequence[torch.Generator],
-        step: int,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Draw latents from the posterior of the VAE, and noise.
-
-        Both are float32 [slots · batch, channels, side, side].
-        """
-        clean, noise = [], []
-        for cls, schedule, generator in zip(group, schedules, generators, strict=True):
-            mean, deviation = self.latents.of(cls.class_id, schedule.rows[step], schedule.flips[step])
-            clean.append(mean + deviation * torch.randn(mean.shape, generator=generator))
-            noise.append(torch.randn(mean.shape, generator=generator))
-        scale = self.pipeline.vae.config.scaling_factor
-        return (torch.cat(clean) * scale).to(self.device), torch.cat(noise).to(self.device)
 
 
 class _RowsBehind(nn.Module):
