@@ -358,6 +358,18 @@ def test_tables_of_detections_are_read_as_results_are(
         assert [again.results.rows.value("AP", model=file, group=group.name) for file in files] == [value, value]
 
 
+def test_images_listed_by_their_key_alone_are_answers_without_a_detection(built: Path, tmp_path: Path) -> None:
+    keys = open_dataset(built).keys
+    lines = ["key,category,score,x,y,width,height", *(f"{key},,,,,," for key in keys)]
+    (tmp_path / "nothing.csv").write_text("\n".join(lines))
+    (tmp_path / "columns.csv").write_text("key;category\n" + keys[0] + ";mug\n")
+    nothing = evaluate(built, [f"predictions:{tmp_path / 'nothing.csv'}"], out=tmp_path / "out")
+    values = [row.value for row in nothing.results.rows if row.measure == "AP"]
+    assert values == [0.0] * len(nothing.results.groups)
+    with pytest.raises(UserError, match="its columns, separated by commas, are key;category: none of key, image_id"):
+        evaluate(built, [f"predictions:{tmp_path / 'columns.csv'}"], out=tmp_path / "out")
+
+
 def test_what_only_classifiers_have_is_refused_by_name(built: Path, results_file: Path) -> None:
     with pytest.raises(UserError, match="detectors take no outputs"):
         evaluate(built, f"predictions:{results_file}", outputs="all")

@@ -99,6 +99,8 @@ def test_what_is_final_refuses_it(dataset: Path, named: str) -> None:
         assert refused.value.problems == (f"this is a preview of 7 images a shift, which takes no {words}",)
     with pytest.raises(UserError, match="limit is 0: expected 1 or more"):
         evaluate(dataset, [named], device="cpu", limit=0)
+    with pytest.raises(UserError, match=r"limit is 10+: expected 1 to 1,000,000"):
+        evaluate(dataset, [named], device="cpu", limit=10**30)
 
 
 def test_photographs_without_a_base_are_limited_too(photos: Path, named: str, tmp_path: Path) -> None:

@@ -165,3 +165,11 @@ def test_the_command_says_where_the_folder_is_and_refuses_one_before_it_scores(w
     assert f"exported:    {folder}" in done.stdout and (folder / "images").is_dir()
     refused = CliRunner().invoke(app, ["evaluate", "nowhere", "--export-failures", str(folder)])
     assert isinstance(refused.exception, UserError) and "is not an empty folder" in str(refused.exception)
+    for new, message in (
+        (weather / "failures", "a dataset has its own files only"),
+        (tmp_path / "new", "the folder of the report"),
+    ):
+        line = ["evaluate", str(weather), "--out", str(tmp_path / "new"), "--export-failures", str(new)]
+        refused = CliRunner().invoke(app, line)
+        assert isinstance(refused.exception, UserError) and message in str(refused.exception)
+        assert not new.exists()

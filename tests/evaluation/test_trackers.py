@@ -124,10 +124,10 @@ def _wandb_records(path: Path) -> list[Any]:
     return records
 
 
-def test_mlflow_writes_a_run_to_a_folder(run: TrackedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_writes_a_run_to_its_database(run: TrackedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mlflow = pytest.importorskip("mlflow")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "runs").as_uri())
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'runs.db'}")
+    monkeypatch.chdir(tmp_path)
     TRACKERS["mlflow"](run)
     TRACKERS["mlflow"](run)
     client = mlflow.MlflowClient()

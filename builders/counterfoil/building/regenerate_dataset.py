@@ -268,8 +268,8 @@ def _compare_rows(
                     same_bytes += 1
                 elif key in before:
                     ratios.append(_encoded_psnr(before[key], image))
-        there, here = _decisions(directory, original_shards[shard]), _decisions(out, new_shards[shard])
-        changes = [DecisionChange(key, there.get(key), here.get(key)) for key in {**there, **here}]
+        original, rebuilt = _decisions(directory, original_shards[shard]), _decisions(out, new_shards[shard])
+        changes = [DecisionChange(key, original.get(key), rebuilt.get(key)) for key in {**original, **rebuilt}]
         changes = [change for change in changes if change.there != change.here]
         decisions += len(changes)
         changed += changes[: MOST_LISTED - len(changed)]

@@ -193,7 +193,7 @@ def evaluate(
 
     check_trackers(report_to or ())
     if export is not None:
-        check_new_folder(export)
+        _check_export(check_new_folder(export), dataset, out)
     with StageProgress():
         evaluation = evaluate(
             dataset, models or None, out=out, device=device, batch_size=batch_size, min_images_per_class=min_images,
@@ -230,6 +230,22 @@ def evaluate(
     evaluation.report_to(*report_to or ())
     if evaluation.gate is not None and evaluation.gate.exit_code:
         raise typer.Exit(evaluation.gate.exit_code)
+
+
+def _check_export(folder: Path, dataset: str, out: Path | None) -> None:
+    """Raise UserError if failures cannot be exported to this folder, or are not those of one class for each image."""
+    from counterfoil.evaluation.results import OTHER_ANSWERS
+    from counterfoil.recipe import load_recipe
+
+    directory = Path(dataset)
+    if directory.resolve() in (folder.resolve(), *folder.resolve().parents):
+        raise UserError(
+            f"--export-failures names a folder in {dataset}, and a dataset has its own files only", "Name another one."
+        )
+    if out is not None and folder.resolve() in (out.resolve(), *out.resolve().parents):
+        raise UserError("--export-failures names the folder of the report", "Name another one.")
+    if (directory / "recipe.yaml").is_file() and load_recipe(dataset).source.whole_images:
+        raise UserError(*OTHER_ANSWERS)
 
 
 def _class_order(words: list[str] | None) -> str | dict[str, str] | None:

@@ -30,6 +30,7 @@ from counterfoil.prediction.predictions import join_predictions
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import REPOSITORY
+from counterfoil.recipe.schema_output import MOST_LIMITED
 from counterfoil.report.results import NESTED, ClassFacts, ModelFacts, ResultRow, ResultRows, Results
 from counterfoil.report.sections import MeasureFacts
 from counterfoil.stats import CONFIDENCE, REPLICATES
@@ -151,6 +152,8 @@ def evaluate(
         raise UserError("into_card stores the results of a dataset's own shifts", "Leave out one of the two.")
     if into_card:
         make_ready(dataset)
+    if limit is not None and limit > MOST_LIMITED:
+        raise UserError(f"limit is {limit}: expected 1 to {MOST_LIMITED:,}")
     subject = open_subject(dataset, recipe, base, groups, beside or {})
     refuse_preview(subject.preview, limit, gate, into_card, distances)
     if min_images_per_class is not None and min_images_per_class < 1:

@@ -40,6 +40,12 @@ _OF_LEVELS = {
 }
 _OF_LEVELS_OF_DETECTORS = {"AP": ("severity_AP", True), "drop": (DROP, True), "ten_points": (TEN_POINTS, False)}
 
+# The error and the hint for answers that are not one class for each image.
+OTHER_ANSWERS = (
+    "failures are listed and exported where a model gives each image one class",
+    "failures.html and predictions.parquet have the failures of this evaluation.",
+)
+
 
 @dataclass(frozen=True)
 class Score:
@@ -358,10 +364,7 @@ class Evaluation:
     def _refuse_other_answers(self) -> None:
         """Raise UserError if the models do not answer with one class for each image."""
         if self.results.detects or self.results.multilabel:
-            raise UserError(
-                "failures are listed and exported where a model gives each image one class",
-                "failures.html and predictions.parquet have the failures of this evaluation.",
-            )
+            raise UserError(*OTHER_ANSWERS)
 
     def report_to(self, *trackers: str) -> None:
         """Send this evaluation to experiment trackers (wandb, mlflow, trackio, tensorboard), as one run each.

@@ -146,7 +146,7 @@ TRACKERS: dict[str, Callable[[TrackedRun], None]] = {
 def check_trackers(names: Sequence[str]) -> None:
     """Raise UserError with every name that is no tracker, or whose library is not installed."""
     problems = [f"there is no tracker {name!r}{did_you_mean(name, TRACKERS)}" for name in names if name not in TRACKERS]
-    lacking = [name for name in names if name in TRACKERS and importlib.util.find_spec(name) is None]
+    lacking = [name for name in dict.fromkeys(names) if name in TRACKERS and importlib.util.find_spec(name) is None]
     for name in lacking:
         how = f"pip install 'counterfoil[{name}]'"
         if name == "trackio":

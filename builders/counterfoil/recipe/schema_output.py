@@ -25,6 +25,7 @@ def pair_columns(pairs: str) -> dict[str, Column]:
 
 
 MOST_AUTHORS = 1000
+MOST_LIMITED = 1_000_000  # images a shift of a preview
 LONGEST_LINE = 200  # of an author, a version, a contact, a DOI
 LONGEST_ADDRESS = 500
 # The characters of an address (RFC 3986) except braces and angles, which Markdown and BibTeX interpret.
@@ -109,7 +110,7 @@ class Samples(CellSamples):
     limit: int | None = Field(
         default=None,
         ge=1,
-        le=1_000_000,
+        le=MOST_LIMITED,
         description="A preview: at most so many images a shift, the first of the whole dataset. Fewer than the classes"
         " take classes that are evenly spaced. null: the whole dataset.",
     )

@@ -24,7 +24,7 @@ from counterfoil.data.object_folders import is_box, is_number
 from counterfoil.detection_stats import Detections
 from counterfoil.documents import parse_json
 from counterfoil.errors import MOST_SHOWN, UserError, first_of
-from counterfoil.evaluation.detection.categories import map_found
+from counterfoil.evaluation.detection.categories import CategoryMap, map_found
 from counterfoil.evaluation.detection.subject import DetectionSubject
 from counterfoil.recipe.names import quoted
 from counterfoil.regular_files import named_path, read_regular
@@ -102,10 +102,10 @@ def read_detections(name: str, subject: DetectionSubject, order: str | Sequence[
             raise UserError(f"{name} has more than {_MOST_DETECTIONS:,} detections", "Leave out those of low scores.")
     if wrong:
         raise UserError(first_of(problems, count=wrong), _FORM)
-    if not rows:
-        raise UserError(f"{name} holds no detection", _FORM)
+    if not rows and not answered:
+        raise UserError(f"{name} lists no image", _FORM)
     names = list(dict.fromkeys(category for _, _, category, _ in rows))
-    categories = map_found(names, subject.categories, name, order)
+    categories = map_found(names, subject.categories, name, order) if names else CategoryMap({})
     kept = [detection_row for detection_row in rows if detection_row[2] in categories.place]
     _refuse_other_images(name, subject, answered | {row for row, *_ in rows})
     return ModelDetections(
@@ -176,7 +176,12 @@ def _entries(path: Path, content: bytes, name: str) -> Iterator[Mapping[str, Any
                 for batch in file.iter_batches(batch_size=10_000):
                     yield from batch.to_pylist()
         elif ending == ".csv":
-            for line in csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True):
+            lines = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
+            columns = lines.fieldnames or ()
+            if not set(columns) & set(_KEYS):
+                header = ", ".join(columns)[:200]
+                raise ValueError(f"its columns, separated by commas, are {header}: none of {', '.join(_KEYS)}")
+            for line in lines:
                 yield {key: _value(key, text) for key, text in line.items() if key is not None}
         else:
             raise ValueError(f"its name ends in {ending or 'nothing'}, expected .json, .parquet or .csv")
@@ -190,11 +195,16 @@ _NUMBERS = frozenset(("x", "y", "width", "height", *_CORNERS, *_SCORES, "categor
 
 
 def _value(column: str, text: str | None) -> Any:
-    """Return a cell of a CSV file as the number or list that its column holds."""
-    if text is None or column not in {*_NUMBERS, "bbox"}:
+    """Return a cell of a CSV file as the number or list that its column holds; None if it is empty."""
+    if not text:
+        return None
+    if column not in {*_NUMBERS, "bbox"}:
         return text
     try:
         value = json.loads(text)
     except ValueError:
         return text
-    return value if column in ("category_id", "image_id", "bbox") or not isinstance(value, int) else float(value)
+    if column in ("category_id", "image_id"):
+        # Tables write whole numbers as 3.0 if a cell of the column is empty.
+        return int(value) if isinstance(value, float) and value.is_integer() else value
+    return float(value) if isinstance(value, int) else value
