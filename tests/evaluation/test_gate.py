@@ -234,6 +234,20 @@ def test_a_class_that_a_model_forgot_counts() -> None:
     assert drop.verdict == "pass"
 
 
+def test_a_class_that_another_model_guesses_counts_in_a_drop() -> None:
+    """The report leaves it out for all models. A gate judges one model, whatever is named beside it."""
+    right = np.ones((2, 4, 50, 2), bool)
+    right[1, 0, :, 0] = False
+    right[:, 0, :, 1] = np.arange(50) % 4 == 0
+    answers = answered_of(right, np.ones(right.shape[:3], bool))
+    cells = {"00": np.array([False, True])}
+    near = NearChance(np.zeros(2, bool), {"00": 0.6}, {"00": 0.25}, cells)
+    object.__setattr__(answers, "near_chance", near)
+    whole, of_class = judged(answers, "drop(shift_1) <= 10", "drop(shift_1, class=00) <= 10")
+    assert whole.estimate and whole.estimate.value == 0.25 and whole.verdict == "fail"
+    assert of_class.estimate and of_class.estimate.value == 1 and of_class.verdict == "fail"
+
+
 def test_a_gate_at_all_its_limits_rarely_fails() -> None:
     """40 gates of 24 lines: at a rate of one in twenty, more than six fail in one of 300 runs of this test."""
     shares, lines = gate_world("drops, worse_than", 24, 0.8, 0.9)

@@ -6,7 +6,8 @@ intervals hold for all comparisons of a gate at once, advisory lines included, s
 no more often than a short one. A name that the dataset lacks is an error of the gate.
 
 An accuracy here is averaged over every class with enough images, including classes that a model has forgotten. A drop
-leaves out the classes that are near chance on the base, as all drops do.
+leaves out the classes on which the judged model itself is near chance on the base. The drops of other tables leave out
+the classes on which all models together are near chance; the answer of a gate must not depend on other models.
 
 The result is a table, one sentence, Markdown for a pull request, and JUnit XML. The names of groups come from the
 dataset and are not trusted: each output shows them as plain text.
@@ -428,7 +429,10 @@ def _comparisons(
         yield Judged(line, model, line.group, "undecided", reason=reason), ()
     for index in indices:
         group = answered.group(index)
-        class_ids = {cls.class_id for cls in (answered.kept(index) if drop else answered.enough(index))}
+        class_ids = {cls.class_id for cls in answered.enough(index)}
+        if drop:
+            cells, column = answered.near_chance.cells, answered.models.index(model)
+            class_ids -= {class_id for class_id, near_chance in cells.items() if near_chance[column]}
         labels = tuple(label for label in line_labels if subject.classes[label].id in class_ids)
         counts = len(labels), len(set(group.class_labels) & set(line_labels))
         reason = _reason_undecided(answered, line, model, stored, index, counts, checks)
