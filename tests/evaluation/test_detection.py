@@ -370,6 +370,46 @@ def test_images_listed_by_their_key_alone_are_answers_without_a_detection(built:
         evaluate(built, [f"predictions:{tmp_path / 'columns.csv'}"], out=tmp_path / "out")
 
 
+def test_a_problem_of_all_detections_is_one_line(built: Path, results_file: Path, tmp_path: Path) -> None:
+    results = json.loads(results_file.read_text())
+    swapped = [{"image_id": 1, "category": "mug", "score": 1, "x1": 9, "y1": 1, "x2": 3, "y2": 8}]
+    (tmp_path / "other.json").write_text(json.dumps([{**result, "category_id": None} for result in results] + swapped))
+    with pytest.raises(UserError) as caught:
+        evaluate(built, f"predictions:{tmp_path / 'other.json'}")
+    assert [problem.partition(": detection ")[2] for problem in caught.value.problems] == [
+        f"0 and {len(results) - 1:,} more: category is 'None', expected a name or a number",
+        f"{len(results)}: x1, y1, x2, y2 is '9, 1, 3, 8', expected [x, y, width, height] in pixels",
+    ]
+    shares = [{**result, "bbox": [side / 1000 for side in result["bbox"]]} for result in results]
+    (tmp_path / "other.json").write_text(json.dumps(shares))
+    with pytest.raises(UserError, match="no number of its boxes is above 1"):
+        evaluate(built, f"predictions:{tmp_path / 'other.json'}")
+
+
+def test_repeated_detections_and_images_without_one_are_noted(built: Path, results_file: Path, tmp_path: Path) -> None:
+    results = json.loads(results_file.read_text())
+    images = sorted({result["image_id"] for result in results})
+    few = [result for result in results if result["image_id"] != images[0]]
+    (tmp_path / "few.json").write_text(json.dumps([*few, few[0]]))
+    evaluation = evaluate(built, f"predictions:{tmp_path / 'few.json'}", out=tmp_path / "out")
+    [model] = evaluation.results.models
+    silent = len(open_dataset(built).keys) - len(images) + 1
+    assert "exact copies of other detections: 1" in (model.matched or "")
+    assert f"{silent} of " in (model.matched or "") and "images have no detection" in (model.matched or "")
+
+
+def test_categories_count_from_one_beside_numbers_of_images(built: Path, results_file: Path, tmp_path: Path) -> None:
+    """A detector that never finds the last category leaves no number from which the count shows."""
+    results = [result for result in json.loads(results_file.read_text()) if result["category_id"] == 1]
+    named = [{**result, "category": NAMES[0]} for result in results]
+    for number, answers in enumerate((results, named)):
+        (tmp_path / f"{number}.json").write_text(json.dumps(answers))
+    files = [f"predictions:{tmp_path / name}" for name in ("0.json", "1.json")]
+    evaluation = evaluate(built, files, out=tmp_path / "out")
+    values = [evaluation.results.rows.value("AP", model=file, group="base") for file in files]
+    assert values[0] == values[1] and values[0]
+
+
 def test_what_only_classifiers_have_is_refused_by_name(built: Path, results_file: Path) -> None:
     with pytest.raises(UserError, match="detectors take no outputs"):
         evaluate(built, f"predictions:{results_file}", outputs="all")

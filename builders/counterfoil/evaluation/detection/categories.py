@@ -74,9 +74,16 @@ def map_names(names: Sequence[str], categories: Sequence[str], model: str) -> Ca
 
 
 def map_found(
-    found: Iterable[str | int], categories: Sequence[str], model: str, order: str | Sequence[str] | None
+    found: Iterable[str | int],
+    categories: Sequence[str],
+    model: str,
+    order: str | Sequence[str] | None,
+    *,
+    from_one: bool = False,
 ) -> CategoryMap:
     """Match the categories that a file of detections uses, names or numbers. `order` says what the numbers mean.
+
+    from_one: whether numbers from 1 to the number of categories count from 1 if nothing else says what they mean.
 
     If the dataset has COCO's names, the numbers themselves show whether they are COCO's ids or count from 0. Raise
     UserError for numbers whose meaning is unknown, if the dataset has none of the names, or if a name looks misspelled.
@@ -99,7 +106,7 @@ def map_found(
     if unknown and order is not None:
         raise UserError(f"{model}: '{unknown[0][:80]}' is no category of COCO", _HINT)
     if unknown:
-        return _by_own_number(numbers, len(categories), model)
+        return _by_own_number(numbers, len(categories), model, from_one)
     looks_80 = 0 in numbers or any(number in _GAPS for number in numbers)
     looks_91 = any(number > 79 for number in numbers)
     if any(not 0 <= number <= 90 for number in numbers) or (looks_80 and looks_91 and order is None):
@@ -113,9 +120,9 @@ def map_found(
     return CategoryMap(index_of, f"categories are numbered {numbered}")
 
 
-def _by_own_number(numbers: Sequence[int], count: int, model: str) -> CategoryMap:
+def _by_own_number(numbers: Sequence[int], count: int, model: str, from_one: bool) -> CategoryMap:
     """Match numbers that count the dataset's categories from 0 or from 1. Raise UserError if they do not show which."""
-    first = 0 if 0 in numbers else 1 if count in numbers else None
+    first = 0 if 0 in numbers else 1 if from_one or count in numbers else None
     if first is None or any(not first <= number < first + count for number in numbers):
         raise UserError(
             f"{model}: its numbers of categories may count from 0 or from 1"

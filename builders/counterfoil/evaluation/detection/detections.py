@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from counterfoil.data.object_folders import is_box, is_number
 from counterfoil.detection_stats import Detections
 from counterfoil.documents import parse_json
-from counterfoil.errors import MOST_SHOWN, UserError, first_of
+from counterfoil.errors import UserError, first_of
 from counterfoil.evaluation.detection.categories import CategoryMap, map_found
 from counterfoil.evaluation.detection.subject import DetectionSubject
 from counterfoil.recipe.names import quoted
@@ -35,6 +35,8 @@ _MOST_BYTES = 1 << 31
 _MOST_DETECTIONS = 20_000_000
 _KEYS = ("key", "image_id", "file_name", "image", "path")
 _CATEGORIES = ("category", "name", "label", "class_name", "category_id", "class")
+_MOST_PROBLEMS = 1000
+_SIDES = ("x", "y", "width", "height")
 _CORNERS = ("x1", "y1", "x2", "y2")
 _SCORES = ("score", "confidence")
 _FORM = (
@@ -76,18 +78,22 @@ def read_detections(name: str, subject: DetectionSubject, order: str | Sequence[
         content = read_regular(path, _MOST_BYTES)
     except OSError as error:
         raise UserError(f"{name}: {error.strerror or 'cannot be read'}", _FORM) from error
-    rows, answered, problems, wrong = [], set[int](), [], 0
+    rows, answered, numbered = [], set[int](), True
+    # How many detections have the same problem, and the first of them.
+    problems: dict[str, tuple[int, int]] = {}
     keys = subject.dataset.keys
     row_of, images = {key: row for row, key in enumerate(keys)}, len(keys)
     for index, entry in enumerate(_entries(path, content, name)):
-        row, problem = _row_of(_first(entry, _KEYS), row_of, images), None
+        image, problem = _first(entry, _KEYS), None
+        row = _row_of(image, row_of, images)
+        numbered &= type(image) is int
         category, box, score = _first(entry, _CATEGORIES), _box(entry), _first(entry, _SCORES)
         if row is None:
-            problem = f"there is no image {quoted(str(_first(entry, _KEYS)))} in the dataset"
+            problem = f"there is no image {quoted(str(image))} in the dataset"
         elif box is None and category is None and score is None:
             answered.add(row)  # nothing was found there
         elif box is None:
-            problem = f"bbox is {quoted(str(entry.get('bbox')))}, expected [x, y, width, height] in pixels"
+            problem = f"{_box_as_given(entry)}, expected [x, y, width, height] in pixels"
         elif not is_number(score):
             problem = f"score is {quoted(str(score))}, expected a number"
         elif type(category) not in (int, str):
@@ -95,26 +101,42 @@ def read_detections(name: str, subject: DetectionSubject, order: str | Sequence[
         else:
             rows.append((row, box, category, float(score)))
         if problem is not None:
-            wrong += 1
-            if len(problems) < MOST_SHOWN:
-                problems.append(f"{name}: detection {index}: {problem}")
+            first, count = problems.get(problem, (index, 0))
+            if count or len(problems) < _MOST_PROBLEMS:
+                problems[problem] = first, count + 1
         if len(rows) > _MOST_DETECTIONS:
             raise UserError(f"{name} has more than {_MOST_DETECTIONS:,} detections", "Leave out those of low scores.")
-    if wrong:
-        raise UserError(first_of(problems, count=wrong), _FORM)
+    if problems:
+        found = [
+            f"{name}: detection {first}{f' and {count - 1:,} more' if count > 1 else ''}: {problem}"
+            for problem, (first, count) in problems.items()
+        ]
+        raise UserError(first_of(found), _FORM)
     if not rows and not answered:
         raise UserError(f"{name} lists no image", _FORM)
     names = list(dict.fromkeys(category for _, _, category, _ in rows))
-    categories = map_found(names, subject.categories, name, order) if names else CategoryMap({})
+    categories = CategoryMap({})
+    if names:
+        # Numbers of images are those of the file that `--write-keys` writes, whose categories count from 1.
+        categories = map_found(names, subject.categories, name, order, from_one=numbered)
     kept = [detection_row for detection_row in rows if detection_row[2] in categories.place]
-    _refuse_other_images(name, subject, answered | {row for row, *_ in rows})
+    answered |= {row for row, *_ in rows}
+    _refuse_other_images(name, subject, answered)
+    boxes = np.array([box for _, box, *_ in kept], np.float64).reshape(-1, 4)
+    if len(boxes) and boxes.max() <= 1:
+        raise UserError(f"{name}: no number of its boxes is above 1, so they are no pixels", _FORM)
+    notes = [categories.matched] if categories.matched else []
+    if repeats := len(rows) - len({(row, *box, category, score) for row, box, category, score in rows}):
+        notes.append(f"exact copies of other detections: {repeats:,}")
+    if silent := len(set(subject.rows.ravel().tolist()) - answered):
+        notes.append(f"{silent:,} of {subject.rows.size:,} images have no detection")
     return ModelDetections(
         name,
         np.array([row for row, *_ in kept], np.int64),
-        np.array([box for _, box, *_ in kept], np.float64).reshape(-1, 4),
+        boxes,
         np.array([categories.place[category] for _, _, category, _ in kept], np.int64),
         np.array([score for *_, score in kept], np.float64),
-        categories.matched,
+        "; ".join(notes),
         hashlib.sha256(content).hexdigest(),
     )
 
@@ -146,10 +168,19 @@ def _first(entry: Mapping[str, Any], names: Sequence[str]) -> Any:
     return next((entry[name] for name in names if entry.get(name) is not None), None)
 
 
+def _box_as_given(entry: Mapping[str, Any]) -> str:
+    """Return a box that cannot be read, in words: its column or columns, and what they hold."""
+    columns = next(
+        (names for names in (("bbox",), _SIDES, _CORNERS) if any(name in entry for name in names)), ("bbox",)
+    )
+    values = ", ".join(str(entry.get(name)) for name in columns)
+    return f"{', '.join(columns)} is {quoted(values)}"
+
+
 def _box(entry: Mapping[str, Any]) -> list[float] | None:
     box: Any = entry.get("bbox")
     if box is None:
-        box = [entry.get(name) for name in ("x", "y", "width", "height")]
+        box = [entry.get(name) for name in _SIDES]
         corners: Any = [entry.get(name) for name in _CORNERS]
         if is_box(corners):
             box = [corners[0], corners[1], corners[2] - corners[0], corners[3] - corners[1]]
@@ -191,7 +222,7 @@ def _entries(path: Path, content: bytes, name: str) -> Iterator[Mapping[str, Any
         raise UserError(f"{name}: cannot be read: {' '.join(str(error).split())[:200]}", _FORM) from error
 
 
-_NUMBERS = frozenset(("x", "y", "width", "height", *_CORNERS, *_SCORES, "category_id", "image_id"))
+_NUMBERS = frozenset((*_SIDES, *_CORNERS, *_SCORES, "category_id", "image_id"))
 
 
 def _value(column: str, text: str | None) -> Any:
