@@ -87,7 +87,7 @@ def _sections(results: Results) -> Iterator[PageSection]:
         [(heading, label_table(results, model)) for heading, model in models],
         "AP to wrongly given: on the base. Missed: share of the images with the label that are not given it. Wrongly"
         " given: share of the images without it that are given it. Intervals of labels’ drops are for all labels and"
-        " shifts at once, and too short where few images have a label.",
+        " shifts at once.",
     )
 
 
