@@ -23,6 +23,7 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.multilabel.subject import MultilabelSubject, open_conditions
+from counterfoil.evaluation.result_files import write_keys
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.store.decoding import rgb_image
 from support.labelled_patches import LABELS, colour_classifier, patches_folder, patches_recipe
@@ -216,6 +217,14 @@ def test_a_gate_of_other_names_is_refused(line: str, problem: str, built: Path, 
     with pytest.raises(UserError) as caught:
         evaluate(built, [f"predictions:{answers_file}"], out=built.parent / "refused", gate=[line])
     assert problem in "\n".join(caught.value.problems)
+
+
+def test_the_list_of_images_has_a_column_for_each_label(built: Path, tmp_path: Path) -> None:
+    assert write_keys(built, tmp_path / "keys.csv") == len(open_dataset(built).keys)
+    with (tmp_path / "keys.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["key"] for row in rows] == list(open_dataset(built).keys)
+    assert list(rows[0]) == ["key", "path", *LABELS] and {row[LABELS[0]] for row in rows} == {""}
 
 
 def test_who_guesses_has_no_drop_and_a_gate_of_it_stays_undecided(built: Path) -> None:

@@ -284,6 +284,7 @@ def _write_keys(
         " key or"
     )
     say("path, and with a label (a class's name), a class_id, or a column of scores for each class.")
+    say("For several labels: a column of scores for each label.")
     say("For a detector: a row a detection, with category, score and bbox, or COCO results.")
 
 

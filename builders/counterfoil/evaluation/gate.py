@@ -221,7 +221,7 @@ def read_gate(
         source, texts = "gate", list(gate)
     if isinstance(texts, list):  # YAML reads `advisory: drop(fog) <= 10` as a mapping
         texts = [
-            f"{_ADVISORY}: {text[_ADVISORY]}" if isinstance(text, dict) and list(text) == [_ADVISORY] else text
+            ", ".join(f"{key}: {value}" for key, value in text.items()) if isinstance(text, dict) else text
             for text in texts
         ]
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
@@ -250,7 +250,7 @@ def _parsed(text: str, shares: Sequence[str]) -> GateLine | str:
     advisory = bool(colon) and advice.strip() == _ADVISORY
     match = _LINE.fullmatch(rest if advisory else text) if len(text) <= 1000 else None
     if match is None:
-        return "expected MEASURE(NAME) <= NUMBER"
+        return f"expected MEASURE(NAME) <= NUMBER{did_you_mean(advice, (_ADVISORY,)) if colon and not advisory else ''}"
     measure = match["measure"]
     if measure not in (*shares, *COMPARISONS):
         return f"there is no measure {measure[:40]!r}{did_you_mean(measure, (*shares, *COMPARISONS))}"

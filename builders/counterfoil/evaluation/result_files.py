@@ -24,6 +24,7 @@ from counterfoil.evaluation.detection.image_keys import write_image_keys
 from counterfoil.evaluation.failures import pick_examples, write_failures
 from counterfoil.evaluation.gate import gate_files
 from counterfoil.evaluation.measures import NESTED_MEASURES
+from counterfoil.evaluation.multilabel.subject import open_conditions
 from counterfoil.evaluation.report import evaluation_html
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import with_public_names
@@ -457,6 +458,7 @@ def write_keys(
     """Write a CSV of all images of a dataset, as `evaluate` opens it, and return the number of images.
 
     A row has an image's key, its path below a folder, and its class's id and name, as a file of predictions has them.
+    If an image may have several labels, it has an empty column for the scores of each label instead of a class.
     Raise UserError if the file exists, or for a path inside the dataset.
     """
     file = named_path(out)
@@ -469,6 +471,11 @@ def write_keys(
     if isinstance(subject, OpenDataset) and subject.recipe.source.objects is not None:
         return write_image_keys(subject, file)
     paths = subject.paths or (None,) * len(subject.keys)
+    if isinstance(subject, OpenDataset) and subject.recipe.source.multilabel:
+        labels = [cls.name for cls in open_conditions(subject)[0].classes]
+        listed_images = ({"key": key, "path": path} for key, path in zip(subject.keys, paths, strict=True))
+        write_atomically(file, csv_text(listed_images, (*COLUMNS[:2], *labels)).encode())
+        return len(subject.keys)
     rows = (
         dict(zip(COLUMNS, (key, path, subject.classes[label].id, subject.classes[label].name), strict=True))
         for key, path, label in zip(subject.keys, paths, subject.labels.tolist(), strict=True)
