@@ -399,7 +399,7 @@ def test_repeated_detections_and_images_without_one_are_noted(built: Path, resul
 
 
 def test_categories_count_from_one_beside_numbers_of_images(built: Path, results_file: Path, tmp_path: Path) -> None:
-    """A detector that never finds the last category leaves no number from which the count shows."""
+    """Without detections of the last category, no number shows whether categories count from 0 or from 1."""
     results = [result for result in json.loads(results_file.read_text()) if result["category_id"] == 1]
     named = [{**result, "category": NAMES[0]} for result in results]
     for number, answers in enumerate((results, named)):

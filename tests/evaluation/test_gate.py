@@ -244,7 +244,7 @@ def test_a_misspelt_prefix_is_a_problem_of_its_line(tmp_path: Path) -> None:
 
 
 def test_a_class_that_another_model_guesses_counts_in_a_drop() -> None:
-    """The report leaves it out for all models. A gate judges one model, whatever is named beside it."""
+    """Reports leave it out for all models. A gate judges one model, whatever is named beside it."""
     right = np.ones((2, 4, 50, 2), bool)
     right[1, 0, :, 0] = False
     right[:, 0, :, 1] = np.arange(50) % 4 == 0
