@@ -164,9 +164,21 @@ def evaluate(
         others |= {"against": against, "compare": compare, "reference": reference, "workers": workers}
         others |= {"transform": transform, "version": version, "min_images_per_class": min_images_per_class}
         _refuse_options(task, others)
-        least = min_images_per_class or subject.min_images_per_class
-        options = (out, device, batch_size, seed, class_order, gate, allow_undecided, limit, into_card)
-        return evaluate_task(task, subject, models, TaskSettings(*options, transform, version, least))
+        settings = TaskSettings(
+            out=out,
+            device=device,
+            batch_size=batch_size,
+            seed=seed,
+            class_order=class_order,
+            gate=gate,
+            allow_undecided=allow_undecided,
+            limit=limit,
+            into_card=into_card,
+            transform=transform,
+            version=version,
+            min_images_per_class=min_images_per_class or subject.min_images_per_class,
+        )
+        return evaluate_task(task, subject, models, settings)
     if limit is not None:
         subject = limit_subject(subject, limit)
     minimum = min_images_per_class or subject.min_images_per_class
