@@ -21,6 +21,7 @@ from pycocotools.cocoeval import COCOeval
 
 from counterfoil.building import build
 from counterfoil.dataset.verification import verify
+from counterfoil.engines import EngineChoice
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
@@ -411,8 +412,10 @@ def test_categories_count_from_one_beside_numbers_of_images(built: Path, results
 
 
 def test_what_only_classifiers_have_is_refused_by_name(built: Path, results_file: Path) -> None:
-    with pytest.raises(UserError, match="detectors take no outputs"):
-        evaluate(built, f"predictions:{results_file}", outputs="all")
+    given: dict[str, Any] = {"outputs": "all", "workers": 2, "engine": EngineChoice("ray")}
+    for name, value in given.items():
+        with pytest.raises(UserError, match=f"detectors take no {name}"):
+            evaluate(built, f"predictions:{results_file}", **{name: value})
 
 
 def test_results_of_detectors_are_stored_in_the_dataset_and_shown_on_its_card(
