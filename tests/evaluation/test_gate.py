@@ -94,10 +94,30 @@ def test_yaml_needs_no_quotes_around_an_advisory_line_or_a_class(tmp_path: Path)
     assert read_gate(file) == read_gate(["advisory: drop(fog) <= 10", 'accuracy(base, class="coffee mug") >= 90'])
 
 
+def test_a_limit_is_percent_or_points_with_its_unit_or_from_one_on_without() -> None:
+    """A share such as 0.8 is refused (WRONG); what cannot be a share, or names its unit, is read as it stands."""
+    limits = {
+        "accuracy(base) >= 0.8 %": 0.008,
+        "accuracy(base) ≥ .8%": 0.008,
+        "accuracy(base) >= 1": 0.01,
+        "accuracy(base) >= 0": 0.0,
+        "accuracy(base) >= 100.": 1.0,
+        "relative_drop(fog) <= 0.5 %": 0.005,
+        "drop(fog) <= 0.5 points": 0.005,
+        "drop(fog) <= 1 point": 0.01,
+        "drop(fog) <= 7points": 0.07,
+        "drop(fog) ≤ −0.5 points": -0.005,
+        "drop(fog) <= 33.33333333333333": 1 / 3,
+    }
+    read = {text: read_gate([text])[0].limit for text in limits}
+    assert read == pytest.approx(limits)
+
+
 WRONG = {
     "__import__('os').system('true') <= 1": "expected MEASURE",
     "drop(at_night)": "expected MEASURE",
-    "drop(at_night) <= 10 and accuracy(base) >= 1": "expected MEASURE",
+    "drop(at_night) <=": "expected MEASURE",
+    "drop(at_night) <= 10 and accuracy(base) >= 1": "the limit is '10 and accuracy(base) >= 1'",
     "drops(at_night) <= 10": "no measure 'drops'; did you mean 'drop'",
     "drop(at_night) >= 10": "drop takes <=, not >=",
     "accuracy(base) > 80": "accuracy takes >=, not >",
@@ -105,15 +125,25 @@ WRONG = {
     "drop(at_night) <= ١٠": "the limit is '١٠'",
     "drop(at_night) <= １０": "the limit is '１０'",
     "drop(at_night) <= 1e1": "the limit is '1e1'",
-    "drop(at_night) <= 101": "expected a number from -100 to 100",
-    "accuracy(base) >= -1": "expected a number from 0 to 100",
+    "drop(at_night) <= nan": "the limit is 'nan'",
+    "drop(at_night) <= inf": "the limit is 'inf'",
+    "drop(at_night) <= 5 pp": "the limit is '5 pp'",
+    f"drop(at_night) <= {'9' * 400}": "expected a number such as 2.5, from -100 to 100",
+    "drop(at_night) <= 101": "expected a number such as 2.5, from -100 to 100",
+    "accuracy(base) >= -1": "expected a number such as 2.5, from 0 to 100",
     "worse_than(any) <= 2": "worse_than takes a model and a group",
     "drop(old, any) <= 2": "drop takes one group",
     "drop(base) <= 2": "the base has no drop",
     'drop("") <= 2': "drop takes one group",
     "drop(red) <= 5": "an earlier line has the same comparison",
-    "drop(red) <= 5%": "drop takes points: write 5 without %",
+    "drop(red) <= 5%": "drop takes points: write 5 points, or relative_drop",
     "worse_than(old, red) <= 5 %": "worse_than takes points",
+    "accuracy(red) >= 5 points": "accuracy takes percent: write 5 %",
+    "accuracy(red) >= 0.8": "0.8 would be 0.8 %: write 80 for 80 %, or 0.8 % if you mean it",
+    "accuracy(red) >= .29": "write 29 for 29 %, or .29 % if you mean it",
+    "relative_drop(at_night) <= 0.1": "write 10 for 10 %, or 0.1 % if you mean it",
+    "drop(at_night) <= 0.05": "0.05 would be 0.05 points: write 5 for 5 points, or 0.05 points if you mean it",
+    "worse_than(old, red) <= −0.5": "write -50 for -50 points, or -0.5 points if you mean it",
     "accuracy(class=mug) >= 5": "accuracy takes one group, and perhaps class=NAME",
     'drop(red, class="") <= 5': "drop takes one group",
     "drop(class=mug, red) <= 5": "drop takes one group",
@@ -200,7 +230,7 @@ def test_a_longer_gate_has_wider_intervals_that_bonferroni_bounds() -> None:
 
 def test_no_interval_is_without_width() -> None:
     answers = answered({"base": (50, 50), "shift_1": (50, 50)})
-    for line in judged(answers, "accuracy(base) >= 99.9", "drop(shift_1) <= 0.1", "worse_than(old, any) <= 0.1"):
+    for line in judged(answers, "accuracy(base) >= 99.9", "drop(shift_1) <= 0", "worse_than(old, any) <= 0.1 points"):
         assert line.verdict == "undecided" and line.estimate is not None
         assert line.estimate.low < line.estimate.high  # type: ignore[operator]
 

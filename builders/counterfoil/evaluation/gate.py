@@ -61,15 +61,17 @@ LINE_HINT = (
     "relative_drop(SHIFT) <= PERCENT%,"
     " worse_than(MODEL or results.json, GROUP) <= POINTS. GROUP is base, a shift or any"
     ' ("any" in quotes is a group of that name). `, class=NAME` behind it asks for one class. `advisory:` before a line'
-    " reports it without failing."
+    " reports it without failing. A number below 1 needs its unit: 0.5 % or 0.5 points."
 )
 _HINT = f"A line is one of: accuracy(GROUP) >= PERCENT, drop(SHIFT) <= POINTS, {LINE_HINT}"
 _OF_CLASS = ("class=", "label=")  # multi-label classifiers say "label"
 _NAME = r'(?:(?:class|label)=)?(?:"[^"]*"|[^\s,()"\']+)'
 _LINE = re.compile(
-    rf"\s*(?P<measure>\w+)\s*\(\s*(?P<names>{_NAME}(?:\s*,\s*{_NAME})*)\s*\)\s*(?P<sign>[<>=!]+)\s*(?P<limit>\S+(?:\s+%)?)\s*"
+    rf"\s*(?P<measure>\w+)\s*\(\s*(?P<names>{_NAME}(?:\s*,\s*{_NAME})*)\s*\)"
+    r"\s*(?P<sign>[<>=!≤≥]+)\s*(?P<limit>[^\s<>=!≤≥].*?)\s*(?P<unit>%|points?)?\s*"
 )
-_NUMBER = re.compile(r"-?[0-9]{1,3}(?:\.[0-9]{1,6})?")
+_NUMBER = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)")
+_AS_TYPED = str.maketrans({"≤": "<=", "≥": ">=", "−": "-"})
 _ADVISORY = "advisory"
 
 
@@ -266,15 +268,19 @@ def _parsed(text: str, shares: Sequence[str]) -> GateLine | str:
     names = [name.strip('"') for name in written]
     if len(names) != count or not all(names) or class_name == "":
         return f"{measure} takes {'a model and a group' if count == 2 else 'one group'}, and perhaps class=NAME"
-    if match["sign"] != sign:
+    if match["sign"].translate(_AS_TYPED) != sign:
         return f"{measure} takes {sign}, not {match['sign']}"
-    number = match["limit"]
-    if number.endswith("%"):
-        number = number[:-1].rstrip()
-        if measure in ("drop", "worse_than"):
-            return f"{measure} takes points: write {number[:40]} without %, or relative_drop for a share of the base"
-    if not _NUMBER.fullmatch(number) or not least <= float(number) <= 100:
-        return f"the limit is {number[:40]!r}: expected a number from {least:g} to 100"
+    number, unit = match["limit"].translate(_AS_TYPED), match["unit"]
+    if not _NUMBER.fullmatch(number) or not least <= (limit := float(number)) <= 100:
+        return f"the limit is {match['limit'][:40]!r}: expected a number such as 2.5, from {least:g} to 100"
+    number, in_points = number[:40], measure in ("drop", "worse_than")
+    if unit == "%" and in_points:
+        return f"{measure} takes points: write {number} points, or relative_drop for a share of the base"
+    if unit not in (None, "%") and not in_points:
+        return f"{measure} takes percent: write {number} %"
+    if unit is None and 0 < abs(limit) < 1:
+        unit, whole = "points" if in_points else "%", f"{100 * limit:.10g}"
+        return f"{number} would be {number} {unit}: write {whole} for {whole} {unit}, or {number} {unit} if you mean it"
     group = names[-1]
     if measure in DROPS and group == BASE:
         return "the base has no drop"
@@ -282,7 +288,7 @@ def _parsed(text: str, shares: Sequence[str]) -> GateLine | str:
         " ".join(text.split()),
         measure,
         group,
-        float(number) / 100,
+        limit / 100,
         other_model=names[0] if count == 2 else "",
         every=written[-1] == ANY,
         class_name=class_name or "",
