@@ -94,8 +94,8 @@ def test_yaml_needs_no_quotes_around_an_advisory_line_or_a_class(tmp_path: Path)
     assert read_gate(file) == read_gate(["advisory: drop(fog) <= 10", 'accuracy(base, class="coffee mug") >= 90'])
 
 
-def test_a_limit_is_percent_or_points_with_its_unit_or_from_one_on_without() -> None:
-    """A share such as 0.8 is refused (WRONG); what cannot be a share, or names its unit, is read as it stands."""
+def test_a_limit_below_one_needs_its_unit() -> None:
+    """WRONG has the refusals."""
     limits = {
         "accuracy(base) >= 0.8 %": 0.008,
         "accuracy(base) ≥ .8%": 0.008,
