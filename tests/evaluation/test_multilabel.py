@@ -188,6 +188,16 @@ def test_the_report_leads_with_the_loss_and_says_where_thresholds_are_from(evalu
     assert "http://" not in page and "https://" not in page and page.count("<table>") == 2
 
 
+def test_the_index_page_leads_to_the_report_and_says_what_is_lost(evaluation: Evaluation) -> None:
+    page = (evaluation.files["report"].parent / "index.html").read_text()
+    assert re.findall(r'href="([^"]*)"', page) == ["report.html", "failures.html"]
+    model = evaluation.results.models[0].name
+    base, drop = evaluation.number("mAP", model=model, group="base"), evaluation.score(model, "fog").drop
+    assert base is not None and drop is not None
+    assert f"has an mAP of {100 * base.value:.1f} % on the base." in page
+    assert f"It loses most under “fog”: {100 * drop.value:.1f} points" in page
+
+
 def test_a_gate_is_judged_by_the_numbers_of_the_report(evaluation: Evaluation) -> None:
     assert evaluation.gate is not None
     verdicts = {(judged.line.text, judged.group): judged for judged in evaluation.gate.judged}

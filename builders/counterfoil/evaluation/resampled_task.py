@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.dataset.card.index_page import write_index
 from counterfoil.detection_stats import Drawn, combined, ratio, simultaneous_intervals
 from counterfoil.documents import csv_text, document_text, preview_column
 from counterfoil.errors import CounterfoilError, raise_together
@@ -45,7 +44,6 @@ from counterfoil.report.words import counted
 from counterfoil.stats import CONFIDENCE
 from counterfoil.store.atomic import remove_stale
 from counterfoil.store.directory_lock import writing_lock
-from counterfoil.store.layout import PRIVATE
 
 
 @dataclass(frozen=True)
@@ -106,9 +104,8 @@ class ResampledTask(ABC, Generic[Model]):
 
     outputs: what a model gives, as its facts say. of_dataset: what its images have, and its models. takes: arguments of
     `evaluate` that not every task takes. shares, line_forms: what a line of a gate measures, and the hint on its form.
-    table: a file that only this task writes. indexed: whether the index page of the folder is written. line_classes:
-    the classes that a line of a gate can name, in the order of label numbers. left_out: how many images are not
-    compared, and a clause on why beside rows that some group lacks.
+    table: a file that only this task writes. line_classes: the classes that a line of a gate can name, in the order of
+    label numbers. left_out: how many images are not compared, and a clause on why beside rows that some group lacks.
     """
 
     outputs: ClassVar[str]
@@ -118,7 +115,6 @@ class ResampledTask(ABC, Generic[Model]):
     line_forms: ClassVar[str]
     table: ClassVar[str]
     report: ClassVar[ShiftReport]
-    indexed: ClassVar[bool] = False
     dataset: OpenDataset
     settings: TaskSettings
     line_classes: NamedClasses
@@ -274,10 +270,7 @@ def _written(task: ResampledTask, evaluation: Evaluation, folder: Path) -> Evalu
         texts |= gate_files(evaluation.gate)
     elif (folder / task.table).is_file():
         remove_stale(folder, [MARKDOWN, JUNIT])
-    written = write_files(evaluation, folder, failures, texts, task.predictions(results.preview))
-    if task.indexed:
-        write_index(folder.parent.parent if folder.parent.name == PRIVATE else folder)
-    return written
+    return write_files(evaluation, folder, failures, texts, task.predictions(results.preview))
 
 
 # ---- Judging a gate

@@ -95,20 +95,22 @@ def write_evaluation(evaluation: Evaluation, answered: AllAnswers, folder: Path,
         for file, content in entries.items():
             write_atomically(entry_folder / file, content)
         written = replace(written, files={**written.files, "entries": entry_folder})
-    write_index(folder.parent.parent if folder.parent.name == PRIVATE else folder)
     return written
 
 
 def write_files(
     evaluation: Evaluation, folder: Path, failures: Path, texts: Mapping[str, tuple[str, str]], predictions: bytes
 ) -> Evaluation:
-    """Write texts (short name → file name, text) and predictions.parquet; return the evaluation with all paths."""
+    """Write texts (short name → file name, text), predictions.parquet and the index page. Return the evaluation with
+    all paths.
+    """
     files = {"failures": failures}
     for name, (file, text) in texts.items():
         write_atomically(folder / file, text.encode())
         files[name] = (folder / file).resolve()
     files["predictions"] = (folder / "predictions.parquet").resolve()
     write_atomically(files["predictions"], predictions)
+    write_index(folder.parent.parent if folder.parent.name == PRIVATE else folder)
     return replace(evaluation, files=files)
 
 

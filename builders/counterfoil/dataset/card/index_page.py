@@ -102,7 +102,11 @@ def _dataset(directory: Path) -> Iterator[IndexEntry]:
         reasons = [reasons for receipt in read_receipts(directory) for reasons in receipt.counts.values()]
         accepted = sum(each.get(ACCEPTED, 0) for each in reasons)
         candidates = counted(sum(sum(each.values()) for each in reasons), "candidate")
-        classes = counted(len(recipe.classes), "class", "classes")
+        classes, source = counted(len(recipe.classes), "class", "classes"), recipe.source
+        if source.objects is not None:
+            classes = counted(len(source.categories), "category", "categories")
+        elif source.conditions is not None and source.multilabel:
+            classes = counted(len(source.conditions.names), "label")
         shifts = counted(len(recipe.prompts.shifts), "shift")
         counts = f"{recipe.name}: {accepted:,} of {candidates} accepted, {classes}, {shifts}."
         counts = " ".join(filter(None, (preview_sentence(recipe.samples.limit), counts)))
@@ -164,10 +168,15 @@ def _evaluation(directory: Path, below: str) -> Iterator[IndexEntry]:
             for model in results.models
         }
         best = max(right, key=lambda name: right[name] or 0.0, default="")
-        if results.detects:
-            best_detector = results.best_first[0]
-            base = results.base_number(best_detector.name)
-            line += f"{best_detector.name} has an AP of {percent(base.value if base else None)} on the base."
+        if results.lead != "accuracy":
+            best = results.best_first[0].name
+            base = results.base_number(best)
+            line += f"{best} has an {results.lead} of {percent(base.value if base else None)} on the base."
+            drops = results.rows.where("drop", model=best, at=results.lead)
+            worst = max(drops, key=lambda drop: drop.value or 0.0, default=None)
+            if worst is not None and worst.value is not None and worst.value > 0:
+                line += f" It loses most under “{in_words(worst.group)}”: {points(worst.value)} points"
+                line += f" ({between(worst.estimate)})."
         elif results.by_impact and (impact := results.rows.estimate("impact", group=results.by_impact[0].name)):
             most = in_words(results.by_impact[0].name)
             line += f"accuracy falls most under “{most}”, by {points(impact.value)} points ({between(impact)})."

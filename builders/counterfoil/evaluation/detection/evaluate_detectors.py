@@ -64,7 +64,6 @@ class DetectionTask(ResampledTask[MeasuredModel]):
     )
     table = "detection.csv"
     report = REPORT
-    indexed = True
 
     def __init__(self, dataset: OpenDataset, models: Any, settings: TaskSettings) -> None:
         self.dataset, self.settings, self.named = dataset, settings, models
