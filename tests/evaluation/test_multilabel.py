@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,21 @@ def test_the_index_page_leads_to_the_report_and_says_what_is_lost(evaluation: Ev
     assert f"It loses most under “fog”: {100 * drop.value:.1f} points" in page
 
 
+def test_results_are_stored_in_the_dataset_and_shown_on_its_card(
+    built: Path, answers_file: Path, tmp_path: Path
+) -> None:
+    dataset = tmp_path / "built"
+    shutil.copytree(built, dataset)
+    result = evaluate(dataset, f"predictions:{answers_file}", out=tmp_path / "report", into_card=True)
+    stored = {path.name for path in (dataset / "evaluation").iterdir()}
+    assert stored == {"results.json", "measures.csv", "multilabel.csv", "labels.csv"}
+    card, drop = (dataset / "README.md").read_text(), result.score(result.models[0].name, "fog").drop
+    assert "mAP is the mean of the average precision of 3 labels." in card
+    assert drop is not None and f"\n| `fog` | {100 * drop.value:.1f} points (" in card
+    assert str(tmp_path) not in card, "no path of this machine"
+    assert not verify(dataset, rerender=0).problems
+
+
 def test_a_gate_is_judged_by_the_numbers_of_the_report(evaluation: Evaluation) -> None:
     assert evaluation.gate is not None
     verdicts = {(judged.line.text, judged.group): judged for judged in evaluation.gate.judged}
@@ -282,8 +298,8 @@ def test_images_that_no_model_can_read_leave_every_group(built: Path) -> None:
 def test_what_only_one_label_an_image_allows_is_refused(
     built: Path, answers_file: Path, evaluation: Evaluation
 ) -> None:
-    with pytest.raises(UserError, match="several labels an image, and classifiers of these take no into_card, compare"):
-        evaluate(built, [f"predictions:{answers_file}"], into_card=True, compare=("a", "b"))
+    with pytest.raises(UserError, match="several labels an image, and classifiers of these take no outputs, compare"):
+        evaluate(built, [f"predictions:{answers_file}"], outputs="all", compare=("a", "b"))
     path = built.parent / "one.csv"
     with path.open("w", newline="") as stream:
         csv.writer(stream).writerows([["key", "label"], *([key, "red"] for key in open_dataset(built).keys)])

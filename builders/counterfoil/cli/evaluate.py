@@ -221,7 +221,7 @@ def evaluate(
 
         print_table(terminal(PIPED_WIDTH), gate_table(evaluation.gate), MOST_ROWS, "gate.md")
         say(gate_sentence(evaluation.gate))
-    if into_card and "entries" not in evaluation.files and not evaluation.results.detects:
+    if into_card and "entries" not in evaluation.files and evaluation.results.lead == "accuracy":
         say(
             "No evaluation-result entries were written for the Hub: the dataset's name there is unknown."
             " Give it as --repo USER/NAME, or as publish.repo in the recipe.",

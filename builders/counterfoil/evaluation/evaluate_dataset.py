@@ -160,8 +160,8 @@ def evaluate(
         raise UserError(f"min_images_per_class is {min_images_per_class}: expected 1 or more")
     if isinstance(subject, OpenDataset) and subject.recipe.source.whole_images:
         task = MultilabelTask if subject.recipe.source.multilabel else DetectionTask
-        others: dict[str, Any] = {"into_card": into_card, "beside": beside, "outputs": outputs, "distances": distances}
-        others |= {"against": against, "compare": compare, "reference": reference, "workers": workers}
+        others: dict[str, Any] = {"beside": beside, "outputs": outputs, "distances": distances, "against": against}
+        others |= {"compare": compare, "reference": reference, "workers": workers}
         others["engine"] = None if engine == EngineChoice() else engine
         others |= {"transform": transform, "version": version, "min_images_per_class": min_images_per_class}
         _refuse_options(task, others)

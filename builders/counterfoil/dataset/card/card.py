@@ -30,15 +30,15 @@ from counterfoil.dataset.card.metadata import (
 )
 from counterfoil.dataset.card.sections import (
     AdversarialImages,
-    Detected,
+    LeadDrops,
     MinedShifts,
     Robustness,
     ZeroShotAnswers,
     adversarial_of,
-    detected_of,
     hash_rows,
     judged_labels,
     known_of,
+    lead_drops_of,
     mined_of,
     robustness_of,
     stack_lines,
@@ -155,7 +155,7 @@ class CardPage:
     unread_review: str
     results: Results | None
     unread: str | None
-    detected: Detected | None
+    lead_drops: LeadDrops | None
     robustness: Robustness | None
     measures: Sequence[tuple[MeasureFacts, Table]]
     sections: Sequence[CardSection]
@@ -273,8 +273,8 @@ def card_page(
         unread_review=unread_review,
         results=results,
         unread=unread,
-        robustness=None if results is None or results.detects else robustness_of(results),
-        detected=detected_of(results) if results is not None and results.detects else None,
+        robustness=robustness_of(results) if results is not None and results.lead == "accuracy" else None,
+        lead_drops=lead_drops_of(results) if results is not None and results.lead != "accuracy" else None,
         measures=() if results is None else measure_tables(results, "card"),
         sections=[section for section in sections if section is not None],
         warnings=[warning for section in sections if section is not None for warning in section.warnings],

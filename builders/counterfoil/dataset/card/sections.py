@@ -318,10 +318,10 @@ def _cell(estimate: Estimate | None, unit: str) -> TableCell:
 
 
 @dataclass(frozen=True, slots=True)
-class Detected:
-    """What the section on detectors shows: AP on the base, its mean over shifts, and what each shift costs.
+class LeadDrops:
+    """What the section on detectors, or on classifiers of several labels, shows: the lead measure and its drops.
 
-    A row a detector, a row a shift, and sentences on detectors that find nothing.
+    A row a model, a row a shift, and sentences on models near chance.
     """
 
     summary: Table
@@ -329,32 +329,35 @@ class Detected:
     near_chance: tuple[str, ...]
 
 
-def detected_of(results: Results) -> Detected:
-    """Make the section: the best detectors and the largest drops first."""
-    models = results.best_first
-    heads = ("AP on base", "mean AP (mPC)", "largest drop", "second largest drop")
+def lead_drops_of(results: Results) -> LeadDrops:
+    """Make the section: the best models and the largest drops first."""
+    models, lead = results.best_first, results.lead
+    noun, file = ("detector", "detection.csv") if results.detects else ("classifier", "multilabel.csv")
+    heads = [f"base {lead}", "largest drop", "second largest drop"]
+    if results.detects:
+        heads.insert(1, "mean AP (mPC)")
     rows = []
     for model in models:
-        mean = results.rows.estimate("mPC", model=model.name, at="AP")
-        accuracies = (_cell(results.base_number(model.name), " %"), _cell(mean, " %"))
-        drops = _largest_drops(results.rows.where("drop", model=model.name, at="AP"))
-        rows.append(TableRow((_model_cell(model), *accuracies, *drops)))
-    summary = Table("Detectors", (TableColumn("detector", "name"), *map(TableColumn, heads)), tuple(rows))
+        numbers = [_cell(results.base_number(model.name), " %")]
+        if results.detects:
+            numbers.append(_cell(results.rows.estimate("mPC", model=model.name, at=lead), " %"))
+        drops = _largest_drops(results.rows.where("drop", model=model.name, at=lead))
+        rows.append(TableRow((_model_cell(model), *numbers, *drops)))
+    summary = Table(f"{noun.capitalize()}s", (TableColumn(noun, "name"), *map(TableColumn, heads)), tuple(rows))
     shown = models[:MOST_COLUMNS]
     drops_of = {
-        shift.name: [results.rows.estimate("drop", model=model.name, group=shift.name, at="AP") for model in shown]
+        shift.name: [results.rows.estimate("drop", model=model.name, group=shift.name, at=lead) for model in shown]
         for shift in results.shifts
     }
     by_drop = sorted(drops_of.items(), key=lambda entry: -entry[1][0].value if entry[1][0] is not None else 0.0)
     shifts = [TableRow((text_cell(name), *(_cell(drop, " points") for drop in drops))) for name, drops in by_drop]
     columns = (TableColumn("shift", "name"), *(TableColumn(model.name, named=True) for model in shown))
-    by_shift = Table("Drops of AP from the base", columns, tuple(shifts)).first(MOST_SHIFTS, "shifts", "detection.csv")
-    near_chance = tuple(
-        f"{model.name} finds next to nothing on the base, so its drops mean little."
-        for model in models
-        if model.near_chance
-    )
-    return Detected(summary.first(MOST_COLUMNS, "detectors", "detection.csv"), by_shift, near_chance)
+    by_shift = Table(f"Drops of {lead} from the base", columns, tuple(shifts)).first(MOST_SHIFTS, "shifts", file)
+    why = "is near chance on the base for every label, so it has no drops."
+    if results.detects:
+        why = "finds next to nothing on the base, so its drops mean little."
+    near_chance = tuple(f"{model.name} {why}" for model in models if model.near_chance)
+    return LeadDrops(summary.first(MOST_COLUMNS, f"{noun}s", file), by_shift, near_chance)
 
 
 def _model_cell(model: ModelFacts) -> TableCell:

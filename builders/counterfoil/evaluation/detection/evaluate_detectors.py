@@ -56,7 +56,7 @@ class DetectionTask(ResampledTask[MeasuredModel]):
 
     outputs = DETECTIONS
     of_dataset = "objects, and detectors"
-    takes = frozenset(("into_card",))
+    takes = frozenset[str]()
     shares = NAMES
     line_forms = (
         f"A line is one of: AP(GROUP) >= PERCENT, drop(SHIFT) <= POINTS (of AP), drop(SHIFT, AP50) <= POINTS,"
