@@ -199,6 +199,52 @@ def test_the_index_page_leads_to_the_report_and_says_what_is_lost(evaluation: Ev
     assert f"It loses most under “fog”: {100 * drop.value:.1f} points" in page
 
 
+def test_two_classifiers_are_compared_over_the_labels_that_both_know(built: Path, answers_file: Path) -> None:
+    def without_blue(batch: NDArray[np.float32]) -> NDArray[np.float64]:
+        scores = colour_classifier(batch)
+        scores[:, 2] = np.random.default_rng(0).normal(size=len(scores))
+        return scores
+
+    models = {"whole": f"predictions:{answers_file}", "part": without_blue}
+    result = evaluate(built, models, out=built.parent / "two")
+    rows = result.results.rows
+    assert {row.class_id for row in rows.where("drop", model="part", at="AP")} == {"red", "green"}
+    gaps = rows.where("drop_difference")
+    assert [(row.model, row.against, row.group) for row in gaps] == [
+        ("whole", "part", name) for name in ("fog", "jpeg")
+    ]
+    for gap in gaps:
+        drops = [
+            np.mean([rows.value("drop", model=model, group=gap.group, class_id=label, at="AP") for label in LABELS[:2]])
+            for model in ("whole", "part")
+        ]
+        assert gap.value == pytest.approx(drops[0] - drops[1])
+        assert gap.low is not None and gap.high is not None and gap.low < (gap.value or 0.0) < gap.high
+    page = result.files["report"].read_text()
+    assert "<h2>Classifiers compared</h2>" in page
+    assert "part: near chance on the base for blue. Mean drops leave out this label." in page
+
+
+def test_bars_of_all_models_have_one_scale(built: Path, answers_file: Path) -> None:
+    result = evaluate(
+        built, {"mine": f"predictions:{answers_file}", "own": colour_classifier}, out=built.parent / "bars"
+    )
+    page = result.files["report"].read_text()
+    bars = [float(width) for width in re.findall(r'class="bar[^"]*" style="left:[\d.]+%;width:([\d.]+)%', page)]
+    drops = [
+        result.score(model.name, group.name).drop
+        for model in result.models
+        for group in sorted(result.shifts, key=lambda group: -_drop_of(result, model.name, group.name))
+    ]
+    values = np.array([abs(drop.value) for drop in drops if drop is not None])
+    assert np.array(bars) / bars[0] == pytest.approx(values / values[0], abs=0.01)
+
+
+def _drop_of(evaluation: Evaluation, model: str, group: str) -> float:
+    drop = evaluation.score(model, group).drop
+    return 0.0 if drop is None else drop.value
+
+
 def test_results_are_stored_in_the_dataset_and_shown_on_its_card(
     built: Path, answers_file: Path, tmp_path: Path
 ) -> None:

@@ -244,7 +244,7 @@ def _refuse_options(task: type[ResampledTask], given: Mapping[str, Any]) -> None
     if named:
         raise UserError(
             f"the dataset has {task.of_dataset} take no {', '.join(named)}",
-            "Leave it out: groups of a built dataset are compared with its base.",
+            "Leave it out: groups are compared with the base, and all models with each other.",
         )
 
 

@@ -10,8 +10,9 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import combinations
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,12 +39,15 @@ from counterfoil.evaluation.gate import (
 )
 from counterfoil.evaluation.result_files import report_folder, store_results, write_files
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.shift_report import DROP, ShiftReport
+from counterfoil.evaluation.shift_report import DIFFERENCE, DROP, ShiftReport
 from counterfoil.report.results import GroupFacts, LeftOut, ResultRow, Results, rounded_row, row
 from counterfoil.report.words import counted
 from counterfoil.stats import CONFIDENCE
 from counterfoil.store.atomic import remove_stale
 from counterfoil.store.directory_lock import writing_lock
+
+# Only so many models are compared pair by pair: those that are best on the base.
+_MOST_COMPARED = 12
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,10 @@ class ResampledModel(ABC):
     def share(self, group: int, measure: str, label: int | None = None, of_drop: bool = False) -> Drawn:
         """Return a measure in a group, for all labels or for one. of_drop: whether to measure it as drops do."""
 
+    def beside(self, other: Self) -> Self:
+        """Return the model as it is compared with another: its drops are over what both models know on the base."""
+        return self
+
     def drop(self, group: int, measure: str, label: int | None = None) -> Drawn:
         """Return the drop of a measure under a shift: base less shift."""
         base, shift = (self.share(side, measure, label, True) for side in (0, group))
@@ -97,6 +105,28 @@ class ResampledModel(ABC):
 
 
 Model = TypeVar("Model", bound=ResampledModel)
+
+
+def difference_rows(models: Sequence[Model], groups: Sequence[Group], measure: str) -> Iterator[ResultRow]:
+    """Yield how much more of a measure one model loses than another; intervals hold for all pairs and shifts at once.
+
+    Models near chance are left out.
+    """
+    sound = [model for model in models if not model.guesses(None)]
+    sound.sort(key=lambda model: -model.share(0, measure).value)
+    best = [model for model in models if model in sound[:_MOST_COMPARED]]
+    differences = []
+    for first, second in combinations(best, 2):
+        pair = first.beside(second), second.beside(first)
+        for index, group in enumerate(groups[1:], start=1):
+            drops = [model.drop(index, measure) for model in pair]
+            difference = combined([(1.0, drops[0]), (-1.0, drops[1])])
+            if math.isfinite(difference.value):
+                key = {"model": first.name, "against": second.name, "group": group.name, "n": difference.images}
+                differences.append((key, difference))
+    estimates = simultaneous_intervals([difference for _, difference in differences])
+    for (key, _), estimate in zip(differences, estimates, strict=True):
+        yield row(DIFFERENCE, estimate, at=measure, **key)
 
 
 class ResampledTask(ABC, Generic[Model]):

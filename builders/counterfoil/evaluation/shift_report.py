@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, combinations
 
 from counterfoil import __version__
 from counterfoil.report.results import GroupFacts, ModelFacts, Results
+from counterfoil.report.severity import severity_words
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import (
     Table,
@@ -15,6 +17,7 @@ from counterfoil.report.words import (
     between,
     counted,
     in_words,
+    listed,
     points,
     points_cell,
     text_cell,
@@ -22,8 +25,9 @@ from counterfoil.report.words import (
 from counterfoil.stats import Estimate
 
 TEMPLATE = "detection-report.html.j2"
-# The name of the drop in rows; `at` names the measure that drops.
-DROP = "drop"
+# The names of drops, and of a drop less another model's, in rows; `at` names the measure that drops.
+DROP, DIFFERENCE = "drop", "drop_difference"
+_MOST_DIFFERENCES = 60
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class ShiftReport:
 
     measure: what people see first. words: the page's own words, with the model's noun in `model`. near_chance: what a
     model near chance on the base does, of results and model. notes: what a reader needs to understand the numbers.
-    compared: sentences behind those on single models. terminal: the measures and the drops of its table there.
+    terminal: the measures and the drops of its table there.
     """
 
     measure: str
@@ -65,7 +69,6 @@ class ShiftReport:
     notes: Callable[[Results], Iterator[str]]
     sections: Callable[[Results], Iterator[PageSection]]
     terminal: tuple[Sequence[str], Sequence[str]]
-    compared: Callable[[Results], Sequence[str]] = lambda results: ()
 
     def sentences(self, results: Results) -> list[str]:
         """Return a sentence for each model: under which shift it loses most, and how much."""
@@ -81,6 +84,10 @@ class ShiftReport:
                 sentences.append(loss_sentence(who, *drops[0], self.measure))
         return sentences
 
+    def compared(self, results: Results) -> list[str]:
+        """Return sentences on pairs of models, and on levels of shifts."""
+        return [*compared_sentences(results), *severity_words(results)]
+
     def tables(self, results: Results) -> list[Table]:
         """Return the terminal's table of each model."""
         return [group_table(results, model, *self.terminal) for model in results.models]
@@ -89,14 +96,13 @@ class ShiftReport:
         """Return the page as text; equal results give equal bytes."""
         filters = {"points": points, "between": between, "in_words": in_words, "counted": counted}
         environment = template_environment(TEMPLATE, filters)
+        bars = _drop_bars([sorted_drops(results, model, self.measure) for model in results.models])
         return environment.get_template(TEMPLATE).render(
             results=results,
             words=self.words(results),
             sentences=self.sentences(results),
             notes=[*notes, *self.notes(results)],
-            bars=[
-                (model.short_name, _drop_bars(sorted_drops(results, model, self.measure))) for model in results.models
-            ],
+            bars=list(zip((model.short_name for model in results.models), bars, strict=True)),
             sections=list(self.sections(results)),
             readings=[(facts.title, facts.reading) for facts in results.measures],
             version=__version__,
@@ -129,9 +135,10 @@ def sorted_drops(results: Results, model: ModelFacts, measure: str) -> list[tupl
     return sorted(drops, key=lambda entry: -entry[1].value)
 
 
-def _drop_bars(drops: Sequence[tuple[GroupFacts, Estimate]]) -> list[Bar]:
+def _drop_bars(drops_of_models: Sequence[Sequence[tuple[GroupFacts, Estimate]]]) -> list[list[Bar]]:
+    """Return the bars of each model, all on one scale."""
     ends = [0.0]
-    for _, drop in drops:
+    for _, drop in chain(*drops_of_models):
         ends += [drop.value, *(end for end in (drop.low, drop.high) if end is not None)]
     least, most = min(ends), max(ends)
     scale = 100 / (most - least) if most > least else 0.0
@@ -140,15 +147,18 @@ def _drop_bars(drops: Sequence[tuple[GroupFacts, Estimate]]) -> list[Bar]:
         return (value - least) * scale
 
     return [
-        Bar(
-            in_words(group.name),
-            drop,
-            min(at(0.0), at(drop.value)),
-            abs(at(drop.value) - at(0.0)),
-            None if drop.low is None else at(drop.low),
-            None if drop.high is None else at(drop.high),
-        )
-        for group, drop in drops
+        [
+            Bar(
+                in_words(group.name),
+                drop,
+                min(at(0.0), at(drop.value)),
+                abs(at(drop.value) - at(0.0)),
+                None if drop.low is None else at(drop.low),
+                None if drop.high is None else at(drop.high),
+            )
+            for group, drop in drops
+        ]
+        for drops in drops_of_models
     ]
 
 
@@ -164,3 +174,49 @@ def group_table(results: Results, model: ModelFacts, measures: Sequence[str], dr
     columns = [TableColumn("group", "shift"), *(TableColumn(f"{titles[name]} (%)") for name in measures)]
     columns += [TableColumn(f"drop of {name} (points)") for name in drops]
     return Table(f"{model.short_name}: 95 % intervals below", tuple(columns), tuple(rows))
+
+
+def compared_sentences(results: Results) -> list[str]:
+    """Return a sentence for each pair of models: under which shifts one clearly loses more of the lead measure."""
+    sentences = []
+    for first, second in combinations(results.models, 2):
+        rows = results.rows.where(DIFFERENCE, model=first.name, against=second.name)
+        more = [in_words(row.group) for row in rows if row.low is not None and row.low > 0]
+        less = [in_words(row.group) for row in rows if row.high is not None and row.high < 0]
+        for names, loser, other in ((more, first, second), (less, second, first)):
+            if names:
+                loss = f"{loser.short_name} clearly loses more {results.lead} than {other.short_name}"
+                sentences.append(f"{loss} under {listed(names)}.")
+        if rows and not more and not less:
+            names = f"{first.short_name} or {second.short_name}"
+            sentences.append(f"Under no shift does {names} clearly lose more {results.lead}.")
+    return sentences
+
+
+def compared_section(results: Results, noun: str, over: str) -> Iterator[PageSection]:
+    """Yield the part of the page on pairs of models, if there are any: both drops, and their difference.
+
+    over: a sentence on what is compared.
+    """
+    short = {model.name: model.short_name for model in results.models}
+    rows = []
+    for difference in results.rows.where(DIFFERENCE):
+        drops = [
+            points_cell(results.rows.estimate(DROP, model=name, group=difference.group, at=results.lead))
+            for name in (difference.model, difference.against)
+        ]
+        pair = text_cell(short[difference.model]), text_cell(short[difference.against]), text_cell(difference.group)
+        rows.append(TableRow((*pair, *drops, points_cell(difference.estimate, signed=True))))
+    if not rows:
+        return
+    rows.sort(key=lambda row: -abs(float(row.cells[-1].sort or 0.0)))
+    heads = (f"drop of {results.lead} (points)", "drop of the other (points)", "loses more by (points)")
+    columns = (TableColumn(noun, "name"), TableColumn("against", "name"), TableColumn("group", "shift"))
+    table = Table(f"Drops of {results.lead} compared", (*columns, *map(TableColumn, heads)), tuple(rows))
+    yield PageSection(
+        f"{noun.capitalize()}s compared",
+        [("", table.first(_MOST_DIFFERENCES, "rows", "measures.csv"))],
+        f"Images are resampled for both {noun}s together. Intervals of differences hold for all pairs and shifts at"
+        f" once. {over}",
+        compared_sentences(results),
+    )

@@ -23,7 +23,6 @@ from counterfoil.evaluation.detection.measures import (
     RPC,
     MeasuredModel,
     detector_rows,
-    difference_rows,
     measure_levels,
     measure_model,
 )
@@ -32,7 +31,7 @@ from counterfoil.evaluation.detection.running import DetectionCache, run_detecto
 from counterfoil.evaluation.detection.subject import open_objects
 from counterfoil.evaluation.detection_failures import ScoredDetector, detection_failures, write_detection_failures
 from counterfoil.evaluation.gate import LINE_HINT, GateLine
-from counterfoil.evaluation.resampled_task import ResampledTask, TaskSettings
+from counterfoil.evaluation.resampled_task import ResampledTask, TaskSettings, difference_rows
 from counterfoil.evaluation.scored_models import is_stored, named_models, short_name
 from counterfoil.evaluation.shift_report import DROP
 from counterfoil.models.classifiers.of_python import imported, is_code
@@ -136,7 +135,9 @@ class DetectionTask(ResampledTask[MeasuredModel]):
             classes=self.categories,
             models=tuple(map(self._facts, models)),
             measures=FACTS,
-            rows=ResultRows([*detector_rows(subject, models), *difference_rows(models), *severity_rows]),
+            rows=ResultRows(
+                [*detector_rows(subject, models), *difference_rows(models, self.dataset.groups, "AP"), *severity_rows]
+            ),
             severity=severities,
         )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +25,12 @@ from counterfoil.detection_stats import (
     image_f1,
     match,
     ratio,
-    simultaneous_intervals,
 )
 from counterfoil.evaluation.detection.detections import ModelDetections
 from counterfoil.evaluation.detection.subject import DetectionSubject
 from counterfoil.evaluation.measures.severity import level_row, shifts_with_levels
 from counterfoil.evaluation.resampled_task import ResampledModel
-from counterfoil.evaluation.shift_report import DROP
+from counterfoil.evaluation.shift_report import DIFFERENCE, DROP
 from counterfoil.progress import report
 from counterfoil.report import severity
 from counterfoil.report.results import MeasureFacts, ResultRow, row
@@ -42,9 +40,7 @@ REPLICATES = 1000
 F1 = "F1"
 NAMES = (*MEASURES, F1)
 MPC, RPC, BY_CATEGORY = "mPC", "rPC", "category_AP"
-DIFFERENCE, CURVE = "drop_difference", "severity_AP"
-# Only so many detectors are compared pair by pair: those that are best on the base.
-_MOST_COMPARED = 12
+CURVE = "severity_AP"
 _TEN_POINTS = 0.1
 
 
@@ -128,23 +124,6 @@ def mean_corruption_rows(subject: DetectionSubject, model: MeasuredModel) -> Ite
         share = ratio(mean, model.share(0, name))
         if math.isfinite(share.value) and not model.near_chance:
             yield row(RPC, share.interval(), **key)
-
-
-def difference_rows(models: Sequence[MeasuredModel]) -> Iterator[ResultRow]:
-    """Yield how much more AP one detector loses than another; intervals hold for all pairs and shifts at once."""
-    sound = [model for model in models if not model.near_chance]
-    sound.sort(key=lambda model: -model.share(0, "AP").value)
-    best = [model for model in models if model in sound[:_MOST_COMPARED]]
-    differences = []
-    for first, second in combinations(best, 2):
-        for index, group in enumerate(first.groups[1:], start=1):
-            difference = combined([(1.0, first.drop(index, "AP")), (-1.0, second.drop(index, "AP"))])
-            if math.isfinite(difference.value):
-                key = {"model": first.name, "against": second.name, "group": group, "n": difference.images}
-                differences.append((key, difference))
-    estimates = simultaneous_intervals([difference for _, difference in differences])
-    for (key, _), estimate in zip(differences, estimates, strict=True):
-        yield row(DIFFERENCE, estimate, at="AP", **key)
 
 
 def measure_levels(

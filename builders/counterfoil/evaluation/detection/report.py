@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations
 
 from counterfoil.detection_stats import MEASURES
 from counterfoil.evaluation.detection.measures import (
     BY_CATEGORY,
     CURVE,
-    DIFFERENCE,
     F1,
     MPC,
     RPC,
 )
 from counterfoil.evaluation.figures import LINES, severity_figure
-from counterfoil.evaluation.shift_report import DROP, PageSection, ShiftReport, group_table, headings
+from counterfoil.evaluation.shift_report import (
+    DROP,
+    PageSection,
+    ShiftReport,
+    compared_section,
+    group_table,
+    headings,
+)
 from counterfoil.report.results import ModelFacts, Results
 from counterfoil.report.severity import severity_words, ten_points_table
 from counterfoil.report.words import (
@@ -26,7 +31,6 @@ from counterfoil.report.words import (
     TableRow,
     counted,
     in_words,
-    listed,
     percent,
     points_cell,
     text_cell,
@@ -35,25 +39,7 @@ from counterfoil.stats import Estimate
 
 SIZES = ("AP_small", "AP_medium", "AP_large")
 _MOST_CATEGORIES = 40
-_MOST_DIFFERENCES = 60
 _FEW_IMAGES = 50
-
-
-def compared_sentences(results: Results) -> list[str]:
-    """Return a sentence for each pair of detectors: under which shifts one clearly loses more AP than the other."""
-    sentences = []
-    for first, second in combinations(results.models, 2):
-        rows = results.rows.where(DIFFERENCE, model=first.name, against=second.name)
-        more = [in_words(row.group) for row in rows if row.low is not None and row.low > 0]
-        less = [in_words(row.group) for row in rows if row.high is not None and row.high < 0]
-        for names, loser, other in ((more, first, second), (less, second, first)):
-            if names:
-                sentences.append(
-                    f"{loser.short_name} clearly loses more AP than {other.short_name} under {listed(names)}."
-                )
-        if rows and not more and not less:
-            sentences.append(f"Under no shift does {first.short_name} or {second.short_name} clearly lose more AP.")
-    return sentences
 
 
 def _mean_table(results: Results) -> Table:
@@ -93,27 +79,6 @@ def _category_table(results: Results, model: ModelFacts) -> Table:
     return Table("By category", columns, tuple(rows)).first(_MOST_CATEGORIES, "categories", "measures.csv")
 
 
-def difference_table(results: Results) -> Table:
-    """Return one row for each pair of detectors and each shift: both drops of AP, and their difference."""
-    short = {model.name: model.short_name for model in results.models}
-    rows = []
-    for difference in results.rows.where(DIFFERENCE):
-        drops = [
-            points_cell(results.rows.estimate(DROP, model=name, group=difference.group, at="AP"))
-            for name in (difference.model, difference.against)
-        ]
-        pair = text_cell(short[difference.model]), text_cell(short[difference.against]), text_cell(difference.group)
-        rows.append(TableRow((*pair, *drops, points_cell(difference.estimate, signed=True))))
-    rows.sort(key=lambda row: -abs(float(row.cells[-1].sort or 0.0)))
-    columns = (
-        TableColumn("detector", "name"),
-        TableColumn("against", "name"),
-        TableColumn("group", "shift"),
-        *map(TableColumn, ("drop of AP (points)", "drop of the other (points)", "loses more by (points)")),
-    )
-    return Table("Drops of AP compared", columns, tuple(rows)).first(_MOST_DIFFERENCES, "rows", "measures.csv")
-
-
 def _sections(results: Results) -> Iterator[PageSection]:
     """Yield the parts of the page that have something to show."""
     measures = [name for name in (*MEASURES, F1) if name not in SIZES]
@@ -132,14 +97,7 @@ def _sections(results: Results) -> Iterator[PageSection]:
             severity_figure(results, sound, CURVE, "AP"),
             list(zip(sound, LINES, strict=False)),
         )
-    if results.rows.where(DIFFERENCE):
-        yield PageSection(
-            "Detectors compared",
-            [("", difference_table(results))],
-            "Images are resampled for both detectors together. Intervals of differences hold for all pairs and shifts"
-            " at once. Detectors that find next to nothing on the base are left out.",
-            compared_sentences(results),
-        )
+    yield from compared_section(results, "detector", "Detectors that find next to nothing on the base are left out.")
     yield PageSection("Over all shifts", [("", _mean_table(results))])
     yield PageSection(
         "By size of object",
@@ -189,10 +147,6 @@ def _words(results: Results) -> dict[str, str]:
     }
 
 
-def _compared(results: Results) -> list[str]:
-    return [*compared_sentences(results), *severity_words(results)]
-
-
 REPORT = ShiftReport(
-    "AP", _words, _near_chance, detection_notes, _sections, (("AP", "AP50", "AP75", F1), ("AP", "AP50")), _compared
+    "AP", _words, _near_chance, detection_notes, _sections, (("AP", "AP50", "AP75", F1), ("AP", "AP50"))
 )

@@ -7,16 +7,17 @@ shift. Values are fractions, as in every document.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.detection_stats import Drawn, simultaneous_intervals
 from counterfoil.evaluation.multilabel.subject import MultilabelSubject
-from counterfoil.evaluation.resampled_task import ResampledModel
-from counterfoil.evaluation.shift_report import DROP
+from counterfoil.evaluation.resampled_task import ResampledModel, difference_rows
+from counterfoil.evaluation.shift_report import DIFFERENCE, DROP
 from counterfoil.multilabel_stats import (
     ACCURACY,
     PRECISION,
@@ -43,7 +44,7 @@ class MeasuredClassifier(ResampledModel):
     """The numbers of a classifier. A label's number is that of its condition.
 
     scores: one item for each group. answers: (groups, n, k), which labels the model gives each image. answered: the
-    model's scores on all images.
+    model's scores on all images. known: the only labels that drops may be over; None for all.
     """
 
     subject: MultilabelSubject
@@ -52,6 +53,7 @@ class MeasuredClassifier(ResampledModel):
     thresholds: LabelThresholds
     answers: NDArray[np.bool_]
     scores: tuple[LabelScores, ...]
+    known: tuple[int, ...] | None = None
 
     @cached_property
     def sound(self) -> tuple[int, ...]:
@@ -59,9 +61,13 @@ class MeasuredClassifier(ResampledModel):
         sound = []
         for label, share in enumerate(self.subject.present.mean(axis=0).tolist()):
             estimate = self.scores[0].mean(PRECISION, [label]).interval()
-            if (estimate.value if estimate.low is None else estimate.low) >= chance_line(share):
+            above = (estimate.value if estimate.low is None else estimate.low) >= chance_line(share)
+            if above and (self.known is None or label in self.known):
                 sound.append(label)
         return tuple(sound)
+
+    def beside(self, other: Self) -> Self:
+        return replace(self, known=other.sound)
 
     def share(self, group: int, measure: str, label: int | None = None, of_drop: bool = False) -> Drawn:
         """Return a mean of `MEANS` over labels, for drops over sound labels, or the measure of one label."""
@@ -117,6 +123,7 @@ def multilabel_rows(subject: MultilabelSubject, models: Sequence[MeasuredClassif
             for half, value in enumerate(model.thresholds.values[:, label].tolist(), start=1):
                 key = {"model": model.name, "group": subject.dataset.groups[0].name, "class_id": cls.id}
                 yield row(THRESHOLD, value, at=f"half {half}", **key)
+    yield from difference_rows(models, subject.dataset.groups, MEAN_PRECISION)
 
 
 def _label_rows(subject: MultilabelSubject, model: MeasuredClassifier, measure: str) -> Iterator[ResultRow]:
@@ -145,6 +152,7 @@ FACTS: tuple[MeasureFacts, ...] = (
     MeasureFacts(
         DROP, "drop", "points", "base less shift; of means, over the labels that are not near chance on the base"
     ),
+    MeasureFacts(DIFFERENCE, "drop less another classifier's", "points", "drop of mAP less that of `against`"),
     MeasureFacts(PRECISION, "AP of a label", "percent", "average precision, as scikit-learn has it"),
     MeasureFacts(MISSED, "missed", "percent", "share of the images with the label that are not given it"),
     MeasureFacts(WRONGLY_GIVEN, "wrongly given", "percent", "share of the images without the label that are given it"),

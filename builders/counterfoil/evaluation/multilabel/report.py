@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from counterfoil.evaluation.multilabel.measures import MEAN_PRECISION, MEANS, MISSED, WRONGLY_GIVEN
-from counterfoil.evaluation.shift_report import DROP, PageSection, ShiftReport, group_table, headings
+from counterfoil.evaluation.shift_report import (
+    DROP,
+    PageSection,
+    ShiftReport,
+    compared_section,
+    group_table,
+    headings,
+)
 from counterfoil.multilabel_stats import ACCURACY, PRECISION
 from counterfoil.report.results import ModelFacts, Results
 from counterfoil.report.words import (
@@ -32,12 +39,7 @@ def multilabel_notes(results: Results) -> Iterator[str]:
     for model in results.models:
         if model.matched:
             yield f"{model.short_name}: outputs were matched {model.matched}."
-        guessed = [label.name for label in results.classes if label.id not in _sound_labels(results, model)]
-        if results.shifts and guessed and not model.near_chance:
-            yield (
-                f"{model.short_name}: near chance on the base for {listed(guessed, _MOST_NAMED)}. These labels have no"
-                " drop, and mean drops leave them out."
-            )
+    yield from _near_chance_notes(results)
     if base.left_out:
         few = [label.name for label in base.left_out]
         yield (
@@ -46,8 +48,15 @@ def multilabel_notes(results: Results) -> Iterator[str]:
         )
 
 
-def _sound_labels(results: Results, model: ModelFacts) -> set[str]:
-    return {drop.class_id for drop in results.rows.where(DROP, model=model.name, at=PRECISION)}
+def _near_chance_notes(results: Results) -> Iterator[str]:
+    for model in results.models:
+        sound = {drop.class_id for drop in results.rows.where(DROP, model=model.name, at=PRECISION)}
+        guessed = [label.name for label in results.classes if label.id not in sound]
+        if results.shifts and guessed and not model.near_chance:
+            yield (
+                f"{model.short_name}: near chance on the base for {listed(guessed, _MOST_NAMED)}. Mean drops leave out"
+                f" {'this label' if len(guessed) == 1 else 'these labels'}."
+            )
 
 
 def label_table(results: Results, model: ModelFacts) -> Table:
@@ -80,7 +89,12 @@ def label_table(results: Results, model: ModelFacts) -> Table:
 def _sections(results: Results) -> Iterator[PageSection]:
     models, means = headings(results), tuple(MEANS)
     yield PageSection(
-        "Every group", [(heading, group_table(results, model, means, means)) for heading, model in models]
+        "Every group",
+        [(heading, group_table(results, model, means, means)) for heading, model in models],
+        " ".join(_near_chance_notes(results)),
+    )
+    yield from compared_section(
+        results, "classifier", "They are over the labels that neither classifier ranks near chance on the base."
     )
     yield PageSection(
         "Label by label",
