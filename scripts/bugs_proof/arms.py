@@ -33,7 +33,6 @@ from counterfoil.mining.methods.bugs.trials import (
     BugHypothesis,
     DrawnRound,
     RoundAsked,
-    base_prompt,
     carry_to_test,
     filled_base,
 )
@@ -58,10 +57,10 @@ def run_of_arm(audit: Audit, arm: Arm, captioner: Captioner, folder: Path) -> Ru
 
 def _bugs(audit: Audit, captioner: Captioner) -> Run:
     drawer = audit.drawer("bugs")
-    describer = ClusterDescriber(audit.recipe, audit.mine, audit.settings, captioner, (), drawer.images)
+    describer = ClusterDescriber(drawer.drawer.run, captioner, (), drawer.images)
     classes = audit.recipe.classes
     with progress_printed(f"{audit.target} bugs"):
-        search = search_bugs(classes, drawer, drawer.look, describer, audit.mine, audit.settings)
+        search = search_bugs(classes, drawer, drawer.look, describer, drawer.drawer.run)
     return Run(
         target=audit.target,
         arm="bugs",
@@ -95,7 +94,7 @@ def _other(
             hypotheses.append(BugHypothesis(name, label, description))
     with progress_printed(f"{audit.target} {arm}"):
         trials, drawn_rounds = carry_to_test(
-            hypotheses, drawer, budget, audit.mine, audit.settings, family=max(1, len(hypotheses))
+            hypotheses, drawer, budget, drawer.drawer.run, family=max(1, len(hypotheses))
         )
     rounds += drawn_rounds
     confirmed = confirmed_names(trials, audit.mine)
@@ -124,14 +123,13 @@ def _keywords(
     audit: Audit, drawer: ProofDrawer, base: DrawnRound, captioner: Captioner
 ) -> Iterator[tuple[int, Description]]:
     """Yield keywords of all classes, best first; a keyword must be closer to failures than to the rest."""
-    prompt = base_prompt(audit.recipe, audit.settings)
     scored: list[tuple[float, int, Piece]] = []
     for label in _looked_at(audit, base):
         cls, rows = audit.recipe.classes[label], base.of(label)
         failed = rows[base.failed[rows]]
         start = f"{base.asked.name}/"
         keys = [base.keys[row].removeprefix(start) for row in failed.tolist()]
-        filled = filled_base(prompt, cls)
+        filled = filled_base(drawer.drawer.run, cls)
         captions: list[str] = []
         for prefix in (filled.replace(CLASS, cls.name), filled.partition(CLASS)[0].strip()):
             made = caption_images(
@@ -192,7 +190,7 @@ def _domino(
                 keys = tuple(base.keys[row] for row in inside.tolist())
                 of_class.append(FailureCluster(label, keys, int(answered), beside))
         clusters.append(of_class)
-    describer = ClusterDescriber(audit.recipe, audit.mine, audit.settings, captioner, (), drawer.images)
+    describer = ClusterDescriber(drawer.drawer.run, captioner, (), drawer.images)
     for index in range(max((len(cluster) for cluster in clusters), default=0)):
         for of_class in clusters:
             if index < len(of_class):

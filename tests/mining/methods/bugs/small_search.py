@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from counterfoil.data import LabelledImages
 from counterfoil.documents import parse_document
 from counterfoil.mining.findings import Findings
+from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.methods.bugs.describing import Described, FailureCluster
 from counterfoil.mining.methods.bugs.descriptions import Description, Piece
 from counterfoil.mining.methods.bugs.trials import DrawnRound, RoundAsked, RoundDrawer
@@ -22,6 +23,7 @@ from counterfoil.mining.mine_recipe import mine
 from counterfoil.mining.mined_files import MineResult
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe, RecipeClass, load_recipe
+from counterfoil.recipe.schema_mine import BugsSettings, Mine
 from counterfoil.store.layout import INDEX
 
 PLACES = ("in the snow", "on the road", "in the grass", "by a wall")
@@ -136,6 +138,12 @@ WRITTEN = ("findings.json", "findings.csv", "report.html", "recipe.yaml", "adver
 def searched(out: Path, *sets: str, target: str = TARGET, **more: Any) -> MineResult:
     overrides = [*DRAWN, *SEARCHED, *sets]
     return mine(RECIPE, out, overrides=overrides, target=target, device="cpu", workers=1, **more)
+
+
+def run_of(fdr: float = 0.1, **settings: Any) -> MiningRun:
+    """Return a run of the method with other `settings` than its defaults."""
+    chosen = BugsSettings.model_validate({"captioner": "lab:captioner"} | settings)
+    return MiningRun(load_recipe(RECIPE), Mine(method="bugs", fdr=fdr), chosen, RECIPE, (), Path())
 
 
 def findings_of(folder: Path) -> Findings:

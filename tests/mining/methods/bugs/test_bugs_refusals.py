@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 from PIL import Image
-from small_search import RECIPE, SANDAL_CLASS, TARGET, World, searched
+from small_search import RECIPE, SANDAL_CLASS, TARGET, World, run_of, searched
 
 from counterfoil import mine
 from counterfoil.errors import RunFailure, UserError
@@ -21,7 +21,6 @@ from counterfoil.mining.methods.bugs.trials import RoundDrawer
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.failures import refuse_unanswered
 from counterfoil.recipe import load_recipe
-from counterfoil.recipe.schema_mine import BugsSettings, Mine
 from tiny_captioners import llava, vision_encoder_decoder
 
 IN_ROWS = (
@@ -171,10 +170,10 @@ def test_a_rule_that_reads_three_answers_needs_a_target_that_ranks_more() -> Non
 
 
 def test_a_budget_that_just_suffices_is_none_that_is_refused() -> None:
-    settings = BugsSettings(captioner="lab:captioner", baseline=40, images=102, pairs=16)
-    refuse_small_search(1, Mine(method="bugs", fdr=0.1), settings)
+    run = run_of(baseline=40, images=102, pairs=16)
+    refuse_small_search(1, run)
     with pytest.raises(UserError, match=r"Set mine\.settings\.images to|too few"):
-        refuse_small_search(3, Mine(method="bugs", fdr=0.1), settings)
+        refuse_small_search(3, run)
 
 
 def test_failures_that_make_no_cluster_are_told() -> None:
@@ -183,8 +182,8 @@ def test_failures_that_make_no_cluster_are_told() -> None:
     world.seen.update(dict.fromkeys(keys, ("in the snow", "red")))
     failed = np.asarray([True, False, False, False], np.bool_)
     seeds = FailedImages(tuple(keys), np.zeros(4, dtype=np.int64), failed, np.ones(4, dtype=np.int64))
-    settings = BugsSettings(captioner="lab:captioner", seeds=("validation",))
-    search = search_bugs([SANDAL_CLASS], world.draw, world.look, world.describe, Mine(method="bugs"), settings, seeds)
+    run = run_of(seeds=("validation",))
+    search = search_bugs([SANDAL_CLASS], world.draw, world.look, world.describe, run, seeds)
     assert [audit.reason for audit in search.baseline] == [
         "1 of its images of mine.settings.seeds fails, but a cluster needs 2 (mine.settings.fewest_failures)"
     ]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from small_search import SANDAL_CLASS, World, colour, place
+from small_search import SANDAL_CLASS, World, colour, place, run_of
 
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, SHIFTS
 from counterfoil.mining.methods.bugs.descriptions import (
@@ -26,7 +26,6 @@ from counterfoil.mining.methods.bugs.descriptions import (
 from counterfoil.mining.methods.bugs.search import BugSearch, search_bugs
 from counterfoil.paired_stats import PairCount
 from counterfoil.recipe.prompts import template_problem
-from counterfoil.recipe.schema_mine import BugsSettings, Mine
 from lab_training.captions import caption_of, tellable
 
 LAB = "a photo of a {class}"
@@ -472,8 +471,7 @@ def test_words_that_are_no_background_tell_nothing_and_those_that_all_are_say_so
 
 
 def search_in(world: World) -> BugSearch:
-    settings = BugsSettings(captioner="lab:captioner")
-    return search_bugs([SANDAL_CLASS], world.draw, world.look, world.describe, Mine(method="bugs"), settings)
+    return search_bugs([SANDAL_CLASS], world.draw, world.look, world.describe, run_of())
 
 
 def failing_where(places: Mapping[str, float], colours: Mapping[str, float]) -> World:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
-from small_search import COAT_CLASS, SANDAL_CLASS, World, colour, place
+from small_search import COAT_CLASS, SANDAL_CLASS, World, colour, place, run_of
 
 from counterfoil.data import LabelledImages
 from counterfoil.documents import document_text, parse_document
@@ -45,17 +45,14 @@ from counterfoil.mining.methods.bugs.trials import (
 )
 from counterfoil.paired_stats import PairCount, pairs_of_half_width, tango_interval
 from counterfoil.progress import report
-from counterfoil.recipe import load_recipe
-from counterfoil.recipe.schema_mine import BugsSettings, Mine
 
 CLASSES = (SANDAL_CLASS, COAT_CLASS)
 SNOW = Description((place("in the snow"),))
 
 
 def search_in(world: World, labels: Sequence[int] = (0, 1), fdr: float = 0.1, **settings: object) -> BugSearch:
-    chosen = BugsSettings.model_validate({"captioner": "lab:captioner"} | settings)
-    classes, mine = [CLASSES[label] for label in labels], Mine(method="bugs", fdr=fdr)
-    return search_bugs(classes, world.draw, world.look, world.describe, mine, chosen)
+    classes = [CLASSES[label] for label in labels]
+    return search_bugs(classes, world.draw, world.look, world.describe, run_of(fdr, **settings))
 
 
 def snow(label: int, where: str, which: str) -> float:
@@ -180,11 +177,9 @@ def test_an_estimate_is_of_images_that_entered_no_test() -> None:
         assert estimate.interval[0] <= 0.7 <= estimate.interval[1]
 
 
-RECIPE = load_recipe("wardrobe-bugs")
-
-MINE, SETTINGS = Mine(method="bugs"), BugsSettings(captioner="lab:captioner")
-SANDAL = next(cls.label for cls in RECIPE.classes if cls.name == "sandal")
-ANSWERS = [cls.name for cls in RECIPE.classes]
+RUN = run_of()
+SANDAL = next(cls.label for cls in RUN.recipe.classes if cls.name == "sandal")
+ANSWERS = [cls.name for cls in RUN.recipe.classes]
 BASE_RATE = 0.1
 
 
@@ -225,27 +220,27 @@ def hypotheses_of(names: Sequence[str]) -> list[BugHypothesis]:
 def searched(world: Drawn) -> Findings:
     """Return the findings of a search that tests each description once, before any estimate."""
     budget = Budget(10**6, 1)
-    tested, _ = carry_to_test(hypotheses_of([*world.more]), world.draw, budget, MINE, SETTINGS, family=len(world.more))
-    findings = [finding_of(trial, RECIPE, SETTINGS, ANSWERS) for trial in tested]
+    tested, _ = carry_to_test(hypotheses_of([*world.more]), world.draw, budget, RUN, family=len(world.more))
+    findings = [finding_of(trial, RUN, ANSWERS) for trial in tested]
     return Findings(
-        recipe=MinedRecipe(RECIPE.name, RECIPE.recipe_hash),
+        recipe=MinedRecipe(RUN.recipe.name, RUN.recipe.recipe_hash),
         method=MethodUsed("bugs", {}),
         target=Target("lab:resnet10t", None),
         on=(),
         failure="top1",
         halves=None,
-        margin=MINE.margin,
-        fdr=MINE.fdr,
+        margin=RUN.mine.margin,
+        fdr=RUN.mine.fdr,
         tested=len(findings),
         smallest_difference=None,
         classes=(),
-        findings=adjusted_together(findings, MINE.fdr, MINE.margin),
+        findings=adjusted_together(findings, RUN.mine.fdr, RUN.mine.margin),
         seed=0,
     )
 
 
-def estimated(world: Drawn, findings: Findings, number: int = 9, settings: BugsSettings = SETTINGS) -> Findings:
-    return estimate_rates(findings, world.draw, number, RECIPE, settings, ANSWERS)
+def estimated(world: Drawn, findings: Findings, number: int = 9) -> Findings:
+    return estimate_rates(findings, world.draw, number, RUN, ANSWERS)
 
 
 def names_of(number: int) -> list[str]:
@@ -332,11 +327,11 @@ def test_the_number_of_pairs_is_fixed_by_the_test_for_the_half_width(
     for finding in after.standing:
         low, high = finding.difference.interval or (np.nan, np.nan)
         assert finding.pairs is not None and finding.pairs.fresh is not None
-        assert finding.pairs.fresh.drawn == pairs_to_draw(finding, SETTINGS) <= 512
+        assert finding.pairs.fresh.drawn == pairs_to_draw(finding, RUN.settings) <= 512
         assert (high - low) / 2 < 0.06
     finding = before.standing[0]
-    assert pairs_to_draw(finding, SETTINGS.model_copy(update={"estimate_pairs": 40})) == 40
-    wide = SETTINGS.model_copy(update={"half_width": 0.1, "estimate_pairs": 10**6})
+    assert pairs_to_draw(finding, RUN.settings.model_copy(update={"estimate_pairs": 40})) == 40
+    wide = RUN.settings.model_copy(update={"half_width": 0.1, "estimate_pairs": 10**6})
     assert pairs_to_draw(finding, wide) == pairs_of_half_width(pairs_of(finding), 0.1)
     # Half of the pairs were rejected: twice as many are drawn.
     assert finding.pairs is not None
@@ -414,7 +409,7 @@ def test_the_test_stands_where_fresh_pairs_show_little_and_that_is_said(
 
 def test_what_draws_a_finding_is_read_from_its_caption(one_run: tuple[Drawn, Findings, Findings]) -> None:
     finding = one_run[1].standing[0]
-    cell = described_cell(finding, RECIPE, SETTINGS)
-    assert cell is not None and cell.description.prompt(base_prompt(RECIPE, SETTINGS)) == finding.prompt
-    assert described_cell(replace(finding, classes=("nowhere",)), RECIPE, SETTINGS) is None
-    assert described_cell(replace(finding, prompt="a photo of something else"), RECIPE, SETTINGS) is None
+    cell = described_cell(finding, RUN)
+    assert cell is not None and cell.description.prompt(base_prompt(RUN)) == finding.prompt
+    assert described_cell(replace(finding, classes=("nowhere",)), RUN) is None
+    assert described_cell(replace(finding, prompt="a photo of something else"), RUN) is None

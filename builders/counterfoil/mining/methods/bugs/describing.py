@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from counterfoil.data import LabelledImages
+from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.methods.bugs.descriptions import CLASS, Description, Piece, pieces_of
-from counterfoil.mining.methods.bugs.trials import base_prompt, filled_base
+from counterfoil.mining.methods.bugs.trials import filled_base
 from counterfoil.models.captioners import Captioner, CaptionExample
 from counterfoil.prediction.captioning import caption_images, likelihoods_of
 from counterfoil.progress import report
-from counterfoil.recipe import Recipe, RecipeClass
-from counterfoil.recipe.schema_mine import BugsSettings, Mine
+from counterfoil.recipe import RecipeClass
 from counterfoil.store.layout import user_cache
 
 MOST_PARTS = 6
@@ -189,9 +189,7 @@ class ClusterDescriber:
     clusters.
     """
 
-    recipe: Recipe
-    mine: Mine
-    settings: BugsSettings
+    run: MiningRun
     captioner: Captioner
     examples: Sequence[CaptionExample]
     images: Mapping[str, LabelledImages]
@@ -205,9 +203,9 @@ class ClusterDescriber:
         return descriptions
 
     def _described(self, cluster: FailureCluster) -> Described:
-        cls = self.recipe.classes[cluster.label]
-        base = filled_base(base_prompt(self.recipe, self.settings), cls)
-        keys = cluster.keys[: self.settings.described]
+        settings, cls = self.run.settings, self.run.recipe.classes[cluster.label]
+        base = filled_base(self.run, cls)
+        keys = cluster.keys[: settings.described]
         # The captioner continues two texts: the whole base prompt, which names the class, and the part of the base
         # before the class, which leaves room for words before the class.
         captions: list[str] = []
@@ -215,7 +213,7 @@ class ClusterDescriber:
             captions += self._captions(keys, prefix)
         often = pieces_said(captions, base, cls)
         if not often:
-            reason = f"{self.settings.captioner} says nothing about these images"
+            reason = f"{settings.captioner} says nothing about these images"
             if any(captions):
                 reason += " that a prompt could add to the base"
             return Described(None, reason, tuple(sorted(set(captions))[:8]))
@@ -230,14 +228,14 @@ class ClusterDescriber:
                 return likely
             fitting_prompts = [prompts[index] for index in fitting]
             likely[fitting] = self._per_token(keys, fitting_prompts)
-            if self.settings.rank == "contrast" and cluster.right:
+            if settings.rank == "contrast" and cluster.right:
                 likely[fitting] -= self._per_token(cluster.right, fitting_prompts).mean(axis=1, keepdims=True)
             return likely
 
-        best, likelihood = combine(chosen, score, self.settings.sentences)[-1]
+        best, likelihood = combine(chosen, score, settings.sentences)[-1]
         examples = tuple(sorted(set(captions), key=lambda text: (-captions.count(text), text))[:8])
         if not np.isfinite(likelihood):
-            reason = f"{self.settings.captioner} cannot score its own words about these images: they are too long"
+            reason = f"{settings.captioner} cannot score its own words about these images: they are too long"
             return Described(None, reason, examples)
         return Described(best, None, examples, likelihood)
 
@@ -250,8 +248,8 @@ class ClusterDescriber:
                 user_cache() / "captions",
                 keys=image_keys,
                 prefix=prefix,
-                number=self.settings.captions,
-                seed=self.mine.seed,
+                number=self.run.settings.captions,
+                seed=self.run.mine.seed,
                 examples=self.examples,
             )
             captions += [text for texts in captioned.values() for text in texts or ()]

@@ -56,7 +56,6 @@ from counterfoil.models.classifiers import load_classifier
 from counterfoil.paired_stats import PairCount, pairs_of_half_width, smallest_paired_difference, tango_interval
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.progress import report
-from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import BugsSettings, Mine
 from counterfoil.stats import POWER, StoppedRate, e_q_values, simultaneous_level, wilson_interval
 
@@ -77,8 +76,7 @@ def document_of(
     findings = [
         finding_of(
             trial,
-            recipe,
-            settings,
+            run,
             answer_names,
             estimate=search.estimates.get(trial.hypothesis.name),
             shortened_to=search.shortened_to.get(trial.hypothesis.name),
@@ -123,8 +121,7 @@ def round_drawn(drawn: DrawnRound) -> RoundDrawn:
 
 def finding_of(
     trial: Trial,
-    recipe: Recipe,
-    settings: BugsSettings,
+    run: MiningRun,
     answer_names: Sequence[str],
     *,
     estimate: StoppedRate | None = None,
@@ -134,9 +131,7 @@ def finding_of(
 ) -> Finding:
     """Return a hypothesis and its pairs as a finding. `adjusted_together` later adjusts it for all other findings."""
     hypothesis, count, pairs = trial.hypothesis, trial.count, trial.pairs
-    cls, description = recipe.classes[hypothesis.label], hypothesis.description
-    base = base_prompt(recipe, settings)
-    filled = filled_base(base, cls)
+    cls, description = run.recipe.classes[hypothesis.label], hypothesis.description
     described, beside, difference = rates_of(count)
     about = dict(hypothesis.about) | {SHIFT_CAPTION: description.caption}
     about |= {STYLED: True} if description.styled else {}
@@ -144,17 +139,17 @@ def finding_of(
     about |= {} if shortened_from is None else {SHORTENED_FROM: shortened_from}
     about |= {} if shortened_to is None else {SHORTENED_TO: shortened_to}
     about |= {"described": list(hypothesis.evidence[:_MOST_EVIDENCE])} if hypothesis.evidence else {}
-    reached = None
-    if estimate is not None and settings.until is not None and estimate.n:
-        reached = StoppedEstimate(settings.until, estimate.n, estimate.reached, estimate.rate, estimate.interval)
+    reached, until = None, run.settings.until
+    if estimate is not None and until is not None and estimate.n:
+        reached = StoppedEstimate(until, estimate.n, estimate.reached, estimate.rate, estimate.interval)
     return Finding(
         name=hypothesis.name,
         classes=(cls.id,),
         class_names=(cls.name,),
         role="hard",
         words=description.words(cls.name),
-        caption=description.prompt(filled, cls.name),
-        prompt=description.prompt(base),
+        caption=description.prompt(filled_base(run, cls), cls.name),
+        prompt=description.prompt(base_prompt(run)),
         confirmed=False,
         set=described,
         rest=beside,
@@ -236,10 +231,10 @@ def _wrong(pairs: Sequence[Pairs], names: Sequence[str], *, described: bool) -> 
     return tuple(counts)
 
 
-def target_of(recipe: Recipe, mine: Mine, class_map: ClassMap) -> Target:
+def target_of(run: MiningRun, class_map: ClassMap) -> Target:
     """Return the audited classifier for the document."""
-    classifier = load_classifier(mine.target or "", classes=recipe.classes)
-    return Target(mine.target or classifier.name, classifier.sha256, {"outputs": class_map.outputs})
+    classifier = load_classifier(run.mine.target or "", classes=run.recipe.classes)
+    return Target(run.mine.target or classifier.name, classifier.sha256, {"outputs": class_map.outputs})
 
 
 def adjusted_together(findings: Sequence[Finding], fdr: float, margin: float) -> tuple[Finding, ...]:
@@ -334,8 +329,7 @@ def estimate_rates(
     findings: Findings,
     draw: Draw,
     number: int,
-    recipe: Recipe,
-    settings: BugsSettings,
+    run: MiningRun,
     answer_names: Sequence[str],
     purpose: Purpose = "estimate",
 ) -> Findings:
@@ -348,10 +342,10 @@ def estimate_rates(
     estimated: dict[str, Finding] = {}
     rounds: list[RoundDrawn] = []
     for wanted_finding in to_estimate:
-        cell = described_cell(wanted_finding, recipe, settings)
+        cell = described_cell(wanted_finding, run)
         if cell is None:
             continue
-        count = pairs_to_draw(wanted_finding, settings)
+        count = pairs_to_draw(wanted_finding, run.settings)
         round_asked = RoundAsked(number, purpose, count, {wanted_finding.name: cell}, (cell.label,))
         drawn = draw(round_asked)
         pairs = drawn.pairs(wanted_finding.name)
@@ -375,13 +369,13 @@ def pairs_to_draw(finding: Finding, settings: BugsSettings) -> int:
     return min(ceil(needed / max(accepted, _LEAST_ACCEPTED)), settings.estimate_pairs)
 
 
-def described_cell(finding: Finding, recipe: Recipe, settings: BugsSettings) -> BugHypothesis | None:
+def described_cell(finding: Finding, run: MiningRun) -> BugHypothesis | None:
     """Return the cell that renders a finding. Return None if the recipe lacks the class, or if the finding's words give
     another prompt with this recipe.
     """
-    cls = next((cls for cls in recipe.classes if cls.id == finding.classes[0]), None)
+    cls = next((cls for cls in run.recipe.classes if cls.id == finding.classes[0]), None)
     if cls is None:
         return None
-    base = base_prompt(recipe, settings)
-    description = Description(pieces_of(finding.caption, filled_base(base, cls), cls.name) or ())
-    return BugHypothesis(finding.name, cls.label, description) if description.prompt(base) == finding.prompt else None
+    description = Description(pieces_of(finding.caption, filled_base(run, cls), cls.name) or ())
+    same = description.prompt(base_prompt(run)) == finding.prompt
+    return BugHypothesis(finding.name, cls.label, description) if same else None

@@ -50,7 +50,7 @@ from counterfoil.prediction.failures import failures, refuse_unanswered
 from counterfoil.recipe import Recipe, RecipeClass, layer_text
 from counterfoil.recipe.keep.misclassified import TOP1
 from counterfoil.recipe.names import PREDICTIONS, derived_name, did_you_mean
-from counterfoil.recipe.schema_mine import BugsSettings, Mine, mined_facts
+from counterfoil.recipe.schema_mine import BugsSettings, mined_facts
 from counterfoil.regular_files import named_path
 from counterfoil.report.findings import BESIDE
 from counterfoil.store.decoding import readable_image
@@ -100,9 +100,9 @@ ASKED, TRIES = "mine.yaml", "tries.json"
 _MOST_EXAMPLE_BYTES = 1 << 26
 
 
-def refuse_undrawn(recipe: Recipe, mine: Mine, settings: BugsSettings) -> None:
+def refuse_undrawn(run: MiningRun) -> None:
     """Raise UserError if the recipe can render no images for the search, or the target cannot answer them."""
-    problems = []
+    recipe, mine, problems = run.recipe, run.mine, []
     if mine.target is None:
         raise UserError("no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t")
     if mine.target.startswith(PREDICTIONS):
@@ -114,19 +114,19 @@ def refuse_undrawn(recipe: Recipe, mine: Mine, settings: BugsSettings) -> None:
         )
     if recipe.source.conditions is not None:
         problems.append("mine.method: 'bugs' draws images of one class each, and rows here have conditions")
-    problems += wordless_problems(recipe, settings)
+    problems += wordless_problems(run)
     if problems:
         raise UserError(problems)
 
 
-def wordless_problems(recipe: Recipe, settings: BugsSettings) -> list[str]:
+def wordless_problems(run: MiningRun) -> list[str]:
     """Return why no words can be added to the base: it has no prompt, or classes lack words that its prompt uses."""
-    if settings.base is None and recipe.prompts.base.prompt is None:
+    if run.settings.base is None and run.recipe.prompts.base.prompt is None:
         return ["mine.settings.base: the recipe's base has no prompt, so no words can be added"]
-    base = base_prompt(recipe, settings)
+    base = base_prompt(run)
     return [
         f"mine.settings.base: the class '{cls.name}' has no words for '{base}'"
-        for cls in recipe.classes
+        for cls in run.recipe.classes
         if not cls.has_words_for(base)
     ][:5]
 
@@ -226,36 +226,36 @@ def clip_features(several: Mapping[str, LabelledImages], recipe: Recipe, device:
 def mine_bugs(run: MiningRun) -> MineResult:
     """Draw rounds in the run's folder, or resume there. Then write the findings, their table, page and recipes."""
     recipe, mine, settings, device = run.recipe, run.mine, run.settings, run.device
-    refuse_undrawn(recipe, mine, settings)
+    refuse_undrawn(run)
     classes = _searched_classes(recipe, settings)
-    refuse_small_search(len(classes), mine, settings)
+    refuse_small_search(len(classes), run)
     examples = opened_examples(settings)
     class_map = class_map_of(recipe, mine.target or "")
     refuse_unanswered(mine.failure, recipe.classes, class_map)
-    target = target_of(recipe, mine, class_map)
+    target = target_of(run, class_map)
     captioner = load_captioner(settings.captioner, device)
-    seeds, parts = _seeds(recipe, mine, settings, class_map, device)
+    seeds, parts = _seeds(run, class_map)
     contents = [AuditedImages(part.name, part.content, len(part)) for part in parts]
     refuse_others(run.folder, recipe, mine, [content.content for content in contents])
     tried = kept_tries(run)
     images = {f"seeds/{index}/": part for index, part in enumerate(parts)}
     drawer = RoundDrawer(run, images=images)
-    describer = ClusterDescriber(recipe, mine, settings, captioner, examples, images)
+    describer = ClusterDescriber(run, captioner, examples, images)
     look = clip_features(images, recipe, device)
-    search = search_bugs(classes, drawer, look, describer, mine, settings, seeds)
+    search = search_bugs(classes, drawer, look, describer, run, seeds)
     names = output_names(recipe, class_map)
     findings = document_of(search, run, target, names, contents)
     # The search's own findings are estimated before those that a person tried, so that a try does not change the
     # rounds of the search.
     later = replace(drawer, past_others=True)
-    findings = estimate_rates(findings, later, 1 + len(search.rounds), recipe, settings, names)
+    findings = estimate_rates(findings, later, 1 + len(search.rounds), run, names)
     if tried is not None:
         findings = with_more(findings, tried.findings, tried.rounds)
         images |= images_of_rounds(run.folder, tried.rounds)
-        findings = estimate_rates(findings, later, 1, recipe, settings, names, "try_estimate")
+        findings = estimate_rates(findings, later, 1, run, names, "try_estimate")
     below, carried, extends = laid_over(run.source, run.overrides, run.folder)
-    section = run.mine.model_dump(mode="json", exclude_none=True)
-    section["settings"] = run.settings.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    section = mine.model_dump(mode="json", exclude_none=True)
+    section["settings"] = settings.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     text = layer_text(carried | {"mine": section}, below, extends)
     return write_search(findings, images.items(), run, text)
 
@@ -302,19 +302,17 @@ def _searched_classes(recipe: Recipe, settings: BugsSettings) -> Sequence[Recipe
     return [cls for cls in recipe.classes if cls.id in settings.classes]
 
 
-def _seeds(
-    recipe: Recipe, mine: Mine, settings: BugsSettings, class_map: ClassMap, device: str
-) -> tuple[FailedImages | None, tuple[LabelledImages, ...]]:
+def _seeds(run: MiningRun, class_map: ClassMap) -> tuple[FailedImages | None, tuple[LabelledImages, ...]]:
     """Return the existing images whose failures the search describes, and the sources of these images. The first value
     is None if the search describes failures on the base's own images.
     """
-    if settings.seeds is None:
+    recipe, target = run.recipe, run.mine.target or ""
+    if run.settings.seeds is None:
         return None, ()
-    parts = opened_parts(recipe, settings.seeds, open_source(recipe.source), "mine.settings.seeds")
-    target = mine.target or ""
-    answers = collect_answers(parts, {target: class_map}, recipe, device)[target].predictions
+    parts = opened_parts(recipe, run.settings.seeds, open_source(recipe.source), "mine.settings.seeds")
+    answers = collect_answers(parts, {target: class_map}, recipe, run.device)[target].predictions
     labels = np.concatenate([part.labels for part in parts])
-    failed = failures(mine.failure, answers, labels, recipe.classes, class_map)
+    failed = failures(run.mine.failure, answers, labels, recipe.classes, class_map)
     keys = [f"seeds/{index}/{key}" for index, part in enumerate(parts) for key in part.keys]
     # An image that cannot be decoded counts neither as right nor as wrong.
     rows = np.flatnonzero(answers.readable)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from counterfoil.errors import UserError
 from counterfoil.mining.findings import ClassAudit
 from counterfoil.mining.findings_layer import unique_slugs
+from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.methods.bugs.describing import Described, FailureCluster, cluster_failures
 from counterfoil.mining.methods.bugs.descriptions import (
     BackgroundCounts,
@@ -82,14 +83,14 @@ def search_bugs(
     draw: Draw,
     look: Features,
     describe: Describe,
-    mine: Mine,
-    settings: BugsSettings,
+    run: MiningRun,
     seeds: FailedImages | None = None,
 ) -> BugSearch:
     """Look for descriptions with which the target fails more often than on the base. The failures to describe are those
     on the base's images, or those among the existing images `seeds`. Raise UserError if the budget cannot confirm any
     hypothesis.
     """
+    mine, settings = run.mine, run.settings
     budget = Budget(settings.images, 1)
     round_asked = RoundAsked(1, "baseline", settings.baseline, {}, tuple(cls.label for cls in classes))
     base = draw(round_asked)
@@ -100,7 +101,7 @@ def search_bugs(
     for cls in classes:
         class_base = class_baseline(base, cls, seeded=seeds is not None)
         if class_base.reason is None:
-            class_clusters = _clusters(images, cls.label, look, mine, settings)
+            class_clusters = _clusters(images, cls.label, look, run)
             clusters += class_clusters
             if not class_clusters:
                 failures = int(((images.labels == cls.label) & images.failed).sum())
@@ -130,11 +131,11 @@ def search_bugs(
     if not hypotheses:
         return search
     family = len(hypotheses) * (1 + (_MOST_SHORTER if settings.shorten else 0))
-    refuse_small_budget(len(hypotheses), mine, settings)
-    tested, rounds_of_tests = carry_to_test(hypotheses, draw, budget, mine, settings, family=family)
+    refuse_small_budget(len(hypotheses), run)
+    tested, rounds_of_tests = carry_to_test(hypotheses, draw, budget, run, family=family)
     search = replace(search, rounds=(base, *rounds_of_tests), tested=tested)
     if settings.shorten:
-        search = _shortened(search, class_names, draw, mine, settings, family=family)
+        search = _shortened(search, class_names, draw, run, family=family)
     confirmed = confirmed_names(search.tested, mine)
     shortened_to = {name: short for name, short in search.shortened_to.items() if {name, short} <= confirmed}
     rounds, estimates = list(search.rounds), dict[str, StoppedRate]()
@@ -149,10 +150,11 @@ def search_bugs(
     return replace(search, rounds=tuple(rounds), confirmed=confirmed, shortened_to=shortened_to, estimates=estimates)
 
 
-def refuse_small_search(classes: int, mine: Mine, settings: BugsSettings) -> None:
+def refuse_small_search(classes: int, run: MiningRun) -> None:
     """Raise UserError if the settings could not confirm a hypothesis whose described images all fail."""
-    refuse_small_budget(1, mine, settings)
-    base, needed = classes * settings.baseline, 2 * most_pairs_to_decide(1, mine.fdr)
+    refuse_small_budget(1, run)
+    settings = run.settings
+    base, needed = classes * settings.baseline, 2 * most_pairs_to_decide(1, run.mine.fdr)
     if base + needed > settings.images:
         raise UserError(
             f"mine.settings.images: {settings.images:,} images are too few: the base of {classes:,} classes takes"
@@ -200,15 +202,14 @@ def name_of(class_name: str, description: Description, taken: Sequence[str]) -> 
     return name
 
 
-def _clusters(
-    images: FailedImages, label: int, look: Features, mine: Mine, settings: BugsSettings
-) -> list[FailureCluster]:
+def _clusters(images: FailedImages, label: int, look: Features, run: MiningRun) -> list[FailureCluster]:
+    settings = run.settings
     rows = np.flatnonzero((images.labels == label) & images.failed)
     if len(rows) < settings.fewest_failures:
         return []
     features = look([images.keys[row] for row in rows.tolist()])
     most, least = settings.clusters, settings.fewest_failures
-    clusters = cluster_failures(features, images.answers[rows], most=most, least=least, seed=mine.seed)
+    clusters = cluster_failures(features, images.answers[rows], most=most, least=least, seed=run.mine.seed)
     right = np.flatnonzero((images.labels == label) & ~images.failed)[: settings.described]
     beside = tuple(images.keys[row] for row in right.tolist())
     described = []
@@ -262,18 +263,18 @@ def _plan_shorter(
 
 
 def _shortened(
-    search: BugSearch, class_names: Mapping[int, str], draw: Draw, mine: Mine, settings: BugsSettings, *, family: int
+    search: BugSearch, class_names: Mapping[int, str], draw: Draw, run: MiningRun, *, family: int
 ) -> BugSearch:
     """Test shorter descriptions on new noise, as hypotheses of their own. The longer descriptions are rendered again
     for the comparison, because their earlier tests stopped when rates were high.
     """
     tested = search.tested
-    repeated, fresh, shorter_names = _plan_shorter(tested, class_names, mine)
+    repeated, fresh, shorter_names = _plan_shorter(tested, class_names, run.mine)
     hypotheses = [*repeated.values(), *fresh.values()]
     if not hypotheses:
         return search
-    budget = _left(search.rounds, settings)
-    drawn, rounds = carry_to_test(hypotheses, draw, budget, mine, settings, family=family, purpose="shorten")
+    budget = _left(search.rounds, run.settings)
+    drawn, rounds = carry_to_test(hypotheses, draw, budget, run, family=family, purpose="shorten")
     again, new = dict(zip(repeated, drawn, strict=False)), drawn[len(repeated) :]
     state = {trial.hypothesis.name: trial.state for trial in (*tested, *new)}
     count = {trial.hypothesis.name: trial.count for trial in new} | {name: trial.count for name, trial in again.items()}

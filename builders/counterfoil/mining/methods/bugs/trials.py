@@ -20,10 +20,10 @@ from counterfoil.mining.methods.bugs.descriptions import Description
 from counterfoil.mining.rounds import LAYER, answered_round
 from counterfoil.paired_stats import PairCount, count_pairs, decide, log_e_value, most_pairs_to_decide
 from counterfoil.progress import report
-from counterfoil.recipe import Recipe, RecipeClass
+from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.names import derived_name
 from counterfoil.recipe.prompts import BASE
-from counterfoil.recipe.schema_mine import BugsSettings, Mine
+from counterfoil.recipe.schema_mine import Mine
 from counterfoil.stats import e_bh
 
 TRIED = "tries"
@@ -199,14 +199,14 @@ class RoundDrawer:
             "kind": "mined",
             "group": GROUP,
             "classes": [cls.id],
-            "prompt": cell.description.prompt(base_prompt(self.run.recipe, self.run.settings)),
+            "prompt": cell.description.prompt(base_prompt(self.run)),
             **screened,
         }
 
 
-def base_prompt(recipe: Recipe, settings: BugsSettings) -> str:
+def base_prompt(run: MiningRun) -> str:
     """Return the prompt to which descriptions are added."""
-    prompt = settings.base if settings.base is not None else recipe.prompts.base.prompt
+    prompt = run.recipe.prompts.base.prompt if run.settings.base is None else run.settings.base
     assert prompt is not None  # `wordless_problems` refuses a base without one
     return prompt
 
@@ -219,9 +219,9 @@ def nothing_drawn(round_asked: RoundAsked, seed: int) -> DrawnRound:
     return DrawnRound(round_asked, seed, names, no_rows, no_rows, no_rows, no_rows.astype(bool), no_rows, (), images)
 
 
-def filled_base(base: str, cls: RecipeClass) -> str:
+def filled_base(run: MiningRun, cls: RecipeClass) -> str:
     """Return the base prompt of one class, with all placeholders filled except `{class}`, to compare captions with."""
-    return cls.text(base, "{class}")
+    return cls.text(base_prompt(run), "{class}")
 
 
 # A round with fewer pairs per cell is not worth its cost.
@@ -270,14 +270,14 @@ class Budget:
         return Budget(self.images - drawn.images, drawn.number + 1)
 
 
-def refuse_small_budget(hypotheses: int, mine: Mine, settings: BugsSettings) -> None:
+def refuse_small_budget(hypotheses: int, run: MiningRun) -> None:
     """Raise UserError if the settings allow too few pairs to confirm any of so many hypotheses, even if the description
     fails and the base is right in every pair.
     """
-    needed = most_pairs_to_decide(max(hypotheses, 1), mine.fdr)
-    if settings.pairs < needed:
+    needed = most_pairs_to_decide(max(hypotheses, 1), run.mine.fdr)
+    if run.settings.pairs < needed:
         raise UserError(
-            f"mine.settings.pairs: {settings.pairs} pairs cannot confirm any of {hypotheses} hypotheses: it"
+            f"mine.settings.pairs: {run.settings.pairs} pairs cannot confirm any of {hypotheses} hypotheses: it"
             f" takes at least {needed}, even if the description fails and the base is right in every pair",
             f"Set mine.settings.pairs to {2 * needed} or more.",
         )
@@ -287,8 +287,7 @@ def carry_to_test(
     hypotheses: Sequence[BugHypothesis],
     draw: Draw,
     budget: Budget,
-    mine: Mine,
-    settings: BugsSettings,
+    run: MiningRun,
     *,
     family: int,
     purpose: Purpose = "test",
@@ -297,6 +296,7 @@ def carry_to_test(
     `settings.pairs`. The test of a hypothesis ends when it is futile. It also ends when the hypothesis is confirmed and
     no results of the others can undo this. family: the number of hypotheses in the family.
     """
+    mine, settings = run.mine, run.settings
     threshold = log(max(family, 1) / mine.fdr)
     tested = {hypothesis.name: Trial(hypothesis) for hypothesis in hypotheses}
     rounds: list[DrawnRound] = []

@@ -70,7 +70,7 @@ def find_on_photographs(hypotheses: Sequence[BugHypothesis], run: MiningRun) -> 
     few_train_rows = mine.model_copy(update={"train_rows": 2})
     (audited, *_), clip = audit_target(recipe, few_train_rows, open_source(recipe.source), run.device)
     audited = replace(audited, whitened_by="")
-    base = base_prompt(recipe, run.settings)
+    base = base_prompt(run)
     rows: dict[str, int] = {}
     references = tuple(rows.setdefault(cls.text(base), len(rows)) for cls in recipe.classes)
     candidates = []
@@ -120,7 +120,7 @@ def _on_rows(bug: BugHypothesis, audited: Audited, captions: CandidateCaptions, 
 
 def _caption(bug: BugHypothesis, run: MiningRun) -> str:
     cls = run.recipe.classes[bug.label]
-    return bug.description.prompt(filled_base(base_prompt(run.recipe, run.settings), cls), cls.name)
+    return bug.description.prompt(filled_base(run, cls), cls.name)
 
 
 AGAIN = "again"
@@ -153,7 +153,7 @@ def try_descriptions(
     _refuse_unsearched(search_folder)
     with directory_lock(search_folder):
         run, before = opened_search(search_folder, used_device, workers)
-        recipe, settings = run.recipe, run.settings
+        recipe = run.recipe
         cls = next((cls for cls in recipe.classes if class_name in (cls.id, cls.name)), None)
         if cls is None:
             names = [cls.name for cls in recipe.classes]
@@ -162,8 +162,8 @@ def try_descriptions(
                 f"Known classes: {', '.join(names[:20])}.",
             )
         known = {(finding.classes, finding.prompt): finding.name for finding in before.findings}
-        descriptions = _described(texts, cls, recipe, settings)
-        keys = [((cls.id,), description.prompt(base_prompt(recipe, settings))) for description in descriptions]
+        descriptions = _described(texts, cls, run)
+        keys = [((cls.id,), description.prompt(base_prompt(run))) for description in descriptions]
         again = [known[key] for key in keys if key in known]
         if again:
             raise UserError(
@@ -181,9 +181,9 @@ def try_descriptions(
         first = 1 + sum(drawn_round.purpose == "try" for drawn_round in before.rounds)
         trials, rounds = _tested(hypotheses, drawer, run, first, family, "try")
         answers = output_names(recipe, class_map_of(recipe, run.mine.target or ""))
-        tried = [finding_of(trial, recipe, settings, answers) for trial in trials]
+        tried = [finding_of(trial, run, answers) for trial in trials]
         findings = with_more(before, tried, list(map(round_drawn, rounds)))
-        findings = estimate_rates(findings, drawer, 1, recipe, settings, answers, "try_estimate")
+        findings = estimate_rates(findings, drawer, 1, run, answers, "try_estimate")
         images = images_of_rounds(search_folder, before.rounds) | drawer.images
         return write_search(findings, images.items(), run)
 
@@ -222,9 +222,9 @@ def mine_again(
     with directory_lock(search_folder):
         searched, before = opened_search(search_folder, used_device, workers)
         other = resolve_classes(load_recipe(recipe, overrides))
-        mine, settings = searched.mine, searched.settings
+        mine, run = searched.mine, replace(searched, recipe=other)
         if on is None:
-            refuse_undrawn(other, mine, settings)
+            refuse_undrawn(run)
         hypotheses = _same_hypotheses(searched, before, other)
         # Use only the last part of a folder's path. The other parts are long and differ between machines.
         where = [] if on is None else [Path(source).name or source for source in on]
@@ -232,9 +232,9 @@ def mine_again(
         if isinstance(recipe, Recipe):
             recipe = written_recipe(recipe, overrides, inside)
         _refuse_another(inside, other)
-        run = MiningRun(other, mine, settings, recipe, overrides, inside, used_device, workers)
+        run = replace(run, source=recipe, overrides=overrides, folder=inside)
         if on is not None:
-            if problems := wordless_problems(other, settings):
+            if problems := wordless_problems(run):
                 raise UserError(problems)
             rows = mine.model_copy(update={"on": tuple(on), "confirm": "rows"})
             run = replace(run, mine=rows)
@@ -246,13 +246,13 @@ def mine_again(
         refuse_unanswered(mine.failure, other.classes, class_map)
         make_folder(inside)
         drawer = RoundDrawer(run, past_others=True)
-        trials, rounds = _tested(hypotheses, drawer, searched, 1, len(hypotheses), "again")
+        trials, rounds = _tested(hypotheses, drawer, run, 1, len(hypotheses), "again")
         answers = output_names(other, class_map)
-        again = [finding_of(trial, other, settings, answers) for trial in trials]
+        again = [finding_of(trial, run, answers) for trial in trials]
         findings = replace(
             before,
             recipe=replace(before.recipe, name=other.name, sha256=other.recipe_hash),
-            target=target_of(other, mine, class_map),
+            target=target_of(run, class_map),
             findings=adjusted_together(again, mine.fdr, mine.margin),
             tested=len(again),
             smallest_difference=None,
@@ -260,7 +260,7 @@ def mine_again(
             not_tested=(),
             rounds=tuple(round_drawn(drawn_round) for drawn_round in rounds),
         )
-        findings = estimate_rates(findings, drawer, 1, other, settings, answers, "again_estimate")
+        findings = estimate_rates(findings, drawer, 1, run, answers, "again_estimate")
         return write_search(findings, drawer.images.items(), run)
 
 
@@ -304,8 +304,8 @@ def _refuse_unsearched(folder: Path) -> None:
         )
 
 
-def _described(texts: Sequence[str], cls: RecipeClass, recipe: Recipe, settings: BugsSettings) -> list[Description]:
-    base = filled_base(base_prompt(recipe, settings), cls)
+def _described(texts: Sequence[str], cls: RecipeClass, run: MiningRun) -> list[Description]:
+    base = filled_base(run, cls)
     before, _, after = base.partition(CLASS)
     text_by_description: dict[Description, str] = {}
     wrong = []
@@ -330,7 +330,6 @@ def _same_hypotheses(searched: MiningRun, before: Findings, other: Recipe) -> li
     """Return the confirmed findings of a search as hypotheses of another recipe."""
     by_id = {cls.id: cls for cls in other.classes}
     searched_classes = {cls.id: cls for cls in searched.recipe.classes}
-    base = base_prompt(searched.recipe, searched.settings)
     hypotheses, wrong = [], []
     for finding in before.standing:
         cls = by_id.get(finding.classes[0])
@@ -340,7 +339,7 @@ def _same_hypotheses(searched: MiningRun, before: Findings, other: Recipe) -> li
                 f" {finding.name} needs"
             )
             continue
-        pieces = pieces_of(finding.caption, filled_base(base, searched_classes[cls.id]), finding.class_names[0])
+        pieces = pieces_of(finding.caption, filled_base(searched, searched_classes[cls.id]), cls.name)
         hypotheses.append(BugHypothesis(finding.name, cls.label, Description(pieces or ()), finding.origin or "found"))
     if wrong:
         raise UserError(wrong, "Name a recipe of the same classes.")
@@ -352,7 +351,6 @@ def _same_hypotheses(searched: MiningRun, before: Findings, other: Recipe) -> li
 def _tested(
     hypotheses: Sequence[BugHypothesis], draw: Draw, run: MiningRun, first: int, family: int, purpose: Purpose
 ) -> Trials:
-    settings = run.settings
-    refuse_small_budget(family, run.mine, settings)
-    budget = Budget(settings.images, first)
-    return carry_to_test(hypotheses, draw, budget, run.mine, settings, family=family, purpose=purpose)
+    refuse_small_budget(family, run)
+    budget = Budget(run.settings.images, first)
+    return carry_to_test(hypotheses, draw, budget, run, family=family, purpose=purpose)
