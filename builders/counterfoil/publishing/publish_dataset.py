@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,16 @@ from counterfoil.dataset import read_dataset
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.publishing.files import CONFIG, local_files, whole_content
-from counterfoil.publishing.remote import MAIN, Remote
+from counterfoil.publishing.remote import Remote
 from counterfoil.publishing.sending import (
     FILES_PER_COMMIT,
+    Options,
     Preview,
     Published,
     Sender,
     Sending,
     checked_repository,
     preview,
-    refuse_options,
 )
 from counterfoil.regular_files import named_path
 from counterfoil.store.directory_lock import directory_lock
@@ -85,7 +85,14 @@ def publish(
     if (directory / CONFIG).is_file() and not (directory / LOCK).exists():
         raise UserError(f"{directory} holds a model, not a dataset", "Publish it with --model.")
     tell = tell or (lambda line: None)
-    refuse_options(revision, tag, create_pr, files_per_commit)
+    options = Options(
+        public=public,
+        revision=revision,
+        tag=tag,
+        create_pr=create_pr,
+        files_per_commit=files_per_commit,
+        dry_run=dry_run,
+    )
     settle_directory(directory)
     # The lock keeps others from building or cutting there meanwhile; a read-only directory is safe anyway.
     lockable = (directory / LOCK).is_file() and os.access(directory, os.W_OK)
@@ -114,22 +121,13 @@ def publish(
             )
         local = local_files(directory, report.manifest_sha256)
         card = whole_content(local[CARD]).decode()
-        is_public = True if public is None and not recipe.publish.private else public
+        if public is None and not recipe.publish.private:
+            options = replace(options, public=True)
         remote = Remote(repo, tell, patience)
         user = "" if dry_run else remote.user()
         if not dry_run:
             remote.check_card(card)
-        ahead = preview(
-            remote,
-            local,
-            images=images,
-            public=is_public,
-            branch=revision or MAIN,
-            tag=tag,
-            create_pr=create_pr,
-            files_per_commit=files_per_commit,
-            dry_run=dry_run,
-        )
+        ahead = preview(remote, local, options, images)
         confirmed = confirm is None or confirm(ahead)
         if dry_run or not confirmed:
             return None

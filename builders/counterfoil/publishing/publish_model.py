@@ -23,16 +23,16 @@ from counterfoil.models.config_files import is_text, read_config, shown
 from counterfoil.models.mended import MENDED, MendedNote, read_mended
 from counterfoil.models.names import HUB, LOCAL
 from counterfoil.publishing.files import CONFIG, MODEL_FILES, WEIGHTS, LocalFile, hash_file, whole_content
-from counterfoil.publishing.remote import MAIN, Remote
+from counterfoil.publishing.remote import Remote
 from counterfoil.publishing.sending import (
     FILES_PER_COMMIT,
+    Options,
     Preview,
     Published,
     Sender,
     Sending,
     checked_repository,
     preview,
-    refuse_options,
 )
 from counterfoil.recipe.strict_yaml import dump_yaml, read_yaml
 from counterfoil.regular_files import named_path
@@ -99,7 +99,7 @@ def publish_model(
     """
     directory = named_path(directory)
     tell = tell or (lambda line: None)
-    refuse_options(revision, tag, False, FILES_PER_COMMIT)
+    options = Options(public=public, revision=revision, tag=tag)
     if license is not None and not (license.isprintable() and license.strip()):
         raise UserError(
             f"--license is {license[:80]!r}, expected the name of a licence", "For example: --license apache-2.0"
@@ -115,16 +115,7 @@ def publish_model(
         (Path(beside) / CARD).write_bytes(text.encode())
         local = verified.files | {CARD: hash_file(Path(beside), CARD)}
         remote.check_card(text)
-        ahead = preview(
-            remote,
-            local,
-            images=None,
-            public=public,
-            branch=revision or MAIN,
-            tag=tag,
-            create_pr=False,
-            files_per_commit=FILES_PER_COMMIT,
-        )
+        ahead = preview(remote, local, options, images=None)
         lines = [f"license: {metadata.license}{' (name it with --license)' * (metadata.license == UNKNOWN)}"]
         for key, names in (("base model", metadata.base_model), ("datasets", metadata.datasets)):
             lines += [f"{key}: {', '.join(names)}"] if names else []

@@ -28,6 +28,38 @@ _MERGES = 3
 _REFERENCE = re.compile(r"\w[\w./-]*")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The options of a publication. UserError with everything that is wrong with them.
+
+    public: None keeps an existing repository as it is, and makes a new one private. dry_run: do not ask the Hub.
+    """
+
+    public: bool | None
+    revision: str | None
+    tag: str | None
+    create_pr: bool = False
+    files_per_commit: int = FILES_PER_COMMIT
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"--{option} is '{name}', which cannot name a {kind}: expected letters, digits and . _ - /"
+            for option, kind, name in (("revision", "branch", self.revision), ("tag", "tag", self.tag))
+            if name is not None
+            and (not _REFERENCE.fullmatch(name) or ".." in name or name.endswith(("/", ".", ".lock")))
+        ]
+        if self.create_pr and self.tag is not None:
+            problems.append(
+                "use --tag or --create-pr, not both: a tag marks a commit of the branch, and a pull"
+                " request leaves that unchanged"
+            )
+        if self.files_per_commit < 1:
+            problems.append(f"--files-per-commit is {self.files_per_commit}, expected 1 or more")
+        if problems:
+            raise UserError(problems)
+
+
 @dataclass(frozen=True, slots=True)
 class Preview:
     """What publishing will do. `bytes` counts contents that differ; the Hub may have some of them already.
@@ -56,23 +88,10 @@ class Preview:
         return 1 if self.changes.operations and not self.stays_open else 0
 
 
-def preview(
-    remote: Remote,
-    local: Mapping[str, LocalFile],
-    *,
-    images: int | None,
-    public: bool | None,
-    branch: str,
-    tag: str | None,
-    create_pr: bool,
-    files_per_commit: int,
-    dry_run: bool = False,
-) -> Preview:
-    """Compare the files with the repository and return what publishing will do. UserError if it must not be done.
-
-    public: None keeps an existing repository as it is, and makes a new one private. dry_run: do not ask the Hub.
-    """
-    repository = None if dry_run else remote.repository()
+def preview(remote: Remote, local: Mapping[str, LocalFile], options: Options, images: int | None) -> Preview:
+    """Compare the files with the repository and return what publishing will do. UserError if it must not be done."""
+    public, branch, tag = options.public, options.revision or MAIN, options.tag
+    repository = None if options.dry_run else remote.repository()
     # A branch that does not exist yet begins as the main one.
     base = None if repository is None else remote.branch(branch if branch in repository.branches else MAIN)
     changes = changes_between(local, base.files if base else {}, remote.kind)
@@ -86,25 +105,25 @@ def preview(
             f"{remote.repo} is public, but you asked for --private",
             "Make it private in its settings first, or leave out --private.",
         )
-    gathered = create_pr or changes.operations > files_per_commit
-    if gathered and branch != MAIN and not dry_run:
+    gathered = options.create_pr or changes.operations > options.files_per_commit
+    if gathered and branch != MAIN and not options.dry_run:
         raise UserError(
-            f"{changes.operations} files differ on {branch}, more than fit in one commit ({files_per_commit}), and a "
-            f"pull request can only go to {MAIN}",
+            f"{changes.operations} files differ on {branch}, more than fit in one commit"
+            f" ({options.files_per_commit}), and a pull request can only go to {MAIN}",
             "Raise --files-per-commit, or publish without --revision.",
         )
     return Preview(
         repo=remote.repo,
         branch=branch,
-        exists=None if dry_run else repository is not None,
+        exists=None if options.dry_run else repository is not None,
         private=repository.private if repository is not None else not public,
-        becomes_public=bool(public) and not create_pr and repository is not None and repository.private,
+        becomes_public=bool(public) and not options.create_pr and repository is not None and repository.private,
         files=len(local),
         images=images,
         bytes=changes.size,
         changes=changes,
         through_pull_request=gathered and bool(changes.operations),
-        stays_open=create_pr,
+        stays_open=options.create_pr,
         tag=tag,
     )
 
@@ -264,24 +283,6 @@ class Sender:
     def _tell(self, stage: str, done: Sequence[LocalFile]) -> None:
         size = sum(file.size for file in done)
         progress.tell(Sending(stage, len(done), len(self.ahead.changes.sent), size, self.ahead.bytes))
-
-
-def refuse_options(revision: str | None, tag: str | None, create_pr: bool, files_per_commit: int) -> None:
-    """Raise UserError with everything that is wrong with the options themselves."""
-    problems = [
-        f"--{option} is '{name}', which cannot name a {kind}: expected letters, digits and . _ - /"
-        for option, kind, name in (("revision", "branch", revision), ("tag", "tag", tag))
-        if name is not None and (not _REFERENCE.fullmatch(name) or ".." in name or name.endswith(("/", ".", ".lock")))
-    ]
-    if create_pr and tag is not None:
-        problems.append(
-            "use --tag or --create-pr, not both: a tag marks a commit of the branch, and a pull"
-            " request leaves that unchanged"
-        )
-    if files_per_commit < 1:
-        problems.append(f"--files-per-commit is {files_per_commit}, expected 1 or more")
-    if problems:
-        raise UserError(problems)
 
 
 def checked_repository(repo: str) -> str:
