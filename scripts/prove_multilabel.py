@@ -40,6 +40,7 @@ LABELS = range(len(SHARES))
 # How far the scores of images with a label are above the others, in their standard deviation: on the base, under a mild
 # shift and under a strong one.
 SKILLS = {"good": (3.0, 2.5, 1.5), "middling": (1.5, 1.2, 0.6), "perfect": (12.0, 12.0, 3.0)}
+TWIN = 0.8  # of a classifier's skill
 SETS = {100: 200, 400: 100, 2000: 30}  # images of a set → sets
 POPULATION = 100_000
 REPLICATES = 300  # fewer than the package draws, for there are many sets
@@ -48,7 +49,7 @@ OPENING = [
     f"Sets of images with {len(SHARES)} labels, which {', '.join(f'{100 * share:g}' for share in SHARES)} % of images"
     f" have, are drawn from {POPULATION:,} images, whose numbers are the truth. Each classifier is scored on a base and"
     " two shifts; scores of one image under base and shifts, and of its labels, go together. The truth of an accuracy"
-    " is that of the thresholds that the set chose.",
+    f" is that of the thresholds that the set chose. A twin has {TWIN:g} of the skill, and shares half of the noise.",
 ]
 
 
@@ -58,6 +59,7 @@ class Population:
 
     present: NDArray[np.bool_]
     scores: tuple[NDArray[np.float64], ...]
+    skills: tuple[float, ...]
 
     @classmethod
     def drawn(cls, skills: tuple[float, ...], rng: np.random.Generator) -> Population:
@@ -69,7 +71,17 @@ class Population:
         for group, skill in enumerate(skills):
             noise = noise_of_group if group == 0 else 0.8 * noise_of_group + 0.6 * rng.normal(size=shape)
             groups.append(skill * present + 0.9 * noise + 0.436 * ease)
-        return cls(present, tuple(groups))
+        return cls(present, tuple(groups), skills)
+
+    def twin(self, rng: np.random.Generator) -> Population:
+        """Return a classifier of less skill for the same images; half of its noise is this one's."""
+        own = rng.normal(size=self.present.shape)
+        skills = tuple(TWIN * skill for skill in self.skills)
+        groups = []
+        for group, (skill, scores) in enumerate(zip(self.skills, self.scores, strict=True)):
+            noise = own if group == 0 else 0.8 * own + 0.6 * rng.normal(size=own.shape)
+            groups.append(skills[group] * self.present + np.sqrt(0.5) * (scores - skill * self.present + noise))
+        return Population(self.present, tuple(groups), skills)
 
     def precision(self, group: int) -> NDArray[np.float64]:
         return label_precision(self.scores[group], self.present, np.ones((POPULATION, 1), np.int32))[:, 0]
@@ -99,11 +111,14 @@ def _normal(share: float) -> float:
     return NormalDist().inv_cdf(share)
 
 
-def intervals(scores: tuple[LabelScores, ...]) -> dict[str, list[Estimate]]:
+DIFFERENCES = "drops of mAP less a twin's, both shifts"
+
+
+def intervals(scores: tuple[LabelScores, ...], twin: tuple[LabelScores, ...]) -> dict[str, list[Estimate]]:
     """Return the intervals of a set by what they are of; several hold at once."""
 
-    def drop(measure: str, group: int, labels: range | list[int]) -> Drawn:
-        return combined([(1.0, scores[0].mean(measure, labels)), (-1.0, scores[group].mean(measure, labels))])
+    def drop(measure: str, group: int, labels: range | list[int], of: tuple[LabelScores, ...] = scores) -> Drawn:
+        return combined([(1.0, of[0].mean(measure, labels)), (-1.0, of[group].mean(measure, labels))])
 
     numbers = {}
     for measure, name in ((PRECISION, "mAP"), (ACCURACY, "accuracy")):
@@ -115,12 +130,20 @@ def intervals(scores: tuple[LabelScores, ...]) -> dict[str, list[Estimate]]:
         numbers[f"{rare} of the rarest label"] = [scores[0].mean(measure, [RARE]).interval()]
         cells = [drop(measure, group, [label]) for group in (1, 2) for label in LABELS]
         numbers[f"drops of {rare}, all labels and shifts"] = simultaneous_intervals(cells)
+    differences = [
+        combined([(1.0, drop(PRECISION, group, LABELS)), (-1.0, drop(PRECISION, group, LABELS, twin))])
+        for group in (1, 2)
+    ]
+    numbers[DIFFERENCES] = simultaneous_intervals(differences)
     return numbers
 
 
-def truths(precision: list[NDArray[np.float64]], accuracy: list[NDArray[np.float64]]) -> dict[str, list[float]]:
-    """Return the true numbers in the form of `intervals`."""
-    numbers = {}
+def truths(
+    precision: list[NDArray[np.float64]], accuracy: list[NDArray[np.float64]], twin: list[NDArray[np.float64]]
+) -> dict[str, list[float]]:
+    """Return the true numbers in the form of `intervals`. twin: the twin's precision."""
+    drops = [[float((values[0] - values[group]).mean()) for group in (1, 2)] for values in (precision, twin)]
+    numbers = {DIFFERENCES: [own - other for own, other in zip(*drops, strict=True)]}
     for values, name in ((precision, "mAP"), (accuracy, "accuracy")):
         numbers[name] = [float(values[0].mean())]
         numbers[f"{name}, strong shift"] = [float(values[2].mean())]
@@ -146,6 +169,8 @@ def coverage(seed: int) -> Iterator[proving.Table]:
     for skill, skills in SKILLS.items():
         population = Population.drawn(skills, np.random.default_rng([seed, len(skill)]))
         precision = [population.precision(group) for group in range(len(skills))]
+        twin = population.twin(np.random.default_rng([seed, len(skill), 1]))
+        twin_precision = [twin.precision(group) for group in range(len(skills))]
         for images, sets in SETS.items():
             held: dict[str, list[tuple[bool, float, float]]] = {}
             rng = np.random.default_rng([seed, images, len(skill)])
@@ -154,9 +179,11 @@ def coverage(seed: int) -> Iterator[proving.Table]:
                 present, scores = population.present[chosen], [group[chosen] for group in population.scores]
                 thresholds = choose_thresholds(scores[0], present, number)
                 accuracy = [population.accuracy(group, thresholds) for group in range(len(skills))]
-                true = truths(precision, accuracy)
+                true = truths(precision, accuracy, twin_precision)
                 drawn = score_labels(scores, present, thresholds, number, REPLICATES)
-                for name, estimates in intervals(drawn).items():
+                twin_scores = [group[chosen] for group in twin.scores]
+                twin_drawn = score_labels(twin_scores, present, thresholds, number, REPLICATES)
+                for name, estimates in intervals(drawn, twin_drawn).items():
                     if all(estimate.low is not None for estimate in estimates):
                         held.setdefault(name, []).append(_outcome(estimates, true[name]))
             for name, outcomes in held.items():
