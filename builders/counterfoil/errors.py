@@ -6,7 +6,8 @@ failed run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 
 class CounterfoilError(Exception):
@@ -51,6 +52,15 @@ def some_of(names: Sequence[str], most: int = 5, *, count: int | None = None, wh
     return ", ".join(names[:most]) + (f" and {more:,} more{' ' if what else ''}{what}" if more > 0 else "")
 
 
+@contextmanager
+def collected_in(errors: list[CounterfoilError]) -> Iterator[None]:
+    """Append an error of the block to `errors`, and go on; `raise_together` raises it with those of later blocks."""
+    try:
+        yield
+    except CounterfoilError as error:
+        errors.append(error)
+
+
 def raise_together(errors: Sequence[CounterfoilError], hint: str | None = None) -> None:
     """Raise one error for all: UserError if any of them is a UserError, else RunFailure. Without errors, do nothing."""
     if not errors:
@@ -58,5 +68,8 @@ def raise_together(errors: Sequence[CounterfoilError], hint: str | None = None) 
     if len(errors) == 1:
         error = errors[0]
         raise type(error)(error.problems, " ".join(part for part in (error.hint, hint) if part) or None)
-    lines = [f"{'; '.join(error.problems)}{f' ({error.hint})' if error.hint else ''}" for error in errors]
+    lines: list[str] = []
+    for error in errors:
+        lines += error.problems
+        lines[-1] += f" ({error.hint})" if error.hint else ""
     raise (UserError if any(isinstance(error, UserError) for error in errors) else RunFailure)(lines, hint)

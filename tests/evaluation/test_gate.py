@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,21 +20,22 @@ from typer.testing import CliRunner
 from counterfoil.accuracy_stats import NearChance
 from counterfoil.cli.main import app
 from counterfoil.cli.terminal import print_json, print_table, say, terminal
-from counterfoil.errors import UserError
+from counterfoil.errors import UserError, raise_together
 from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.gate import (
     FAILED,
     UNDECIDED,
     GateLine,
     GateResult,
     Judged,
-    check_names,
     gate_junit,
     gate_markdown,
     gate_sentence,
     gate_table,
     judge_gate,
     models_of,
+    name_problems,
     read_gate,
     why,
 )
@@ -52,8 +54,17 @@ def answered(counts: dict[str, tuple[int, int]], classes: int = 4, images: int =
     return answered_of(right, np.ones(right.shape[:3], bool))
 
 
+def lines_of(gate: Path | Sequence[str], subject: Subject | None = None) -> list[GateLine]:
+    """Return the lines of a gate. Raise UserError with every problem, also those of names if a subject is given."""
+    lines, errors = read_gate(
+        gate, lambda line: () if subject is None else name_problems(line, subject, subject.classes)
+    )
+    raise_together(errors)
+    return lines
+
+
 def judged(answers: AllAnswers, *lines: str, checks: LabelChecks | None = None, **options: Any) -> tuple[Judged, ...]:
-    return judge_gate(answers, read_gate(lines), ["new"], checks, **options).judged
+    return judge_gate(answers, lines_of(lines), ["new"], checks, **options).judged
 
 
 # ---- Lines
@@ -71,8 +82,8 @@ def test_lines_are_read_from_a_file_and_from_texts(tmp_path: Path) -> None:
     ]
     file = tmp_path / "gate.yaml"
     file.write_text("".join(f"- {json.dumps(text)}\n" for text in texts))
-    lines = read_gate(file)
-    assert lines == read_gate(texts)
+    lines = lines_of(file)
+    assert lines == lines_of(texts)
     parts = [(line.measure, line.other_model, line.group, line.limit) for line in lines]
     assert parts == [
         ("accuracy", "", "base", 0.8),
@@ -91,7 +102,7 @@ def test_lines_are_read_from_a_file_and_from_texts(tmp_path: Path) -> None:
 def test_yaml_needs_no_quotes_around_an_advisory_line_or_a_class(tmp_path: Path) -> None:
     file = tmp_path / "gate.yaml"
     file.write_text('- advisory: drop(fog) <= 10\n- accuracy(base, class="coffee mug") >= 90\n')
-    assert read_gate(file) == read_gate(["advisory: drop(fog) <= 10", 'accuracy(base, class="coffee mug") >= 90'])
+    assert lines_of(file) == lines_of(["advisory: drop(fog) <= 10", 'accuracy(base, class="coffee mug") >= 90'])
 
 
 def test_a_limit_below_one_needs_its_unit() -> None:
@@ -109,7 +120,7 @@ def test_a_limit_below_one_needs_its_unit() -> None:
         "drop(fog) ≤ −0.5 points": -0.005,
         "drop(fog) <= 33.33333333333333": 1 / 3,
     }
-    read = {text: read_gate([text])[0].limit for text in limits}
+    read = {text: lines_of([text])[0].limit for text in limits}
     assert read == pytest.approx(limits)
 
 
@@ -135,7 +146,7 @@ WRONG = {
     "drop(old, any) <= 2": "drop takes one group",
     "drop(base) <= 2": "the base has no drop",
     'drop("") <= 2': "drop takes one group",
-    "drop(red) <= 5": "an earlier line has the same comparison",
+    "drop(red) <= 5": "has the same comparison as gate, line 1: drop(red) <= 10",
     "drop(red) <= 5%": "drop takes points: write 5 points, or relative_drop",
     "worse_than(old, red) <= 5 %": "worse_than takes points",
     "accuracy(red) >= 5 points": "accuracy takes percent: write 5 %",
@@ -155,10 +166,10 @@ WRONG = {
 def test_every_wrong_line_is_told_at_once(tmp_path: Path) -> None:
     texts = ["drop(red) <= 10", *WRONG]
     with pytest.raises(UserError) as refused:
-        read_gate(texts)
+        lines_of(texts)
     assert len(refused.value.problems) == len(WRONG)
     for number, (problem, words) in enumerate(zip(refused.value.problems, WRONG.values(), strict=True), start=2):
-        assert f"line {number}, " in problem and words in problem
+        assert problem.startswith(f"gate, line {number}: ") and words in problem
 
 
 @pytest.mark.parametrize(
@@ -168,7 +179,34 @@ def test_every_wrong_line_is_told_at_once(tmp_path: Path) -> None:
 def test_a_file_that_is_no_list_of_lines_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "gate.yaml").write_text(text)
     with pytest.raises(UserError, match=r"gate\.yaml"):
-        read_gate(tmp_path / "gate.yaml")
+        lines_of(tmp_path / "gate.yaml")
+
+
+def test_problems_of_syntax_names_models_and_files_are_told_at_once(weather: Path, tmp_path: Path) -> None:
+    """Each at its line of the file, in the order of the lines; then models, then files."""
+    texts = [
+        "# limits",
+        "",
+        "- accuracy(base) >= 0.8",
+        "- drop(gray) <= 5",
+        "- 7",
+        "- accuracy(any, class=mugg) => 5",
+        "- accuracy(any, class=mugg) >= 5",
+        "- worse_than(lab:resnet99t, any) <= 2",
+        f"- worse_than({tmp_path}/released.json, dawn) <= 2",
+    ]
+    gate = tmp_path / "gate.yaml"
+    gate.write_text("\n".join(texts))
+    options: Any = {"recipe": "wardrobe-mini", "groups": "weather", "base": "clear", "out": tmp_path / "out"}
+    with pytest.raises(UserError) as refused:
+        evaluate(weather, ["lab:resnet98t"], gate=gate, **options)
+    problems = refused.value.problems
+    numbered = [problem.removeprefix(str(gate)).partition(":")[2] for problem in problems[:6]]
+    assert [problem.partition(":")[0] for problem in numbered] == ["3", "4", "5", "6", "7", "9"]
+    for problem, words in zip(numbered, ("80", "'grey'", "text", ">=, not =>", "'mugg'", "'dawn'"), strict=True):
+        assert words in problem
+    assert "resnet98t" in problems[6] and "resnet99t" in problems[7] and "released.json" in problems[8]
+    assert len(problems) == 9 and not (tmp_path / "out").exists()
 
 
 # ---- Answers
@@ -267,10 +305,10 @@ def test_a_class_that_a_model_forgot_counts() -> None:
 def test_a_misspelt_prefix_is_a_problem_of_its_line(tmp_path: Path) -> None:
     (tmp_path / "gate.yaml").write_text("- advisery: drop(fog) <= 5\n- drup(fog) <= 5\n- drop(fog) <= 5\n")
     with pytest.raises(UserError) as caught:
-        read_gate(tmp_path / "gate.yaml")
-    first, second = (problem.partition("gate.yaml: ")[2] for problem in caught.value.problems)
-    assert first.startswith("line 1, 'advisery: drop(fog) <= 5': expected MEASURE") and "advisory" in first
-    assert second.startswith("line 2, 'drup(fog) <= 5': there is no measure 'drup'")
+        lines_of(tmp_path / "gate.yaml")
+    first, second = (problem.partition("gate.yaml:")[2] for problem in caught.value.problems)
+    assert first.startswith("1: advisery: drop(fog) <= 5: expected MEASURE") and "advisory" in first
+    assert second.startswith("2: drup(fog) <= 5: there is no measure 'drup'")
 
 
 def test_a_class_that_another_model_guesses_counts_in_a_drop() -> None:
@@ -377,7 +415,7 @@ def test_a_class_that_a_shift_lacks_is_passed_over_by_any_and_undecided_by_name(
 
 def test_an_advisory_line_is_answered_and_never_fails() -> None:
     answers = answered({"base": (45, 45), "shift_1": (20, 40)})
-    lines = read_gate(["accuracy(base) >= 50", "advisory: drop(shift_1) <= 10", "advisory: accuracy(base) >= 90"])
+    lines = lines_of(["accuracy(base) >= 50", "advisory: drop(shift_1) <= 10", "advisory: accuracy(base) >= 90"])
     result = judge_gate(answers, lines, ["new"], None)
     assert [line.verdict for line in result.judged] == ["pass", "fail", "undecided"]
     assert result.verdict == "pass" and result.exit_code == 0
@@ -478,16 +516,15 @@ def test_names_that_the_images_lack_are_mistakes_of_the_gate() -> None:
         "accuracy(base, class=clas_1) >= 5": "has no class 'clas_1'; did you mean 'class 1'?",
         "accuracy(any, class=mug) >= 5": "2 classes are called 'mug'; give an id",
     }
-    lines = read_gate(list(wrong))
-    right = read_gate(["accuracy(base) >= 5", "drop(any, class=02) <= 5", 'accuracy(clear, class="class 1") >= 5'])
-    check_names(right, subject)
+    right = ["accuracy(base) >= 5", "drop(any, class=02) <= 5", 'accuracy(clear, class="class 1") >= 5']
+    assert len(lines_of(right, subject)) == len(right)
     with pytest.raises(UserError) as refused:
-        check_names([*right, *lines], subject)
-    assert len(refused.value.problems) == len(lines)
+        lines_of([*right, *wrong], subject)
+    assert len(refused.value.problems) == len(wrong)
     for problem, words in zip(refused.value.problems, wrong.values(), strict=True):
         assert words in problem
     with pytest.raises(UserError, match="the images have no base"):
-        check_names(read_gate(["drop(any) <= 5"]), replace(subject, base=False))
+        lines_of(["drop(any) <= 5"], replace(subject, base=False))
     answers = replace(answers, subject=subject)
     first, second = judged(answers, "accuracy(base) >= 50", "accuracy(clear) >= 51")
     assert first.group == second.group == "clear" and first.verdict == second.verdict == "pass"

@@ -283,6 +283,7 @@ def test_a_gate_is_judged_by_the_numbers_of_the_report(evaluation: Evaluation) -
         ("drop(smog) <= 5", "no shift or group 'smog'"),
         ("drop(fog, label=rad) <= 5", "no class 'rad'; did you mean 'red'?"),
         ("drop(fog, recall) <= 5", "there is no measure 'recall'"),
+        ("worse_than(main/results.json, any) <= 5", "earlier evaluations are for classifiers of one class"),
     ],
 )
 def test_a_gate_of_other_names_is_refused(line: str, problem: str, built: Path, answers_file: Path) -> None:

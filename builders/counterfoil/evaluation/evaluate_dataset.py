@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from counterfoil.engines import EngineChoice, engine_and_device
-from counterfoil.errors import UserError
+from counterfoil.errors import UserError, collected_in, raise_together
 from counterfoil.evaluation.dataset import OpenDataset, Subject, limit_subject, open_subject, usual_side
 from counterfoil.evaluation.detection.evaluate_detectors import DetectionTask
-from counterfoil.evaluation.gate import check_names, judge_gate, judged_models, models_of, read_gate
+from counterfoil.evaluation.gate import judge_gate, judged_models, models_of, name_problems, read_gate
 from counterfoil.evaluation.measures import MEASURES, NESTED_MEASURES
 from counterfoil.evaluation.measures.comparison import ComparedModels
 from counterfoil.evaluation.measures.source import PreparedReference, prepared_distances, prepared_reference
@@ -187,12 +187,15 @@ def evaluate(
         raise UserError(f"{dataset} is not a built dataset, so it has no card for results")
     if allow_undecided and gate is None:
         raise UserError("allow_undecided goes with a gate, and none is given", "Leave it out, or give one.")
-    lines = () if gate is None else read_gate(gate)
-    check_names(lines, subject)
+    lines, errors = read_gate(gate, lambda line: name_problems(line, subject, subject.classes))
+    judged: tuple[str, ...] = ()
+    with collected_in(errors):
+        chosen = choose_models(subject, models, transform, version, outputs, class_order, compare, models_of(lines))
+        judged = judged_models(lines, chosen.names)
+    with collected_in(errors):
+        stored = read_stored([line.other_model for line in lines if is_stored(line.other_model)], judged, subject)
+    raise_together(errors)
     used_device, spread = _placement(subject, device, workers, engine)
-    chosen = choose_models(subject, models, transform, version, outputs, class_order, compare, models_of(lines))
-    judged = judged_models(lines, chosen.names) if lines else ()
-    stored = read_stored([line.other_model for line in lines if is_stored(line.other_model)], judged, subject)
     requests = (
         prepared_distances(subject, distances, against),
         prepared_reference(subject, chosen.stands_for, tuple(chosen.mended), reference),

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -28,7 +28,7 @@ import numpy as np
 
 from counterfoil.accuracy_stats import ClassAverage, class_average_interval, difference_of
 from counterfoil.dataset.card.markdown import inline, markdown_table
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.measures.comparison import drawn_averages
 from counterfoil.evaluation.measures.findings import judges_among
@@ -37,7 +37,7 @@ from counterfoil.evaluation.scores import AllAnswers
 from counterfoil.recipe.layering import text_of
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import BASE, RecipeClass
-from counterfoil.recipe.strict_yaml import read_yaml
+from counterfoil.recipe.strict_yaml import LocatedList, read_yaml
 from counterfoil.report.labels import LabelChecks
 from counterfoil.report.results import ClassFacts
 from counterfoil.report.words import Table, TableCell, TableColumn, TableRow, counted, listed, points, points_cell
@@ -210,44 +210,54 @@ class GateResult:
 
 
 def read_gate(
-    gate: str | Path | Sequence[str], shares: Sequence[str] = ACCURACY, hint: str = _HINT
-) -> tuple[GateLine, ...]:
-    """Return the lines of a file (a YAML list of texts) or of texts. Raise UserError with every wrong line.
+    gate: str | Path | Sequence[str] | None,
+    problems_of: Callable[[GateLine], Iterable[str]],
+    shares: Sequence[str] = ACCURACY,
+    hint: str = _HINT,
+) -> tuple[list[GateLine], list[CounterfoilError]]:
+    """Return the lines of a file (a YAML list of texts) or of texts, and an error if one is wrong, with every problem.
 
-    shares: what a line can measure. A comparison that names no share uses the first one.
+    Lines that cannot be parsed are left out. Raise UserError for a file without a list.
+
+    problems_of: what the images cannot answer of a line. shares: what a line can measure. A comparison that names no
+    share uses the first one.
     """
-    if isinstance(gate, str | Path):
-        source = str(gate)
-        texts = read_yaml(text_of(Path(gate)), source)
-    else:
-        source, texts = "gate", list(gate)
-    if isinstance(texts, list):  # YAML reads `advisory: drop(fog) <= 10` as a mapping
-        texts = [
-            ", ".join(f"{key}: {value}" for key, value in text.items()) if isinstance(text, dict) else text
-            for text in texts
-        ]
-    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+    if gate is None:
+        return [], []
+    texts: Any = read_yaml(text_of(Path(gate)), str(gate)) if isinstance(gate, str | Path) else list(gate)
+    source = str(gate) if isinstance(gate, str | Path) else "gate"
+    if not isinstance(texts, list) or not texts:
         raise UserError(f"{source}: expected a list of lines, as in: - drop(at_night) <= 10", hint)
     if len(texts) > MOST_LINES:
         raise UserError(f"{source}: has {len(texts):,} lines, expected at most {MOST_LINES}")
+    origins = texts.origins if isinstance(texts, LocatedList) else [f"gate, line {n}" for n in range(1, len(texts) + 1)]
+    lines: list[GateLine] = []
     problems: list[str] = []
-    gate_lines: dict[GateLine, GateLine] = {}  # comparison → line
-    for number, text in enumerate(texts, start=1):
+    written: dict[GateLine, str] = {}  # comparison → its first line
+    unread = False
+    for origin, text in zip(origins, texts, strict=True):
+        if isinstance(text, dict):  # YAML reads `advisory: drop(fog) <= 10` as a mapping
+            text = ", ".join(f"{key}: {value}" for key, value in text.items())
+        where = f"{origin}: {text if isinstance(text, str) and text.isprintable() else repr(text)}"[:200]
         line = _parsed(text, shares)
-        if isinstance(line, GateLine):
-            comparison = replace(line, text="", limit=0.0)
-            if comparison not in gate_lines:
-                gate_lines[comparison] = line
-                continue
-            line = "an earlier line has the same comparison"
-        problems.append(f"{source}: line {number}, {text[:120]!r}: {line}")
-    if problems:
-        raise UserError(problems, hint)
-    return tuple(gate_lines.values())
+        if isinstance(line, str):
+            problems.append(f"{where}: {line}")
+            unread = True
+            continue
+        comparison = replace(line, text="", limit=0.0)
+        if comparison in written:
+            problems.append(f"{where}: has the same comparison as {written[comparison]}")
+            continue
+        written[comparison] = where
+        lines.append(line)
+        problems += [f"{where}: {problem}" for problem in problems_of(line)]
+    return lines, [UserError(problems, hint if unread else None)] if problems else []
 
 
-def _parsed(text: str, shares: Sequence[str]) -> GateLine | str:
+def _parsed(text: Any, shares: Sequence[str]) -> GateLine | str:
     """Return the line, or what is wrong with it."""
+    if not isinstance(text, str):
+        return "expected text, MEASURE(NAME) <= NUMBER"
     advice, colon, rest = text.partition(":")
     advisory = bool(colon) and advice.strip() == _ADVISORY
     match = _LINE.fullmatch(rest if advisory else text) if len(text) <= 1000 else None
@@ -319,31 +329,24 @@ def judged_models(gate: Sequence[GateLine], names: Sequence[str]) -> tuple[str, 
 NamedClasses = Sequence[RecipeClass] | Sequence[ClassFacts]
 
 
-def check_names(gate: Sequence[GateLine], subject: Subject, classes: NamedClasses | None = None) -> None:
-    """Raise UserError with every line that names a missing shift or class, or asks for a drop without a base.
-
-    classes: those that lines can name. None: the subject's own.
-    """
-    classes = subject.classes if classes is None else classes
+def name_problems(line: GateLine, subject: Subject, classes: NamedClasses) -> Iterator[str]:
+    """Yield which names of a line the images lack, and whether they have no base for its drop."""
     group_indices = indices_of_groups(subject)
-    problems = []
-    for line in gate:
-        if line.measure in DROPS and not subject.base:
-            problems.append(f"gate: {line.text}: the images have no base; name it with --base GROUP")
-        elif not line.every and line.group not in group_indices:
-            hint = did_you_mean(line.group, group_indices)
-            problems.append(f"gate: {line.text}: {subject.name} has no shift or group {line.group!r}{hint}")
-        elif line.measure in DROPS and not line.every and group_indices[line.group] == 0:
-            problems.append(f"gate: {line.text}: {line.group!r} is the base, which has no drop")
-        if line.class_name:
-            count = len(labels_named(line.class_name, classes))
-            if count > 1:
-                problems.append(f"gate: {line.text}: {count} classes are called {line.class_name!r}; give an id")
-            elif not count:
-                hint = did_you_mean(line.class_name, [cls.name for cls in classes])
-                problems.append(f"gate: {line.text}: {subject.name} has no class {line.class_name!r}{hint}")
-    if problems:
-        raise UserError(problems, f"The groups are {listed(list(group_indices), 20)}.")
+    if line.measure in DROPS and not subject.base:
+        yield "the images have no base; name it with --base GROUP"
+    elif not line.every and line.group not in group_indices:
+        hint = did_you_mean(line.group, [*group_indices, ANY]) or f"; groups are {listed(list(group_indices), 20)}"
+        yield f"{subject.name} has no shift or group {line.group!r}{hint}"
+    elif line.measure in DROPS and not line.every and group_indices[line.group] == 0:
+        yield f"{line.group!r} is the base, which has no drop"
+    if line.class_name:
+        count = len(labels_named(line.class_name, classes))
+        if count > 1:
+            yield f"{count} classes are called {line.class_name!r}; give an id"
+        elif not count:
+            names = [cls.name for cls in classes]
+            hint = did_you_mean(line.class_name, names) or f"; classes are {listed(names, 20)}"
+            yield f"{subject.name} has no class {line.class_name!r}{hint}"
 
 
 def indices_of_groups(subject: Subject) -> dict[str, int]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from counterfoil.detection_stats import Drawn, combined, ratio, simultaneous_intervals
 from counterfoil.documents import csv_text, document_text, preview_column
-from counterfoil.errors import CounterfoilError, raise_together
+from counterfoil.errors import collected_in, raise_together
 from counterfoil.evaluation.dataset import Group, OpenDataset
 from counterfoil.evaluation.gate import (
     DROPS,
@@ -29,16 +29,17 @@ from counterfoil.evaluation.gate import (
     GateResult,
     Judged,
     NamedClasses,
-    check_names,
     gate_files,
     indices_of_groups,
     judged_models,
     labels_named,
     models_of,
+    name_problems,
     read_gate,
 )
 from counterfoil.evaluation.result_files import report_folder, store_results, write_files
 from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.scored_models import is_stored
 from counterfoil.evaluation.shift_report import DIFFERENCE, DROP, ShiftReport
 from counterfoil.report.results import GroupFacts, LeftOut, ResultRow, Results, rounded_row, row
 from counterfoil.report.words import counted
@@ -155,9 +156,11 @@ class ResampledTask(ABC, Generic[Model]):
     @abstractmethod
     def __init__(self, dataset: OpenDataset, models: Any, settings: TaskSettings) -> None: ...
 
-    def check_gate(self, lines: Sequence[GateLine]) -> None:
-        """Raise UserError with every line that this dataset or its models cannot answer."""
-        check_names(lines, self.dataset, self.line_classes)
+    def line_problems(self, line: GateLine) -> Iterator[str]:
+        """Yield why this dataset and models of this kind cannot answer a line of a gate."""
+        yield from name_problems(line, self.dataset, self.line_classes)
+        if is_stored(line.other_model):
+            yield "earlier evaluations are for classifiers of one class an image; name a model, or predictions:FILE"
 
     @abstractmethod
     def choose_models(self, against: Sequence[str]) -> Sequence[str]:
@@ -253,20 +256,18 @@ def evaluate_task(kind: type[ResampledTask], dataset: OpenDataset, models: Any, 
 
     Raise the errors of `evaluate`. One error lists the problems of all models.
     """
-    lines = () if settings.gate is None else read_gate(settings.gate, kind.shares, kind.line_forms)
     task = kind(dataset, models, settings)
-    task.check_gate(lines)
-    names = task.choose_models(models_of(lines))
-    judged = judged_models(lines, names)
+    lines, errors = read_gate(settings.gate, task.line_problems, kind.shares, kind.line_forms)
+    with collected_in(errors):
+        names = task.choose_models(models_of(lines))
+        judged = judged_models(lines, names)
+    raise_together(errors)
     folder = report_folder(task.dataset, settings.out)
     answers: dict[str, Any] = {}
-    problems: list[CounterfoilError] = []
     for name in names:
-        try:
+        with collected_in(errors):
             answers[name] = task.ask(name)
-        except CounterfoilError as error:
-            problems.append(error)
-    raise_together(problems)
+    raise_together(errors)
     task.measure(answers)
     results, notes = task.results(), list(task.dataset.notes)
     images, why = task.left_out

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.data import LabelledImages
-from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
+from counterfoil.errors import CounterfoilError, RunFailure, UserError, collected_in, raise_together
 from counterfoil.evaluation.dataset import Subject, edits_of
 from counterfoil.models.classifiers import Classifier, ClassifierFacts, describe_classifier, load_classifier
 from counterfoil.models.classifiers.of_python import Transform, classifier_of, imported
@@ -160,10 +160,8 @@ def given_models(
     for name, model in models.items():
         own_transform = transform.get(name) if isinstance(transform, Mapping) else transform
         named = version.get(name) if isinstance(version, Mapping) else version
-        try:
+        with collected_in(errors):
             given[name] = _given(name, model, own_transform, named, images, classes)
-        except CounterfoilError as error:
-            errors.append(error)
     raise_together(errors)
     return given
 
@@ -456,11 +454,9 @@ def mended_notes(models: Mapping[str, str]) -> dict[str, MendedNote]:
     notes: dict[str, MendedNote] = {}
     errors: list[CounterfoilError] = []
     for name, model in models.items():
-        try:
+        with collected_in(errors):
             if (note := mended_of(model)) is not None:
                 notes[name] = note
-        except CounterfoilError as error:
-            errors.append(error)
     raise_together(errors)
     return notes
 

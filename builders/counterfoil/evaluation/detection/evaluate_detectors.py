@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from counterfoil.evaluation.detection.subject import open_objects
 from counterfoil.evaluation.detection_failures import ScoredDetector, detection_failures, write_detection_failures
 from counterfoil.evaluation.gate import LINE_HINT, GateLine
 from counterfoil.evaluation.resampled_task import ResampledTask, TaskSettings, difference_rows
-from counterfoil.evaluation.scored_models import is_stored, named_models, short_name
+from counterfoil.evaluation.scored_models import named_models, short_name
 from counterfoil.evaluation.shift_report import DROP
 from counterfoil.models.classifiers.of_python import imported, is_code
 from counterfoil.models.detectors import load_detector
@@ -72,18 +72,10 @@ class DetectionTask(ResampledTask[MeasuredModel]):
         self.line_classes = self.categories
         self.left_out = self.subject.left_out, ""
 
-    def check_gate(self, lines: Sequence[GateLine]) -> None:
-        problems = []
-        for line in lines:
-            if line.class_name and line.share != "AP":
-                problems.append(f"gate: {line.text}: only AP is measured by category")
-            if is_stored(line.other_model):
-                problems.append(f"gate: {line.text}: {line.other_model} has no boxes, so AP cannot be compared with it")
-        if problems:
-            raise UserError(
-                problems, "Compare with another detector or its file, as in worse_than(predictions:FILE, any)."
-            )
-        super().check_gate(lines)
+    def line_problems(self, line: GateLine) -> Iterator[str]:
+        yield from super().line_problems(line)
+        if line.class_name and line.share != "AP":
+            yield "only AP is measured by category"
 
     def choose_models(self, against: Sequence[str]) -> Sequence[str]:
         models = self.named
