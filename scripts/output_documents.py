@@ -226,6 +226,7 @@ class Check(TypedDict):
     hashes: Hashes
     cells: int
     samples: int
+    exact: Annotated[bool, Field(description="Whether a build has so many samples. False: it may have fewer.")]
     shards: int
     groups: list[str]
     files: int

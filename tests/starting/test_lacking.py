@@ -19,7 +19,8 @@ from counterfoil.cli.main import app
 from counterfoil.plan.estimate import KNOWN_CLIPS
 from counterfoil.recipe import load_recipe
 from counterfoil.starting.init_recipe import init
-from counterfoil.starting.lacking import Lack, lacking, sampled_pictures
+from counterfoil.starting.lacking import Lack, lacking
+from counterfoil.starting.source_rows import sampled_pictures
 from drawn_folders import draw_folder
 from support.images import encoded
 

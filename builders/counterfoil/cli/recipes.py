@@ -163,26 +163,29 @@ def check(
     from counterfoil.recipe import load_recipe
     from counterfoil.recipe.names import license_note
     from counterfoil.recipe.schema_mine import method_settings
-    from counterfoil.starting.lacking import lacking, sampled_pictures
+    from counterfoil.starting.lacking import lacking
+    from counterfoil.starting.source_rows import look_at_source
 
     loaded = _with_labels(load_recipe(recipe, overrides or ()))
     if loaded.mine is not None:
         method_settings(loaded.mine)
-    plan = make_plan(loaded)
-    side, notes = sampled_pictures(loaded)
-    cost = estimate(plan, rate, inverts(plan.recipe.generator), side)
+    with StageProgress():
+        source = look_at_source(loaded)
+        plan = make_plan(loaded, edited=source.table)
+        lacks = lacking(loaded, source.lacks)
+    cost = estimate(plan, rate, inverts(plan.recipe.generator), source.side)
     budget = rendered_budget(plan.recipe, rate)
     quotas = judged_quotas(plan.recipe)
-    with StageProgress():
-        lacks = lacking(loaded, notes)
     missing = [lack for lack in lacks if lack.weight == "missing"]
     if unlisted := license_note(loaded.license):
         note(unlisted)
     if json:
         lists = [{"key": lack.key, "weight": lack.weight, "text": lack.text} for lack in lacks]
-        print_json(_check_as_json(plan, cost, budget, quotas) | {"buildable": not missing, "lacks": lists})
+        print_json(
+            _check_as_json(plan, source.exact, cost, budget, quotas) | {"buildable": not missing, "lacks": lists}
+        )
     else:
-        _print_tables(plan, cost, budget, quotas)
+        _print_tables(plan, source.exact, cost, budget, quotas)
         for lack in lacks:
             if lack.weight != "missing":
                 say(fit(lack.line))
@@ -205,7 +208,7 @@ def _with_labels(recipe: Recipe) -> Recipe:
 
 
 def _check_as_json(
-    plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas: Sequence[JudgedQuota]
+    plan: Plan, exact: bool, cost: Cost, budget: RenderedBudget | None, quotas: Sequence[JudgedQuota]
 ) -> dict[str, Any]:
     mined = {} if budget is None else {"mine": asdict(budget)}
     judged = {"judged": [asdict(quota) for quota in quotas]} if quotas else {}
@@ -214,6 +217,7 @@ def _check_as_json(
         "hashes": {"plan": plan.hash, "screen": plan.recipe.screen_hash},
         "cells": plan.n_cells,
         "samples": plan.n_samples,
+        "exact": exact,
         "shards": plan.n_shards,
         "groups": list(plan.groups),
         "files": cost.files,
@@ -243,7 +247,9 @@ def _check_as_json(
     }
 
 
-def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas: Sequence[JudgedQuota]) -> None:
+def _print_tables(
+    plan: Plan, exact: bool, cost: Cost, budget: RenderedBudget | None, quotas: Sequence[JudgedQuota]
+) -> None:
     from rich import box
     from rich.filesize import decimal
     from rich.markup import escape
@@ -254,11 +260,12 @@ def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas:
     totals.add_column(justify="right")
     totals.add_column(style="dim")
     totals.add_row("cells", f"{plan.n_cells:,}", counted(len(plan.recipe.classes), "class", "classes"))
-    totals.add_row("samples", f"{plan.n_samples:,}", _per_cell(plan))
+    most = "" if exact else "at most "
+    totals.add_row("samples", f"{most}{plan.n_samples:,}", _per_cell(plan))
     totals.add_row(
         "shards", f"{plan.n_shards:,}", f"in {counted(len(plan.groups), 'group')}, {counted(cost.files, 'file')}"
     )
-    totals.add_row("size", decimal(cost.bytes), escape("; ".join(cost.assumptions[:2])))
+    totals.add_row("size", f"{most}{decimal(cost.bytes)}", escape("; ".join(cost.assumptions[:2])))
     start_up = _duration(cost.start_up_seconds)
     totals.add_row("start-up", start_up if cost.start_up_seconds is None else f"about {start_up}", _START_UP)
     totals.add_row("rendering", _duration(cost.seconds), escape(cost.assumptions[2]))

@@ -219,7 +219,7 @@ def names_at_hand(source: InputDataset, splits: Sequence[str]) -> tuple[str, ...
             worlds = (f"{LAB}wardrobe", f"{LAB}wardrobe-boxes")
             return CLASSES if source.dataset in worlds else lab_dataset(source.dataset).names
         if is_local(source.dataset):
-            small = Path(source.dataset).is_dir() and _is_small(Path(source.dataset))
+            small = Path(source.dataset).is_dir() and is_small(Path(source.dataset))
             return open_source(source).names(splits) if small else None
         # Importing `datasets` takes seconds. If this machine has no prepared tables, the import would find nothing.
         home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
@@ -229,12 +229,12 @@ def names_at_hand(source: InputDataset, splits: Sequence[str]) -> tuple[str, ...
     return None
 
 
-def _is_small(folder: Path) -> bool:
+def is_small(folder: Path, most_bytes: int = _MOST_BYTES) -> bool:
     """Check whether a folder can be read quickly. The check stops once the folder is too large."""
     size = 0
     for files, file in enumerate(folder.rglob("*"), start=1):
         size += file.stat().st_size if file.is_file() else 0
-        if files > _MOST_FILES or size > _MOST_BYTES:
+        if files > _MOST_FILES or size > most_bytes:
             return False
     return True
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from counterfoil.errors import CounterfoilError, UserError, some_of
+from counterfoil.errors import UserError, some_of
 from counterfoil.models.diffusion import index_here
 from counterfoil.models.names import HUB, LAB, LOCAL, lab_tokens, local_folder, resolve_name
 from counterfoil.models.pipeline_settings import has_settings_to_compare, own_problems, pipeline_problems
@@ -21,7 +21,6 @@ from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import BEFORE_FILES, BEFORE_FOLDERS, ELSEWHERE, is_local
 from counterfoil.regular_files import named_path
 
-_SAMPLED = 200  # images, whose headers say how large they are
 Weight = Literal["missing", "fetched", "optional"]
 
 
@@ -41,40 +40,13 @@ class Lack:
         return f"{'note' if self.weight == 'optional' else 'needs'}: {self.key}: {self.text}"
 
 
-def sampled_pictures(recipe: Recipe) -> tuple[int | None, tuple[str, ...]]:
-    """Return the side of a square of the images' average area, and notes, from headers of files in a local folder."""
-    if not recipe.kind.takes_rows or recipe.kind.drawn_elsewhere:
-        return None, ()
-    from counterfoil.data.pictures import evenly_spread, look_at_pictures
-    from counterfoil.data.pool import pool_of
-    from counterfoil.data.tables import MOST_BYTES, plain_folder
-    from counterfoil.generate.corruptions import twice_compressed
-    from counterfoil.regular_files import read_regular
-
-    pool, pictures = pool_of(recipe), None
-    with contextlib.suppress(CounterfoilError, OSError):  # a build says what is wrong with a folder
-        folder = plain_folder(pool)
-        paths = () if folder is None or pool.split is None else folder.splits.get(pool.split, ())
-        looked = evenly_spread(paths, _SAMPLED)
-        images = ((path, read_regular(Path(pool.dataset) / path, MOST_BYTES)) for path in looked)
-        pictures = look_at_pictures(images, len(looked), decode=False)
-    if pictures is None or not pictures.sides:
-        return None, ()
-    pixels = sum(width * height for width, height in pictures.sides) / len(pictures.sides)
-    notes = pictures.notes(len(paths), applied=pool.exif == "apply")
-    if any(shift.corruption == "jpeg_compression" for shift in recipe.all_shifts()):
-        notes += twice_compressed(pictures.jpeg_sides)
-    return round(pixels**0.5), tuple(notes)
-
-
-def lacking(recipe: Recipe, notes: Sequence[str] = ()) -> tuple[Lack, ...]:
-    """Return what a recipe lacks here: missing, fetched, then optional things. notes: those of `sampled_pictures`."""
+def lacking(recipe: Recipe, of_source: Sequence[Lack] = ()) -> tuple[Lack, ...]:
+    """Return what a recipe lacks here: missing, fetched, then optional things. of_source: as `look_at_source` gives."""
     lacks = [
-        *(Lack("source.dataset", note, "optional") for note in notes),
+        *of_source,
         *_source(recipe),
         *_models(recipe),
         *_generator(recipe),
-        *_drawn_elsewhere(recipe),
         *_tokens(recipe),
         *_classifiers(recipe),
         *_left_out(recipe),
@@ -111,7 +83,7 @@ def _dataset(key: str, name: str, why: str, *, needed: bool) -> Iterator[Lack]:
     if name.startswith(LAB):
         return
     if is_local(name):
-        missing = _missing_path(name)
+        missing = missing_path(name)
         if missing is not None:
             yield Lack(key, missing + (why or " (needed only to re-cut with other percentiles)"), _if(needed))
         return
@@ -165,7 +137,7 @@ def _generator(recipe: Recipe) -> Iterator[Lack]:
     problems = list(own_problems(recipe))
     compared = True
     folder = is_local(generator.model) or generator.model.startswith(LAB)
-    if has_settings_to_compare(recipe) and not (folder and _missing_path(generator.model)):
+    if has_settings_to_compare(recipe) and not (folder and missing_path(generator.model)):
         try:
             index = index_here(generator.model, generator.revision)
             compared = index is not None
@@ -180,26 +152,8 @@ def _generator(recipe: Recipe) -> Iterator[Lack]:
         yield Lack("generator", f"{text} downloaded", "fetched")
 
 
-def _drawn_elsewhere(recipe: Recipe) -> Iterator[Lack]:
-    """Yield a build's notes on images drawn elsewhere, if they are in a local folder."""
-    key, name = "generator.dataset", recipe.generator.dataset
-    if not recipe.kind.drawn_elsewhere or name is None or not is_local(name) or _missing_path(name):
-        return
-    from counterfoil.data.drawn_elsewhere import given_rows
-    from counterfoil.data.pool import pin_pool
-
-    try:
-        notes = given_rows(recipe, pin_pool(recipe, None)).notes
-    except CounterfoilError as error:
-        *others, last = error.problems
-        yield from (Lack(key, problem, "missing") for problem in others)
-        yield Lack(key, last if error.hint is None else f"{last}. {error.hint}", "missing")
-    else:
-        yield from (Lack(key, note, "optional") for note in notes)
-
-
 def _model(key: str, name: str, gigabytes: float | None, shown: str | None = None) -> Iterator[Lack]:
-    missing = _missing_path(name) if is_local(name) or name.startswith(LAB) else None
+    missing = missing_path(name) if is_local(name) or name.startswith(LAB) else None
     if missing is not None:
         yield Lack(key, missing, "missing")
     elif not is_local(name) and not name.startswith(LAB):
@@ -243,7 +197,7 @@ def _classifier(key: str, name: str, *, needed: bool) -> Iterator[Lack]:
     for kind in (*BEFORE_FOLDERS, *BEFORE_FILES):
         plain = plain.removeprefix(kind)
     if name.startswith(BEFORE_FILES) or is_local(plain) or plain.startswith(LAB):
-        missing = _missing_path(plain, is_file=name.startswith(BEFORE_FILES))
+        missing = missing_path(plain, is_file=name.startswith(BEFORE_FILES))
         if missing is not None:
             yield Lack(key, missing, _if(needed))
     elif not name.startswith(BEFORE_FOLDERS):
@@ -293,7 +247,8 @@ def _to_fetch(key: str, text: str, gigabytes: float | None, needed: bool) -> Lac
     return Lack(key, f"{text} and will be downloaded{size}", "fetched" if needed else "optional")
 
 
-def _missing_path(name: str, *, is_file: bool = False) -> str | None:
+def missing_path(name: str, *, is_file: bool = False) -> str | None:
+    """Return why a folder or file cannot be used, or None if it exists."""
     if name.startswith(ELSEWHERE):
         return f"{name.removeprefix(ELSEWHERE)} is a folder on the machine that built the dataset. Name yours instead"
     try:

@@ -37,8 +37,13 @@ class CorruptMaker(ImageMaker):
             return ()
         return object_notes([shift.corruption for shift in recipe.all_shifts()])
 
-    def choose_rows(self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str) -> ChosenTable:
-        """Choose rows that decode. A class with fewer rows than candidates gives all its rows."""
+    def choose_rows(
+        self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str, *, decode: bool = True
+    ) -> ChosenTable:
+        """Choose rows that decode, or without `decode` the rows that a build tries first.
+
+        A class with fewer rows than candidates gives all its rows.
+        """
         rows = pool_rows(recipe, pool)
         if recipe.source.objects is not None:
             objects_of(rows, recipe.source)  # report invalid boxes before any image is made
@@ -56,6 +61,9 @@ class CorruptMaker(ImageMaker):
                 if len(chosen) == wanted.get(cls.id, 0):
                     break
                 if any(row not in partner.row_of for partner in paired):
+                    continue
+                if not decode:
+                    chosen.append(PoolRow(row))
                     continue
                 try:
                     pictures = [image(row), *(partner.image(row) for partner in paired)]
