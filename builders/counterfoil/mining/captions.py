@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from counterfoil.errors import UserError, first_of
 from counterfoil.models.names import refuse_elsewhere
 from counterfoil.recipe.layering import bundled_folder, text_of
 from counterfoil.recipe.names import did_you_mean, is_local
-from counterfoil.recipe.parts import RecipePath, RecipeProblem
+from counterfoil.recipe.parts import RecipePath, RecipeProblem, mapping, sequence
 from counterfoil.recipe.problems import problem_lines, shown_path
 from counterfoil.recipe.prompts import ABOUT_CLASS, RecipeClass
 from counterfoil.recipe.schema import with_tuples
@@ -26,40 +26,51 @@ from counterfoil.recipe.section import Section, refuse
 from counterfoil.recipe.strict_yaml import LocatedList, LocatedMapping, Origin, read_yaml
 from counterfoil.regular_files import named_path
 
-Words = TypeVar("Words", bound=Section)
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def load_words(
-    form: type[Words],
-    source: str | Path,
-    kind: str,
-    expected: str,
-    called: str,
-    problems: Callable[[Mapping[str, Any]], Iterator[RecipeProblem]],
-) -> Words:
-    """Load a file of words by a bundled name or a path. A plain list, or the lines of a text file, become the values of
-    the key `kind`. `kind` also names the folder of bundled files. Raise UserError with every problem, including those
-    that `problems` finds across keys.
+class WordFile(Section):
+    """A file of words. A plain list, or the lines of a text file, are the values of the key `kind`.
+
+    kind: also the name of the folder of bundled files. expected, called: how messages name such a file.
     """
-    path = _path_of(source, kind)
-    shown, text = str(path), text_of(path)
-    if path.suffix == ".txt":
-        numbered = [(number, line.strip()) for number, line in enumerate(text.split("\n"), start=1)]
-        numbered_lines = [(number, line) for number, line in numbered if line and not line.startswith("#")]
-        raw = LocatedList([line for _, line in numbered_lines], [Origin(shown, number) for number, _ in numbered_lines])
-    else:
-        raw = read_yaml(text, shown)
-    if isinstance(raw, LocatedList):
-        raw = LocatedMapping({kind: raw}, {kind: Origin(shown)})
-    if not isinstance(raw, LocatedMapping):
-        raise UserError(f"{shown}: found neither keys nor a list, expected {expected}")
-    try:
-        return form.model_validate(with_tuples(raw), strict=True)
-    except ValidationError as error:
-        lines = problem_lines(form, raw, error, across=problems)
-        example = bundled_folder() / kind / "wardrobe.yaml"
-        raise UserError(lines, f"For an example of {called}, see {example}") from error
+
+    kind: ClassVar[str]
+    expected: ClassVar[str]
+    called: ClassVar[str]
+
+    @staticmethod
+    def problems(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+        """Yield every problem as (path in the file, message). Parts of a wrong type are skipped."""
+        raise NotImplementedError
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        problems = [f"{shown_path(path)}: {problem}" for path, problem in self.problems(self.model_dump())]
+        refuse("; ".join(problems) or None)
+        return self
+
+    @classmethod
+    def load(cls, source: str | Path) -> Self:
+        """Load a file of words by a bundled name or a path. Raise UserError with every problem."""
+        path, kind = _path_of(source, cls.kind), cls.kind
+        shown, text = str(path), text_of(path)
+        if path.suffix == ".txt":
+            numbered = [(number, line.strip()) for number, line in enumerate(text.split("\n"), start=1)]
+            kept = [(number, line) for number, line in numbered if line and not line.startswith("#")]
+            raw = LocatedList([line for _, line in kept], [Origin(shown, number) for number, _ in kept])
+        else:
+            raw = read_yaml(text, shown)
+        if isinstance(raw, LocatedList):
+            raw = LocatedMapping({kind: raw}, {kind: Origin(shown)})
+        if not isinstance(raw, LocatedMapping):
+            raise UserError(f"{shown}: found neither keys nor a list, expected {cls.expected}")
+        try:
+            return cls.model_validate(with_tuples(raw), strict=True)
+        except ValidationError as error:
+            lines = problem_lines(cls, raw, error, across=cls.problems)
+            example = bundled_folder() / kind / "wardrobe.yaml"
+            raise UserError(lines, f"For an example of {cls.called}, see {example}") from error
 
 
 def _path_of(source: str | Path, kind: str) -> Path:
@@ -86,12 +97,12 @@ PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 LONGEST_CAPTION = 500
 
 
-def grammar_problems(grammar: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+def grammar_problems(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     """Yield every problem as (path in the file, message)."""
-    by_name = {name: words for name, words in _mapping(grammar.get("by_name")).items() if isinstance(words, Mapping)}
-    sections: list[tuple[RecipePath, Mapping[str, Any]]] = [((), grammar)]
+    by_name = {name: words for name, words in mapping(document.get("by_name")).items() if isinstance(words, Mapping)}
+    sections: list[tuple[RecipePath, Mapping[str, Any]]] = [((), document)]
     sections += [(("by_name", name), words) for name, words in by_name.items()]
-    for index, template in _texts(grammar.get("templates")):
+    for index, template in _texts(document.get("templates")):
         yield from ((("templates", index), problem) for problem in _text_problems(template, (*PARTS, *ABOUT)))
         if not {NOUN, CLASS} & set(PLACEHOLDER.findall(template)):
             yield ("templates", index), f"found '{template[:80]}', expected it to contain '{{{NOUN}}}' or '{{{CLASS}}}'"
@@ -99,21 +110,21 @@ def grammar_problems(grammar: Mapping[str, Any]) -> Iterator[RecipeProblem]:
         yield from _captions(path, words)
         for key in PARTS.values():
             yield from _words(path, words, key)
-    for name, nouns in _mapping(grammar.get("hyponyms")).items():
+    for name, nouns in mapping(document.get("hyponyms")).items():
         yield from _words(("hyponyms",), {name: nouns}, name)
         if isinstance(nouns, Sequence) and not nouns:
             yield ("hyponyms", name), "found an empty list, expected at least one noun"
-    used = {name for _, text in _texts(grammar.get("templates")) for name in PLACEHOLDER.findall(text)}
+    used = {name for _, text in _texts(document.get("templates")) for name in PLACEHOLDER.findall(text)}
     for part, key in PARTS.items():
         for path, words in sections:
             # Words that no template uses would be dropped silently.
-            if part not in used and any(word for word in _sequence(words.get(key))):
+            if part not in used and any(word for word in sequence(words.get(key))):
                 yield (*path, key), f"no template uses '{{{part}}}'; expected one that does, or no {key}"
-    covers = [name for _, name in _texts(grammar.get("covers"))]
+    covers = [name for _, name in _texts(document.get("covers"))]
     for name in by_name:
         if covers and name not in covers:
             yield ("by_name", name), f"found '{name[:80]}', expected a name of `covers`{did_you_mean(name, covers)}"
-    if not grammar.get("templates") and not any(words.get("captions") for _, words in sections):
+    if not document.get("templates") and not any(words.get("captions") for _, words in sections):
         yield (), "found no captions, expected `templates` or `captions`"
 
 
@@ -153,21 +164,12 @@ def _text_problems(text: str, placeholders: Sequence[str]) -> Iterator[str]:
 
 
 def _texts(value: Any) -> Iterator[tuple[int, str]]:
-    return ((index, item) for index, item in enumerate(_sequence(value)) if isinstance(item, str))
-
-
-def _sequence(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list | tuple) else ()
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+    return ((index, item) for index, item in enumerate(sequence(value)) if isinstance(item, str))
 
 
 CaptionNoun = Literal["class", "category", "hyponyms"]
 # The most captions of one class. The largest class of CIFAR-Extended has 15,840.
 MOST_CAPTIONS = 20_000
-_FOLDER = "captions"
 # The name of the bundled grammar that fits any class names.
 ANY = "any"
 
@@ -193,9 +195,11 @@ class WordsOfClass(Section):
     reference: str | None = Field(default=None, description="The reference caption of these classes.")
 
 
-class CaptionGrammar(Section):
+class CaptionGrammar(WordFile):
     """Candidate captions that describe what is hard, or easy, about a class."""
 
+    kind, expected, called = "captions", "a caption grammar or a list of captions", "a grammar"
+    problems = staticmethod(grammar_problems)
     about: str | None = Field(default=None, description="Where the words come from, for people.")
     covers: tuple[str, ...] = Field(
         default=(),
@@ -229,12 +233,6 @@ class CaptionGrammar(Section):
     hyponyms: dict[str, tuple[str, ...]] = Field(
         default_factory=dict, description="Hyponyms by class name: the values of `{noun}` with `noun: hyponyms`."
     )
-
-    @model_validator(mode="after")
-    def _whole(self) -> CaptionGrammar:
-        problems = [f"{shown_path(path)}: {problem}" for path, problem in grammar_problems(self.model_dump())]
-        refuse("; ".join(problems) or None)
-        return self
 
     def captions_or_misfits(self, cls: RecipeClass, noun: CaptionNoun) -> ClassCaptions | list[Misfit]:
         """Return the captions of a class, or every reason why it has none."""
@@ -282,13 +280,12 @@ class CaptionGrammar(Section):
 
 
 def bundled_captions() -> tuple[str, ...]:
-    return tuple(sorted(path.stem for path in (bundled_folder() / _FOLDER).glob("*.yaml")))
+    return tuple(sorted(path.stem for path in (bundled_folder() / CaptionGrammar.kind).glob("*.yaml")))
 
 
 def load_captions(source: str | Path) -> CaptionGrammar:
     """Load the grammar of a bundled name (`imagenet`), a YAML file, or a list of captions (YAML or .txt)."""
-    expected = "a caption grammar or a list of captions"
-    return load_words(CaptionGrammar, source, _FOLDER, expected, "a grammar", grammar_problems)
+    return CaptionGrammar.load(source)
 
 
 def _filled(template: str, fillings: Mapping[str, Sequence[str | None]]) -> Iterator[str]:

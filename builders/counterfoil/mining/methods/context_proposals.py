@@ -17,20 +17,19 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 
 from counterfoil.errors import RunFailure, UserError, first_of
-from counterfoil.mining.captions import load_words, names_of_no_class
+from counterfoil.mining.captions import WordFile, names_of_no_class
 from counterfoil.models.chat import ChatModel, Messages, load_chat
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import ELSEWHERE, did_you_mean, without_folders
-from counterfoil.recipe.parts import RecipePath, RecipeProblem
-from counterfoil.recipe.problems import shown_path
+from counterfoil.recipe.parts import RecipePath, RecipeProblem, mapping, sequence
 from counterfoil.recipe.prompts import RecipeClass, fill
 from counterfoil.recipe.schema import with_tuples
 from counterfoil.recipe.schema_mine import ChatSettings, ContextsSettings
-from counterfoil.recipe.section import Section, refuse
+from counterfoil.recipe.section import Section
 from counterfoil.regular_files import named_path, read_regular
 from counterfoil.store.atomic import write_atomically
 
@@ -56,14 +55,13 @@ def context_problem(text: str) -> str | None:
 
 def list_problems(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     """Yield every problem of a list of contexts as (path in the file, message). Parts of a wrong type are skipped."""
-    contexts, by_name, covers = (document.get(key) for key in ("contexts", "by_name", "covers"))
+    contexts, names = document.get("contexts"), mapping(document.get("by_name"))
     yield from _contexts(("contexts",), contexts)
-    names = by_name if isinstance(by_name, Mapping) else {}
     for name, class_contexts in names.items():
         yield from _contexts(("by_name", name), class_contexts)
         if not class_contexts and class_contexts is not None:
             yield ("by_name", name), "found an empty list, expected at least one context"
-    known = [name for name in covers if isinstance(name, str)] if isinstance(covers, list | tuple) else []
+    known = [name for name in sequence(document.get("covers")) if isinstance(name, str)]
     for name in names:
         if known and name not in known:
             yield ("by_name", name), f"found '{name[:80]}', expected a name of `covers`{did_you_mean(name, known)}"
@@ -72,7 +70,7 @@ def list_problems(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
 
 
 def _contexts(path: RecipePath, value: Any) -> Iterator[RecipeProblem]:
-    texts: Sequence[Any] = value if isinstance(value, list | tuple) else ()
+    texts = sequence(value)
     if len(texts) > MOST_CONTEXTS:
         yield path, f"found {len(texts):,} contexts, expected at most {MOST_CONTEXTS:,}"
         return
@@ -114,9 +112,11 @@ def without_duplicates(contexts: Sequence[str], vectors: NDArray[np.floating], s
     return chosen
 
 
-class ContextList(Section):
+class ContextList(WordFile):
     """Contexts of classes along one axis. A class has those of all classes, of its category and of its name."""
 
+    kind, expected, called = "contexts", "a list of contexts", "a list"
+    problems = staticmethod(list_problems)
     about: str | None = Field(default=None, description="Where the contexts come from, for people.")
     axis: str | None = Field(
         default=None, min_length=1, description="What they describe: background, colour, size, light."
@@ -130,12 +130,6 @@ class ContextList(Section):
     by_name: dict[str, tuple[str, ...]] = Field(
         default_factory=dict, description="More contexts of some classes, by class name or category."
     )
-
-    @model_validator(mode="after")
-    def _whole(self) -> ContextList:
-        problems = [f"{shown_path(path)}: {problem}" for path, problem in list_problems(self.model_dump())]
-        refuse("; ".join(problems) or None)
-        return self
 
     def of(self, cls: RecipeClass) -> tuple[str, ...]:
         """Return the contexts of a class, as written."""
@@ -161,7 +155,7 @@ class ContextList(Section):
 
 def load_contexts(source: str | Path) -> ContextList:
     """Load the list of a bundled name (`imagenet`), a YAML file, or a plain list (YAML or .txt)."""
-    return load_words(ContextList, source, "contexts", "a list of contexts", "a list", list_problems)
+    return ContextList.load(source)
 
 
 ANSWERS = "answers.json"
