@@ -197,20 +197,23 @@ def test_a_class_with_equal_gains_reaches_as_far_as_the_other_classes_suggest() 
     assert gain.high == pytest.approx(1.96 * np.sqrt(8 / 40 / 40 + 9 / 82 / 40) / 2, rel=0.1)
 
 
-def test_accuracies_leave_out_what_is_near_chance_and_gains_do_not() -> None:
+def test_accuracies_have_the_gain_as_their_difference_also_where_a_class_is_near_chance() -> None:
     subject = subject_of([20, 20])
     correct = np.ones((len(subject.keys), 2), dtype=bool)
     correct[subject.labels == 1] = (True, False)  # class b, which only the mended model knows
     result = compared(subject, correct, near=NearChance(np.array([False, True]), {CLASSES[1].id: 0.1}))
     for group in result.groups:
-        assert group.accuracies == (1.0, 1.0)
+        assert group.accuracies == (1.0, 0.5)
         assert group.gain.value == 0.5 and group.only_mended == 20
+    assert result.groups[1].drop_gain is not None and result.groups[1].drop_gain.value == 0
+    table = comparison_table(result.comparison, result.rows)
+    assert [[cell.text for cell in row.cells[2:5]] for row in table.rows] == [["50.0", "100.0", "+50.0"]] * 2
     comparison = result.comparison
     assert (comparison.near_chance, comparison.classes_near_chance) == (("original",), ("b",))
     text = " ".join(result.verdict)
     assert "original is near chance on the base" in text and "near chance on the base (b)" in text
     whole = compared(subject, correct)
-    assert whole.groups[0].accuracies[1] == 0.5 and "near chance" not in " ".join(whole.verdict)
+    assert whole.groups[0].accuracies == (1.0, 0.5) and "near chance" not in " ".join(whole.verdict)
 
 
 def test_the_two_turned_round_give_the_opposite() -> None:
@@ -326,6 +329,10 @@ def test_evaluate_compares_two_models(dataset: Path, models: dict[str, str], tmp
     assert [row["shift"] for row in rows] == ["base", "dusk", "swap", ""]
     assert [row["only_mended_right"] for row in rows] == ["12", "12", "8", ""]
     assert float(rows[0]["gain"]) == pytest.approx(100 / 3, abs=1e-3)
+    for row in rows[:3]:  # green, near chance, counts on both sides
+        assert float(row["mended_accuracy"]) - float(row["original_accuracy"]) == pytest.approx(
+            float(row["gain"]), abs=2e-3
+        )
     page = (tmp_path / "report.html").read_text()
     assert "Mended and original" in page and "It only gains" in page
     assert json.loads(json.dumps(result.to_json()))["comparison"]["groups"][2]["name"] == "swap"

@@ -34,7 +34,7 @@ GAIN, DROP_GAIN, ACCURACY, ONLY_RIGHT = "gain", "drop_gain", "compared_accuracy"
 MEASURES = (
     MeasureFacts(GAIN, "Gain", "points", "Accuracy less that of `against`, averaged over classes."),
     MeasureFacts(DROP_GAIN, "Smaller drop", "points", "How much smaller the model's drop is than that of `against`."),
-    MeasureFacts(ACCURACY, "Compared accuracy", "percent", "Accuracy averaged over classes not near chance."),
+    MeasureFacts(ACCURACY, "Compared accuracy", "percent", "Accuracy over all classes of the gain."),
     MeasureFacts(ONLY_RIGHT, "Only right", "percent", "The share of images that this model alone is right about."),
 )
 MCNEMAR = "McNemar exact, Holm over groups"
@@ -155,8 +155,8 @@ def comparison_sentences(comparison: ModelComparison, rows: ResultRows) -> list[
         sentences.append("Both models are near chance on the base, so their drops mean nothing.")
     if names := comparison.classes_near_chance:
         sentences.append(
-            f"Accuracies and drops leave out classes near chance on the base ({listed(names)}). Gains and tests use"
-            " every class, so a class that only one model knows counts."
+            f"Classes near chance on the base ({listed(names)}) count in all numbers but drops, so a class that only"
+            " one model knows counts. Other tables leave them out."
         )
     return [*sentences, *([comparison.note] if comparison.note else [])]
 

@@ -44,13 +44,14 @@ class ComparedModels(Request):
 def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[ResultRow]]:
     """Return the comparison of the two requested models and its rows. Without a request, the comparison is None.
 
-    Gains and tests use every class with enough images; accuracies and drops leave out models and classes near chance.
+    Accuracies, gains and tests use every class with enough images, so that a class that only one model knows counts.
+    Drops leave out classes near chance.
     """
     compared = answered.request(ComparedModels)
     if compared is None:
         return None, []
     pair = compared.mended, compared.original
-    subject, near = answered.subject, answered.near_chance.classes
+    subject = answered.subject
     places = [answered.models.index(name) for name in pair]
     correct = answered.answers.correct[:, places]
     # `measured` maps each group to its rows. Rows of classes with too few images are left out.
@@ -83,7 +84,7 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
         groups=tuple(groups),
         note=note,
         near_chance=tuple(name for name, index in zip(pair, places, strict=True) if answered.near_chance.models[index]),
-        classes_near_chance=tuple(cls.name for cls in subject.classes if cls.id in near),
+        classes_near_chance=tuple(cls.name for cls in subject.classes if cls.id in answered.near_chance.classes),
     )
     rows: list[ResultRow] = []
     for column, (group, rows_of_group) in enumerate(measured.items()):
@@ -124,11 +125,10 @@ def _compared(
     classes = np.unique(labels)
     only = [int((sides[0] & ~sides[1]).sum()), int((sides[1] & ~sides[0]).sum())]
     by_class = np.array([[right[labels == label].mean() for label in classes] for right in sides])
-    known = np.array([subject.classes[label].id not in answered.near_chance.classes for label in classes], dtype=bool)
     result_rows = []
     for index, side in enumerate(by_class):
         key = comparison.key(subject.groups[group].name, of_original=bool(index))
-        result_rows.append(row(ACCURACY, float(side[known].mean()) if known.any() else None, n=len(rows), **key))
+        result_rows.append(row(ACCURACY, float(side.mean()) if len(rows) else None, n=len(rows), **key))
         result_rows.append(row(ONLY_RIGHT, only[index] / len(rows) if len(rows) else None, n=len(rows), **key))
     value = float(by_class[0].mean() - by_class[1].mean()) if len(rows) else None
     gain = None if value is None else percentile_interval(value, replicates, reach)
