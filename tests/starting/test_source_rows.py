@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from counterfoil.cli.main import app
 from counterfoil.data import pictures
 from counterfoil.recipe import load_recipe
 from counterfoil.starting.source_rows import look_at_source
+from counterfoil.store.reading import read_rows
 from drawn_folders import draw_folder
 from support.images import encoded
 
@@ -93,3 +95,15 @@ def test_a_dataset_of_the_hub_is_not_looked_at_and_check_says_so(tmp_path: Path)
     assert not source.exact and source.table is None
     assert [lack.weight for lack in source.lacks] == ["optional"]
     assert "its columns and its number of images are unchecked" in source.lacks[0].text
+
+
+@pytest.mark.parametrize(("limit", "real"), [(60, 11), (10, 8)])
+def test_a_preview_says_how_many_images_it_has(tmp_path: Path, limit: int, real: int) -> None:
+    """Check limits above what the folder has, and ones that are no multiple of the number of classes."""
+    recipe = of_classes(tmp_path)
+    words = ["build", str(recipe), "--out", str(tmp_path / "built"), "--limit", str(limit), "--workers", "1"]
+    done = CliRunner().invoke(app, words)
+    assert Counter(row["shift"] for row in read_rows(tmp_path / "built", ["shift"])) == {"base": real, "fog": real}
+    said = f"A preview of {real} images a shift."
+    for text in (done.output, *((tmp_path / "built" / page).read_text() for page in ("README.md", "index.html"))):
+        assert said in text

@@ -35,7 +35,7 @@ from counterfoil.store.directory_lock import FolderMark, marked, refuse_held_par
 from counterfoil.store.layout import MANIFEST, PRIVATE
 from counterfoil.store.lock import read_lock, refuse_other_hashes
 from counterfoil.store.manifest import Entry
-from counterfoil.store.receipts import counts_of
+from counterfoil.store.receipts import counts_of, preview_images
 from counterfoil.store.replacement import settle_directory
 
 
@@ -270,7 +270,8 @@ def make_dataset(
         made = missing.make_pending(store)
         seconds = time.monotonic() - started
         manifest = close_dataset(store, recipe, store.plan.placeholders)
-        by_name = counts_of(store.receipts())
+        receipts = store.receipts()
+        by_name = counts_of(receipts)
         # Receipts are sorted by name, so put the counts in the order of the recipe.
         counts = {shift.name: by_name[shift.name] for shift in recipe.all_shifts() if shift.name in by_name}
     return BuildResult(
@@ -287,7 +288,7 @@ def make_dataset(
         few_images=inputs.thresholds.few_images(),
         notes=inputs.notes,
         screen_doubts=screen_doubts(recipe, inputs.thresholds),
-        preview=recipe.samples.limit,
+        preview=preview_images(recipe, receipts),
     )
 
 

@@ -40,7 +40,7 @@ from counterfoil.store import Receipt
 from counterfoil.store.layout import LOCK, RECIPE, user_cache
 from counterfoil.store.manifest import VERIFY, changed_data, content_of_receipts, refuse_changed
 from counterfoil.store.reading import planned_rows, read_receipts, read_shard, shard_batches
-from counterfoil.store.receipts import counts_of
+from counterfoil.store.receipts import counts_of, preview_images
 from counterfoil.store.rows import TableForm
 
 
@@ -246,7 +246,7 @@ def open_dataset(source: str | Path) -> OpenDataset:
     refuse_other_data(directory, recipe, mined, keys)
     groups = _recipe_groups(recipe, reasons)
     names = tuple(group.name for group in groups)
-    preview = recipe.samples.limit
+    preview = preview_images(recipe, receipts)
     read = partial(_read_images, finished)
     images = LabelledImages(str(source), content, keys, labels, shifts, names, read, preview=preview)
     return OpenDataset(
@@ -470,7 +470,7 @@ def limit_subject(subject: Subject, most: int) -> Subject:
     parts, first = [], 0
     for part in subject.parts:
         of_part = rows[(rows >= first) & (rows < first + len(part.images))] - first
-        parts.append(replace(part, images=replace(rows_of(part.images, of_part), preview=most)))
+        parts.append(replace(part, images=replace(rows_of(part.images, of_part), preview=max(map(len, taken)))))
         first += len(part.images)
     wrong = {judge: answers[rows[rows < len(answers)]] for judge, answers in subject.judged.wrong.items()}
     contents = [part.images.content for part in parts]

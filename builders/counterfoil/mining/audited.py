@@ -50,7 +50,7 @@ def opened_images(
         if mine.limit is None:
             return parts, None
         chosen = [evenly_chosen(images.keys, images.labels, mine.limit) for images in parts]
-        return _previewed(parts, chosen, mine.limit), None
+        return _previewed(parts, chosen), None
     names = list(dict.fromkeys(mine.on))
     others = [name for name in names if not _may_be_a_split(name)]
     if others:
@@ -65,15 +65,14 @@ def opened_images(
     if mine.limit is not None:
         sets = [conditions.sets()[0] for _, conditions in read]
         chosen = [evenly_chosen(part.keys, labels, mine.limit) for part, labels in zip(parts, sets, strict=True)]
-        parts = _previewed(parts, chosen, mine.limit)
+        parts = _previewed(parts, chosen)
         present = [has[rows] for has, rows in zip(present, chosen, strict=True)]
     return parts, ConditionLabels(read[0][1].names, np.concatenate(present))
 
 
-def _previewed(
-    parts: Sequence[LabelledImages], chosen: Sequence[NDArray[np.int64]], limit: int
-) -> tuple[LabelledImages, ...]:
-    return tuple(replace(rows_of(part, rows), preview=limit) for part, rows in zip(parts, chosen, strict=True))
+def _previewed(parts: Sequence[LabelledImages], chosen: Sequence[NDArray[np.int64]]) -> tuple[LabelledImages, ...]:
+    most = max(map(len, chosen))
+    return tuple(replace(rows_of(part, rows), preview=most) for part, rows in zip(parts, chosen, strict=True))
 
 
 def opened_parts(

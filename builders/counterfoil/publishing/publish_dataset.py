@@ -29,6 +29,7 @@ from counterfoil.publishing.sending import (
 from counterfoil.regular_files import named_path
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.layout import CARD, LOCK
+from counterfoil.store.receipts import preview_images
 from counterfoil.store.replacement import settle_directory
 
 
@@ -99,9 +100,9 @@ def publish(
     with directory_lock(directory) if lockable else contextlib.nullcontext(), attentive_client(patience):
         dataset = read_dataset(directory, "receipts").finished()
         recipe, images = dataset.recipe, sum(receipt.rows.get("data", 0) for receipt in dataset.receipts)
-        if recipe.samples.limit is not None:
+        if (few := preview_images(recipe, dataset.receipts)) is not None:
             raise UserError(
-                f"{directory} is a preview of {recipe.samples.limit:,} images a shift, which is not published",
+                f"{directory} is a preview of {few:,} images a shift, which is not published",
                 "Build the recipe without --limit (samples.limit: null) into another folder, and publish that.",
             )
         repo = repo or recipe.publish.repo

@@ -41,6 +41,7 @@ from counterfoil.reviewing.screen_scores import (
 from counterfoil.store.atomic import try_folder, write_atomically
 from counterfoil.store.inside import refuse_written_inside
 from counterfoil.store.layout import PRIVATE
+from counterfoil.store.receipts import preview_images
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
@@ -163,7 +164,8 @@ def chosen_places(scores: np.ndarray, has_image: np.ndarray, line: float | None,
 @dataclass(frozen=True)
 class ScoredShifts:
     """The content of the page. shown: indices in `scores` of the shifts that have a slider. candidates, n_shifts: the
-    numbers in the whole dataset. doubts: why CLIP may not know the classes.
+    numbers in the whole dataset. doubts: why CLIP may not know the classes. preview: the sentence of a preview, or
+    empty.
     """
 
     recipe: Recipe
@@ -174,6 +176,7 @@ class ScoredShifts:
     candidates: int
     n_shifts: int
     doubts: Sequence[str] = ()
+    preview: str = ""
 
     @property
     def exact(self) -> bool:
@@ -193,7 +196,7 @@ def calibration_page(scored: ScoredShifts, pictures: Sequence[Picture]) -> str:
     used_kinds = {type(rule) for shift in shifts for rule in shift.keep}
     return environment.get_template(TEMPLATE).render(
         name=recipe.name,
-        preview=preview_sentence(recipe.samples.limit),
+        preview=scored.preview,
         directory=scored.directory,
         shifts=[scores[unit] for unit in scored.shown],
         shown=scored.shown,
@@ -407,8 +410,9 @@ def calibrate(
     shown = [unit for unit, each in enumerate(units) if each.shift.name in selected][:MOST_SHIFTS]
     groups = object_groups(recipe, units) if exact else ()
     lines = () if doubts is None else doubts.lines()
+    preview = preview_sentence(preview_images(recipe, receipts))
     name = directory.resolve().name
-    scored = ScoredShifts(recipe, name, units, shown, groups, candidates, len(scores), lines)
+    scored = ScoredShifts(recipe, name, units, shown, groups, candidates, len(scores), lines, preview)
     pictures = read_slider_pictures(directory, recipe, receipts, units, shown, shown_groups(groups))
     write_atomically(page_path, calibration_page(scored, pictures).encode())
     if page is None:

@@ -54,7 +54,7 @@ from counterfoil.store.atomic import try_folder, write_atomically
 from counterfoil.store.inside import refuse_written_inside
 from counterfoil.store.layout import PRIVATE
 from counterfoil.store.manifest import content_of_receipts
-from counterfoil.store.receipts import remake_hint
+from counterfoil.store.receipts import preview_images, remake_hint
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -77,9 +77,16 @@ _MOST_NAMED = 12
 
 
 def page_of_review(
-    recipe: Recipe, directory: str, content: str, grids: Sequence[Grid], pictures: Mapping[ShownPicture, str]
+    recipe: Recipe,
+    directory: str,
+    content: str,
+    grids: Sequence[Grid],
+    pictures: Mapping[ShownPicture, str],
+    preview: str,
 ) -> str:
-    """Return the page: equal datasets and settings give equal bytes. pictures: data URIs."""
+    """Return the page: equal datasets and settings give equal bytes. pictures: data URIs. preview: the sentence of a
+    preview, or empty.
+    """
     ids: dict[ShownPicture, str] = {}
     for picture in pictures:
         if isinstance(picture, AcceptedImage):
@@ -100,7 +107,7 @@ def page_of_review(
     environment = template_environment(TEMPLATE)
     return environment.get_template(TEMPLATE).render(
         name=recipe.name,
-        preview=preview_sentence(recipe.samples.limit),
+        preview=preview,
         directory=directory,
         data={
             **FORM,
@@ -306,7 +313,8 @@ def review(
     content = content_of_receipts(dataset.receipts)
     pictures = read_page_pictures(directory, dataset.receipts, grids, real)
     without = [name for name in names if all(image.shift != name for image in chosen.images)]
-    html = page_of_review(recipe, directory.resolve().name, content, grids, pictures)
+    preview = preview_sentence(preview_images(recipe, dataset.receipts))
+    html = page_of_review(recipe, directory.resolve().name, content, grids, pictures, preview)
     write_atomically(page_path, html.encode())
     if page is None:
         write_index(directory)

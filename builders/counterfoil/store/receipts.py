@@ -19,6 +19,7 @@ from pydantic import AfterValidator, FailFast, Field
 from counterfoil.documents import Count, Form, Strict, differences, document_bytes, error_lines
 from counterfoil.errors import CounterfoilError, RunFailure
 from counterfoil.plan import Shard
+from counterfoil.recipe import Recipe
 from counterfoil.recipe.keep import ACCEPTED, filled_at
 from counterfoil.recipe.names import GROUP_NAME
 from counterfoil.store.atomic import write_atomically
@@ -247,3 +248,15 @@ def counts_of(
         for shift, reasons in receipt.counts.items():
             totals.setdefault(shift, Counter()).update(reasons)
     return {shift: dict(reasons) for shift, reasons in totals.items()}
+
+
+def preview_images(recipe: Recipe, receipts: Iterable[Receipt]) -> int | None:
+    """Return the largest number of images of a shift if a dataset is a preview, otherwise None.
+
+    It is less than `samples.limit` if the limit is no multiple of the number of classes, or if classes have few images.
+    """
+    if recipe.samples.limit is None:
+        return None
+    wanted = [len(shift.class_labels) * (shift.accepted or shift.candidates) for shift in recipe.all_shifts()]
+    made = [sum(reasons.values()) for reasons in counts_of(receipts).values()]
+    return min(max(wanted), max(made, default=0))

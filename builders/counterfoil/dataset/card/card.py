@@ -72,6 +72,7 @@ from counterfoil.report.words import Table, in_words, measure_tables, points, pr
 from counterfoil.store import Receipt
 from counterfoil.store.layout import BENCHMARK, CROISSANT, EVALUATION, FIGURES, REVIEW
 from counterfoil.store.manifest import content_of_receipts
+from counterfoil.store.receipts import preview_images
 from counterfoil.store.rows import described_columns
 from counterfoil.store.sealed_folder import RESULTS, REVIEWED, read_results
 
@@ -193,7 +194,7 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
     shown = f"{EVALUATION}/{RESULTS}" if page.results is not None else None
     reviewed = REVIEWED.path if page.looked_at else None
     croissant = croissant_bytes(
-        directory, recipe, page.configs, page.inputs, page.said, page.dataset_entry, shown, reviewed
+        directory, recipe, page.preview, page.configs, page.inputs, page.said, page.dataset_entry, shown, reviewed
     )
     return Card(text, figures, croissant, benchmark_file(recipe, receipts, page.images))
 
@@ -231,7 +232,7 @@ def card_page(
     statements, its = statements_of(recipe, inputs, images, candidates, doubts, looked_at=bool(looked_at))
     return CardPage(
         recipe=recipe,
-        preview=preview_sentence(recipe.samples.limit),
+        preview=preview_sentence(preview_images(recipe, receipts)),
         metadata=card_metadata(recipe, configs, images).to_yaml(),
         title=pretty_name(recipe.name),
         images=images,

@@ -30,7 +30,6 @@ from counterfoil.documents import document_bytes
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.keep import Column
 from counterfoil.recipe.objects import OBJECTS
-from counterfoil.report.words import preview_sentence
 from counterfoil.store.layout import LOCK, RECIPE, THRESHOLDS
 from counterfoil.store.rows import described_columns, unique_names
 
@@ -70,6 +69,7 @@ _DOCUMENTS = {
 def croissant_bytes(
     directory: Path,
     recipe: Recipe,
+    preview: str,
     configs: Sequence[Config],
     inputs: Sequence[InputRow],
     statements: Statements,
@@ -77,7 +77,9 @@ def croissant_bytes(
     results: str | None = None,
     review: str | None = None,
 ) -> bytes:
-    """Write croissant.json. results, review: paths of evaluation results and of people's answers on the data."""
+    """Write croissant.json. preview: the sentence of a preview, or empty. results, review: paths of evaluation results
+    and of people's answers on the data.
+    """
     documents = dict(_DOCUMENTS)
     if results is not None:
         what = "Accuracies and drops of classifiers" if recipe.source.objects is None else "AP and drops of detectors"
@@ -117,7 +119,7 @@ def croissant_bytes(
         "conformsTo": list(CONFORMS_TO),
         "name": recipe.name,
         "alternateName": pretty_name(recipe.name),
-        "description": " ".join(filter(None, (preview_sentence(recipe.samples.limit), about))),
+        "description": " ".join(filter(None, (preview, about))),
         "license": license_reference(recipe.license),
         "keywords": tags_of(recipe),
         "citeAs": citation,

@@ -26,6 +26,7 @@ from counterfoil.store.atomic import disk_errors, write_atomically
 from counterfoil.store.inside import MOST_DOCUMENT, read_inside
 from counterfoil.store.layout import CARD, FIGURES, INDEX, LOCK, PRIVATE, REVIEW
 from counterfoil.store.reading import read_receipts
+from counterfoil.store.receipts import preview_images
 
 TEMPLATE = "index.html.j2"
 CALIBRATE, ANSWER = f"{PRIVATE}/calibrate.html", f"{PRIVATE}/review.html"
@@ -99,7 +100,8 @@ def _dataset(directory: Path) -> Iterator[IndexEntry]:
     recipe, counts = None, ""
     with contextlib.suppress(CounterfoilError, OSError):  # list the pages of a damaged directory too
         recipe = load_own_recipe(directory)
-        reasons = [reasons for receipt in read_receipts(directory) for reasons in receipt.counts.values()]
+        receipts = read_receipts(directory)
+        reasons = [reasons for receipt in receipts for reasons in receipt.counts.values()]
         accepted = sum(each.get(ACCEPTED, 0) for each in reasons)
         candidates = counted(sum(sum(each.values()) for each in reasons), "candidate")
         classes, source = counted(len(recipe.classes), "class", "classes"), recipe.source
@@ -109,7 +111,7 @@ def _dataset(directory: Path) -> Iterator[IndexEntry]:
             classes = counted(len(source.conditions.names), "label")
         shifts = counted(len(recipe.prompts.shifts), "shift")
         counts = f"{recipe.name}: {accepted:,} of {candidates} accepted, {classes}, {shifts}."
-        counts = " ".join(filter(None, (preview_sentence(recipe.samples.limit), counts)))
+        counts = " ".join(filter(None, (preview_sentence(preview_images(recipe, receipts)), counts)))
     yield IndexEntry(CARD, "Dataset card", counts)
     every = recipe.all_shifts() if recipe else ()
     sheets = [(in_words(shift.name), f"{FIGURES}/{sheet_name(shift.name)}") for shift in every]

@@ -121,7 +121,7 @@ class DetectionTask(ResampledTask[MeasuredModel]):
         return self.shared_results(
             subject.images,
             len(np.unique(subject.truth.category)),
-            self.dataset.preview if limit is None else limit,
+            self.dataset.preview if limit is None else subject.rows.shape[1],
             min_images_per_class=1,
             replicates=REPLICATES,
             classes=self.categories,
