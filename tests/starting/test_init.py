@@ -407,3 +407,22 @@ def test_labels_that_only_rows_tell_are_a_lack(loopback: LoopbackHub, tmp_path: 
     resolve = "import counterfoil as c; print(len(c.resolve_classes(c.load_recipe('own.yaml')).classes))"
     assert python(resolve).stdout.strip() == "2"
     assert python(check).returncode == 0
+
+
+@pytest.mark.parametrize("label", ["", ",animal"])
+def test_init_says_what_columns_of_0_and_1_are_good_for(tmp_path: Path, label: str) -> None:
+    (tmp_path / "faces").mkdir()
+    lines = [f"file_name,smiling,hat,age{label}"]
+    for number in range(4):
+        (tmp_path / "faces" / f"{number}.png").write_bytes(encoded((9 * number, 9, 9)))
+        animal = ",cat" if number % 2 else ",dog"
+        lines.append(f"{number}.png,{number % 2},{number // 2},{20 + number}{animal if label else ''}")
+    (tmp_path / "faces" / "metadata.csv").write_text("\n".join(lines))
+    advice = 'source.conditions: {columns: ["smiling", "hat"]}'
+    if label:
+        assert noted(init("faces", label_column="animal", device="cpu"), advice)
+        return
+    for column in (None, "smiling"):
+        with pytest.raises(UserError) as refused:
+            init("faces", label_column=column, device="cpu")
+        assert advice in (refused.value.hint or "")

@@ -62,9 +62,9 @@ def test_a_build_makes_as_many_samples_as_check_says(tmp_path: Path, conditions:
     document, _ = check(recipe)
     assert document["exact"] is True
     built = build(recipe, tmp_path / "built", device="cpu", workers=1)
-    made = {shift: sum(reasons.values()) for shift, reasons in built.counts.items()}
-    assert {shift["shift"]: shift["samples"] for shift in document["shifts"]} == made
-    assert made["fog"] == (3 if conditions else 5 + 4 + 2)
+    counts = {shift: sum(reasons.values()) for shift, reasons in built.counts.items()}
+    assert {shift["shift"]: shift["samples"] for shift in document["shifts"]} == counts
+    assert counts["fog"] == (3 if conditions else 5 + 4 + 2)
 
 
 def test_images_that_were_not_decoded_make_the_number_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,6 +104,6 @@ def test_a_preview_says_how_many_images_it_has(tmp_path: Path, limit: int, real:
     words = ["build", str(recipe), "--out", str(tmp_path / "built"), "--limit", str(limit), "--workers", "1"]
     done = CliRunner().invoke(app, words)
     assert Counter(row["shift"] for row in read_rows(tmp_path / "built", ["shift"])) == {"base": real, "fog": real}
-    said = f"A preview of {real} images a shift."
+    sentence = f"A preview of {real} images a shift."
     for text in (done.output, *((tmp_path / "built" / page).read_text() for page in ("README.md", "index.html"))):
-        assert said in text
+        assert sentence in text

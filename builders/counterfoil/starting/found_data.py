@@ -6,6 +6,7 @@ The dataset may come from anyone and have any size. None of its code runs, and a
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -215,11 +216,12 @@ def find_data(source: str | Path, wanted: Wanted) -> FoundData:
         return FoundData(origin, outline.rows, train, validation, (), (), objects.notes, objects.side, objects)
     flat = [] if folder is None else [split for split in folder.splits if folder.is_flat(split)]
     outline = replace(outline, rows={split: count for split, count in outline.rows.items() if split not in flat})
-    columns = {"image_column": _image_column(outline, wanted), "label_column": _label_column(outline, wanted)}
-    origin = replace(origin, **columns)
+    origin = replace(origin, image_column=_image_column(outline, wanted))
     train, validation = _splits(outline, wanted)
+    several = _several_labels(open_source(origin, pin=opened.pin), outline, validation)
+    origin = replace(origin, label_column=_label_column(outline, wanted, several))
     names, classes, left_out = _classes(
-        open_source(origin, pin=opened.pin), outline, tuple(dict.fromkeys((train, validation)))
+        open_source(origin, pin=opened.pin), outline, tuple(dict.fromkeys((train, validation))), several
     )
     kept, without = _with_validation_images(classes, validation)
     notes = [*left_out, *without]
@@ -240,6 +242,8 @@ def find_data(source: str | Path, wanted: Wanted) -> FoundData:
         )
     if not outline.read:
         notes.append(f"images are not counted: that would download {(outline.bytes or 0) / 1e9:,.0f} GB")
+    if several:
+        notes.append(several.rstrip("."))
     notes += [f"split {split} has no class folders, so its images have no class and are left out" for split in flat]
     side = None
     if folder is not None:
@@ -253,21 +257,40 @@ def _image_column(outline: Outline, wanted: Wanted) -> str:
     return _column(wanted.image_column, images, outline, "images", "--image-column")
 
 
-def _label_column(outline: Outline, wanted: Wanted) -> str:
+def _label_column(outline: Outline, wanted: Wanted, several: str) -> str:
     labels = [name for name, kind in outline.columns.items() if kind == "classes"]
     for kind in ("text", "integers"):
         labels = labels or [name for name in _LABEL_NAMES if outline.columns.get(name) == kind]
-    return _column(wanted.label_column, labels, outline, "labels", "--label-column")
+    return _column(wanted.label_column, labels, outline, "labels", "--label-column", several)
 
 
-def _column(wanted: str | None, candidates: Sequence[str], outline: Outline, what: str, option: str) -> str:
+def _several_labels(opened: OpenSource, outline: Outline, split: str) -> str:
+    """Return a sentence on what columns of 0 and 1 are good for, or an empty text if a dataset has none."""
+    numbers = [name for name, kind in outline.columns.items() if kind.startswith(("int", "bool", "float"))]
+    if not numbers or not outline.read:
+        return ""
+    rows = opened.rows(split, labelled=False)
+    binary = [name for name in numbers if name in rows.columns and {0, 1}.issuperset(rows.column(name))]
+    if not binary:
+        return ""
+    names = ", ".join(json.dumps(name, ensure_ascii=False) for name in binary[:_MOST_SHOWN])
+    more = ", …" if len(binary) > _MOST_SHOWN else ""
+    return (
+        f"Columns of 0 and 1 can be labels of which an image has several: to test a classifier of them, write a recipe"
+        f" with generator.kind corrupt and, instead of classes, source.conditions: {{columns: [{names}{more}]}}."
+    )
+
+
+def _column(
+    wanted: str | None, candidates: Sequence[str], outline: Outline, what: str, option: str, more: str = ""
+) -> str:
     if wanted is not None and wanted not in outline.columns:
         raise UserError(f"{option}: there is no column '{wanted[:80]}'", f"Its columns are {_shown(outline)}.")
     if wanted is not None or len(candidates) == 1:
         return wanted or candidates[0]
     several = f"several columns may hold the {what}: {', '.join(candidates)[:500]}"
     problem = several if candidates else f"no column holds {what}"
-    raise UserError(problem, f"Name one with {option}. The columns are {_shown(outline)}.")
+    raise UserError(problem, f"Name one with {option}. The columns are {_shown(outline)}. {more}".rstrip())
 
 
 def _shown(outline: Outline) -> str:
@@ -290,9 +313,9 @@ def _first(known: Sequence[str], names: Sequence[str]) -> str | None:
 
 
 def _classes(
-    opened: OpenSource, outline: Outline, splits: Sequence[str]
+    opened: OpenSource, outline: Outline, splits: Sequence[str], several: str
 ) -> tuple[tuple[str, ...], list[FoundClass], list[str]]:
-    """Return the names of labels, the classes with their images by split, and notes.
+    """Return the names of labels, the classes with their images by split, and notes. several: about several labels.
 
     UserError if labels have no names, or if there are too many or too few labels.
     """
@@ -301,7 +324,7 @@ def _classes(
     if outline.columns[column] == "integers" and not origin.dataset.startswith(LAB):
         raise UserError(
             f"the labels in '{column}' are numbers without names, and prompts need a name for each class",
-            f"Name a column of class names with --label-column. The columns are {_shown(outline)}.",
+            f"Name a column of class names with --label-column. The columns are {_shown(outline)}. {several}".rstrip(),
         )
     names = names or opened.names(splits)
     if not outline.read:
