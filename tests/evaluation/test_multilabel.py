@@ -23,9 +23,11 @@ from counterfoil.dataset.verification import verify
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
+from counterfoil.evaluation.gate import gate_sentence
 from counterfoil.evaluation.multilabel.subject import MultilabelSubject, open_conditions
 from counterfoil.evaluation.result_files import write_keys
 from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.scored_models import short_names
 from counterfoil.store.decoding import rgb_image
 from support.labelled_patches import LABELS, colour_classifier, patches_folder, patches_recipe
 
@@ -223,6 +225,17 @@ def test_two_classifiers_are_compared_over_the_labels_that_both_know(built: Path
     page = result.files["report"].read_text()
     assert "<h2>Classifiers compared</h2>" in page
     assert "part: near chance on the base for blue. Mean drops leave out this label." in page
+
+
+def test_models_whose_files_have_one_name_are_told_apart(built: Path, answers_file: Path) -> None:
+    twin = built.parent / "twin" / answers_file.name
+    twin.parent.mkdir()
+    shutil.copyfile(answers_file, twin)
+    models = [f"predictions:{file}" for file in (answers_file, twin)]
+    result = evaluate(built, models, out=built.parent / "twins", gate=["mAP(base) >= 1"])
+    assert [model.short_name for model in result.models] == models
+    assert result.gate is not None and f"pass for {models[0]} and {models[1]}" in gate_sentence(result.gate)
+    assert short_names([*models, "predictions:data/other.csv"])["predictions:data/other.csv"] == "other.csv"
 
 
 def test_bars_of_all_models_have_one_scale(built: Path, answers_file: Path) -> None:

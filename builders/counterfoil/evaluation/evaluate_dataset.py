@@ -22,7 +22,14 @@ from counterfoil.evaluation.multilabel.evaluate_multilabel import MultilabelTask
 from counterfoil.evaluation.resampled_task import ResampledTask, TaskSettings, evaluate_task
 from counterfoil.evaluation.result_files import make_ready, report_folder, store_results, write_evaluation
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.scored_models import ClassOrder, choose_models, classifier_facts, is_stored, read_stored
+from counterfoil.evaluation.scored_models import (
+    ClassOrder,
+    choose_models,
+    classifier_facts,
+    is_stored,
+    read_stored,
+    told_apart,
+)
 from counterfoil.evaluation.scores import AllAnswers, Asking, Request
 from counterfoil.prediction.class_map import Outputs
 from counterfoil.prediction.passes import WORKERS_IMPORT, Placement
@@ -320,7 +327,7 @@ def _results(answered: AllAnswers) -> Results:
         outputs=answered.asking.models.outputs,
         preview=subject.preview,
         classes=tuple(ClassFacts(cls.id, cls.name) for cls in subject.classes),
-        models=tuple(_model_facts(answered, model) for model in range(len(answered.scored))),
+        models=told_apart(_model_facts(answered, model) for model in range(len(answered.scored))),
         groups=tuple(answered.facts(index) for index in answered.places),
         measures=(*(measure.facts(name) for name, measure in MEASURES.items()), *nested_facts),
         rows=ResultRows(rows),

@@ -32,7 +32,7 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.measures.comparison import drawn_averages
 from counterfoil.evaluation.measures.findings import judges_among
-from counterfoil.evaluation.scored_models import StoredAnswers, is_stored, short_name
+from counterfoil.evaluation.scored_models import StoredAnswers, is_stored, short_names
 from counterfoil.evaluation.scores import AllAnswers
 from counterfoil.recipe.layering import text_of
 from counterfoil.recipe.names import did_you_mean
@@ -519,7 +519,7 @@ _COLUMNS = (
 
 def gate_table(result: GateResult) -> Table:
     """Return one row per comparison, with a column for the model if several are judged."""
-    several = len(result.models) > 1
+    short = short_names(result.models)
     order = ("fail", "undecided", "pass")
 
     def rank(judged: Judged) -> tuple[bool, int]:
@@ -528,7 +528,7 @@ def gate_table(result: GateResult) -> Table:
     rows = [
         TableRow(
             (
-                *([TableCell(short_name(judged.model))] if several else []),
+                *([TableCell(short[judged.model])] if len(short) > 1 else []),
                 TableCell(judged.line.text),
                 TableCell(judged.group if judged.level is None else f"{judged.group}, level {judged.level:g}"),
                 points_cell(judged.estimate),
@@ -540,7 +540,7 @@ def gate_table(result: GateResult) -> Table:
         )
         for judged in sorted(result.judged, key=rank)
     ]
-    columns = (*([TableColumn("model", "name")] if several else []), *_COLUMNS)
+    columns = (*([TableColumn("model", "name")] if len(short) > 1 else []), *_COLUMNS)
     return Table("The gate: 95 % intervals that hold for all lines at once", columns, tuple(rows))
 
 
@@ -571,7 +571,7 @@ def gate_sentence(result: GateResult) -> str:
         parts = [f"{counts[verdict]} {verdict}" for verdict in ("pass", "fail", "undecided") if counts[verdict]]
         if parts:
             sentences.append(f"{counted(counts.total(), what)}: {', '.join(parts)}")
-    models = listed([short_name(name) for name in result.models], 3)
+    models = listed(list(short_names(result.models).values()), 3)
     return f"The gate says {result.verdict} for {models} ({'; '.join(sentences)})."
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import combinations
 from pathlib import Path
@@ -39,9 +39,9 @@ from counterfoil.evaluation.gate import (
 )
 from counterfoil.evaluation.result_files import report_folder, store_results, write_files
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.scored_models import is_stored
+from counterfoil.evaluation.scored_models import is_stored, told_apart
 from counterfoil.evaluation.shift_report import DIFFERENCE, DROP, ShiftReport
-from counterfoil.report.results import GroupFacts, LeftOut, ResultRow, Results, rounded_row, row
+from counterfoil.report.results import GroupFacts, LeftOut, ModelFacts, ResultRow, Results, rounded_row, row
 from counterfoil.report.words import counted
 from counterfoil.stats import CONFIDENCE
 from counterfoil.store.atomic import remove_stale
@@ -191,7 +191,14 @@ class ResampledTask(ABC, Generic[Model]):
         """Return the compared images, by their rows in the dataset, and their columns in predictions.parquet."""
 
     def shared_results(
-        self, images: int, measured_classes: int, preview: int | None, few: tuple[LeftOut, ...] = (), **others: Any
+        self,
+        images: int,
+        measured_classes: int,
+        preview: int | None,
+        few: tuple[LeftOut, ...] = (),
+        *,
+        models: Iterable[ModelFacts],
+        **others: Any,
     ) -> Results:
         """Return results whose groups all have the same number of images and of measured classes."""
         dataset = self.dataset
@@ -220,6 +227,7 @@ class ResampledTask(ABC, Generic[Model]):
             unreadable=len(self.unreadable),
             image_side=None,
             base=dataset.groups[0].name,
+            models=told_apart(models),
             groups=groups,
             preview=preview,
             **others,

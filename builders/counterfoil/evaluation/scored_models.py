@@ -383,6 +383,20 @@ def short_name(name: str) -> str:
     return rest.removeprefix("timm/") if source in ("lab", "hf-hub") else name
 
 
+def short_names(names: Sequence[str]) -> dict[str, str]:
+    """Return the short name of each model. A short name that several would have is not used: they keep their names."""
+    short = {name: short_name(name) for name in names}
+    times = Counter(short.values())
+    return {name: called if times[called] == 1 else name for name, called in short.items()}
+
+
+def told_apart(models: Iterable[ModelFacts]) -> tuple[ModelFacts, ...]:
+    """Return the models, of which no two have the same short name."""
+    facts = tuple(models)
+    short = short_names([model.name for model in facts])
+    return tuple(replace(model, short_name=short[model.name]) for model in facts)
+
+
 def classifier_facts(classifier: Classifier, **measured: Any) -> ModelFacts:
     """Return what results say of a classifier; `measured` are the fields that its answers decide."""
     return ModelFacts(

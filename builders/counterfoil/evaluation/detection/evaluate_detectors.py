@@ -32,7 +32,7 @@ from counterfoil.evaluation.detection.subject import open_objects
 from counterfoil.evaluation.detection_failures import ScoredDetector, detection_failures, write_detection_failures
 from counterfoil.evaluation.gate import LINE_HINT, GateLine
 from counterfoil.evaluation.resampled_task import ResampledTask, TaskSettings, difference_rows
-from counterfoil.evaluation.scored_models import named_models, short_name
+from counterfoil.evaluation.scored_models import named_models, short_name, short_names
 from counterfoil.evaluation.shift_report import DROP
 from counterfoil.models.classifiers.of_python import imported, is_code
 from counterfoil.models.detectors import load_detector
@@ -125,7 +125,7 @@ class DetectionTask(ResampledTask[MeasuredModel]):
             min_images_per_class=1,
             replicates=REPLICATES,
             classes=self.categories,
-            models=tuple(map(self._facts, models)),
+            models=map(self._facts, models),
             measures=FACTS,
             rows=ResultRows(
                 [*detector_rows(subject, models), *difference_rows(models, self.dataset.groups, "AP"), *severity_rows]
@@ -159,8 +159,9 @@ class DetectionTask(ResampledTask[MeasuredModel]):
         subject = self.subject
         groups = [group.name for group in subject.dataset.groups]
         keys = [subject.keys_of(index) for index in range(len(groups))]
+        short = short_names([model.name for model in self.models])
         detectors = [
-            ScoredDetector(short_name(model.name), model.score, list(zip(model.answers, model.matches, strict=True)))
+            ScoredDetector(short[model.name], model.score, list(zip(model.answers, model.matches, strict=True)))
             for model in self.models
         ]
         chosen = detection_failures(subject.truth, detectors, groups, subject.categories, subject.sides(), keys)
