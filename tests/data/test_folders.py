@@ -8,13 +8,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from counterfoil import build, evaluate, init, mend, mine
 from counterfoil.data import folders as room
 from counterfoil.data import labelled_source
 from counterfoil.data.folders import folder_content, placed
 from counterfoil.data.open_source import open_source
 from counterfoil.errors import CounterfoilError, UserError
+from counterfoil.evaluation.result_files import write_keys
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.schema_inputs import Source
 from drawn_folders import draw_folder
@@ -36,6 +39,32 @@ def folder(tmp_path: Path) -> Path:
 def remembered(cache: Path) -> Path:
     (file,) = (cache / "counterfoil" / "folders").iterdir()
     return file
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda out: init("photos", out / "own.yaml"),
+        lambda out: build("own.yaml", out, device="cpu"),
+        lambda out: evaluate("photos:validation", {"flat": lambda batch: np.zeros((len(batch), 3))}, out=out),
+        lambda out: write_keys("photos:validation", out / "keys.csv"),
+        lambda out: mine("own.yaml", out, target="lab:resnet10t", on=["validation"], device="cpu"),
+        lambda out: mend("lab:resnet10t", "own.yaml", "balanced:label", out, device="cpu"),
+    ],
+    ids=["init", "build", "evaluate", "write_keys", "mine", "mend"],
+)
+def test_nothing_is_written_among_the_images_that_are_read(
+    write: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A build could never end there, and an evaluation's pictures would be read as a class of their own."""
+    monkeypatch.chdir(tmp_path)
+    photos = draw_folder(tmp_path / "photos", per_class=2)
+    init("photos", "own.yaml")
+    before = folder_content(photos).sha256
+    for out in (photos / "new", photos):
+        with pytest.raises(UserError, match=r"lies inside the dataset|is not empty and holds no"):
+            write(out)
+    assert folder_content(photos).sha256 == before and not (photos / "new").exists()
 
 
 def test_the_same_files_are_the_same_content_whatever_the_folder_is_called(folder: Path, tmp_path: Path) -> None:

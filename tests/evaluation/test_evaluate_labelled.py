@@ -206,7 +206,7 @@ def test_keys_are_a_template_for_answers_from_elsewhere(photos: Path, named: str
     with pytest.raises(UserError, match=f"no answer to 1 of {len(rows)} images: {rows[0]['path']}"):
         evaluate(photos, [f"predictions:{answers}"], out=tmp_path / "out", device="cpu")
     before = template.read_bytes()
-    for out, shown in ((template, "already"), (photos / "keys.csv", "is inside the dataset")):
+    for out, shown in ((template, "already"), (photos / "keys.csv", "lies inside the dataset")):
         with pytest.raises(UserError, match=shown):
             write_keys(photos, out)
     assert template.read_bytes() == before and not (photos / "keys.csv").exists()

@@ -166,7 +166,7 @@ def test_the_command_says_where_the_folder_is_and_refuses_one_before_it_scores(w
     refused = CliRunner().invoke(app, ["evaluate", "nowhere", "--export-failures", str(folder)])
     assert isinstance(refused.exception, UserError) and "is not an empty folder" in str(refused.exception)
     for new, message in (
-        (weather / "failures", "a dataset has its own files only"),
+        (weather / "failures", "lies inside the dataset"),
         (tmp_path / "new", "the folder of the report"),
     ):
         line = ["evaluate", str(weather), "--out", str(tmp_path / "new"), "--export-failures", str(new)]

@@ -258,19 +258,19 @@ def test_it_tells_which_rows(model: str, drawn: Path, recipe: Path) -> None:
 
 
 def test_it_is_measured_on_other_rows_alone(model: str, drawn: Path, recipe: Path, tmp_path: Path) -> None:
-    rows = spare_rows(recipe)
+    rows, photos = spare_rows(recipe), tmp_path / "photos"
     for row in range(SPARE):
         name = f"{rows[row]['label']:02}"
-        (tmp_path / name).mkdir(exist_ok=True)
+        (photos / name).mkdir(parents=True, exist_ok=True)
         picture = rows[row]["image"]
         assert isinstance(picture, Image.Image)
-        picture.save(tmp_path / name / f"{row}.png")
+        picture.save(photos / name / f"{row}.png")
     edited = edited_rows(drawn)
     with pytest.raises(UserError, match=f"fitted to {len(edited)} of the {SPARE} images of .*, or to edits of them"):
-        evaluate(tmp_path, [model], recipe=recipe, out=tmp_path / "report", device="cpu")
+        evaluate(photos, [model], recipe=recipe, out=tmp_path / "report", device="cpu")
     for row in edited:
-        (tmp_path / f"{rows[row]['label']:02}" / f"{row}.png").unlink()
-    assert evaluate(tmp_path, [model], recipe=recipe, out=tmp_path / "report", device="cpu").scores
+        (photos / f"{rows[row]['label']:02}" / f"{row}.png").unlink()
+    assert evaluate(photos, [model], recipe=recipe, out=tmp_path / "report", device="cpu").scores
 
 
 def test_it_is_measured_on_edits_of_other_rows_alone(model: str, drawn: Path, recipe: Path, tmp_path: Path) -> None:

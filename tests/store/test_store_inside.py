@@ -20,6 +20,7 @@ from store_cases import build, cached_copy, plan_of
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.regular_files import UnfitFile
 from counterfoil.store import read_batches, read_receipts, verify_files
+from counterfoil.store.atomic import try_folder
 from counterfoil.store.decoding import UnreadableImage, open_image, rgb_image
 from counterfoil.store.inside import is_outside, list_files, read_inside, refuse_unfit, refuse_written_inside
 from counterfoil.store.layout import receipt_path
@@ -261,7 +262,21 @@ def test_receipts_behind_a_link_are_none(tmp_path: Path) -> None:
 def test_a_place_behind_a_circle_of_links_is_refused_in_words(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(UserError, match="its links lead in a circle"):
-        refuse_written_inside(tmp_path / "loop" / "page.html", tmp_path / "data", tmp_path / "data" / "private")
+        refuse_written_inside(tmp_path / "loop" / "page.html", tmp_path / "data")
+
+
+def test_no_folder_is_made_among_the_files_of_a_dataset(dataset: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(dataset)
+    for inside in (dataset / "new", dataset / "data" / "new" / "deep", tmp_path / "link" / "new"):
+        for of_dataset in (False, True):
+            with pytest.raises(UserError, match="lies inside the dataset"):
+                try_folder(inside, of_dataset=of_dataset)
+    with pytest.raises(UserError, match="lies inside the dataset"):
+        try_folder(dataset)
+    try_folder(dataset, of_dataset=True)
+    try_folder(dataset / ".counterfoil" / "report")
+    try_folder(dataset.parent / "new")
+    assert verify_files(dataset) == []
 
 
 def test_a_document_in_a_linked_folder_is_not_read(dataset: Path, secret: Path) -> None:

@@ -14,6 +14,7 @@ from counterfoil.building.closing import close_dataset
 from counterfoil.building.inputs import Inputs, resolve_inputs
 from counterfoil.building.spans import spans
 from counterfoil.building.workers import Job, ShardFiles, SpansToCollect, imported_for, write_collected
+from counterfoil.data.folders import refuse_among_inputs
 from counterfoil.data.pins import SourcePin
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.engines import Advanced, Delivered, Engine, EngineChoice, Lost, engine_and_device
@@ -184,11 +185,12 @@ def build(
         words = shlex.join([str(recipe), *(word for override in overrides for word in ("--set", override))])
     recipe = _limited(load_recipe(recipe, overrides), limit)
     refuse_foreign(out)
+    refuse_among_inputs(out, recipe.source.dataset, recipe.generator.dataset)
     if part is not None:
         # Test whether the private folder can be made. Another part may be opening the directory itself at the same
         # time.
         make_folder(out / PRIVATE)
-    try_folder(out if part is None else out / PRIVATE)
+    try_folder(out if part is None else out / PRIVATE, of_dataset=part is None)
     recipe, first_device, resolved_engine = _ready(recipe, out, device, workers, engine)
     if part is not None:
         if recipe.tokens is not None and recipe.tokens.learn is not None and learned_before(recipe, out) is None:

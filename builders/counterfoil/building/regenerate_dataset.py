@@ -359,7 +359,7 @@ def regenerate(
         RunFailure: The source's recipe, lock, thresholds or tokens are damaged.
     """
     out = named_path(out)
-    try_folder(out)
+    try_folder(out, of_dataset=True)
     located = locate_dataset(source, WANTED)
     is_local = located.reference is None
     in_place = is_local and out.resolve() == located.directory.resolve()

@@ -234,18 +234,15 @@ def evaluate(
 
 def _check_export(folder: Path, dataset: str, out: Path | None) -> None:
     """Raise UserError if failures cannot be exported to this folder, or are not those of one class for each image."""
+    from counterfoil.data.labelled_sources import refuse_among_images
     from counterfoil.evaluation.results import OTHER_ANSWERS
     from counterfoil.recipe import load_recipe
     from counterfoil.recipe.names import RECIPE
 
-    directory = Path(dataset)
-    if directory.resolve() in (folder.resolve(), *folder.resolve().parents):
-        raise UserError(
-            f"--export-failures names a folder in {dataset}, and a dataset has its own files only", "Name another one."
-        )
+    refuse_among_images(folder, dataset)
     if out is not None and folder.resolve() in (out.resolve(), *out.resolve().parents):
         raise UserError("--export-failures names the folder of the report", "Name another one.")
-    if (directory / RECIPE).is_file() and load_recipe(dataset).source.whole_images:
+    if (Path(dataset) / RECIPE).is_file() and load_recipe(dataset).source.whole_images:
         raise UserError(*OTHER_ANSWERS)
 
 

@@ -20,7 +20,7 @@ from counterfoil.progress import report
 from counterfoil.recipe.names import ELSEWHERE, is_local
 from counterfoil.regular_files import open_regular, read_regular
 from counterfoil.store.atomic import write_atomically
-from counterfoil.store.inside import Listing, list_files
+from counterfoil.store.inside import Listing, list_files, refuse_written_inside
 from counterfoil.store.layout import INDEX, LOCK, PRIVATE, user_cache
 
 if TYPE_CHECKING:
@@ -57,6 +57,16 @@ class FolderContent:
     sha256: str
     listing: Listing
     read: int
+
+
+def refuse_among_inputs(output: Path, *names: str | None) -> None:
+    """Raise UserError for an output path inside an input dataset of one of these names, if it is a folder.
+
+    The lock pins every file there, and images that are written there would be read with the others.
+    """
+    for name in names:
+        if name is not None and is_local(name) and Path(name).is_dir():
+            refuse_written_inside(output, Path(name))
 
 
 def folder_listing(folder: Path) -> Listing:

@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.data.folders import refuse_among_inputs
 from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.data.labels import ConditionLabels, conditions_of, labels_of
 from counterfoil.data.open_source import OpenSource, open_source
@@ -66,6 +67,11 @@ class NamedDataset:
                 "Name a folder or user/name, with the split after a colon: ./photos:validation.",
             )
         return cls(on_hub["dataset"], split, on_hub["revision"])
+
+
+def refuse_among_images(output: Path, dataset: str | Path) -> None:
+    """Raise UserError for an output path inside the dataset that a person names, if it is a folder."""
+    refuse_among_inputs(output, NamedDataset.parse(dataset).dataset)
 
 
 def labelled_split(

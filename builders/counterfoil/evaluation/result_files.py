@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.data.hub import HubDataset
+from counterfoil.data.labelled_sources import refuse_among_images
 from counterfoil.dataset.card.index_page import write_index
 from counterfoil.documents import csv_text, document_text, preview_column
 from counterfoil.errors import UserError
@@ -38,7 +39,6 @@ from counterfoil.report.words import csv_interval as interval_columns
 from counterfoil.report.words import csv_percent as percent
 from counterfoil.stats import Estimate
 from counterfoil.store.atomic import make_folder, remove_stale, try_folder, write_atomically
-from counterfoil.store.inside import refuse_written_inside
 from counterfoil.store.layout import EVALUATION, PRIVATE
 from counterfoil.store.sealed_folder import EVALUATED
 
@@ -55,8 +55,8 @@ def report_folder(subject: Subject, out: Path | None) -> Path:
     folder = named_path(out) if out is not None else subject.workplace / "evaluation"
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file, expected a folder", "Name another with --out.")
-    if subject.directory is not None:
-        refuse_written_inside(folder, subject.directory, subject.workplace)
+    if subject.directory is None:
+        refuse_among_images(folder, subject.source)
     try_folder(folder)
     make_folder(folder)
     return folder
@@ -466,9 +466,7 @@ def write_keys(
     file = named_path(out)
     if file.exists():
         raise UserError(f"the file {file} exists already", "Name another, or remove it.")
-    folder = named_path(dataset)
-    if folder.is_dir() and file.resolve().is_relative_to(folder.resolve()):
-        raise UserError(f"{file} is inside the dataset and would change it", "Name a place outside it.")
+    refuse_among_images(file, dataset)
     subject = open_subject(dataset, recipe, base, groups, {})
     if isinstance(subject, OpenDataset) and subject.recipe.source.objects is not None:
         return write_image_keys(subject, file)

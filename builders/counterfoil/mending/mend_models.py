@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.data.folders import refuse_among_inputs
 from counterfoil.dataset.card.index_page import write_index
 from counterfoil.documents import document_text, read_document
 from counterfoil.errors import UserError
@@ -529,12 +530,13 @@ def mend(
         if save is not None and save not in known:
             raise UserError(f"--save: found '{save}', expected {', '.join(known)}{did_you_mean(save, known)}")
         source = mend_source(on, overrides, test, per_class, seed, audited)
+        folder = named_path(out)
+        try_folder(folder)
+        refuse_among_inputs(folder, source.recipe.source.dataset)
         for classifier in callables:
             classifier.images = lambda: [source.train]
         classifiers = load_mendable(names, source)
-        folder = named_path(out)
         used_device = resolve_device(device)
-        try_folder(folder)
         make_folder(folder)
         with directory_lock(folder):
             refuse_another_run(folder, source, names, settings, asked_names(given, given_by_model, source.mine))

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.data.folders import refuse_among_inputs
 from counterfoil.data.open_source import OpenSource, open_source
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.engines import engine_for
@@ -161,6 +162,7 @@ def mine(
         devices = resolve_devices(device)
         run = MiningRun(loaded, mined, settings, recipe, overrides, folder, devices[0], workers)
         try_folder(folder)
+        refuse_among_inputs(folder, loaded.source.dataset)
         make_folder(folder)
         with directory_lock(folder):
             if isinstance(chosen, SearchMethod):

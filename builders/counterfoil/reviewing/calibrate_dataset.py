@@ -39,7 +39,6 @@ from counterfoil.reviewing.screen_scores import (
     thresholds_over,
 )
 from counterfoil.store.atomic import try_folder, write_atomically
-from counterfoil.store.inside import refuse_written_inside
 from counterfoil.store.layout import PRIVATE
 from counterfoil.store.receipts import preview_images
 
@@ -384,7 +383,6 @@ def calibrate(
     """
     directory = named_path(directory)
     page_path = directory / PAGE if page is None else named_path(page)
-    refuse_written_inside(page_path, directory, directory / PRIVATE)
     finished = read_dataset(directory, "thresholds", "receipts").finished()
     try_folder(page_path.parent)
     recipe, receipts = finished.recipe, finished.receipts

@@ -156,7 +156,7 @@ def recut(
     directory = named_path(directory)
     out = _place(directory, out, in_place)
     if out is not None:
-        try_folder(out)
+        try_folder(out, of_dataset=True)
     settle_directory(directory)
     # A directory without write access cannot change while it is read.
     writable = out is None or os.access(directory, os.W_OK)

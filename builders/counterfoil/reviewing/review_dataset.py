@@ -51,7 +51,6 @@ from counterfoil.reviewing.grids import (
     shift_grids,
 )
 from counterfoil.store.atomic import try_folder, write_atomically
-from counterfoil.store.inside import refuse_written_inside
 from counterfoil.store.layout import PRIVATE
 from counterfoil.store.manifest import content_of_receipts
 from counterfoil.store.receipts import preview_images, remake_hint
@@ -292,7 +291,6 @@ def review(
     if problems:
         raise UserError(problems)
     dataset = read_dataset(directory, "receipts").finished()
-    refuse_written_inside(page_path, directory, directory / PRIVATE)
     try_folder(page_path.parent)
     recipe = dataset.recipe
     names, waiting = _shifts(dataset, tasks, shifts, seed)

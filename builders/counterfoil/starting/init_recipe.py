@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.data import NamedDataset
+from counterfoil.data.labelled_sources import refuse_among_images
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.devices import free_bytes, resolve_device
@@ -505,6 +506,8 @@ def init(
         )
     if name is not None and (problem := dataset_name_problem(name)) is not None:
         raise UserError(f"--name: {problem}")
+    # Every change to a recipe that lies among its images would begin another dataset.
+    refuse_among_images(path, source)
     device = resolve_device(device)
     corrupts = device == "cpu" and generator is None and clip is None
     models = None if corrupts else proposed_models(device, generator, clip)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.store.inside import refuse_written_inside
 from counterfoil.store.layout import TEMPORARY_SUFFIX
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -83,13 +84,15 @@ def make_folder(folder: Path) -> None:
             flush_folder(created.parent)
 
 
-def try_folder(folder: Path) -> None:
-    """Check that a folder, which need not exist, can be written. Raise RunFailure if the disk is full, otherwise
-    UserError.
+def try_folder(folder: Path, *, of_dataset: bool = False) -> None:
+    """Check that a folder, which need not exist, can be written, and that no built dataset has it among its files.
+
+    of_dataset: the folder is a dataset's own directory. Raise RunFailure if the disk is full, otherwise UserError.
     """
     missing = []
     parent = folder
     try:
+        refuse_written_inside(folder.parent if of_dataset else folder)
         if folder.is_file():
             raise UserError(f"{folder} is a file, expected a folder", "Name another folder.")
         while not parent.exists():

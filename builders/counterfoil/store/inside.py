@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from counterfoil.documents import Document, OtherVersion, parse_document
 from counterfoil.errors import RunFailure, UserError, first_of
 from counterfoil.regular_files import UnfitFile, irregularity, is_utf8, read_regular
-from counterfoil.store.layout import INDEX
+from counterfoil.store.layout import INDEX, LOCK, PRIVATE, RECIPE
 
 # The largest document is the manifest of a dataset with a hundred thousand files, which is the Hub's limit. It takes 17
 # MB.
@@ -88,19 +88,23 @@ def refuse_unfit(directory: Path) -> None:
         )
 
 
-def refuse_written_inside(output: Path, directory: Path, workplace: Path) -> None:
-    """Raise UserError for an output path inside a dataset directory. A path below the dataset's `workplace` is
-    allowed.
+def refuse_written_inside(output: Path, directory: Path | None = None) -> None:
+    """Raise UserError for an output path inside a folder of images, but not in its private folder.
+
+    directory: the folder of images. None: every built dataset above the path.
     """
     try:
         resolved = output.resolve()
     except (OSError, RuntimeError) as error:  # Python before 3.13 raises RuntimeError
         raise UserError(f"{output} cannot be written: its links lead in a circle", "Name another place.") from error
-    if resolved.is_relative_to(directory.resolve()) and not resolved.is_relative_to(workplace.resolve()):
-        raise UserError(
-            f"{output} lies inside the dataset, whose manifest lists every file: it would no longer verify",
-            f"Name a place outside, or drop --out: the default is {workplace}.",
-        )
+    above = [resolved, *resolved.parents]
+    whole = [folder for folder in above if (folder / LOCK).is_file() and (folder / RECIPE).is_file()]
+    for folder in whole if directory is None else [directory.resolve()]:
+        if folder in above and folder / PRIVATE not in above:
+            raise UserError(
+                f"{output} lies inside the dataset {folder}, and would become part of it",
+                "Name a place outside (--out).",
+            )
 
 
 def read_inside(directory: Path, path: str, most_bytes: int = MOST_DOCUMENT) -> bytes:

@@ -60,6 +60,8 @@ def test_a_place_must_be_named(dataset: Path, cut: Callable[[str], str]) -> None
     for out, in_place in ((None, False), (dataset, False), (dataset.parent / "new", True)):
         with pytest.raises(UserError, match="in place"):
             recut(dataset, cut(STRICT), out, in_place=in_place)
+    with pytest.raises(UserError, match="lies inside the dataset"):
+        recut(dataset, cut(STRICT), dataset / "cut")
     assert published(dataset) == before
     assert not (dataset.parent / "new").exists()
 

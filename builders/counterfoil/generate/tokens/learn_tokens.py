@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from counterfoil.data.folders import refuse_among_inputs
 from counterfoil.data.open_source import SourceSplit, open_source
 from counterfoil.data.pins import SourcePin
 from counterfoil.data.resolved_classes import resolve_classes
@@ -203,6 +204,7 @@ def learn_tokens(
 def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> TokenResult:
     settings = _settings(recipe)
     try_folder(folder)
+    refuse_among_inputs(folder, recipe.source.dataset)
     stack = stack_where_done(engine, device, recipe.generator.dtype, _together(settings))
     identity = _identity(recipe, folder) | {"stack": stack}
     make_folder(folder)
