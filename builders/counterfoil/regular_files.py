@@ -89,6 +89,11 @@ def is_utf8(name: str) -> bool:
     return True
 
 
+def on_a_line(name: str) -> str:
+    """Return a file's name with line breaks and control characters escaped."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in name)
+
+
 def named_path(text: str | Path) -> Path:
     """Return the path that a person wrote, with `~` expanded. UserError if no file on this machine can have it."""
     written = str(text)

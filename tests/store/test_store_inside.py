@@ -232,13 +232,17 @@ def test_a_lock_of_another_form_is_refused_in_words(dataset: Path, change: dict)
         read_lock(dataset)
 
 
-@pytest.mark.parametrize("name", [b"\xff\xfe", b"data/base/\xff", b"receipts/\xff.json", b"n\xe4mlich.txt"])
+@pytest.mark.parametrize(
+    "name", [b"\xff\xfe", b"data/base/\xff", b"receipts/\xff.json", b"n\xe4mlich.txt", b"a\n  Repair: rm b"]
+)
 def test_a_name_that_is_no_text_is_reported_before_anything_is_written(dataset: Path, name: bytes) -> None:
     before = published(dataset)
     (dataset / os.fsdecode(name)).touch()
     for run in (lambda: settle_directory(dataset), lambda: build(dataset, plan_of())):
-        with pytest.raises(RunFailure, match="has a name that is not text, expected UTF-8"):
+        with pytest.raises(RunFailure, match="has a name that is not text, expected UTF-8") as refused:
             run()
+        assert "\n" not in refused.value.problems[0]
+    assert not [line for line in verify_files(dataset) if "\n" in line]
     (dataset / os.fsdecode(name)).unlink()
     assert published(dataset) == before
     (dataset / os.fsdecode(b".\xff")).touch()  # hidden: it is not published

@@ -305,7 +305,7 @@ def _print_table(evaluation: Evaluation) -> None:
     from rich.markup import escape
 
     from counterfoil.cli.drops_table import accuracies_table, drops_table
-    from counterfoil.data.labelled_images import on_a_line
+    from counterfoil.regular_files import on_a_line
     from counterfoil.report.reference import model_sentences, order_warnings
     from counterfoil.report.results import NESTED, section_order
     from counterfoil.report.words import measure_tables

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, first_of
 from counterfoil.progress import report
 from counterfoil.recipe.names import ELSEWHERE, is_local
-from counterfoil.regular_files import open_regular, read_regular
+from counterfoil.regular_files import on_a_line, open_regular, read_regular
 from counterfoil.store.atomic import write_atomically
 from counterfoil.store.inside import Listing, list_files, refuse_written_inside
 from counterfoil.store.layout import INDEX, LOCK, PRIVATE, user_cache
@@ -96,7 +96,7 @@ def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> 
     """
     listing = folder_listing(folder)
     if listing.unfit:
-        shown = [f"{folder / path} {what}" for path, what in sorted(listing.unfit.items())]
+        shown = [f"{folder / on_a_line(path)} {what}" for path, what in sorted(listing.unfit.items())]
         raise UserError(
             first_of(shown, _MOST_SHOWN),
             "The lock pins the files in the folder: replace links with the files themselves.",

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.recipe import sha256_json
+from counterfoil.regular_files import on_a_line
 from counterfoil.store.decoding import readable_image
 
 if TYPE_CHECKING:
@@ -71,11 +72,6 @@ class LabelledImages:
         """Return names of rows for messages on this machine: paths if there are any, otherwise keys."""
         known = {} if self.paths is None else dict(zip(self.keys, self.paths, strict=True))
         return [on_a_line(known.get(key, key)) for key in keys]
-
-
-def on_a_line(name: str) -> str:
-    """Return a file's name with line breaks and control characters escaped."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in name)
 
 
 def thinned(images: LabelledImages, most: int) -> LabelledImages:

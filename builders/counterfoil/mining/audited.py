@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.data import LabelledImages, thinned
-from counterfoil.data.labelled_images import Halves, deal_halves, evenly_chosen, on_a_line, rows_of
+from counterfoil.data.labelled_images import Halves, deal_halves, evenly_chosen, rows_of
 from counterfoil.data.labelled_sources import labelled_conditions, labelled_split
 from counterfoil.data.labels import ConditionLabels
 from counterfoil.data.open_source import OpenSource
@@ -37,6 +37,7 @@ from counterfoil.prediction.predictions import Predictions, join_predictions
 from counterfoil.progress import renamed, track
 from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.schema_mine import Mine
+from counterfoil.regular_files import on_a_line
 from counterfoil.store.atomic import make_folder, write_atomically
 from counterfoil.store.layout import user_cache
 

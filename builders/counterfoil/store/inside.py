@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from counterfoil.documents import Document, OtherVersion, parse_document
 from counterfoil.errors import RunFailure, UserError, first_of
-from counterfoil.regular_files import UnfitFile, irregularity, is_utf8, read_regular
+from counterfoil.regular_files import UnfitFile, irregularity, is_utf8, on_a_line, read_regular
 from counterfoil.store.layout import INDEX, LOCK, PRIVATE, RECIPE
 
 # The largest document is the manifest of a dataset with a hundred thousand files, which is the Hub's limit. It takes 17
@@ -77,12 +77,12 @@ def refuse_unfit(directory: Path) -> None:
         return
     listing = list_files(directory, hidden=True)
     unfit = listing.unfit | {
-        path: "has a name that is not text, expected UTF-8"
+        path: "has a name that is not text, expected UTF-8 without line breaks"
         for path in listing.files
-        if not path.startswith(".") and not is_utf8(path)
+        if not path.startswith(".") and not (is_utf8(path) and "\n" not in path)
     }
     if unfit:
-        shown = [f"{directory / path} {what}" for path, what in sorted(unfit.items())]
+        shown = [f"{directory / on_a_line(path)} {what}" for path, what in sorted(unfit.items())]
         raise RunFailure(
             first_of(shown, 10), "Nothing was read or changed. Remove them, or replace them with the files themselves."
         )

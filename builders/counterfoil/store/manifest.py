@@ -21,7 +21,7 @@ from counterfoil.documents import Count, Form, Strict, document_bytes, error_lin
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.progress import track
 from counterfoil.recipe import sha256_json
-from counterfoil.regular_files import open_regular
+from counterfoil.regular_files import on_a_line, open_regular
 from counterfoil.store.atomic import write_atomically
 from counterfoil.store.inside import is_outside, list_files, read_inside, refuse_unfit
 from counterfoil.store.layout import MANIFEST
@@ -169,7 +169,7 @@ class FileProblem:
     what: str
 
     def __str__(self) -> str:
-        return f"{self.path} {self.what}"
+        return f"{on_a_line(self.path)} {self.what}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from counterfoil.data.hub import HubDataset
+from counterfoil.regular_files import on_a_line
 from counterfoil.store.layout import CARD, CROISSANT, EVALUATION, FIGURES, MANIFEST, RECEIPTS, REVIEW, TIMM_INFO, WHATS
 
 # A build makes these files again from recipe, lock, thresholds and tokens. These four cannot be made again.
@@ -25,7 +26,7 @@ class Problem:
     repair: str
 
     def __str__(self) -> str:
-        return f"{self.path} {self.what}"
+        return f"{on_a_line(self.path)} {self.what}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Repairs:
         return again if self.reference is None else self._published
 
     def of_unfit(self, path: str) -> str:
-        path_text = shlex.quote(str(self.directory / path))
+        path_text = shlex.quote(str(self.directory / on_a_line(path)))
         return (
             self._published if self.reference is not None else f"remove it (rm {path_text}), and then: {self.of(path)}"
         )
