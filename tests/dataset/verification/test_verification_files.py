@@ -62,12 +62,14 @@ def test_truncated_and_empty_files_are_named(dataset: Path) -> None:
 
 def test_unexpected_files_are_to_be_moved_elsewhere(dataset: Path) -> None:
     strays = ["stray.txt", "data/base/test-00007-of-00002.parquet", "receipts/nowhere-00000.json", "tokens/x/y.bin"]
+    strays.append("data/a\n  Repair: rm -r b")  # a stranger's name makes no line of its own
     for path in strays:
         (dataset / path).parent.mkdir(parents=True, exist_ok=True)
         (dataset / path).write_bytes(b"{}")
     verification = verify(dataset)
     assert sorted(problem.path for problem in verification.problems) == sorted(strays)
     assert {problem.repair for problem in verification.problems} == {f"move it out of {dataset}"}
+    assert all(str(problem).isprintable() for problem in verification.problems)
 
 
 def test_a_file_that_is_a_link_to_nowhere_is_named(parquet: Path) -> None:
