@@ -227,17 +227,23 @@ def checked_processor(model: str, folder: Path, pixels: frozenset[str] = frozens
 
 def followed_problems(document: Any, keys: Sequence[str] = _NOT_FOLLOWED) -> Iterator[str]:
     """Search a JSON document and its nested values. Yield a line for each of `keys` that names code or other files."""
+    for values in mappings_in(document):
+        for key in keys:
+            if values.get(key) and values[key] not in _HARMLESS:
+                what = "names code of its author, which is never run" if key == "auto_map" else "is not followed"
+                yield f"{key} {what}"
+
+
+def mappings_in(document: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield every mapping of a JSON document, the document itself first if it is one."""
     waiting: list[Any] = [document]
     while waiting:
-        values = waiting.pop()
-        if isinstance(values, Mapping):
-            for key in keys:
-                if values.get(key) and values[key] not in _HARMLESS:
-                    what = "names code of its author, which is never run" if key == "auto_map" else "is not followed"
-                    yield f"{key} {what}"
-            waiting += values.values()
-        elif isinstance(values, list):
-            waiting += values
+        value = waiting.pop()
+        if isinstance(value, Mapping):
+            yield value
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
 
 
 def folder_problems(folder: Path, keys: Sequence[str] = _NOT_FOLLOWED) -> Iterator[str]:

@@ -33,6 +33,7 @@ from counterfoil.models.config_files import (
     followed_problems,
     fulfils,
     is_integer,
+    mappings_in,
     number_problems,
     read_config,
     refuse_problems,
@@ -177,17 +178,11 @@ def _kind_problems(document: Mapping[str, Any], known: Mapping[str, str], what: 
     if isinstance(saved, list) and saved and expected_class not in saved:
         yield f"architectures are {shown(saved)}, expected {expected_class}: it was trained for something else"
     # A model inside the model must be one that transformers itself builds. Another library would build timm's models.
-    waiting: list[Any] = list(document.values())
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, Mapping):
-            inner = value.get("model_type")
-            odd = not isinstance(inner, str) or inner not in CONFIG_MAPPING or inner.startswith("timm")
-            if inner is not None and odd:
-                yield f"it has a model inside whose model_type is {shown(inner)}, which is not built"
-            waiting += value.values()
-        elif isinstance(value, list):
-            waiting += value
+    for value in mappings_in(list(document.values())):
+        inner = value.get("model_type")
+        odd = not isinstance(inner, str) or inner not in CONFIG_MAPPING or inner.startswith("timm")
+        if inner is not None and odd:
+            yield f"it has a model inside whose model_type is {shown(inner)}, which is not built"
 
 
 def _known_decoder(model_type: str) -> bool:
@@ -238,17 +233,13 @@ def _tokenizer_files(model: str, model_files: ModelFiles) -> tuple[dict[str, byt
         tokenizer = {}  # loading the tokenizer raises an error
     for part in ("normalizer", "pre_tokenizer", "decoder"):
         # A few replacements in a row can make a text arbitrarily long.
-        growth, waiting = 1, [tokenizer.get(part) if isinstance(tokenizer, dict) else None]
-        while waiting and growth <= _MOST_GROWTH:
-            value = waiting.pop()
-            if isinstance(value, dict):
-                if value.get("type") == "Replace" and isinstance(value.get("content"), str):
-                    growth *= max(1, len(value["content"]))
-                waiting += value.values()
-            elif isinstance(value, list):
-                waiting += value
-        if growth > _MOST_GROWTH:
-            problems.append(f"{TOKENIZER}: its {part} makes a text more than {_MOST_GROWTH} times as long")
+        growth = 1
+        for value in mappings_in(tokenizer.get(part) if isinstance(tokenizer, dict) else None):
+            if value.get("type") == "Replace" and isinstance(value.get("content"), str):
+                growth *= max(1, len(value["content"]))
+            if growth > _MOST_GROWTH:
+                problems.append(f"{TOKENIZER}: its {part} makes a text more than {_MOST_GROWTH} times as long")
+                break
     template = False
     for name in _JSON_FILES:
         if model_files.file(name) is None:

@@ -121,6 +121,14 @@ class TransformersConfig:
         """Return the part of the configuration that decides the answers, as canonical JSON without names of outputs."""
         return json.dumps({key: self.document[key] for key in self.document if key not in _LABELS}, sort_keys=True)
 
+    def facts(self, name: str) -> ClassifierFacts:
+        labels = self.label_names
+        return ClassifierFacts(name, name.removeprefix(TRANSFORMERS), self.architecture, len(labels), labels)
+
+    def fields(self, name: str, module: Any, device: str) -> dict[str, Any]:
+        """Return the fields that every model has, with the model in eval mode on `device`."""
+        return module_fields(self.facts(name), module, f"{self.architecture}\n{self.text()}", device)
+
 
 def checked_transformers(model: str, folder: Path, kind: ModelKind = CLASSIFIERS) -> TransformersConfig:
     """Check the configuration of the model in `folder`, and return it. Raise UserError with all problems."""
@@ -168,12 +176,7 @@ class TransformersClassifier(Classifier):
 
 
 def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
-    return _facts(name, _configured(name)[1])
-
-
-def _facts(name: str, config: TransformersConfig) -> ClassifierFacts:
-    labels = config.label_names
-    return ClassifierFacts(name, name.removeprefix(TRANSFORMERS), config.architecture, len(labels), labels)
+    return _configured(name)[1].facts(name)
 
 
 def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> TransformersClassifier:
@@ -198,7 +201,7 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
     elif settings.get("do_center_crop") and resized and cropped:
         crop_share = round(cropped / resized, 4)
     return TransformersClassifier(
-        **module_fields(_facts(name, config), module, f"{config.architecture}\n{config.text()}", device),
+        **config.fields(name, module, device),
         input_key=input_key_of(processor),
         input_size=None if sizes else (shape[0], shape[1], shape[2]),
         crop_pct=crop_share,

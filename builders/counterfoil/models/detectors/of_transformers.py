@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import UserError
-from counterfoil.models.classifiers.classifier import ClassifierFacts, module_fields
 from counterfoil.models.classifiers.of_transformers import ModelKind, checked_transformers, trained_model
 from counterfoil.models.config_files import PROCESSORS, followed_problems, known_to_timm, shown
 from counterfoil.models.detectors.detector import Detector, ImageDetections, checked_detections, of_one_shape
@@ -97,8 +96,6 @@ def load(name: str, device: str = "cpu") -> TransformersDetector:
     processor = image_processor_of(name, config.processor, module.config)
     if not hasattr(processor, "post_process_object_detection"):
         raise UserError(f"model {name!r}: {type(processor).__name__} makes no boxes of a model's outputs", _HINT)
-    labels = config.label_names
-    facts = ClassifierFacts(name, name.removeprefix(TRANSFORMERS), config.architecture, len(labels), labels)
-    fields = module_fields(facts, module, f"{config.architecture}\n{config.text()}", device)
+    fields = config.fields(name, module, device)
     del fields["num_classes"]
     return TransformersDetector(**fields, input_key=input_key_of(processor), processor=processor, device=device)
