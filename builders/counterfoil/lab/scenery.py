@@ -189,7 +189,7 @@ def flakes(share: float = 1.0) -> np.ndarray:
 
 
 @cache
-def rain_streaks(share: float = 1.0) -> np.ndarray:
+def rain_streaks(share: float) -> np.ndarray:
     """Return the coverage of streaks of rain [48, 64, 64, 1]; a smaller share has the first of all streaks."""
     rng = np.random.default_rng(13)
     masks = []

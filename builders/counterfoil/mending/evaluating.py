@@ -419,7 +419,7 @@ def lambda_curve(
     answers: Sequence[RightAnswers],
     chosen: ChosenLambda,
     evaluation: HeadEvaluation,
-    judged_by: str = document.CONFIRM,
+    judged_by: str,
 ) -> tuple[document.LambdaPoint, ...]:
     """Return each λ with its accuracies on the discover half and on the other sets. Only the former choose λ."""
     names = (document.HELDOUT, document.IN_CONTEXTS, document.CONFIRM, document.TEST)

@@ -39,9 +39,7 @@ RETRAINED = "lambda 0"
 SAVED_ROLES = ("mended", "upweighted", "rival")
 
 
-def choose_train_rows(
-    labels: NDArray[np.int64], most_per_class: int = FEWEST_PER_CLASS, seed: int = 0
-) -> NDArray[np.int64]:
+def choose_train_rows(labels: NDArray[np.int64], most_per_class: int, seed: int = 0) -> NDArray[np.int64]:
     """Return at most `most_per_class` rows of each class, in order. A smaller number draws a subset of these rows."""
     return rows_of_cells(labels, dict.fromkeys(np.unique(labels).tolist(), most_per_class), seed)
 

@@ -114,7 +114,7 @@ def pool_files(
     pool: PoolOrigin,
     recipe: Recipe,
     below: Recipe,
-    extends: str | None = None,
+    extends: str | None,
     changes: Mapping[str, Any] = {},
     mined_from: Mapping[str, Any] = {},
 ) -> dict[str, bytes]:

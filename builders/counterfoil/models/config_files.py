@@ -246,7 +246,7 @@ def mappings_in(document: Any) -> Iterator[Mapping[str, Any]]:
             waiting += value
 
 
-def folder_problems(folder: Path, keys: Sequence[str] = _NOT_FOLLOWED) -> Iterator[str]:
+def folder_problems(folder: Path, keys: Sequence[str]) -> Iterator[str]:
     """Check the files of a folder. Yield a line for each irregular file and for JSON that names code or other files."""
     files = sorted(folder.iterdir()) if folder.is_dir() else []
     if len(files) > _MOST_FILES:

@@ -145,7 +145,7 @@ def pipeline_family(name: str, revision: str | None = None) -> tuple[Family, Any
     return family, width
 
 
-def index_here(name: str, revision: str | None = None) -> dict[str, Any] | None:
+def index_here(name: str, revision: str | None) -> dict[str, Any] | None:
     """Read a pipeline's index, which maps part → [library, class]. Return None if the index is not on this machine.
 
     The function fetches no file, and does not import diffusers.
@@ -193,7 +193,7 @@ def _source(name: str) -> str:
     return str(folder)
 
 
-def configurations(name: str, revision: str | None = None) -> Path:
+def configurations(name: str, revision: str | None) -> Path:
     """Fetch and check a pipeline's configurations. Return their folder. Raises the same errors as `load_pipeline`."""
     from huggingface_hub import snapshot_download
 
@@ -442,7 +442,7 @@ def _depth_problems(part: str, config: Mapping[str, Any], folder: Path) -> Itera
         yield f"{part}/config.json: {key} is {shown(layers)}, and its weights have {len(held)}"
 
 
-def place_pipeline(pipeline: Any, device: str, offload: str = "none") -> Any:
+def place_pipeline(pipeline: Any, device: str, offload: str) -> Any:
     """Move the pipeline's weights to `device`. With `offload`, weights for a GPU wait in the machine's memory."""
     if offload == "none" or device.startswith("cpu"):
         return pipeline.to(device)

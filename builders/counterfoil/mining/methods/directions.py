@@ -98,7 +98,7 @@ def slerp(start: ArrayLike, end: ArrayLike, share: float) -> NDArray[np.float64]
     return _unit((1 - share) * first + share * last)
 
 
-def direction_in_raw_space(weights: ArrayLike, deviation: ArrayLike | None = None) -> NDArray[np.float64]:
+def direction_in_raw_space(weights: ArrayLike, deviation: ArrayLike | None) -> NDArray[np.float64]:
     """Return the unit normal (width,) of a hyperplane in the space of the encoder. The normal is w/σ, because
     w·(x − μ)/σ equals (w/σ)·x plus a constant. deviation: (width,), needed if the weights belong to whitened space.
     """

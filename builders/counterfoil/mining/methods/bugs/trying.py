@@ -280,7 +280,7 @@ def _refuse_another(inside: Path, other: Recipe, findings: Findings | None = Non
         )
 
 
-def opened_search(folder: Path, device: str = "cpu", workers: int | None = None) -> tuple[MiningRun, Findings]:
+def opened_search(folder: Path, device: str, workers: int | None) -> tuple[MiningRun, Findings]:
     """Return the mining run and the findings of a search in a folder."""
     path, recipe_path = folder / FINDINGS, folder / ASKED
     _refuse_unsearched(folder)
