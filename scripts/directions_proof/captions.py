@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from counterfoil.lab.planted import PlantedWorld
 from counterfoil.lab.vocabulary import ATTRIBUTES
-from counterfoil.mining.captions import gather, load_captions
+from counterfoil.mining.captions import CaptionGrammar, gather
 from counterfoil.mining.hypotheses import CandidateCaptions
 from counterfoil.mining.methods.directions import caption_scores
 from counterfoil.mining.methods.svm import Direction, fit_direction
@@ -44,7 +44,7 @@ def captions_of(audited: AuditedWorld) -> CandidateCaptions:
     """Return the bundled grammar's captions, each encoded once; a merged class is called by the names it merges."""
     world = audited.world
     merged = any(len(subtypes) > 1 for subtypes in world.subtypes)
-    grammar = load_captions(GRAMMAR)
+    grammar = CaptionGrammar.load(GRAMMAR)
     if merged:
         grammar = grammar.model_copy(update={"hyponyms": dict(zip(world.class_names, world.subtypes, strict=True))})
     texts, references, candidates = gather(grammar, audited.classes, "hyponyms" if merged else "class")

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from counterfoil.generate.tokens.class_tokens import read_class_tokens
 from counterfoil.lab.vocabulary import BACKGROUNDS, CLASSES, COLOURS, PATTERNS
-from counterfoil.mining.methods.context_proposals import load_contexts
+from counterfoil.mining.methods.context_proposals import ContextList
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.models.names import LAB_WEIGHTS, folder_sha256
 from counterfoil.recipe import load_recipe
@@ -73,7 +73,7 @@ def _of(settings: ContextsSettings, name: str, kinds: tuple[str, ...]) -> list[C
     drawn = _drawn(kinds)
     return [
         Context(words, settings.caption(name, words), settings.caption(drawn, words), (_claim(words),))
-        for words in load_contexts(settings.contexts).contexts
+        for words in ContextList.load(settings.contexts).contexts
     ]
 
 

@@ -20,7 +20,6 @@ from counterfoil.mining.captions import (
     CaptionNoun,
     ClassCaptions,
     gather,
-    load_captions,
     words_of,
 )
 from counterfoil.mining.hypotheses import MiningRun
@@ -67,7 +66,7 @@ by_name:
   dog: {{adjectives: [happy], captions: ["a dog of the kind {{category}} ({{parent}})"]}}
   cat: {{adjectives: [sly]}}
 """)
-    captions = captions_of(load_captions(path), DOG, "class")
+    captions = captions_of(CaptionGrammar.load(path), DOG, "class")
     assert captions.reference == "a photo of a dog"
     expected = {
         " ".join(word for word in ("a photo of a", adjective, "dog", preposition) if word)
@@ -80,7 +79,7 @@ by_name:
 
 def test_the_noun_is_the_name_the_category_or_each_hyponym(written: Written) -> None:
     text = "captions: ['a {noun} outside', '{class}: {noun}']\nhyponyms: {dog: [dog, red setter]}\n"
-    grammar = load_captions(written(text))
+    grammar = CaptionGrammar.load(written(text))
     by_noun = {noun: captions_of(grammar, DOG, noun) for noun in ("class", "category", "hyponyms")}
     assert by_noun["class"].texts == ("a dog outside", "dog: dog")
     assert by_noun["category"].texts == ("a canine outside", "dog: canine")
@@ -94,7 +93,7 @@ def test_the_noun_is_the_name_the_category_or_each_hyponym(written: Written) -> 
 
 def test_a_name_is_never_read_as_a_template(written: Written) -> None:
     odd = RecipeClass("o", "{noun} {x}", 0, 0, ())
-    assert captions_of(load_captions(written("captions: ['a {noun} outside']")), odd, "class").texts == (
+    assert captions_of(CaptionGrammar.load(written("captions: ['a {noun} outside']")), odd, "class").texts == (
         "a {noun} {x} outside",
     )
 
@@ -106,15 +105,15 @@ by_name:
   dog: {reference: a hound}
   canine: {reference: a beast}
 """)
-    assert captions_of(load_captions(path), DOG, "class").reference == "a hound"
+    assert captions_of(CaptionGrammar.load(path), DOG, "class").reference == "a hound"
 
 
 def test_lists_in_yaml_and_text_are_captions_of_all_classes(written: Written) -> None:
-    in_yaml = load_captions(written("- a {noun} in the snow\n- a  picture of nothing\n"))
-    in_text = load_captions(written("# mine\n\na {noun} in the snow\r\n  a picture of  nothing \n", "own.txt"))
+    in_yaml = CaptionGrammar.load(written("- a {noun} in the snow\n- a  picture of nothing\n"))
+    in_text = CaptionGrammar.load(written("# mine\n\na {noun} in the snow\r\n  a picture of  nothing \n", "own.txt"))
     for grammar in (in_yaml, in_text):
         assert captions_of(grammar, DOG, "class").texts == ("a dog in the snow", "a picture of nothing")
-    assert captions_of(load_captions(str(written("- a {noun} in the snow\n"))), DOG, "class").texts == (
+    assert captions_of(CaptionGrammar.load(str(written("- a {noun} in the snow\n"))), DOG, "class").texts == (
         "a dog in the snow",
     )
 
@@ -149,42 +148,42 @@ MISTAKES = {
 def test_a_mistake_is_told_with_its_place(text: str, written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(written(text).parent)
     with pytest.raises(UserError) as caught:
-        load_captions("./own.yaml")
+        CaptionGrammar.load("./own.yaml")
     assert MISTAKES[text] in str(caught.value)
 
 
 def test_mistakes_are_told_together_in_the_order_of_their_lines(written: Written) -> None:
     path = written("colors: [red]\ntemplates: [a photo]\ncaptions: [5]\nreference: ''\n")
     with pytest.raises(UserError) as caught:
-        load_captions(path)
+        CaptionGrammar.load(path)
     lines = [int(re.findall(r"own\.yaml:(\d+)", problem)[0]) for problem in caught.value.problems]
     assert lines == [1, 2, 3, 4]
 
 
 def test_in_a_text_file_too_the_line_is_told(written: Written) -> None:
     with pytest.raises(UserError, match=r"captions\[1\] \(.*own\.txt:4\): unknown placeholder '\{nuon\}'.*mean 'noun'"):
-        load_captions(written("# one\na {noun}\n\na {nuon}\n", "own.txt"))
+        CaptionGrammar.load(written("# one\na {noun}\n\na {nuon}\n", "own.txt"))
     with pytest.raises(UserError, match="found no captions"):
-        load_captions(written("# nothing\n", "own.txt"))
+        CaptionGrammar.load(written("# nothing\n", "own.txt"))
 
 
 def test_names_and_files_that_there_are_not(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match="there are no bundled captions named 'imagenett'; did you mean 'imagenet'"
     ) as caught:
-        load_captions("imagenett")
+        CaptionGrammar.load("imagenett")
     assert caught.value.hint == (
         "Bundled captions: any, cifar, imagenet, wardrobe. A file is named by its path, as in ./imagenett.yaml."
     )
     with pytest.raises(UserError, match="cannot be read: No such file"):
-        load_captions(tmp_path / "none.yaml")
+        CaptionGrammar.load(tmp_path / "none.yaml")
     with pytest.raises(UserError, match="is a folder"):
-        load_captions(tmp_path)
+        CaptionGrammar.load(tmp_path)
 
 
 def test_what_a_class_lacks_is_told_with_what_to_do(written: Written) -> None:
     bare = RecipeClass("b", "bear", 0, 0, ())
-    grammar = load_captions(written("captions: ['a {noun}, a {parent}']\nhyponyms: {beer: [ale]}"))
+    grammar = CaptionGrammar.load(written("captions: ['a {noun}, a {parent}']\nhyponyms: {beer: [ale]}"))
     with pytest.raises(UserError) as caught:
         captions_of(grammar, bare, "hyponyms")
     assert caught.value.problems == (
@@ -193,18 +192,18 @@ def test_what_a_class_lacks_is_told_with_what_to_do(written: Written) -> None:
     )
     assert caught.value.hint is not None and "{parent}" in caught.value.hint
     with pytest.raises(UserError, match="class 'bear' has no category"):
-        captions_of(load_captions("imagenet"), bare, "category")
+        captions_of(CaptionGrammar.load("imagenet"), bare, "category")
 
 
 def test_a_class_with_its_reference_alone_has_no_captions(written: Written) -> None:
-    grammar = load_captions(written("captions: ['a photo of a {noun}']"))
+    grammar = CaptionGrammar.load(written("captions: ['a photo of a {noun}']"))
     with pytest.raises(UserError, match="class 'dog' has no caption other than its reference 'a photo of a dog'"):
         captions_of(grammar, DOG, "class")
 
 
 def test_too_many_captions_of_a_class_are_refused_before_they_are_made(written: Written) -> None:
     words = ", ".join(f"w{number}" for number in range(1000))
-    grammar = load_captions(written(f"templates: ['{TEMPLATE}']\nadjectives: [{words}]\nprepositions: [{words}]"))
+    grammar = CaptionGrammar.load(written(f"templates: ['{TEMPLATE}']\nadjectives: [{words}]\nprepositions: [{words}]"))
     with pytest.raises(UserError, match=f"class 'dog' has 1,000,000 captions, expected at most {MOST_CAPTIONS:,}"):
         captions_of(grammar, DOG, "class")
 
@@ -241,7 +240,7 @@ def test_nothing_odd_ends_in_anything_but_a_grammar_or_words(raw: dict) -> None:
         path = Path(folder) / "odd.yaml"
         path.write_text(dump_yaml(raw), encoding="utf-8")
         try:
-            captions = captions_of(load_captions(path), DOG, "class")
+            captions = captions_of(CaptionGrammar.load(path), DOG, "class")
         except UserError as error:
             assert all(error.problems)
         else:
@@ -273,7 +272,7 @@ def imagenet() -> tuple[RecipeClass, ...]:
 
 
 def test_a_thousand_imagenet_classes_share_about_five_thousand_captions(imagenet: tuple[RecipeClass, ...]) -> None:
-    texts, references, candidates = gather(load_captions("imagenet"), imagenet, "category")
+    texts, references, candidates = gather(CaptionGrammar.load("imagenet"), imagenet, "category")
     # 13 adjectives, and 8 prepositions beside the category's own; the plainest of them is the reference.
     expected = {category: 13 * (8 + count) for category, count in OWN_PREPOSITIONS.items()}
     assert len(expected) == 37
@@ -298,7 +297,7 @@ def test_any_classes_have_captions_where_a_recipe_names_none(imagenet: tuple[Rec
     wanted = ("in the snow", "at night", "in the fog", "from above", "in a drawing")
     assert {f"a photo of a Ärztin {words}" for words in wanted} | {"a photo of a red Ärztin"} <= by_class[1]
     assert "grammar 'any'" in note and all(name in note for name in ("cifar", "imagenet", "wardrobe"))
-    assert len(gather(load_captions("any"), imagenet, "class")[0]) < 80_000
+    assert len(gather(CaptionGrammar.load("any"), imagenet, "class")[0]) < 80_000
 
 
 def replace_classes(classes: tuple[RecipeClass, ...]) -> Recipe:
@@ -308,13 +307,13 @@ def replace_classes(classes: tuple[RecipeClass, ...]) -> Recipe:
 
 def test_with_its_own_name_an_imagenet_class_keeps_the_words_of_its_category(imagenet: tuple[RecipeClass, ...]) -> None:
     red_wolf = next(cls for cls in imagenet if cls.name == "red wolf")
-    texts = captions_of(load_captions("imagenet"), red_wolf, "class").texts
+    texts = captions_of(CaptionGrammar.load("imagenet"), red_wolf, "class").texts
     assert len(texts) == 13 * (8 + 5) - 1
     assert {"a photo of a red wolf in the forest", "a photo of a group of red wolf"} <= set(texts)
 
 
 def test_cifar_has_the_papers_words_and_in_its_extended_form_nouns_below_each_class() -> None:
-    grammar = load_captions("cifar")
+    grammar = CaptionGrammar.load("cifar")
     classes = classes_called(*CIFAR_PREPOSITIONS)
     for cls in classes:
         simple = 9 * (7 + CIFAR_PREPOSITIONS[cls.name])
@@ -346,7 +345,7 @@ def captions_of_the_world(name: str) -> set[str]:
 @pytest.mark.parametrize("name", CLASSES)
 def test_the_wardrobes_captions_are_the_worlds_own_to_the_word(name: str) -> None:
     (cls,) = classes_called(name)
-    captions = captions_of(load_captions("wardrobe"), cls, "class")
+    captions = captions_of(CaptionGrammar.load("wardrobe"), cls, "class")
     assert captions.reference == f"a photo of a {name}"
     assert {captions.reference, *captions.texts} == captions_of_the_world(name)
     assert len(captions.texts) == 12 * 17 + 2 - 1
@@ -354,13 +353,15 @@ def test_the_wardrobes_captions_are_the_worlds_own_to_the_word(name: str) -> Non
 
 def test_a_merged_class_is_called_by_each_of_its_garments() -> None:
     (merged,) = classes_called("t-shirt or dress")
-    captions = captions_of(load_captions("wardrobe"), merged, "hyponyms")
+    captions = captions_of(CaptionGrammar.load("wardrobe"), merged, "hyponyms")
     assert set(captions.texts) == captions_of_the_world("t-shirt") | captions_of_the_world("dress")
     assert captions.reference not in captions.texts
 
 
 def test_the_wardrobes_recipe_can_be_asked_with_the_wardrobes_captions() -> None:
-    texts, references, candidates = gather(load_captions("wardrobe"), load_recipe("wardrobe-star").classes, "class")
+    texts, references, candidates = gather(
+        CaptionGrammar.load("wardrobe"), load_recipe("wardrobe-star").classes, "class"
+    )
     assert len(texts) == 10 * 206
     assert [texts[row] for row in references] == [f"a photo of a {name}" for name in CLASSES]
     assert {len(candidate) for candidate in candidates} == {205}
@@ -509,7 +510,7 @@ def test_sets_are_named_as_people_would(name: str, caption: str, reference: str,
 def test_two_captions_of_a_class_never_have_the_same_words(
     grammar: str, name: str, category: str | None, noun: CaptionNoun
 ) -> None:
-    captions = captions_of(load_captions(grammar), RecipeClass("0", name, 0, 0, (), category=category), noun)
+    captions = captions_of(CaptionGrammar.load(grammar), RecipeClass("0", name, 0, 0, (), category=category), noun)
     for role in ("hard", "far_from"):
         words = [words_of(name, text, captions.reference, role) for text in captions.texts]
         assert len(set(words)) == len(words)

@@ -52,7 +52,7 @@ class WordFile(Section):
 
     @classmethod
     def load(cls, source: str | Path) -> Self:
-        """Load a file of words by a bundled name or a path. Raise UserError with every problem."""
+        """Load a bundled name (`imagenet`), a YAML file or a plain list (YAML or .txt). UserError with all problems."""
         path, kind = _path_of(source, cls.kind), cls.kind
         shown, text = str(path), text_of(path)
         if path.suffix == ".txt":
@@ -281,11 +281,6 @@ class CaptionGrammar(WordFile):
 
 def bundled_captions() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in (bundled_folder() / CaptionGrammar.kind).glob("*.yaml")))
-
-
-def load_captions(source: str | Path) -> CaptionGrammar:
-    """Load the grammar of a bundled name (`imagenet`), a YAML file, or a list of captions (YAML or .txt)."""
-    return CaptionGrammar.load(source)
 
 
 def _filled(template: str, fillings: Mapping[str, Sequence[str | None]]) -> Iterator[str]:

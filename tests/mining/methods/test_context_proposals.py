@@ -21,7 +21,7 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.lab.vocabulary import BACKGROUNDS, COLOURS, PATTERNS
 from counterfoil.mining.methods.context_proposals import (
     ANSWERS,
-    load_contexts,
+    ContextList,
     parse_answer,
     proposed_contexts,
     same_words,
@@ -53,7 +53,7 @@ def proposed(recipe: str, **settings: object) -> tuple[tuple[str, ...], ...]:
 
 @pytest.mark.parametrize("name", ["wardrobe", "wardrobe-colours", "cifar10", "cifar100", "imagenet"])
 def test_bundled_lists_give_each_class_eight_to_twenty_contexts_that_differ(name: str) -> None:
-    listed = load_contexts(name)
+    listed = ContextList.load(name)
     for texts in (listed.contexts, *listed.by_name.values()):
         assert not texts or 8 <= len(texts) <= 20
         assert len({same_words(text) for text in texts}) == len(texts)
@@ -64,8 +64,8 @@ def test_bundled_lists_give_each_class_eight_to_twenty_contexts_that_differ(name
 def test_bundled_lists_know_every_class_of_their_dataset() -> None:
     imagenet = load_recipe("imagenet-star").classes
     for name, classes in (("cifar10", list(map(called, CIFAR10))), ("imagenet", list(imagenet))):
-        assert all(load_contexts(name).of(cls) for cls in classes)
-    by_name = load_contexts("cifar100").by_name
+        assert all(ContextList.load(name).of(cls) for cls in classes)
+    by_name = ContextList.load("cifar100").by_name
     assert by_name["palm_tree"] == by_name["palm tree"] == by_name["trees"]
     assert len([name for name in by_name if "_" not in name]) == 120  # 100 classes and 20 superclasses
 
@@ -86,7 +86,7 @@ def test_a_class_has_the_contexts_of_all_of_its_category_and_its_own_each_once(t
     path = written(
         tmp_path, "contexts: [in the snow, in fog]\nby_name:\n  pet: [on a sofa]\n  cat: [In Snow, in a box]\n"
     )
-    listed = load_contexts(path)
+    listed = ContextList.load(path)
     assert listed.of(called("cat", "pet")) == ("in the snow", "in fog", "on a sofa", "In Snow", "in a box")
     assert listed.of(called("dog")) == ("in the snow", "in fog")
     with_bag = written(tmp_path, "contexts: [in the snow, in fog]\nby_name: {bag: [in snow, in a box]}\n")
@@ -98,13 +98,13 @@ def test_a_class_has_the_contexts_of_all_of_its_category_and_its_own_each_once(t
     ("name", "text"), [("a.yaml", "- in fog\n- at sea\n"), ("a.txt", "# mine\nin fog\n\nat sea\n")]
 )
 def test_a_plain_list_is_of_all_classes(tmp_path: Path, name: str, text: str) -> None:
-    assert load_contexts(written(tmp_path, text, name)).contexts == ("in fog", "at sea")
+    assert ContextList.load(written(tmp_path, text, name)).contexts == ("in fog", "at sea")
 
 
 def test_what_is_wrong_with_a_list_is_told_together_with_its_lines(tmp_path: Path) -> None:
     text = "contexts:\n  - in fog\n  - ''\n  - 3\n  - 'in {class}'\n  - '!!!'\nby_name: {cat: []}\nmore: 1\n"
     with pytest.raises(UserError) as error:
-        load_contexts(written(tmp_path, text))
+        ContextList.load(written(tmp_path, text))
     lines = [problem.rpartition("contexts.yaml:")[2].partition(")")[0] for problem in error.value.problems]
     assert lines == ["3", "4", "5", "6", "7", "8"], error.value.problems
 
@@ -117,7 +117,7 @@ def test_what_is_wrong_with_a_list_is_told_together_with_its_lines(tmp_path: Pat
 ])  # fmt: skip
 def test_hostile_and_odd_files_are_refused_in_words(tmp_path: Path, text: str) -> None:
     with pytest.raises(UserError):
-        load_contexts(written(tmp_path, text))
+        ContextList.load(written(tmp_path, text))
 
 
 def test_a_name_of_no_class_another_axis_and_an_uncovered_class_are_refused(tmp_path: Path) -> None:
@@ -133,9 +133,9 @@ def test_a_name_of_no_class_another_axis_and_an_uncovered_class_are_refused(tmp_
 
 def test_an_unknown_name_and_a_file_of_another_machine_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there are no bundled contexts named 'cifar1O'; did you mean 'cifar10'"):
-        load_contexts("cifar1O")
+        ContextList.load("cifar1O")
     with pytest.raises(UserError, match="on the machine that built the dataset"):
-        load_contexts("elsewhere:./contexts.yaml")
+        ContextList.load("elsewhere:./contexts.yaml")
 
 
 def at(*degrees: float) -> np.ndarray:

@@ -153,11 +153,6 @@ class ContextList(WordFile):
             raise UserError(first_of(problems))
 
 
-def load_contexts(source: str | Path) -> ContextList:
-    """Load the list of a bundled name (`imagenet`), a YAML file, or a plain list (YAML or .txt)."""
-    return ContextList.load(source)
-
-
 ANSWERS = "answers.json"
 FORMAT = 1
 # Longer answers are cut before they are parsed, so that the stored text is the text that was parsed.
@@ -433,7 +428,7 @@ def proposed_contexts(
     """Return the contexts of every class by label, and notes for people. A model's answers are kept in `folder`."""
     listed = None
     if settings.contexts is not None:
-        listed = load_contexts(settings.contexts)
+        listed = ContextList.load(settings.contexts)
         listed.refuse_unfit(recipe.classes, settings.axis)
     answered: dict[int, list[str]] = {}
     if settings.chat is not None:

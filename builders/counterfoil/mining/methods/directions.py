@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from counterfoil.mining.captions import ANY, Gathered, bundled_captions, gather, load_captions, words_of
+from counterfoil.mining.captions import ANY, CaptionGrammar, Gathered, bundled_captions, gather, words_of
 from counterfoil.mining.findings import ClassDirection, ScoredCaption
 from counterfoil.mining.findings_layer import unique_slugs
 from counterfoil.mining.hypotheses import (
@@ -195,13 +195,13 @@ def grammar_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
     """
     recipe, settings = run.recipe, run.settings
     if settings.captions is not None:
-        return gather(load_captions(settings.captions), recipe.classes, settings.noun), ()
+        return gather(CaptionGrammar.load(settings.captions), recipe.classes, settings.noun), ()
     others = ", ".join(name for name in bundled_captions() if name != ANY)
     note = (
         f"captions come from the grammar '{ANY}', which fits any class names; to use another, pass --set"
         f" mine.settings.captions= with {others} or your own file"
     )
-    return gather(load_captions(ANY), recipe.classes, settings.noun), (note,)
+    return gather(CaptionGrammar.load(ANY), recipe.classes, settings.noun), (note,)
 
 
 DIRECTIONS = FindMethod(DirectionsSettings, find_directions, captions=grammar_captions)
