@@ -22,16 +22,13 @@ from counterfoil.models.devices import free_bytes, give_back_memory
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import ModelInPass, predict, take_over
 from counterfoil.prediction.predictions import (
+    PART_ROWS,
+    CacheEntry,
     Predictions,
     cache_key,
     cache_path,
-    finish_parts,
-    load_parts,
-    load_predictions,
     no_answers,
-    part_rows,
     ranked_of,
-    save_part,
 )
 from counterfoil.progress import report
 from counterfoil.recipe.prompts import RecipeClass
@@ -93,7 +90,7 @@ def score_models(
             name = model.classifier.name
             if model.failure is None:
                 if model.classifier.kept:
-                    finish_parts(*entries[name], images.keys, model.answers)
+                    entries[name].finish(model.answers)
                 scored[name] = Scored(model.classifier, maps[name], model.answers)
             else:
                 failures[name] = model.failure
@@ -146,7 +143,7 @@ class _Run:
             if in_process:
                 model.classifier = classifier.placed(self.device)
             if classifier.kept:
-                model.answers, model.done = load_parts(*self.entry(model), self.images.keys, model.answers)
+                model.done = self.entry(model).load_parts(model.answers)
             waiting.append(model)
             free -= size
         if waiting:
@@ -164,19 +161,20 @@ class _Run:
             return None
         form = no_answers(len(images), class_map, ranked_of(class_map), self.logits)
         model = ModelInPass(classifier, class_map, form)
-        known = load_predictions(*self.entry(model), images.keys, form) if classifier.kept else None
+        known = self.entry(model).load(form) if classifier.kept else None
         if known is not None:
             self.scored[name] = Scored(classifier.released(), class_map, known)
             return None
         _refuse_vast_batch(classifier, self.batch_size, self.device)
         return model
 
-    def answer(self, models: Sequence[ModelInPass], entries: Mapping[str, tuple[Path, str]]) -> None:
+    def answer(self, models: Sequence[ModelInPass], entries: Mapping[str, CacheEntry]) -> None:
         """Let the models of a pass answer all images, and save the answers in parts."""
         images, placement = self.images, self._placement_of(models[0].classifier.name)
         stage = models[0].classifier.name
         stage = stage if len(models) == 1 else f"{len(models)} models, {stage} first"
-        rows = part_rows(self.batch_size)
+        # A part has whole batches, so a resumed run forms the same batches.
+        rows = -(-PART_ROWS // self.batch_size) * self.batch_size
         saved = [model.done for model in models]
         if placement is None:
             encoded = (image for _, image in images.images())
@@ -200,16 +198,14 @@ class _Run:
                 for index, model in enumerate(models):
                     if model.failure is None and model.done - saved[index] >= rows:
                         if model.classifier.kept:
-                            entry, key = entries[model.classifier.name]
-                            save_part(entry, key, images.keys, model.answers, saved[index], model.done)
+                            entries[model.classifier.name].save_part(model.answers, saved[index], model.done)
                         saved[index] = model.done
                 report(stage, done, len(images.keys))
 
-    def entry(self, model: ModelInPass) -> tuple[Path, str]:
-        """Return the path and key of a model's predictions."""
+    def entry(self, model: ModelInPass) -> CacheEntry:
         ranked, logits = model.answers.answers.shape[1], model.answers.logits is not None
         key = cache_key(self.images.content, model.classifier, model.class_map, self.device, ranked, logits)
-        return cache_path(self.folder, model.classifier.name, key), key
+        return CacheEntry(cache_path(self.folder, model.classifier.name, key), key, self.images.keys)
 
     def _placement_of(self, name: str) -> Placement | None:
         """Return the placement of a model, or None if this process computes its answers."""

@@ -140,53 +140,6 @@ def readable_name(name: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)[-60:].strip("._-")
 
 
-def save_predictions(path: Path, key: str, keys: tuple[str, ...], predictions: Predictions) -> None:
-    """Write a cache entry atomically. UserError or RunFailure if the file cannot be written."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    absent = ~predictions.readable
-    columns: dict[str, pa.Array] = {"key": pa.array(keys, pa.string())}
-    for name, values in predictions.columns().items():
-        if name == "readable":
-            continue  # unreadable rows are null in all other columns
-        if values.ndim == 1:
-            columns[name] = pa.array(values, mask=absent)
-        else:
-            flat = pa.array(values.reshape(-1))
-            columns[name] = pa.FixedSizeListArray.from_arrays(flat, values.shape[1], mask=pa.array(absent))
-    buffer = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns).replace_schema_metadata({_KEY: key.encode()}), buffer)
-    write_atomically(path, buffer.getvalue().to_pybytes())
-
-
-def load_predictions(path: Path, key: str, keys: tuple[str, ...], form: Predictions) -> Predictions | None:
-    """Read a cache entry with the columns of `form`. Return None if it is missing, damaged or of another key."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    if not path.is_file():
-        return None
-    try:
-        table: Any = pq.read_table(path)
-        if (table.schema.metadata or {}).get(_KEY) != key.encode() or table["key"].to_pylist() != list(keys):
-            return None
-        readable = table["correct"].is_valid().to_numpy(zero_copy_only=False)
-        columns: dict[str, NDArray] = {"readable": readable}
-        for name, like in form.columns().items():
-            if name == "readable":
-                continue
-            column = table[name].combine_chunks()
-            # The stored values of null rows are arbitrary, so they are overwritten.
-            flat = (column.values if like.ndim == 2 else column).fill_null(False if like.dtype == bool else 0)
-            values = flat.to_numpy(zero_copy_only=False).astype(like.dtype).reshape(len(keys), *like.shape[1:])
-            values[~readable] = -1 if name == "answers" else 0
-            columns[name] = values
-        return Predictions(**columns)
-    except (OSError, pa.ArrowException, ValueError, TypeError, KeyError):
-        return None
-
-
 # The number of images in a part. After a kill, at most so many images are scored again.
 PART_ROWS = 1024
 _NAME = re.compile(r"(\d{10})-(\d{10})\.parquet")
@@ -196,34 +149,85 @@ def parts_folder(entry: Path) -> Path:
     return entry.with_suffix(".parts")
 
 
-def save_part(entry: Path, key: str, keys: tuple[str, ...], answers: Predictions, start: int, stop: int) -> None:
-    part = answers.rows(start, stop)
-    save_predictions(parts_folder(entry) / f"{start:010d}-{stop:010d}.parquet", key, keys[start:stop], part)
+@dataclass(frozen=True, slots=True)
+class CacheEntry:
+    """A cache file of one model's answers, and the folder with its parts. keys: the keys of the images, in order."""
 
+    path: Path
+    key: str
+    keys: tuple[str, ...]
 
-def load_parts(entry: Path, key: str, keys: tuple[str, ...], answers: Predictions) -> tuple[Predictions, int]:
-    """Copy the saved answers, up to the first gap, into `answers`. Return them and the number of rows filled."""
-    done = 0
-    names = [_NAME.fullmatch(path.name) for path in parts_folder(entry).glob("*.parquet")]
-    stretches = sorted((int(name[1]), -int(name[2])) for name in names if name is not None)
-    for start, minus_stop in stretches:
-        stop = -minus_stop
-        if start != done or stop > len(keys):
-            continue
-        path = parts_folder(entry) / f"{start:010d}-{stop:010d}.parquet"
-        part = load_predictions(path, key, keys[start:stop], answers)
-        if part is not None:
-            for name, values in part.columns().items():
-                answers.columns()[name][start:stop] = values
-            done = stop
-    return answers, done
+    def save(self, predictions: Predictions) -> None:
+        """Write the file atomically. UserError or RunFailure if it cannot be written."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
 
+        absent = ~predictions.readable
+        columns: dict[str, pa.Array] = {"key": pa.array(self.keys, pa.string())}
+        for name, values in predictions.columns().items():
+            if name == "readable":
+                continue  # unreadable rows are null in all other columns
+            if values.ndim == 1:
+                columns[name] = pa.array(values, mask=absent)
+            else:
+                flat = pa.array(values.reshape(-1))
+                columns[name] = pa.FixedSizeListArray.from_arrays(flat, values.shape[1], mask=pa.array(absent))
+        buffer = pa.BufferOutputStream()
+        pq.write_table(pa.table(columns).replace_schema_metadata({_KEY: self.key.encode()}), buffer)
+        write_atomically(self.path, buffer.getvalue().to_pybytes())
 
-def finish_parts(entry: Path, key: str, keys: tuple[str, ...], answers: Predictions) -> None:
-    save_predictions(entry, key, keys, answers)
-    shutil.rmtree(parts_folder(entry), ignore_errors=True)
+    def load(self, form: Predictions) -> Predictions | None:
+        """Read the file with the columns of `form`. Return None if it is missing, damaged or of another key."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
 
+        if not self.path.is_file():
+            return None
+        try:
+            table: Any = pq.read_table(self.path)
+            same_key = (table.schema.metadata or {}).get(_KEY) == self.key.encode()
+            if not same_key or table["key"].to_pylist() != list(self.keys):
+                return None
+            readable = table["correct"].is_valid().to_numpy(zero_copy_only=False)
+            columns: dict[str, NDArray] = {"readable": readable}
+            for name, like in form.columns().items():
+                if name == "readable":
+                    continue
+                column = table[name].combine_chunks()
+                # The stored values of null rows are arbitrary, so they are overwritten.
+                flat = (column.values if like.ndim == 2 else column).fill_null(False if like.dtype == bool else 0)
+                shape = (len(self.keys), *like.shape[1:])
+                values = flat.to_numpy(zero_copy_only=False).astype(like.dtype).reshape(shape)
+                values[~readable] = -1 if name == "answers" else 0
+                columns[name] = values
+            return Predictions(**columns)
+        except (OSError, pa.ArrowException, ValueError, TypeError, KeyError):
+            return None
 
-def part_rows(batch_size: int) -> int:
-    """Return the number of rows in a part. A part has whole batches, so a resumed run forms the same batches."""
-    return int(np.ceil(PART_ROWS / batch_size)) * batch_size
+    def _part(self, start: int, stop: int) -> CacheEntry:
+        path = parts_folder(self.path) / f"{start:010d}-{stop:010d}.parquet"
+        return CacheEntry(path, self.key, self.keys[start:stop])
+
+    def save_part(self, answers: Predictions, start: int, stop: int) -> None:
+        self._part(start, stop).save(answers.rows(start, stop))
+
+    def load_parts(self, answers: Predictions) -> int:
+        """Copy the saved answers, up to the first gap, into `answers`. Return the number of rows filled."""
+        done = 0
+        names = [_NAME.fullmatch(path.name) for path in parts_folder(self.path).glob("*.parquet")]
+        stretches = sorted((int(name[1]), -int(name[2])) for name in names if name is not None)
+        for start, minus_stop in stretches:
+            stop = -minus_stop
+            if start != done or stop > len(self.keys):
+                continue
+            part = self._part(start, stop).load(answers)
+            if part is not None:
+                for name, values in part.columns().items():
+                    answers.columns()[name][start:stop] = values
+                done = stop
+        return done
+
+    def finish(self, answers: Predictions) -> None:
+        """Write the complete answers, and remove the parts."""
+        self.save(answers)
+        shutil.rmtree(parts_folder(self.path), ignore_errors=True)
