@@ -250,6 +250,9 @@ def judged_checks(
         if pair[0]:
             judged.setdefault(shift, {})[class_id] = pair
 
+    def labels(images: int, disagreed: int, label_error: CheckedShare | None) -> JudgedLabels:
+        return JudgedLabels(images, disagreed, share_of(disagreed, images), label_error)
+
     checks = []
     for shift in shifts:
         if shift not in judged:
@@ -257,19 +260,13 @@ def judged_checks(
             continue
         known = {} if shift in picked else errors
         tallies = {name: JudgedClass(*pair, *known.get(name, (0, 0, 0, 0))) for name, pair in judged[shift].items()}
-        images, disagreed = (
-            sum(getattr(tally, part) for tally in tallies.values()) for part in ("images", "disagreed")
-        )
-        labels = JudgedLabels(
-            images, disagreed, share_of(disagreed, images), label_error_of_shift(list(tallies.values()))
-        )
+        images = sum(tally.images for tally in tallies.values())
+        disagreed = sum(tally.disagreed for tally in tallies.values())
+        of_shift = labels(images, disagreed, label_error_of_shift(list(tallies.values())))
         classes = {
-            name: JudgedLabels(
-                tally.images, tally.disagreed, share_of(tally.disagreed, tally.images), label_error_of_class(tally)
-            )
-            for name, tally in tallies.items()
+            name: labels(tally.images, tally.disagreed, label_error_of_class(tally)) for name, tally in tallies.items()
         }
-        checks.append(ShiftChecks(shift, labels, classes=classes, picked=shift in picked))
+        checks.append(ShiftChecks(shift, of_shift, classes=classes, picked=shift in picked))
     return LabelChecks(judge, total, tuple(checks))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
 # "words": the texts of the recipe that no hash covers, so that only the manifest verifies them.
 # "rows": the table of rows that a build retrieved, edited or was given.
 Part = Literal["thresholds", "tokens", "embeddings", "rows", "receipts", "words"]
-
-# A function from the path of a file to its hash, which is computed once; None if the file cannot be read.
-HashOf = Callable[[str], str | None]
 
 _OTHER_RECIPE = (
     "Restore it from a copy. To change thresholds, use `counterfoil calibrate --apply`. For any other change,"
@@ -185,68 +183,241 @@ def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDat
     not a published copy. In an own directory, a replacement of files that a killed process left unfinished is finished
     first. UserError if another process works in the directory; RunFailure if the replacement cannot be finished.
     """
-    faults: list[Fault] = []
-    sha256_of = functools.cache(functools.partial(_sha256, directory))
-    unfit = _unfit(directory)
-    if unfit is None and own and os.access(directory, os.W_OK):
-        settle_directory(directory)
-    # Links and other irregular files are not read, because the readers of recipe and tokens would follow links.
-    odd = {} if unfit is None else list_files(directory, hidden=True).unfit
-    lock = _lock(directory, faults)
-    recipe = _recipe(directory, lock, odd, faults)
-    listed = read_manifest(directory)
-    thresholds, measured, tokens, embeddings, table = None, {}, None, None, None
-    if recipe is not None and "thresholds" in parts:
-        thresholds, measured = _thresholds(directory, recipe, lock, faults)
-    if recipe is not None and "tokens" in parts:
-        tokens = _tokens(directory, recipe, lock, odd, faults, sha256_of)
-    if recipe is not None and "embeddings" in parts:
-        embeddings = _embeddings(recipe, lock, odd, faults)
-    if recipe is not None and "rows" in parts and recipe.kind.table is not None:
-        table = _table(directory, recipe, recipe.kind.table, lock, faults)
-    plan = None if recipe is None else make_plan(recipe, tokens.placeholders if tokens else None, table)
-    receipts = list(_receipts(directory, plan, lock, faults)) if plan is not None and "receipts" in parts else []
-    faults += _unlisted(directory, recipe, listed or {}, odd, parts, sha256_of)
-    return StandingDataset(
-        directory, lock, recipe, plan, listed, thresholds, measured, tokens, receipts,
-        tuple(dict.fromkeys(faults)), unfit, embeddings,
-    )  # fmt: skip
-
-
-def _unfit(directory: Path) -> RunFailure | None:
+    unfit = None
     try:
         refuse_unfit(directory)
     except RunFailure as error:
-        return error
+        unfit = error
     except OSError as error:
-        return RunFailure(f"{directory} cannot be read: {error.strerror}", "Make it readable, or name another one.")
-    return None
+        unfit = RunFailure(f"{directory} cannot be read: {error.strerror}", "Make it readable, or name another one.")
+    if unfit is None and own and os.access(directory, os.W_OK):
+        settle_directory(directory)
+    # Links and other irregular files are not read, because the readers of recipe and tokens would follow links.
+    reader = _Reader(directory, {} if unfit is None else list_files(directory, hidden=True).unfit)
+    lock, recipe, listed = reader.lock, reader.recipe(), read_manifest(directory)
+    plan, thresholds, measured, tokens, embeddings, table = None, None, {}, None, None, None
+    receipts: list[Receipt] = []
+    if recipe is not None:
+        if "thresholds" in parts:
+            thresholds, measured = reader.thresholds(recipe)
+        if "tokens" in parts:
+            tokens = reader.tokens(recipe)
+        if "embeddings" in parts:
+            embeddings = reader.embeddings(recipe)
+        if "rows" in parts and recipe.kind.table is not None:
+            table = reader.table(recipe, recipe.kind.table)
+        plan = make_plan(recipe, tokens.placeholders if tokens else None, table)
+        if "receipts" in parts:
+            receipts = list(reader.receipts(plan))
+    wanted = {LOCK, ROWS}
+    wanted |= {RECIPE} if recipe is None or "words" in parts else set()
+    wanted |= {EMBEDDINGS} if "embeddings" in parts else set()
+    wanted |= {THRESHOLDS} if "thresholds" in parts else set()
+    for path, entry in (listed or {}).items():
+        is_token = "tokens" in parts and PurePosixPath(path).parent == PurePosixPath(TOKENS)
+        if (path in wanted or is_token) and path not in reader.odd:
+            reader.compare(path, entry)
+    return StandingDataset(
+        directory, lock, recipe, plan, listed, thresholds, measured, tokens, receipts,
+        tuple(dict.fromkeys(reader.faults)), unfit, embeddings,
+    )  # fmt: skip
 
 
-# Each of the following functions returns its part, or adds a fault and returns None.
+class _Reader:
+    """Reads the parts of a directory. A method returns its part, or adds a fault and returns None.
 
+    odd: what each irregular file is, by path.
+    """
 
-def _lock(directory: Path, faults: list[Fault]) -> Lock | None:
-    try:
-        lock = read_lock(directory)
-    except UserError as error:  # the lock is of another version
-        what, *lines = error_lines(error, directory / LOCK)
-        faults.append(Fault(LOCK, what, tuple(lines), mistake=True, hint=error.hint or RESTORE))
-        return None
-    except (CounterfoilError, *_ODD) as error:
-        lines = error_lines(error, directory / LOCK)
-        lines = lines if isinstance(error, CounterfoilError) else ("cannot be read", *lines)
-        faults.append(Fault(LOCK, lines[0], lines[1:]))
-        return None
-    if lock is None:
-        faults.append(Fault(LOCK, "is missing"))
-        return None
-    wrong = [name for name in HASHES if lock.hashes.get(name) != sha256_json(getattr(lock, name))]
-    for name in wrong:
-        faults.append(Fault(LOCK, f"is changed: its '{name}' does not match its hash"))
-    if not wrong and not _pins_as_a_build(lock):
-        faults.append(Fault(LOCK, "does not pin models and tokens as a build does"))
-    return None if wrong else lock
+    def __init__(self, directory: Path, odd: Mapping[str, str]) -> None:
+        self.directory = directory
+        self.odd = odd
+        self.faults: list[Fault] = []
+        self.sha256_of = functools.cache(self._sha256)
+        self.lock = self._lock()
+
+    def _fault(self, path: str, what: str, lines: Sequence[str] = (), **more: Any) -> None:
+        self.faults.append(Fault(path, what, tuple(lines), **more))
+
+    def _sha256(self, path: str) -> str | None:
+        """Return the hash of a file, or None if the file cannot be read."""
+        try:
+            with open_regular(self.directory / path) as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError:
+            return None
+
+    def _lock(self) -> Lock | None:
+        try:
+            lock = read_lock(self.directory)
+        except UserError as error:  # the lock is of another version
+            what, *lines = error_lines(error, self.directory / LOCK)
+            return self._fault(LOCK, what, lines, mistake=True, hint=error.hint or RESTORE)
+        except (CounterfoilError, *_ODD) as error:
+            lines = error_lines(error, self.directory / LOCK)
+            lines = lines if isinstance(error, CounterfoilError) else ("cannot be read", *lines)
+            return self._fault(LOCK, lines[0], lines[1:])
+        if lock is None:
+            return self._fault(LOCK, "is missing")
+        wrong = [name for name in HASHES if lock.hashes.get(name) != sha256_json(getattr(lock, name))]
+        for name in wrong:
+            self._fault(LOCK, f"is changed: its '{name}' does not match its hash")
+        if not wrong and not _pins_as_a_build(lock):
+            self._fault(LOCK, "does not pin models and tokens as a build does")
+        return None if wrong else lock
+
+    def _pinned(self, name: str) -> Any:
+        """Return an input that the lock pins, or None."""
+        return None if self.lock is None else self.lock.inputs.get(name)
+
+    def recipe(self) -> Recipe | None:
+        lock, path = self.lock, self.directory / RECIPE
+        if self.odd.keys() & {RECIPE, ROWS}:
+            for name in (RECIPE, ROWS):
+                if name in self.odd:
+                    self._fault(name, f"is {self.odd[name]}", consequence=True)
+            return None
+        if not path.exists():
+            return self._fault(RECIPE, "is missing")
+        try:
+            recipe = load_own_recipe(self.directory)
+            lines: list[str] = []
+            if lock is not None:
+                for name, recipe_hash, document in (
+                    ("plan", recipe.plan_hash, recipe.plan_document),
+                    ("screen", recipe.screen_hash, recipe.screen_document),
+                ):
+                    if lock.hashes[name] != recipe_hash:
+                        lines += differences(getattr(lock, name), document) or [f"its {name} hash"]
+                lines += differences(lock.inputs.get(LEVELS, {}), recipe.scales, LEVELS)
+            groups = {shard.group: shard.of for shard in make_plan(recipe).shards}
+        except (CounterfoilError, *_ODD) as error:
+            return self._fault(RECIPE, "cannot be read", error_lines(error, path))
+        if lines:
+            what = f"is not the recipe that {LOCK} was written for ({LOCK} there, {RECIPE} here)"
+            return self._fault(RECIPE, what, lines, mistake=True, hint=_OTHER_RECIPE)
+        if lock is not None and list(lock.groups.items()) != list(groups.items()):
+            self._fault(LOCK, "is changed: its groups and their shards are not those of the plan")
+        return recipe
+
+    def thresholds(self, recipe: Recipe) -> tuple[Thresholds | None, Mapping[Measured, ThresholdEntry]]:
+        """Return the thresholds that the rows must have, and the measured thresholds that the lock pins."""
+        stored: Thresholds | None = None  # the thresholds in the file; None if something is wrong with it
+        known: Mapping[Measured, ThresholdEntry] = {}
+        content = b""
+        try:
+            content = read_inside(self.directory, THRESHOLDS)
+            stored = Thresholds.read(content)
+            if self.lock is not None and stored.pin() != self.lock.inputs.get("thresholds"):
+                stored = self._fault(THRESHOLDS, f"is changed: its measured thresholds are not those that {LOCK} pins")
+            else:
+                known = stored.measured({shift.name: shift.object_caption for shift in recipe.all_shifts()})
+        except FileNotFoundError:
+            self._fault(THRESHOLDS, "is missing")
+        except ValueError as error:
+            stored = self._fault(THRESHOLDS, "is damaged", (str(error),))
+        except _ODD as error:
+            stored = self._fault(THRESHOLDS, "cannot be read", error_lines(error, self.directory / THRESHOLDS))
+        if needs_validation(recipe, known):
+            if stored is not None:
+                what = "lacks thresholds that the recipe takes from validation images"
+                self._fault(THRESHOLDS, what, consequence=True)
+            return None, known
+        expected = resolve_thresholds(recipe, None, known).with_known(None if stored is None else stored.known, recipe)
+        if stored is not None and content != expected.content():
+            lines = differences(expected.document(), stored.document()) or ["the same values, written differently"]
+            self._fault(THRESHOLDS, "differs from the recipe (“there”)", lines)
+        return expected, known
+
+    def tokens(self, recipe: Recipe) -> ClassTokens | None:
+        if recipe.tokens is None:
+            return None
+        if linked := [path for path in self.odd if path.partition("/")[0] == TOKENS]:
+            for path in linked:
+                self._fault(path, f"is {self.odd[path]}", consequence=True)
+            return None
+        pins = self._pinned("tokens") or {}
+        sound = True
+        for cls in recipe.classes:
+            path = f"{TOKENS}/{token_file_name(cls.id)}"
+            pinned = pins.get(cls.id) if isinstance(pins, Mapping) else None
+            sha256 = self.sha256_of(path)
+            if sha256 is None:
+                self._fault(path, "is missing" if not (self.directory / path).exists() else "cannot be read")
+            elif self.lock is not None and sha256 != pinned:
+                shown = f"sha256 {sha256[:12]}…, expected {str(pinned)[:12]}… by {LOCK}"
+                self._fault(path, f"is changed: {shown}", consequence=True)
+            else:
+                continue
+            sound = False
+        if not sound:
+            return None
+        try:
+            return read_token_folder(recipe, self.directory / TOKENS)
+        except (CounterfoilError, OSError) as error:
+            return self._fault(TOKENS, "cannot be read", error_lines(error, self.directory / TOKENS))
+
+    def embeddings(self, recipe: Recipe) -> ImageEmbeddings | None:
+        if all(shift.embedding is None for shift in recipe.all_shifts()):
+            return None
+        if EMBEDDINGS in self.odd:
+            return self._fault(EMBEDDINGS, f"is {self.odd[EMBEDDINGS]}", consequence=True)
+        from counterfoil.generate.image_embeddings import read_image_embeddings
+
+        try:
+            embeddings = read_image_embeddings(recipe)
+        except (CounterfoilError, *_ODD) as error:
+            lines = error.problems if isinstance(error, CounterfoilError) else (str(error)[:200],)
+            return self._fault(EMBEDDINGS, "cannot be read", lines)
+        pinned = self._pinned("embeddings")
+        if embeddings is not None and self.lock is not None and embeddings.hashes() != pinned:
+            lines = differences(pinned, embeddings.hashes(), "embeddings")
+            what = f"is changed: its vectors are not those that {LOCK} pins ({LOCK} there, {EMBEDDINGS} here)"
+            return self._fault(EMBEDDINGS, what, lines, consequence=True)
+        return embeddings
+
+    def table(self, recipe: Recipe, kind: ChosenKind) -> RowTable | None:
+        try:
+            table = RowTable.read(read_inside(self.directory, ROWS, MOST_BYTES), ROWS, kind)
+        except FileNotFoundError:
+            return self._fault(ROWS, "is missing")
+        except (CounterfoilError, *_ODD) as error:
+            return self._fault(ROWS, "cannot be read", error_lines(error, self.directory / ROWS), consequence=True)
+        if problems := list(islice(table.problems(recipe), _MOST_LINES)):
+            return self._fault(ROWS, "is not a table of the recipe's rows", problems, consequence=True)
+        # A pin may hold more than the hash, such as the model that wrote captions.
+        if self.lock is not None and (self._pinned(kind) or {}).get("sha256") != table.sha256:
+            return self._fault(ROWS, f"is changed: its rows are not those that {LOCK} pins", consequence=True)
+        return table
+
+    def receipts(self, plan: Plan) -> Iterator[Receipt]:
+        """Yield the sound receipts in the order of the plan, and add a fault for each other receipt."""
+        hashes = {} if self.lock is None else self.lock.hashes
+        try:
+            for standing in standing_shards(self.directory, plan.shards):
+                if standing.shard is None:
+                    what = "is of a shard that the recipe does not plan"
+                    hint = "Move it out of the directory, or restore the dataset from a copy."
+                    self._fault(standing.path, what, hint=hint)
+                    continue
+                wrong = standing.unreadable
+                if standing.receipt is not None:
+                    wrong = tuple(receipt_faults(standing, hashes))
+                if wrong:
+                    self._fault(standing.path, wrong[0], wrong[1:], hint=repair_hint(self.directory))
+                elif standing.receipt is not None:
+                    yield standing.receipt
+        except OSError as error:
+            self._fault(RECEIPTS, f"cannot be read: {error.strerror}")
+
+    def compare(self, path: str, entry: FileEntry) -> None:
+        """Add a fault if a file differs from its entry in the manifest."""
+        sha256 = self.sha256_of(path)
+        if sha256 is None:
+            what = "cannot be read" if (self.directory / path).exists() else "is missing"
+            self._fault(path, what, consequence=True)
+        elif sha256 != entry.sha256:
+            self._fault(path, f"does not match its entry in {MANIFEST}", consequence=True)
 
 
 def _pins_as_a_build(lock: Lock) -> bool:
@@ -271,203 +442,10 @@ def _pins_as_a_build(lock: Lock) -> bool:
         return False
 
 
-def _recipe(directory: Path, lock: Lock | None, odd: Mapping[str, str], faults: list[Fault]) -> Recipe | None:
-    path = directory / RECIPE
-    if odd.keys() & {RECIPE, ROWS}:
-        faults += [Fault(name, f"is {odd[name]}", consequence=True) for name in (RECIPE, ROWS) if name in odd]
-        return None
-    if not path.exists():
-        faults.append(Fault(RECIPE, "is missing"))
-        return None
-    try:
-        recipe = load_own_recipe(directory)
-        lines: list[str] = []
-        if lock is not None:
-            for name, recipe_hash, document in (
-                ("plan", recipe.plan_hash, recipe.plan_document),
-                ("screen", recipe.screen_hash, recipe.screen_document),
-            ):
-                if lock.hashes[name] != recipe_hash:
-                    lines += differences(getattr(lock, name), document) or [f"its {name} hash"]
-            lines += differences(lock.inputs.get(LEVELS, {}), recipe.scales, LEVELS)
-        groups = {shard.group: shard.of for shard in make_plan(recipe).shards}
-    except (CounterfoilError, *_ODD) as error:
-        faults.append(Fault(RECIPE, "cannot be read", error_lines(error, path)))
-        return None
-    if lines:
-        what = f"is not the recipe that {LOCK} was written for ({LOCK} there, {RECIPE} here)"
-        faults.append(Fault(RECIPE, what, tuple(lines), mistake=True, hint=_OTHER_RECIPE))
-        return None
-    if lock is not None and list(lock.groups.items()) != list(groups.items()):
-        faults.append(Fault(LOCK, "is changed: its groups and their shards are not those of the plan"))
-    return recipe
-
-
-def _thresholds(
-    directory: Path, recipe: Recipe, lock: Lock | None, faults: list[Fault]
-) -> tuple[Thresholds | None, Mapping[Measured, ThresholdEntry]]:
-    """Return the thresholds that the rows must have, and the measured thresholds that the lock pins."""
-    stored: Thresholds | None = None  # the thresholds in the file; None if something is wrong with it
-    known: Mapping[Measured, ThresholdEntry] = {}
-    content = b""
-    try:
-        content = read_inside(directory, THRESHOLDS)
-        stored = Thresholds.read(content)
-        if lock is not None and stored.pin() != lock.inputs.get("thresholds"):
-            faults.append(Fault(THRESHOLDS, f"is changed: its measured thresholds are not those that {LOCK} pins"))
-            stored = None
-        else:
-            known = stored.measured({shift.name: shift.object_caption for shift in recipe.all_shifts()})
-    except FileNotFoundError:
-        faults.append(Fault(THRESHOLDS, "is missing"))
-    except ValueError as error:
-        stored = None
-        faults.append(Fault(THRESHOLDS, "is damaged", (str(error),)))
-    except _ODD as error:
-        stored = None
-        faults.append(Fault(THRESHOLDS, "cannot be read", error_lines(error, directory / THRESHOLDS)))
-    if needs_validation(recipe, known):
-        if stored is not None:
-            what = "lacks thresholds that the recipe takes from validation images"
-            faults.append(Fault(THRESHOLDS, what, consequence=True))
-        return None, known
-    expected = resolve_thresholds(recipe, None, known).with_known(None if stored is None else stored.known, recipe)
-    if stored is not None and content != expected.content():
-        lines = differences(expected.document(), stored.document()) or ["the same values, written differently"]
-        faults.append(Fault(THRESHOLDS, "differs from the recipe (“there”)", tuple(lines)))
-    return expected, known
-
-
-def _tokens(
-    directory: Path, recipe: Recipe, lock: Lock | None, odd: Mapping[str, str], faults: list[Fault], sha256_of: HashOf
-) -> ClassTokens | None:
-    if recipe.tokens is None:
-        return None
-    if linked := [path for path in odd if path.partition("/")[0] == TOKENS]:
-        faults += [Fault(path, f"is {odd[path]}", consequence=True) for path in linked]
-        return None
-    pins = (lock.inputs.get("tokens") if lock is not None else None) or {}
-    sound = True
-    for cls in recipe.classes:
-        path = f"{TOKENS}/{token_file_name(cls.id)}"
-        pinned = pins.get(cls.id) if isinstance(pins, Mapping) else None
-        sha256 = sha256_of(path)
-        if sha256 is None:
-            faults.append(Fault(path, "is missing" if not (directory / path).exists() else "cannot be read"))
-        elif lock is not None and sha256 != pinned:
-            shown = f"sha256 {sha256[:12]}…, expected {str(pinned)[:12]}… by {LOCK}"
-            faults.append(Fault(path, f"is changed: {shown}", consequence=True))
-        else:
-            continue
-        sound = False
-    if not sound:
-        return None
-    try:
-        return read_token_folder(recipe, directory / TOKENS)
-    except (CounterfoilError, OSError) as error:
-        faults.append(Fault(TOKENS, "cannot be read", error_lines(error, directory / TOKENS)))
-        return None
-
-
-def _embeddings(
-    recipe: Recipe, lock: Lock | None, odd: Mapping[str, str], faults: list[Fault]
-) -> ImageEmbeddings | None:
-    if all(shift.embedding is None for shift in recipe.all_shifts()):
-        return None
-    if EMBEDDINGS in odd:
-        faults.append(Fault(EMBEDDINGS, f"is {odd[EMBEDDINGS]}", consequence=True))
-        return None
-    from counterfoil.generate.image_embeddings import read_image_embeddings
-
-    try:
-        embeddings = read_image_embeddings(recipe)
-    except (CounterfoilError, *_ODD) as error:
-        lines = tuple(error.problems) if isinstance(error, CounterfoilError) else (str(error)[:200],)
-        faults.append(Fault(EMBEDDINGS, "cannot be read", lines))
-        return None
-    if embeddings is not None and lock is not None and embeddings.hashes() != lock.inputs.get("embeddings"):
-        lines = differences(lock.inputs.get("embeddings"), embeddings.hashes(), "embeddings")
-        what = f"is changed: its vectors are not those that {LOCK} pins ({LOCK} there, {EMBEDDINGS} here)"
-        faults.append(Fault(EMBEDDINGS, what, tuple(lines), consequence=True))
-        return None
-    return embeddings
-
-
-def _table(
-    directory: Path, recipe: Recipe, kind: ChosenKind, lock: Lock | None, faults: list[Fault]
-) -> RowTable | None:
-    try:
-        table = RowTable.read(read_inside(directory, ROWS, MOST_BYTES), ROWS, kind)
-    except FileNotFoundError:
-        faults.append(Fault(ROWS, "is missing"))
-        return None
-    except (CounterfoilError, *_ODD) as error:
-        faults.append(Fault(ROWS, "cannot be read", error_lines(error, directory / ROWS), consequence=True))
-        return None
-    problems = tuple(islice(table.problems(recipe), _MOST_LINES))
-    if problems:
-        faults.append(Fault(ROWS, "is not a table of the recipe's rows", problems, consequence=True))
-        return None
-    # A pin may hold more than the hash, such as the model that wrote captions.
-    pin = None if lock is None else lock.inputs.get(kind) or {}
-    if pin is not None and pin.get("sha256") != table.sha256:
-        faults.append(Fault(ROWS, f"is changed: its rows are not those that {LOCK} pins", consequence=True))
-        return None
-    return table
-
-
-def _sha256(directory: Path, path: str) -> str | None:
-    try:
-        with open_regular(directory / path) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return None
-
-
-def _receipts(directory: Path, plan: Plan, lock: Lock | None, faults: list[Fault]) -> Iterator[Receipt]:
-    """Yield the sound receipts in the order of the plan, and add a fault for each other receipt."""
-    hashes = {} if lock is None else lock.hashes
-    try:
-        for standing in standing_shards(directory, plan.shards):
-            if standing.shard is None:
-                what = "is of a shard that the recipe does not plan"
-                hint = "Move it out of the directory, or restore the dataset from a copy."
-                faults.append(Fault(standing.path, what, hint=hint))
-                continue
-            wrong = standing.unreadable
-            if standing.receipt is not None:
-                wrong = tuple(receipt_faults(standing, hashes))
-            if wrong:
-                faults.append(Fault(standing.path, wrong[0], wrong[1:], hint=repair_hint(directory)))
-            elif standing.receipt is not None:
-                yield standing.receipt
-    except OSError as error:
-        faults.append(Fault(RECEIPTS, f"cannot be read: {error.strerror}"))
-
-
-def _unlisted(
-    directory: Path,
-    recipe: Recipe | None,
-    listed: Mapping[str, FileEntry],
-    odd: Mapping[str, str],
-    parts: tuple[Part, ...],
-    sha256_of: HashOf,
-) -> Iterator[Fault]:
-    """Yield a fault for each file that was read and differs from the manifest, if it cannot be rebuilt."""
-    wanted = [LOCK, ROWS]
-    wanted += [RECIPE] if recipe is None or "words" in parts else []
-    wanted += [EMBEDDINGS] if "embeddings" in parts else []
-    wanted += [THRESHOLDS] if "thresholds" in parts else []
-    for path, entry in listed.items():
-        is_token = "tokens" in parts and PurePosixPath(path).parent == PurePosixPath(TOKENS)
-        if (path not in wanted and not is_token) or path in odd:
-            continue
-        sha256 = sha256_of(path)
-        if sha256 is None:
-            what = "cannot be read" if (directory / path).exists() else "is missing"
-            yield Fault(path, what, consequence=True)
-        elif sha256 != entry.sha256:
-            yield Fault(path, f"does not match its entry in {MANIFEST}", consequence=True)
+def other_stacks(stack: Mapping[str, Any], receipts: Iterable[Receipt]) -> Counter[tuple[str, ...]]:
+    """Count the shards of each other stack, by its differences from `stack`."""
+    each = (tuple(differences(stack, receipt.stack)) for receipt in receipts)
+    return Counter(lines for lines in each if lines)
 
 
 def wrong_model(key: str, name: str, pin: Mapping[str, Any]) -> Iterator[str]:
