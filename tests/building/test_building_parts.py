@@ -155,7 +155,7 @@ def test_a_part_of_another_stack_is_refused_or_noted(tmp_path: Path, monkeypatch
     lock = read_lock(tmp_path)
     assert lock is not None
     other = {**lock.stack, "versions": {**lock.stack["versions"], "torch": "1.0.0"}}
-    for module, name in ((build_dataset, "stack_where_done"), (workers, "stack_of")):
+    for module, name in ((build_dataset, "stack_where_done"), (workers, "rendering_stack")):
         monkeypatch.setattr(module, name, lambda *_, **__: other)
     with pytest.raises(UserError, match="another stack") as refused:
         part(tmp_path, "2/2", *SMALL)

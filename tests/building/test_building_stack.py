@@ -23,7 +23,7 @@ from counterfoil.engines.engine import EngineChoice, Item, Result, Work
 from counterfoil.engines.local import Call, LocalEngine
 from counterfoil.engines.processes import begin_server
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.devices import stack_of
+from counterfoil.models.devices import rendering_stack
 from counterfoil.plan import make_plan
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.store import DatasetStore, ShardWriter
@@ -48,7 +48,7 @@ def small(out: Path) -> tuple[Recipe, Inputs]:
 
 
 def local_stack(recipe: Recipe) -> dict[str, Any]:
-    return stack_of("cpu", recipe.generator.dtype, recipe.generator.batch_size)
+    return rendering_stack("cpu", recipe.generator)
 
 
 def elsewhere(recipe: Recipe) -> dict[str, Any]:
@@ -200,10 +200,10 @@ def test_what_a_worker_measures_of_validation_images_is_what_this_process_would(
 
 
 def of_gpus(**names: str) -> Any:
-    """Return a function like `stack_of` on a machine with these GPUs."""
+    """Return a function like `rendering_stack` on a machine with these GPUs."""
 
-    def stack(device: str, dtype: str, batch_size: int, *used: Any, **also: Any) -> dict[str, Any]:
-        measured = stack_of("cpu", dtype, batch_size, *used, **also)
+    def stack(device: str, generator: Any) -> dict[str, Any]:
+        measured = rendering_stack("cpu", generator)
         return measured | {"device": names[device.replace(":", "")], "cuda": "13.2", "threads": None}
 
     return stack
@@ -213,10 +213,9 @@ def test_another_kind_of_gpu_in_the_same_machine_is_refused_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured = of_gpus(cuda0="NVIDIA A100-SXM4-80GB", cuda1="NVIDIA A100-SXM4-80GB", cuda2="Tesla T4")
-    monkeypatch.setattr(workers, "stack_of", measured)
+    monkeypatch.setattr(workers, "rendering_stack", measured)
     recipe = load_recipe("wardrobe-mini", TINY)
-    generator = recipe.generator
-    stack = measured("cuda:0", generator.dtype, generator.batch_size)
+    stack = measured("cuda:0", recipe.generator)
     writer = ShardWriter.of_plan(tmp_path, make_plan(recipe), {}, stack)
     job = Job(recipe, None, None, b"", "cuda:0", {"generator": None, "screen": None, "adapter": None}, {}, writer)
     assert job.on("cuda:1")._writer_here().stack == stack

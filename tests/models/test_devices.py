@@ -8,6 +8,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
+from functools import partial
 from importlib import metadata, util
 from pathlib import Path
 from typing import Any
@@ -445,7 +446,8 @@ def test_a_library_is_of_the_stack_only_where_it_is_used() -> None:
 
 
 def test_the_stack_of_a_lock_is_measured_with_it_too() -> None:
-    measured = stack_where_done(LocalEngine(), "cpu", "float32", 4, ("pyyaml",))
+    measure = partial(stack_of, dtype="float32", batch_size=4, libraries=("pyyaml",))
+    measured = stack_where_done(LocalEngine(), "cpu", measure)
     assert measured["versions"]["pyyaml"] == metadata.version("pyyaml")
 
 

@@ -7,6 +7,7 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import overload
 
@@ -22,7 +23,7 @@ from counterfoil.engines.local import stack_where_done
 from counterfoil.errors import UserError
 from counterfoil.generate.screen import FewImages, ScreenDoubts, open_shifts, screen_doubts
 from counterfoil.generate.tokens.learn_tokens import learned_before, learning_folder
-from counterfoil.models.devices import libraries_of
+from counterfoil.models.devices import rendering_stack
 from counterfoil.models.diffusion import check_scheduler
 from counterfoil.plan import PlanPart, make_plan
 from counterfoil.progress import tell
@@ -183,7 +184,11 @@ def build(
     out, words = named_path(out), "RECIPE"
     if not isinstance(recipe, Recipe):
         words = shlex.join([str(recipe), *(word for override in overrides for word in ("--set", override))])
-    recipe = _limited(load_recipe(recipe, overrides), limit)
+    recipe = load_recipe(recipe, overrides)
+    if limit is not None and limit < 1:
+        raise UserError(f"limit is {limit}: expected 1 or more")
+    if limit is not None:
+        recipe = recipe.model_copy(update={"samples": recipe.samples.model_copy(update={"limit": limit})})
     refuse_foreign(out)
     refuse_among_inputs(out, recipe.source.dataset, recipe.generator.dataset)
     if part is not None:
@@ -217,15 +222,6 @@ def build(
     # percentiles of the lock.
     inputs = resolve_inputs(recipe, out, first_device, resolved_engine, learn=False)
     return _Build(inputs.settled(recipe), inputs, out, first_device, resolved_engine, allow_mixed).part(part)
-
-
-def _limited(recipe: Recipe, limit: int | None) -> Recipe:
-    """Return the recipe of a preview, or the recipe itself if there is no limit."""
-    if limit is None:
-        return recipe
-    if limit < 1:
-        raise UserError(f"limit is {limit}: expected 1 or more")
-    return recipe.model_copy(update={"samples": recipe.samples.model_copy(update={"limit": limit})})
 
 
 def _ready(
@@ -310,10 +306,7 @@ class _Build:
     ) -> contextlib.AbstractContextManager[DatasetStore]:
         """Open the dataset's store, with the stack of this engine's workers."""
         recipe, inputs = self.recipe, self.inputs
-        settings = recipe.generator
-        libraries, batch_size = libraries_of(settings), settings.batch_size
-        where = self.engine, self.device
-        stack = stack_where_done(*where, settings.dtype, batch_size, libraries, compiled=settings.compile)
+        stack = stack_where_done(self.engine, self.device, partial(rendering_stack, generator=recipe.generator))
         placeholders = inputs.tokens.placeholders if inputs.tokens else None
         return DatasetStore.open(
             self.out,

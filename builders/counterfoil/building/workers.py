@@ -28,7 +28,7 @@ from counterfoil.generate.kinds import Materials, maker_of
 from counterfoil.generate.pictures import encoding_threads
 from counterfoil.generate.screen import Scorer, Thresholds
 from counterfoil.models.clip import load_clip
-from counterfoil.models.devices import computing_on, holds_context, libraries_of, stack_of
+from counterfoil.models.devices import computing_on, holds_context, rendering_stack
 from counterfoil.plan import Plan, RowTable, Shard, make_plan
 from counterfoil.plan.layout import LazySequence
 from counterfoil.regular_files import named_path
@@ -115,18 +115,6 @@ def write_collected(writer: ShardWriter, came: ShardFiles, pending: Collection[t
         )
     if (directory / receipt.path).exists():
         return
-    _refuse_damaged(writer, came)
-    for what in WHATS:
-        path = shard_path(what, receipt.group, writer.split, receipt.shard, receipt.of, writer.format)
-        if path not in came.contents:
-            remove_durably(directory / path)  # a killed run under another stack left this file
-    for path, content in came.contents.items():
-        write_atomically(directory / path, content)
-    write_receipt(directory, receipt)
-
-
-def _refuse_damaged(writer: ShardWriter, came: ShardFiles) -> None:
-    receipt = came.receipt
     expected = {file.path: file.sha256 for file in receipt.files}
     sound = expected == {path: hashlib.sha256(content).hexdigest() for path, content in came.contents.items()}
     for path in expected:
@@ -138,6 +126,13 @@ def _refuse_damaged(writer: ShardWriter, came: ShardFiles) -> None:
             f"{receipt.path}: the files that a worker sent do not match their receipt",
             "The shard was not written. Run the same command again; if it happens again, check that machine.",
         )
+    for what in WHATS:
+        path = shard_path(what, receipt.group, writer.split, receipt.shard, receipt.of, writer.format)
+        if path not in came.contents:
+            remove_durably(directory / path)  # a killed run under another stack left this file
+    for path, content in came.contents.items():
+        write_atomically(directory / path, content)
+    write_receipt(directory, receipt)
 
 
 def imported_for(recipe: Recipe) -> Sequence[str]:
@@ -242,9 +237,7 @@ class Job:
 
         This process may run on another machine than the main process.
         """
-        settings = self.recipe.generator
-        libraries = libraries_of(settings)
-        stack = stack_of(self.device, settings.dtype, settings.batch_size, libraries, compiled=settings.compile)
+        stack = rendering_stack(self.device, self.recipe.generator)
         if not self.allow_mixed:
             try:
                 refuse_other_stack(self.writer.directory, self.writer.stack, stack)

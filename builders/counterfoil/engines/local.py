@@ -18,7 +18,7 @@ from counterfoil.engines.engine import Doing, Engine, EngineChoice, Event, Finis
 from counterfoil.engines.executor import Deaths, DeviceFailed, Done, Ended, Failed, Heard, NoMemory, events_of, hand_out
 from counterfoil.engines.processes import WorkerProcess, begin_server, deaf_to_interrupts, worker_context
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.devices import holds_context, one_thread, stack_of, touch
+from counterfoil.models.devices import holds_context, one_thread, touch
 from counterfoil.models.loading_errors import memory_error
 
 
@@ -181,11 +181,8 @@ def called_on(device: str, function: Callable[..., Value], *arguments: Any) -> V
     return _only_result(LocalEngine(devices=(device,)), call, function.__name__.replace("_", " "))
 
 
-def stack_where_done(
-    engine: Engine, device: str, dtype: str, batch_size: int, libraries: tuple[str, ...] = (), *, compiled: bool = False
-) -> dict[str, Any]:
-    """Return the stack (`stack_of`) of a device that this engine works on."""
-    measure = partial(stack_of, dtype=dtype, batch_size=batch_size, libraries=libraries, compiled=compiled)
+def stack_where_done(engine: Engine, device: str, measure: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+    """Return the stack of a device that this engine works on. measure: pickles, and is called with the device."""
     return _only_result(engine, Call(measure, device), "the stack")
 
 

@@ -270,6 +270,12 @@ def libraries_of(generator: Generator) -> tuple[str, ...]:
     return (*quantiser, *(("peft",) if generator.lora else ()), *kind_of(generator).libraries)
 
 
+def rendering_stack(device: str, generator: Generator) -> dict[str, Any]:
+    """Return the stack (`stack_of`) of a device that renders a recipe's images."""
+    libraries, compiled = libraries_of(generator), generator.compile
+    return stack_of(device, generator.dtype, generator.batch_size, libraries, compiled=compiled)
+
+
 # The files with the limit and the use of a container's memory, in control groups of version 2 and of version 1.
 _CGROUPS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),

@@ -122,15 +122,14 @@ class Rerenderer:
         from PIL import Image
 
         from counterfoil.generate.pictures import encode_image
-        from counterfoil.models.devices import computing_on, libraries_of, one_thread, stack_of
+        from counterfoil.models.devices import computing_on, one_thread, rendering_stack
         from counterfoil.plan import Sample
 
         generator, device = self.recipe.generator, self.materials.device
         done: list[Rerendered] = []
         with one_thread(), computing_on(device):
             renderer = maker_of(self.recipe).renderer(self.materials)
-            libraries = libraries_of(generator)
-            stack = stack_of(device, generator.dtype, generator.batch_size, libraries, compiled=generator.compile)
+            stack = rendering_stack(device, generator)
             rows = self._rows(chosen)
             while batch := list(islice(rows, generator.batch_size)):
                 samples = []

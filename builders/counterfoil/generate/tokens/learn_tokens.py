@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -205,7 +206,8 @@ def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> TokenRe
     settings = _settings(recipe)
     try_folder(folder)
     refuse_among_inputs(folder, recipe.source.dataset)
-    stack = stack_where_done(engine, device, recipe.generator.dtype, _together(settings))
+    measure = partial(stack_of, dtype=recipe.generator.dtype, batch_size=_together(settings))
+    stack = stack_where_done(engine, device, measure)
     identity = _identity(recipe, folder) | {"stack": stack}
     make_folder(folder)
     with directory_lock(folder):
