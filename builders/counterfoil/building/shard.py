@@ -56,12 +56,15 @@ class ShardMaker:
         judges: Judges | None = None,
         encoders: int = 1,
     ) -> None:
+        import torch
+
         self.plan = plan
         self.renderer = renderer
         self.scorer = scorer
         self.thresholds = thresholds
         self.judges = judges
-        self._behind = ThreadPoolExecutor(1, "screen", initializer=_one_torch_thread)
+        # The screening thread has one torch thread; each thread has its own setting.
+        self._behind = ThreadPoolExecutor(1, "screen", torch.set_num_threads, (1,))
         self._encoders = ThreadPoolExecutor(encoders, "encode") if encoders > 1 else None
 
     def make(self, shards: Sequence[Shard]) -> Generator[int | Made]:
@@ -234,9 +237,3 @@ class _Making:
             for cell in begun.shard.cells:
                 candidates += self.maker.decided(cell, begun.candidates[cell.shift, cell.label])
             yield Made(begun.shard, candidates)
-
-
-def _one_torch_thread() -> None:
-    import torch
-
-    torch.set_num_threads(1)  # each thread has its own setting

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -470,22 +470,15 @@ class Plan:
 
         A batch may cross the cells of a shard, but with quotas each batch stays inside its cell.
         """
-        quotas = any(shard_cell.accepted is not None for shard_cell in shard.cells)
-        if cell is None and not quotas:
-            yield from self._batched(shard.samples(self))
-            return
-        for shard_cell in shard.cells if cell is None else (cell,):
-            yield from self._batched(self.samples(shard_cell))
-
-    def _batched(self, samples: Iterator[Sample]) -> Iterator[list[Sample]]:
-        batch: list[Sample] = []
-        for sample in samples:
-            batch.append(sample)
-            if len(batch) == self.recipe.generator.batch_size:
+        if cell is not None:
+            parts = [self.samples(cell)]
+        elif any(shard_cell.accepted is not None for shard_cell in shard.cells):
+            parts = [self.samples(shard_cell) for shard_cell in shard.cells]
+        else:
+            parts = [shard.samples(self)]
+        for samples in parts:
+            while batch := list(islice(samples, self.recipe.generator.batch_size)):
                 yield batch
-                batch = []
-        if batch:
-            yield batch
 
     def _cell(self, group: _Group, position: int) -> Cell:
         shift, label = group.cell(position)
