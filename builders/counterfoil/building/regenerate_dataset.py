@@ -6,6 +6,7 @@ A rebuild does not need the input dataset, because the directory has thresholds 
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import islice
@@ -20,35 +21,18 @@ from counterfoil.data.pool import wrong_pool
 from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.dataset.label_checks import without_validation
 from counterfoil.dataset.reading import wrong_model
+from counterfoil.dataset.verification.problems import Outcome
+from counterfoil.dataset.verification.rerendering import compare_images
 from counterfoil.documents import differences
 from counterfoil.engines import EngineChoice, engine_and_device
 from counterfoil.errors import UserError
-from counterfoil.generate.pictures import decoded, psnr
 from counterfoil.models.loras import wrong_loras
 from counterfoil.recipe import Recipe, load_own_recipe
 from counterfoil.recipe.layering import without_folders
 from counterfoil.regular_files import named_path
-from counterfoil.store import Receipt, read_receipts
+from counterfoil.store import Receipt, layout, read_receipts
 from counterfoil.store.atomic import try_folder
 from counterfoil.store.decoding import UnreadableImage
-from counterfoil.store.layout import (
-    BENCHMARK,
-    CARD,
-    CROISSANT,
-    EMBEDDINGS,
-    FIGURES,
-    LOCK,
-    MANIFEST,
-    RECEIPTS,
-    RECIPE,
-    ROWS,
-    THRESHOLDS,
-    TIMM_INFO,
-    TOKENS,
-    WHATS,
-    What,
-    parse_shard_path,
-)
 from counterfoil.store.lock import Lock, read_lock
 from counterfoil.store.manifest import file_faults, read_manifest
 from counterfoil.store.reading import read_shard
@@ -57,7 +41,10 @@ from counterfoil.store.replacement import settle_directory
 from counterfoil.store.sealed_folder import SEALED_FOLDERS
 
 # `WANTED` are the files of a published dataset that a rebuild and its comparison need.
-WANTED = (RECIPE, LOCK, THRESHOLDS, MANIFEST, f"{TOKENS}/**", "receipts/**", ROWS, EMBEDDINGS)
+WANTED = (
+    layout.RECIPE, layout.LOCK, layout.THRESHOLDS, layout.MANIFEST, f"{layout.TOKENS}/**", "receipts/**", layout.ROWS,
+    layout.EMBEDDINGS,
+)  # fmt: skip
 
 
 def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
@@ -76,7 +63,7 @@ def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
         problems += wrong_model("screen.model", recipe.screen.model, pins["screen"])
     if not problems and recipe.judges and pin_judges(recipe) != without_validation(lock.inputs.get("judges") or {}):
         key = "screen.keep" if recipe.screen.judge is None else "screen.judge"
-        problems.append(f"{key}: the judges are not those that {LOCK} pins")
+        problems.append(f"{key}: the judges are not those that {layout.LOCK} pins")
     if problems:
         hint = "To use another model, build another dataset: `counterfoil build RECIPE`."
         raise UserError(problems, f"Rebuilding needs the same weights. {hint}")
@@ -94,7 +81,7 @@ def _overridden(dataset: SoundDataset, overrides: Sequence[str]) -> Recipe:
         lines += differences(original.screen_document, recipe.screen_document) or ["screen: the hash differs"]
     # Overrides of these sections change no image here, but the recipe would no longer name the origin of thresholds and
     # tokens.
-    for section in ("source", TOKENS):
+    for section in ("source", layout.TOKENS):
         lines += differences(_portable(getattr(original, section)), _portable(getattr(recipe, section)), section)
     before, after = ({shift.name: _portable(shift.embedding) for shift in r.all_shifts()} for r in (original, recipe))
     lines += differences(before, after, "embedding")
@@ -116,9 +103,11 @@ def _portable(section: Any) -> Any:
 
 
 # `_DESCRIBING` are files that a build writes besides shards. Files that no build writes are not compared.
-_DESCRIBING = (CARD, CROISSANT, BENCHMARK)
-_WRITTEN = (*_DESCRIBING, RECIPE, LOCK, THRESHOLDS, TIMM_INFO, EMBEDDINGS, ROWS)
-_FOLDERS = (*WHATS, TOKENS, RECEIPTS, FIGURES)
+_DESCRIBING = (layout.CARD, layout.CROISSANT, layout.BENCHMARK)
+_WRITTEN = (
+    *_DESCRIBING, layout.RECIPE, layout.LOCK, layout.THRESHOLDS, layout.TIMM_INFO, layout.EMBEDDINGS, layout.ROWS,
+)  # fmt: skip
+_FOLDERS = (*layout.WHATS, layout.TOKENS, layout.RECEIPTS, layout.FIGURES)
 
 MOST_ROWS = 200  # the most rows whose pixels are compared, over all differing shards
 MOST_LISTED = 20
@@ -207,9 +196,9 @@ def compare(
     if evaluated or not described:
         left_out |= {*_DESCRIBING}
     if not described:
-        left_out.add(RECIPE)
-    if BENCHMARK not in rebuilt:  # a user wrote this file
-        left_out.add(BENCHMARK)
+        left_out.add(layout.RECIPE)
+    if layout.BENCHMARK not in rebuilt:  # a user wrote this file
+        left_out.add(layout.BENCHMARK)
     differing = tuple(path for path in other if _is_shard(path))
     others = tuple(path for path in other if not _is_shard(path) and path not in left_out)
     new_shards = {(receipt.group, receipt.shard): receipt for receipt in read_receipts(out)}
@@ -240,11 +229,11 @@ def compare(
 
 
 def _is_shard(path: str) -> bool:
-    return path.partition("/")[0] in WHATS
+    return path.partition("/")[0] in layout.WHATS
 
 
 def _shard_of(path: str) -> tuple[str, int]:
-    file = parse_shard_path(path)
+    file = layout.parse_shard_path(path)
     return (file.group, file.number) if file else ("", 0)
 
 
@@ -256,45 +245,37 @@ def _compare_rows(
     if not shards:
         return None
     ratios: list[float] = []
-    same_bytes = 0
+    outcomes: Counter[Outcome] = Counter()
     changed: list[DecisionChange] = []
     decisions = 0
     rows_of_shard = max(1, MOST_ROWS // len(shards))
     for shard in shards:
-        if len(ratios) + same_bytes < MOST_ROWS:
+        if outcomes.total() < MOST_ROWS:
             before = dict(islice(_images(directory, original_shards[shard]), rows_of_shard))
             for key, image in _images(out, new_shards[shard]):
-                if key in before and before[key] == image:
-                    same_bytes += 1
-                elif key in before:
-                    ratios.append(_encoded_psnr(before[key], image))
+                if key not in before:
+                    continue
+                try:
+                    outcome, decibels, _ = compare_images(before[key], image)
+                except UnreadableImage:
+                    outcome, decibels = "different", None
+                outcomes[outcome] += 1
+                if outcome == "different":  # images that do not decode, or of other sizes, count as 0 decibels
+                    ratios.append(decibels or 0.0)
         original, rebuilt = _decisions(directory, original_shards[shard]), _decisions(out, new_shards[shard])
         changes = [DecisionChange(key, original.get(key), rebuilt.get(key)) for key in {**original, **rebuilt}]
         changes = [change for change in changes if change.there != change.here]
         decisions += len(changes)
         changed += changes[: MOST_LISTED - len(changed)]
-    finite = [decibels for decibels in ratios if decibels != float("inf")]
     return RowDifferences(
-        rows=same_bytes + len(ratios),
-        same_bytes=same_bytes,
-        same_pixels=len(ratios) - len(finite),
-        least_psnr=min(finite, default=None),
-        median_psnr=statistics.median(finite) if finite else None,
+        rows=outcomes.total(),
+        same_bytes=outcomes["identical bytes"],
+        same_pixels=outcomes["identical pixels"],
+        least_psnr=min(ratios, default=None),
+        median_psnr=statistics.median(ratios) if ratios else None,
         decisions=decisions,
         changed=tuple(changed),
     )
-
-
-def _encoded_psnr(before: bytes, after: bytes) -> float:
-    """Return the PSNR of two encoded images in decibels.
-
-    Return 0 if an image does not decode, or if the sizes differ.
-    """
-    try:
-        before_pixels, after_pixels = decoded(before), decoded(after)
-    except UnreadableImage:
-        return 0.0
-    return psnr(before_pixels, after_pixels) if before_pixels.shape == after_pixels.shape else 0.0
 
 
 def _is_intact(directory: Path, shard: tuple[str, int], receipt: Receipt) -> bool:
@@ -305,7 +286,7 @@ def _is_intact(directory: Path, shard: tuple[str, int], receipt: Receipt) -> boo
 
 
 def _images(directory: Path, receipt: Receipt) -> Iterator[tuple[str, bytes]]:
-    kinds: tuple[What, ...] = ("data", "rejected")
+    kinds: tuple[layout.What, ...] = ("data", "rejected")
     for what in kinds:
         for row in read_shard(directory, receipt, ["key", "image"], what):
             yield row["key"], (row["image"] or {}).get("bytes") or b""
