@@ -343,7 +343,7 @@ class _Build:
     def make_pending(self, store: DatasetStore) -> list[Receipt]:
         """Make the shards that the store lacks, report progress, and return their receipts."""
         pending = store.pending()
-        made: dict[tuple[str, int, int], Receipt] = {}
+        made: dict[str, Receipt] = {}
         if not pending:
             return []
         images = sum(shard.candidates for shard in pending)
@@ -375,9 +375,7 @@ class _Build:
                     receipts = [receipt]
                 else:
                     receipts = [event.part]
-                new = {(receipt.group, receipt.shard, receipt.of): receipt for receipt in receipts}
-                for shard in made.keys() & new.keys():
-                    del new[shard]
+                new = {receipt.path: receipt for receipt in receipts if receipt.path not in made}
                 made |= new
                 counts = counts_of(new.values(), counts)
                 tell(BuildProgress(len(made), len(pending), drawn, images, counts, tuple(lost)))

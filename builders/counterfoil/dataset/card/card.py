@@ -5,8 +5,7 @@ Equal datasets give equal cards, because a card holds no time, host, path or dur
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -56,7 +55,7 @@ from counterfoil.dataset.card.tables import (
     yield_rows,
 )
 from counterfoil.dataset.label_checks import Selection, ShiftSelected
-from counterfoil.documents import differences
+from counterfoil.dataset.reading import other_stacks
 from counterfoil.errors import UserError
 from counterfoil.generate.corruptions import SMALL_BELOW
 from counterfoil.generate.screen import FewImages, ScreenDoubts, Thresholds, open_shifts, stored_thresholds
@@ -174,7 +173,7 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
     directory, recipe = Path(directory), plan.recipe
     tally = tally_of(directory, plan, receipts)
     figures = dict(contact_sheets(directory, plan, receipts, tally))
-    page = card_page(directory, plan, lock, receipts, tally, figures)
+    page = card_page(directory, plan, lock, receipts, tally, figures.keys())
     filters = {
         "prose": markdown.prose,
         "inline": markdown.inline,
@@ -200,14 +199,9 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
 
 
 def card_page(
-    directory: Path,
-    plan: Plan,
-    lock: Mapping[str, Any],
-    receipts: Sequence[Receipt],
-    tally: Tally,
-    figures: Mapping[str, bytes],
+    directory: Path, plan: Plan, lock: Mapping[str, Any], receipts: Sequence[Receipt], tally: Tally, figures: Set[str]
 ) -> CardPage:
-    """Return what the card of a dataset shows. figures: the contact sheets, by file name. Raises as `make_card`."""
+    """Return what the card of a dataset shows. figures: the names of the contact sheets. Raises as `make_card`."""
     recipe, lock_inputs = plan.recipe, lock.get("inputs", {})
     shifts = recipe.all_shifts()
     texts = [text for shift in shifts for text in (shift.prompt, shift.object_caption)]
@@ -224,7 +218,8 @@ def card_page(
         results = read_results(directory, content)
     except UserError as error:
         unread = error.problems[0]
-    sections = [] if results is None else [shown.card(results) for shown in NESTED.values()]
+    cards = () if results is None else (shown.card(results) for shown in NESTED.values())
+    nested = [section for section in cards if section is not None]
     reviewed, unread_review = Selection.of_dataset(directory, content)
     names = {shift.name for shift in shifts}
     looked_at = [shift for shift in reviewed.shifts if shift.name in names] if reviewed else []
@@ -259,9 +254,7 @@ def card_page(
         inputs=inputs,
         hashes=hash_rows(lock),
         stack=stack_lines(lock),
-        mixed=Counter(
-            lines for receipt in receipts if (lines := tuple(differences(lock.get("stack", {}), receipt.stack)))
-        ),
+        mixed=other_stacks(lock.get("stack", {}), receipts),
         said=statements,
         its=its,
         about_class=[f"`{{{word}}}`" for word in ABOUT_CLASS if any(word in uses(text) for text in texts)],
@@ -277,8 +270,8 @@ def card_page(
         robustness=robustness_of(results) if results is not None and results.lead == "accuracy" else None,
         lead_drops=lead_drops_of(results) if results is not None and results.lead != "accuracy" else None,
         measures=() if results is None else measure_tables(results, "card"),
-        sections=[section for section in sections if section is not None],
-        warnings=[warning for section in sections if section is not None for warning in section.warnings],
+        sections=nested,
+        warnings=[warning for section in nested for warning in section.warnings],
         dataset_entry=dataset_entry(recipe, plan.hash, __version__),
         recipe_yaml=recipe.portable_yaml,
     )

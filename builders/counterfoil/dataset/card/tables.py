@@ -35,9 +35,6 @@ class YieldRow:
 
     name: str
     shifts: int
-    prompt: str
-    caption: str
-    threshold: str
     candidates: int
     accepted: int
     passed: float | None
@@ -45,16 +42,19 @@ class YieldRow:
     pairs: int
     classes: int
     thin: tuple[str, ...]
+    prompt: str = ""
+    caption: str = ""
+    threshold: str = ""
 
 
 def yield_rows(
-    recipe: Recipe, receipts: Sequence[Receipt], tally: Tally, most: int, thresholds: Mapping[str, Any] | None = None
+    recipe: Recipe, receipts: Sequence[Receipt], tally: Tally, most: int, thresholds: Mapping[str, Any]
 ) -> tuple[YieldRow, ...]:
     """Return a row per shift in the recipe's order; a row per group if there are more than `most` shifts."""
     counts = counts_of(receipts)
     shifts = recipe.all_shifts()
     if len(shifts) <= most:
-        resolved = (thresholds or {}).get("shift", {})
+        resolved = thresholds.get("shift", {})
         return tuple(
             replace(
                 _yield_row(recipe, shift.name, [shift], counts, tally),
@@ -86,15 +86,12 @@ def _yield_row(
     candidates, accepted = sum(reasons.values()), reasons.pop(ACCEPTED, 0)
     least = recipe.evaluate.min_images_per_class
     cells = [(shift.name, label) for shift in shifts for label in shift.class_labels]
-    names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
+    names = unique_names(recipe.classes)
     thin = [names[label] for shift, label in cells if tally.count(shift, label) < least]
     undecided = set(open_shifts(recipe)).issuperset(shift.name for shift in shifts)
     return YieldRow(
         name=name,
         shifts=len(shifts),
-        prompt="",
-        caption="",
-        threshold="",
         candidates=candidates,
         accepted=accepted,
         # What passed after a cell had all it needed counts for the yield.
@@ -123,7 +120,7 @@ def threshold_rows(recipe: Recipe, document: Mapping[str, Any]) -> tuple[Thresho
     rows = []
     for shift in recipe.all_shifts():
         chosen = [recipe.classes[label] for label in shift.class_labels]
-        names = unique_names([(cls.id, cls.name) for cls in chosen])
+        names = unique_names(chosen)
         own_thresholds = [
             f"{name} {value:.3f}"
             for name, cls in zip(names, chosen, strict=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -14,31 +13,18 @@ from typing import Any
 
 from counterfoil.data.hub import locate_dataset
 from counterfoil.dataset import StandingDataset, read_dataset
+from counterfoil.dataset.reading import other_stacks
 from counterfoil.dataset.verification.problems import ProblemsFound, Repairs, Rerendered, Verification
 from counterfoil.dataset.verification.rerendering import Rerenderer, choose_rows, difference_text, pinned_generator
 from counterfoil.dataset.verification.shards import ShardCheck, decode_images
-from counterfoil.documents import differences, document_bytes, in_one_line, parse_json
+from counterfoil.documents import document_bytes, in_one_line, parse_json
 from counterfoil.errors import CounterfoilError, UserError, some_of
 from counterfoil.generate.kinds import Materials
 from counterfoil.progress import report
 from counterfoil.recipe.keep import ACCEPTED
 from counterfoil.recipe.strict_yaml import read_yaml
-from counterfoil.store import Receipt, StoredFile
+from counterfoil.store import Receipt, StoredFile, layout
 from counterfoil.store.inside import read_inside
-from counterfoil.store.layout import (
-    CARD,
-    CROISSANT,
-    LOCK,
-    MANIFEST,
-    RECEIPTS,
-    RECIPE,
-    ROWS,
-    TIMM_INFO,
-    WHATS,
-    What,
-    parse_shard_path,
-    shard_paths,
-)
 from counterfoil.store.manifest import Entry, FileCheck, check_files, difference, manifest_document
 from counterfoil.store.reading import no_dataset
 from counterfoil.store.receipts import receipt_faults, standing_shards, timm_info
@@ -75,7 +61,7 @@ def verify(
     located = locate_dataset(source)
     directory = located.directory
     described = read_dataset(directory, "thresholds", "tokens", "embeddings", "rows", own=located.reference is None)
-    if not any((directory / name).is_file() for name in (LOCK, MANIFEST)):
+    if not any((directory / name).is_file() for name in (layout.LOCK, layout.MANIFEST)):
         raise no_dataset(directory)
     generator = None
     if rerender:  # report a mistake in the options before gigabytes are read
@@ -124,17 +110,19 @@ class _Reading:
             else:
                 findings.add(problem.path, problem.what)
         if files.listed is None:
-            note = f"{MANIFEST} is missing or damaged, so files were compared only with receipts and {LOCK}"
+            note = (
+                f"{layout.MANIFEST} is missing or damaged, so files were compared only with receipts and {layout.LOCK}"
+            )
             findings.notes.append(note)
         damaged = {fault.path for fault in described.faults if findings.is_damaged(fault.path)}
         for fault in described.causes():
             if not (fault.consequence and fault.path in damaged):
                 findings.add(fault.path, str(fault))
         if described.recipe is None:
-            findings.notes.append(f"rows were not compared with the plan, because {RECIPE} gives no plan")
+            findings.notes.append(f"rows were not compared with the plan, because {layout.RECIPE} gives no plan")
         elif not described.prompts_known:
             rowless = described.recipe.kind.counts_rows and described.plan is not None and not described.plan.counts
-            what = f"{ROWS} is" if rowless else "class tokens are"
+            what = f"{layout.ROWS} is" if rowless else "class tokens are"
             findings.notes.append(f"prompts were not compared with the plan, because {what} damaged")
         receipts = read_shard_receipts(directory, described, files, findings)
         return cls(directory, findings, files, described, receipts)
@@ -151,10 +139,10 @@ class _Reading:
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             if plan is None:
                 stored = [(file.path, receipt.path) for receipt in self.receipts.values() for file in receipt.files]
-                with_images: list[tuple[str, str, What]] = [
+                with_images: list[tuple[str, str, layout.What]] = [
                     (path, receipt, parsed.what)
                     for path, receipt in stored
-                    if self.is_sound(path) and (parsed := parse_shard_path(path)) and parsed.what != "candidates"
+                    if self.is_sound(path) and (parsed := layout.parse_shard_path(path)) and parsed.what != "candidates"
                 ]
                 return 0, decode_images(self.directory, with_images, self.findings, pool)
             check = ShardCheck(plan, self.described, self.files.entries, self.findings, pool)
@@ -170,11 +158,11 @@ class _Reading:
             check_card(self.directory, list(self.receipts.values()), self.findings)
             if plan.recipe.output.format == "webdataset":
                 expected = document_bytes(timm_info(self.receipts.values()))
-                if TIMM_INFO not in self.files.entries:
-                    self.findings.add(TIMM_INFO, "is missing")
-                elif self.is_sound(TIMM_INFO) and read_inside(self.directory, TIMM_INFO) != expected:
-                    self.findings.add(TIMM_INFO, "differs from the receipts in its files or rows")
-        if CROISSANT in self.files.entries:
+                if layout.TIMM_INFO not in self.files.entries:
+                    self.findings.add(layout.TIMM_INFO, "is missing")
+                elif self.is_sound(layout.TIMM_INFO) and read_inside(self.directory, layout.TIMM_INFO) != expected:
+                    self.findings.add(layout.TIMM_INFO, "differs from the receipts in its files or rows")
+        if layout.CROISSANT in self.files.entries:
             check_croissant(self.directory, self.files.entries, self.findings)
 
     def rerender(self, count: int, seed: int, device: str, generator: Materials | None) -> list[Rerendered]:
@@ -233,7 +221,7 @@ def read_shard_receipts(
             findings.add(path, fault)
         if receipt is None or changed or faults:
             if shard is not None and split is not None and format is not None:
-                planned |= set(shard_paths(shard.group, split, shard.number, shard.of, format).values())
+                planned |= set(layout.shard_paths(shard.group, split, shard.number, shard.of, format).values())
             continue
         receipts[receipt.group, receipt.shard] = receipt
         for file in receipt.files:
@@ -246,17 +234,15 @@ def read_shard_receipts(
                 findings.add(file.path, f"{what} by {path}")
     for path in files.entries if plan is not None else ():
         folder = path.partition("/")[0]
-        if folder == RECEIPTS and path not in known:
+        if folder == layout.RECEIPTS and path not in known:
             findings.unexpected(path, "is unexpected: the plan has no such shard")
-        elif folder in WHATS and path not in listed | planned:
+        elif folder in layout.WHATS and path not in listed | planned:
             findings.unexpected(path, "is unexpected: no receipt lists it")
     if described.lock is not None:
-        stack = described.lock.stack
-        mixed = Counter(lines for receipt in receipts.values() if (lines := tuple(differences(stack, receipt.stack))))
-        for lines, count in mixed.items():
+        for lines, count in other_stacks(described.lock.stack, receipts.values()).items():
             findings.notes.append(
-                f"{count} shard{'s were' if count > 1 else ' was'} rendered with another stack than that of {LOCK}"
-                f" (“there”): {'; '.join(lines)}"
+                f"{count} shard{'s were' if count > 1 else ' was'} rendered with another stack than that of"
+                f" {layout.LOCK} (“there”): {'; '.join(lines)}"
             )
     return receipts
 
@@ -268,36 +254,36 @@ _NAME, _CANDIDATES, _REASONS_AFTER, _REASONS_BEFORE = ("Shift", "Group"), "Candi
 
 def check_card(directory: Path, receipts: Sequence[Receipt], findings: ProblemsFound) -> None:
     """Compare README.md with the receipts of all shards, and add differences to `findings`."""
-    if not (directory / CARD).exists():
-        findings.add(CARD, "is missing")
+    if not (directory / layout.CARD).exists():
+        findings.add(layout.CARD, "is missing")
         return
     try:
-        text = read_inside(directory, CARD).decode()
+        text = read_inside(directory, layout.CARD).decode()
         front_matter = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
         if front_matter is None:
             raise ValueError("it does not begin with metadata between two lines of ---")
-        metadata = read_yaml(front_matter[1], CARD)
+        metadata = read_yaml(front_matter[1], layout.CARD)
         faults = [*config_faults(metadata, [file for receipt in receipts for file in receipt.files])]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, CounterfoilError) as error:
-        findings.add(CARD, f"cannot be read: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
+        findings.add(layout.CARD, f"cannot be read: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
         return
     for fault in [*faults, *yield_faults(text, receipts)]:
-        findings.add(CARD, fault)
+        findings.add(layout.CARD, fault)
 
 
 def check_croissant(directory: Path, files: Mapping[str, Entry], findings: ProblemsFound) -> None:
     """Compare the hashes in croissant.json with the dataset's files, and add differences to `findings`."""
     try:
-        document = parse_json(read_inside(directory, CROISSANT))
+        document = parse_json(read_inside(directory, layout.CROISSANT))
         hashes = {node["contentUrl"]: node["sha256"] for node in document["distribution"] if "sha256" in node}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        findings.add(CROISSANT, f"cannot be read: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
+        findings.add(layout.CROISSANT, f"cannot be read: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
         return
     for path, sha256 in hashes.items():
         entry = files.get(path)
         if not findings.is_damaged(path) and (entry is None or entry.sha256 != sha256):
             actual = "there is no such file" if entry is None else f"the file has {entry.sha256[:12]}…"
-            findings.add(CROISSANT, f"lists the sha256 {str(sha256)[:12]}… for {path}, but {actual}")
+            findings.add(layout.CROISSANT, f"lists the sha256 {str(sha256)[:12]}… for {path}, but {actual}")
 
 
 def config_faults(metadata: Mapping[str, Any], files: Sequence[StoredFile]) -> Iterator[str]:
