@@ -21,6 +21,7 @@ import warm
 from clip_verdicts import clip_verdict
 from counterfoil.errors import UserError
 from counterfoil.plan import Plan
+from counterfoil.recipe import RecipeClass
 from counterfoil.store import Candidate, DatasetStore, read_batches, read_rows
 from counterfoil.store.layout import (
     SUFFIXES,
@@ -67,17 +68,17 @@ def test_webdataset_features_are_understood() -> None:
     assert list(without) == ["cls", "json", "__key__", "__url__"]
 
 
+def named(*names: str) -> list[RecipeClass]:
+    return [RecipeClass(f"n{label + 1}", name, label, label, ()) for label, name in enumerate(names)]
+
+
 def test_names_become_unique() -> None:
-    assert unique_names([("n1", "crane"), ("n2", "crane"), ("n3", "coot")]) == (
-        "crane (n1)",
-        "crane (n2)",
-        "coot",
-    )
-    assert unique_names([("n1", "a"), ("n2", "b")]) == ("a", "b")
+    assert unique_names(named("crane", "crane", "coot")) == ("crane (n1)", "crane (n2)", "coot")
+    assert unique_names(named("a", "b")) == ("a", "b")
 
 
 def test_names_stay_unique_beside_a_class_that_looks_like_one() -> None:
-    names = unique_names([("n1", "crane"), ("n2", "crane"), ("n3", "crane (n1)")])
+    names = unique_names(named("crane", "crane", "crane (n1)"))
     assert len(set(names)) == 3
     assert all(id in name for id, name in zip(["n1", "n2", "n3"], names, strict=True))
 

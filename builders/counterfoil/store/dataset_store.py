@@ -87,7 +87,7 @@ class ShardWriter:
             format=recipe.output.format,
             image_suffix=recipe.output.image.format,
             split=recipe.output.split,
-            class_names=unique_names([(entry.id, entry.name) for entry in recipe.classes]),
+            class_names=unique_names(recipe.classes),
             keep_rejected=recipe.screen.keep_rejected,
             form=TableForm.of(recipe),
             hashes=dict(hashes),

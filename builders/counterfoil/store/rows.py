@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.plan import Sample
-from counterfoil.recipe import Recipe
+from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.keep import ACCEPTED, CLIP_SCORES, OBJECT, SHIFT, Column, Verdict
 from counterfoil.recipe.multilabel import conditions_feature
 from counterfoil.recipe.objects import OBJECTS, objects_feature
@@ -147,12 +147,12 @@ def described_columns(what: What, recipe: Recipe) -> dict[str, Column]:
     }
 
 
-def unique_names(classes: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """Return unique class names for ClassLabel from (id, name) pairs. A repeated name becomes "name (id)"."""
-    times = Counter(name for _, name in classes)
-    names = tuple(name if times[name] == 1 else f"{name} ({id})" for id, name in classes)
+def unique_names(classes: Sequence[RecipeClass]) -> tuple[str, ...]:
+    """Return unique class names for ClassLabel. A repeated name becomes "name (id)"."""
+    times = Counter(cls.name for cls in classes)
+    names = tuple(cls.name if times[cls.name] == 1 else f"{cls.name} ({cls.id})" for cls in classes)
     if len(set(names)) < len(names):  # the name of one class equals the "name (id)" of another
-        names = tuple(f"{name} ({id})" for id, name in classes)
+        names = tuple(f"{cls.name} ({cls.id})" for cls in classes)
     return names
 
 

@@ -406,7 +406,7 @@ def rewrite(directory: Path, plan: Plan, what: What, change: Change) -> str:
         if file.path.endswith(".tar"):
             write_tar(stream, rows)
         else:
-            names = unique_names([(cls.id, cls.name) for cls in plan.recipe.classes])
+            names = unique_names(plan.recipe.classes)
             write_parquet(stream, rows, arrow_schema(what, names, form))
     return file.path
 

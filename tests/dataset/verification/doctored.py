@@ -63,7 +63,7 @@ def doctor(directory: Path, receipt: Receipt, what: What, change: Callable[[Rows
             write_tar(file, rows)
         else:
             recipe = load_recipe(directory)
-            names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
+            names = unique_names(recipe.classes)
             write_parquet(file, rows, arrow_schema(what, names, TableForm.of(recipe)))
     restate(directory, receipt, path, len(rows))
     return path

@@ -268,7 +268,7 @@ def contact_sheets(
     directory: Path, plan: Plan, receipts: Sequence[Receipt], tally: Tally
 ) -> Iterator[tuple[str, bytes]]:
     classes = plan.recipe.classes
-    names = unique_names([(cls.id, cls.name) for cls in classes])
+    names = unique_names(classes)
     seen = {label for _, label in tally.accepted}
     rows = evenly_spaced(sorted(seen), MOST_CLASSES)
     shifts = [

@@ -14,16 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from counterfoil.dataset.card.metadata import (
-    DEFAULT,
-    Config,
-    address_of,
-    is_organisation,
-    license_reference,
-    plain_author,
-    pretty_name,
-    tags_of,
-)
+from counterfoil.dataset.card import metadata
 from counterfoil.dataset.card.statements import Statements
 from counterfoil.dataset.card.tables import InputRow
 from counterfoil.documents import document_bytes
@@ -70,7 +61,7 @@ def croissant_bytes(
     directory: Path,
     recipe: Recipe,
     preview: str,
-    configs: Sequence[Config],
+    configs: Sequence[metadata.Config],
     inputs: Sequence[InputRow],
     statements: Statements,
     citation: str,
@@ -109,7 +100,7 @@ def croissant_bytes(
         if row.pinned:
             based_on[-1]["identifier"] = row.pinned
         if row.license:
-            based_on[-1]["license"] = license_reference(row.license)
+            based_on[-1]["license"] = metadata.license_reference(row.license)
     describe = _webdataset if recipe.output.format == "webdataset" else _parquet
     described = [describe(config, recipe) for config in configs]
     about = recipe.description.strip() or statements.summary
@@ -118,10 +109,10 @@ def croissant_bytes(
         "@type": "sc:Dataset",
         "conformsTo": list(CONFORMS_TO),
         "name": recipe.name,
-        "alternateName": pretty_name(recipe.name),
+        "alternateName": metadata.pretty_name(recipe.name),
         "description": " ".join(filter(None, (preview, about))),
-        "license": license_reference(recipe.license),
-        "keywords": tags_of(recipe),
+        "license": metadata.license_reference(recipe.license),
+        "keywords": metadata.tags_of(recipe),
         "citeAs": citation,
         "isBasedOn": based_on,
         **_published(recipe),
@@ -146,14 +137,15 @@ def croissant_bytes(
 
 
 def _published(recipe: Recipe) -> dict[str, Any]:
-    publish, address = recipe.publish, address_of(recipe)
+    publish, address = recipe.publish, metadata.address_of(recipe)
     node: dict[str, Any] = {} if address is None else {"url": address}
     if publish.doi is not None:
         node["sameAs"] = f"https://doi.org/{publish.doi}"
     if publish.authors:
         kinds = {True: "sc:Organization", False: "sc:Person"}
         node["creator"] = [
-            {"@type": kinds[is_organisation(author)], "name": plain_author(author)} for author in publish.authors
+            {"@type": kinds[metadata.is_organisation(author)], "name": metadata.plain_author(author)}
+            for author in publish.authors
         ]
     elif publish.repo is not None:
         owner = publish.repo.partition("/")[0]
@@ -192,7 +184,7 @@ _PARTS_OF_OBJECTS: dict[str, Any] = {
 
 
 def class_names(recipe: Recipe) -> Node:
-    names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
+    names = unique_names(recipe.classes)
     types: dict[str, Any] = {"label": "sc:Integer", "name": ["sc:Text", "sc:name"], "class_id": "sc:Text"}
     return {
         "@type": "cr:RecordSet",
@@ -212,7 +204,7 @@ def class_names(recipe: Recipe) -> Node:
     }
 
 
-def _parquet(config: Config, recipe: Recipe) -> tuple[list[Node], Node]:
+def _parquet(config: metadata.Config, recipe: Recipe) -> tuple[list[Node], Node]:
     files = f"{config.name}-files"
     fields = []
     for name, column in described_columns(config.what, recipe).items():
@@ -220,7 +212,7 @@ def _parquet(config: Config, recipe: Recipe) -> tuple[list[Node], Node]:
         if column.type == "Image":
             source["transform"] = {"jsonPath": "bytes"}  # a struct of the encoded file and its name
         fields.append(_field(config, name, column, source, _numbered_names(recipe)))
-    if config.name == DEFAULT:  # other configs have one split
+    if config.name == metadata.DEFAULT:  # other configs have one split
         folder: Node = {
             "fileSet": {"@id": files},
             "extract": {"fileProperty": "fullpath"},
@@ -231,7 +223,7 @@ def _parquet(config: Config, recipe: Recipe) -> tuple[list[Node], Node]:
     return [_file_set(files, config, "application/x-parquet")], _record_set(config, fields)
 
 
-def _webdataset(config: Config, recipe: Recipe) -> tuple[list[Node], Node]:
+def _webdataset(config: metadata.Config, recipe: Recipe) -> tuple[list[Node], Node]:
     suffix = recipe.output.image.format
     archives, images, labels, rows = (f"{config.name}-{part}" for part in ("files", "images", "labels", "rows"))
     sets = [_file_set(archives, config, "application/x-tar")]
@@ -267,7 +259,7 @@ def _numbered_names(recipe: Recipe) -> Sequence[str]:
     return recipe.source.categories if conditions is None else conditions.names
 
 
-def _field(config: Config, name: str, column: Column, source: Node, names: Sequence[str]) -> Node:
+def _field(config: metadata.Config, name: str, column: Column, source: Node, names: Sequence[str]) -> Node:
     node: Node = {
         "@type": "cr:Field",
         "@id": f"{config.name}/{name}",
@@ -312,7 +304,7 @@ def _numbered(names: Sequence[str]) -> str:
     return ", ".join(f"{index} {name}" for index, name in enumerate(names))
 
 
-def _record_set(config: Config, fields: Sequence[Node]) -> Node:
+def _record_set(config: metadata.Config, fields: Sequence[Node]) -> Node:
     rows = sum(split.rows for split in config.splits)
     what = {"data": "accepted images", "candidates": "candidates", "rejected": "rejected images"}[config.what]
     return {
@@ -325,7 +317,7 @@ def _record_set(config: Config, fields: Sequence[Node]) -> Node:
     }
 
 
-def _file_set(id: str, config: Config, format: str) -> Node:
+def _file_set(id: str, config: metadata.Config, format: str) -> Node:
     paths = [path for split in config.splits for path in split.paths]
     return {"@type": "cr:FileSet", "@id": id, "name": id, "encodingFormat": format, "includes": paths}
 

@@ -155,7 +155,7 @@ def configs_metadata(configs: Sequence[Config]) -> list[dict[str, Any]]:
 
 def dataset_info_metadata(configs: Sequence[Config], recipe: Recipe) -> list[dict[str, Any]]:
     """Return the card's `dataset_info`: row counts, which `load_dataset` checks, and for tar files the features."""
-    names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
+    names = unique_names(recipe.classes)
     infos = []
     for config in configs:
         info: dict[str, Any] = {"config_name": config.name}

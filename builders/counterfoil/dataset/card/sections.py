@@ -163,7 +163,7 @@ def judged_labels(
         checks = checks_of_dataset(recipe, inputs, tally.judged)
     except ValueError as error:
         raise RunFailure(f"{LOCK} is not a lock that a build wrote: {error}", "Restore it from a copy.") from error
-    names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
+    names = unique_names(recipe.classes)
     class_names = {cls.id: names[cls.label] for cls in recipe.classes}
     table = labels_table(checks, [shift.shift for shift in checks.shifts], people=False)
     worst = [

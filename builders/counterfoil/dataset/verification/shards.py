@@ -477,7 +477,7 @@ def _parquet_fault(path: Path, what: What, recipe: Recipe) -> str | None:
     """Return a fault of a Parquet file's columns or features, or None. A damaged file raises its reader's errors."""
     import pyarrow.parquet as pq
 
-    names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
+    names = unique_names(recipe.classes)
     expected = arrow_schema(what, names, TableForm.of(recipe))
     schema = pq.read_schema(path)
     if not schema.remove_metadata().equals(expected.remove_metadata()):

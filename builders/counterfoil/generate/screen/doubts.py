@@ -147,7 +147,7 @@ def doubts_of(
     """
     least = least or {}
     names: dict[str, str] = {}
-    for cls, unique in zip(recipe.classes, unique_names([(cls.id, cls.name) for cls in recipe.classes]), strict=True):
+    for cls, unique in zip(recipe.classes, unique_names(recipe.classes), strict=True):
         name = "".join(letter if letter.isprintable() else "\ufffd" for letter in unique)
         names[cls.id] = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 2]} …"
     doubted: list[DoubtedClass] = []
