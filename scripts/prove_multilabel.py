@@ -75,11 +75,11 @@ class Population:
 
     def twin(self, rng: np.random.Generator) -> Population:
         """Return a classifier of less skill for the same images; half of its noise is this one's."""
-        own = rng.normal(size=self.present.shape)
+        noise_of_twin = rng.normal(size=self.present.shape)
         skills = tuple(TWIN * skill for skill in self.skills)
         groups = []
         for group, (skill, scores) in enumerate(zip(self.skills, self.scores, strict=True)):
-            noise = own if group == 0 else 0.8 * own + 0.6 * rng.normal(size=own.shape)
+            noise = noise_of_twin if group == 0 else 0.8 * noise_of_twin + 0.6 * rng.normal(size=noise_of_twin.shape)
             groups.append(skills[group] * self.present + np.sqrt(0.5) * (scores - skill * self.present + noise))
         return Population(self.present, tuple(groups), skills)
 
@@ -143,7 +143,7 @@ def truths(
 ) -> dict[str, list[float]]:
     """Return the true numbers in the form of `intervals`. twin: the twin's precision."""
     drops = [[float((values[0] - values[group]).mean()) for group in (1, 2)] for values in (precision, twin)]
-    numbers = {DIFFERENCES: [own - other for own, other in zip(*drops, strict=True)]}
+    numbers = {DIFFERENCES: [drop - of_twin for drop, of_twin in zip(*drops, strict=True)]}
     for values, name in ((precision, "mAP"), (accuracy, "accuracy")):
         numbers[name] = [float(values[0].mean())]
         numbers[f"{name}, strong shift"] = [float(values[2].mean())]

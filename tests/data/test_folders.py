@@ -56,7 +56,7 @@ def remembered(cache: Path) -> Path:
 def test_nothing_is_written_among_the_images_that_are_read(
     write: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A build could never end there, and an evaluation's pictures would be read as a class of their own."""
+    """Otherwise a build could never end there, and an evaluation's pictures would be read as a class."""
     monkeypatch.chdir(tmp_path)
     photos = draw_folder(tmp_path / "photos", per_class=2)
     init("photos", "own.yaml")

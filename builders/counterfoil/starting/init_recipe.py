@@ -506,7 +506,7 @@ def init(
         )
     if name is not None and (problem := dataset_name_problem(name)) is not None:
         raise UserError(f"--name: {problem}")
-    # Every change to a recipe that lies among its images would begin another dataset.
+    # A recipe in the folder of its images is part of what is hashed: each change to it would begin another dataset.
     refuse_among_images(path, source)
     device = resolve_device(device)
     corrupts = device == "cpu" and generator is None and clip is None
