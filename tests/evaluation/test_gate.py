@@ -182,6 +182,31 @@ def test_a_file_that_is_no_list_of_lines_is_refused(text: str, tmp_path: Path) -
         lines_of(tmp_path / "gate.yaml")
 
 
+def test_a_line_alone_is_no_file() -> None:
+    with pytest.raises(UserError, match=r"gate is the line 'drop\(red\) <= 5': expected a file, or a list"):
+        read_gate("drop(red) <= 5", lambda line: ())
+
+
+def test_a_class_is_meant_by_its_name_before_an_id() -> None:
+    """Folders 0001, 0002 and so on are named like ids of the folders before them."""
+    right = np.zeros((1, 4, 50, 2), bool)
+    right[0, 2] = True
+    answers = answered_of(right, np.ones(right.shape[:3], bool))
+    classes = tuple(replace(cls, name=f"{label + 1:02d}") for label, cls in enumerate(answers.subject.classes))
+    assert [cls.id for cls in classes] == ["00", "01", "02", "03"]
+    answers = replace(answers, subject=replace(answers.subject, classes=classes))
+    named, by_id = judged(answers, "accuracy(base, class=03) >= 50", "accuracy(base, class=00) >= 50")
+    assert named.estimate and named.estimate.value == 1
+    assert by_id.estimate and by_id.estimate.value == 0
+
+
+def test_a_model_of_a_gate_is_no_list_of_models(weather: Path, tmp_path: Path) -> None:
+    (tmp_path / "results.csv").write_text("lab:resnet10t\n")
+    options: Any = {"recipe": "wardrobe-mini", "groups": "weather", "base": "clear", "out": tmp_path / "out"}
+    with pytest.raises(UserError, match=r"model '.*results\.csv'"):
+        evaluate(weather, ["lab:resnet10t"], gate=[f"worse_than({tmp_path}/results.csv, any) <= 2"], **options)
+
+
 def test_problems_of_syntax_names_models_and_files_are_told_at_once(weather: Path, tmp_path: Path) -> None:
     """Each at its line of the file, in the order of the lines; then models, then files."""
     texts = [

@@ -61,7 +61,8 @@ LINE_HINT = (
     "relative_drop(SHIFT) <= PERCENT%,"
     " worse_than(MODEL or results.json, GROUP) <= POINTS. GROUP is base, a shift or any"
     ' ("any" in quotes is a group of that name). `, class=NAME` behind it asks for one class. `advisory:` before a line'
-    " reports it without failing. A number below 1 needs its unit: 0.5 % or 0.5 points."
+    " reports it without failing. A name with spaces goes in double quotes. A number below 1 needs its unit: 0.5 % or"
+    " 0.5 points."
 )
 _HINT = f"A line is one of: accuracy(GROUP) >= PERCENT, drop(SHIFT) <= POINTS, {LINE_HINT}"
 _OF_CLASS = ("class=", "label=")  # multi-label classifiers say "label"
@@ -224,6 +225,8 @@ def read_gate(
     """
     if gate is None:
         return [], []
+    if isinstance(gate, str) and _LINE.fullmatch(gate):
+        raise UserError(f"gate is the line {gate!r}: expected a file, or a list of lines")
     texts: Any = read_yaml(text_of(Path(gate)), str(gate)) if isinstance(gate, str | Path) else list(gate)
     source = str(gate) if isinstance(gate, str | Path) else "gate"
     if not isinstance(texts, list) or not texts:
@@ -316,8 +319,6 @@ def models_of(gate: Sequence[GateLine]) -> tuple[str, ...]:
 def judged_models(gate: Sequence[GateLine], names: Sequence[str]) -> tuple[str, ...]:
     """Return the models to judge: all but those that the gate compares with. Raise UserError if there are none."""
     others = models_of(gate)
-    if problems := [f"gate: {name!r} is not a model that was scored" for name in others if name not in names]:
-        raise UserError(problems, "Name a model as --models takes it.")
     judged = tuple(name for name in names if name not in others)
     if not judged:
         raise UserError(
@@ -361,9 +362,12 @@ def indices_of_groups(subject: Subject) -> dict[str, int]:
 
 
 def labels_named(name: str, classes: NamedClasses) -> list[int]:
-    """Return the labels of the classes with this id or, if there are none, with this name."""
-    by_id = [label for label, cls in enumerate(classes) if cls.id == name]
-    return by_id or [label for label, cls in enumerate(classes) if cls.name == name]
+    """Return the labels of the classes with this name or, if there are none, with this id.
+
+    Images without a recipe have ids such as 0002, which may be the name of another class.
+    """
+    by_name = [label for label, cls in enumerate(classes) if cls.name == name]
+    return by_name or [label for label, cls in enumerate(classes) if cls.id == name]
 
 
 # ---- Judging classifiers

@@ -47,8 +47,13 @@ class NamedModel:
     line: str | None = None
 
 
-def named_models(words: Sequence[str | Path]) -> tuple[tuple[NamedModel, ...], tuple[str, ...]]:
-    """Return the models that the words name, each once and in order, and the problems of the lists."""
+def named_models(
+    words: Sequence[str | Path], against: Sequence[str] = ()
+) -> tuple[tuple[NamedModel, ...], tuple[str, ...]]:
+    """Return the models that the words name, each once and in order, and the problems of the lists.
+
+    against: further models, which a gate names. None of them is a list.
+    """
     models: dict[str, NamedModel] = {}
     problems: list[str] = []
     for word in words:
@@ -56,6 +61,8 @@ def named_models(words: Sequence[str | Path]) -> tuple[tuple[NamedModel, ...], t
         models_of_word = [NamedModel(str(word))] if file is None else _read_list(file, problems)
         for model in models_of_word:
             models.setdefault(model.name, model)
+    for name in against:
+        models.setdefault(name, NamedModel(name))
     return tuple(models.values()), tuple(problems)
 
 
@@ -362,7 +369,7 @@ def _named_and_given(
         words = [] if models is None else [models] if isinstance(models, str | Path) else list(models)
         words = [*(compare or ()), *(word for word in words if word not in (compare or ()))]
         given = given_models(words, transform, version, images, subject.classes)
-        named, problems = named_models([*words, *against])
+        named, problems = named_models(words, against)
         if not words and models is None:
             # Names only: the recipe of a published dataset must not make this machine read files.
             of_recipe = {name: NamedModel(name) for name in subject.models}

@@ -84,7 +84,7 @@ class DetectionTask(ResampledTask[MeasuredModel]):
             problems = [f"gate: {name!r} is not one of the given models" for name in against if name not in models]
         else:
             words = [] if models is None else [models] if isinstance(models, str | Path) else list(models)
-            named, problems = named_models([*words, *against])
+            named, problems = named_models(words, against)
             # Names only: the recipe of a published dataset must not make this machine read files.
             of_recipe = self.dataset.models if models is None else ()
             self.detectors = {name: name for name in (*of_recipe, *(model.name for model in named))}
