@@ -303,6 +303,12 @@ def test_a_gate_of_other_names_is_refused(line: str, problem: str, built: Path, 
     with pytest.raises(UserError) as caught:
         evaluate(built, [f"predictions:{answers_file}"], out=built.parent / "refused", gate=[line])
     assert problem in "\n".join(caught.value.problems)
+    assert "results.json" not in (caught.value.hint or ""), "lines of a gate for several labels name no such file"
+
+
+def test_undecided_lines_are_allowed_only_with_a_gate(built: Path, answers_file: Path) -> None:
+    with pytest.raises(UserError, match="allow_undecided goes with a gate"):
+        evaluate(built, [f"predictions:{answers_file}"], out=built.parent / "refused", allow_undecided=True)
 
 
 def test_the_list_of_images_has_a_column_for_each_label(built: Path, tmp_path: Path) -> None:

@@ -157,6 +157,8 @@ def evaluate(
         raise UserError(f"batch size {batch_size}: expected 1 or more")
     if into_card and beside:
         raise UserError("into_card stores the results of a dataset's own shifts", "Leave out one of the two.")
+    if allow_undecided and gate is None:
+        raise UserError("allow_undecided goes with a gate, and none is given", "Leave it out, or give one.")
     if into_card:
         make_ready(dataset)
     if limit is not None and limit > MOST_LIMITED:
@@ -192,8 +194,6 @@ def evaluate(
     minimum = min_images_per_class or subject.min_images_per_class
     if into_card and subject.directory is None:
         raise UserError(f"{dataset} is not a built dataset, so it has no card for results")
-    if allow_undecided and gate is None:
-        raise UserError("allow_undecided goes with a gate, and none is given", "Leave it out, or give one.")
     lines, errors = read_gate(gate, lambda line: name_problems(line, subject, subject.classes))
     judged: tuple[str, ...] = ()
     with collected_in(errors):

@@ -59,12 +59,15 @@ COMPARISONS = {"drop": 1, "relative_drop": 1, "worse_than": 2}
 DROPS = ("drop", "relative_drop")
 LINE_HINT = (
     "relative_drop(SHIFT) <= PERCENT%,"
-    " worse_than(MODEL or results.json, GROUP) <= POINTS. GROUP is base, a shift or any"
+    " worse_than(MODEL, GROUP) <= POINTS. GROUP is base, a shift or any"
     ' ("any" in quotes is a group of that name). `, class=NAME` behind it asks for one class. `advisory:` before a line'
     " reports it without failing. A name with spaces goes in double quotes. A number below 1 needs its unit: 0.5 % or"
     " 0.5 points."
 )
-_HINT = f"A line is one of: accuracy(GROUP) >= PERCENT, drop(SHIFT) <= POINTS, {LINE_HINT}"
+_HINT = (
+    f"A line is one of: accuracy(GROUP) >= PERCENT, drop(SHIFT) <= POINTS, {LINE_HINT}"
+    " MODEL may be the results.json of an earlier evaluation."
+)
 _OF_CLASS = ("class=", "label=")  # multi-label classifiers say "label"
 _NAME = r'(?:(?:class|label)=)?(?:"[^"]*"|[^\s,()"\']+)'
 _LINE = re.compile(
