@@ -78,7 +78,7 @@ def test_lines_are_read_from_a_file_and_from_texts(tmp_path: Path) -> None:
         'drop("a (b), c") <= 0',
         "relative_drop(fog) <= 10%",
         'accuracy(any, class="coffee mug") >= 90 %',
-        "advisory: worse_than(main/results.json, fog, class=mug) <= 2",
+        "advisory: worse_than(main/results.json, fog, class = mug) <= 2",
     ]
     file = tmp_path / "gate.yaml"
     file.write_text("".join(f"- {json.dumps(text)}\n" for text in texts))

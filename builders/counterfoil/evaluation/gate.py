@@ -68,8 +68,8 @@ _HINT = (
     f"A line is one of: accuracy(GROUP) >= PERCENT, drop(SHIFT) <= POINTS, {LINE_HINT}"
     " MODEL may be the results.json of an earlier evaluation."
 )
-_OF_CLASS = ("class=", "label=")  # multi-label classifiers say "label"
-_NAME = r'(?:(?:class|label)=)?(?:"[^"]*"|[^\s,()"\']+)'
+_OF_CLASS = r"(?:class|label)\s*=\s*"  # multi-label classifiers say "label"
+_NAME = rf'(?:{_OF_CLASS})?(?:"[^"]*"|[^\s,()"\']+)'
 _LINE = re.compile(
     rf"\s*(?P<measure>\w+)\s*\(\s*(?P<names>{_NAME}(?:\s*,\s*{_NAME})*)\s*\)"
     r"\s*(?P<sign>[<>=!≤≥]+)\s*(?P<limit>[^\s<>=!≤≥].*?)\s*(?P<unit>%|points?)?\s*"
@@ -275,8 +275,8 @@ def _parsed(text: Any, shares: Sequence[str]) -> GateLine | str:
     sign, least, share = ("<=", -100.0, shares[0]) if measure in COMPARISONS else (">=", 0.0, measure)
     count = COMPARISONS.get(measure, 1)
     written = re.findall(_NAME, match["names"])
-    of_class = written[-1].startswith(_OF_CLASS)
-    class_name = written.pop().partition("=")[2].strip('"') if of_class else None
+    of_class = re.match(_OF_CLASS, written[-1])
+    class_name = written.pop()[of_class.end() :].strip('"') if of_class else None
     if measure in COMPARISONS and len(shares) > 1 and len(written) == count + 1:
         share = written.pop()
         if share not in shares:
