@@ -426,3 +426,23 @@ def test_init_says_what_columns_of_0_and_1_are_good_for(tmp_path: Path, label: s
         with pytest.raises(UserError) as refused:
             init("faces", label_column=column, device="cpu")
         assert advice in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "advice"),
+    [
+        (b"file_name;label\n0.png;mug\n1.png;star\n", "with commas between them: file_name,label"),
+        (
+            "file_name,label\n0.png,caf\u00e9\n1.png,star\n".encode("latin-1"),
+            "Save metadata.csv and other tables as UTF-8",
+        ),
+    ],
+)
+def test_init_says_how_to_write_a_table_that_cannot_be_read(metadata: bytes, advice: str, tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    for number in range(2):
+        (tmp_path / "photos" / f"{number}.png").write_bytes(encoded((9 * number, 9, 9)))
+    (tmp_path / "photos" / "metadata.csv").write_bytes(metadata)
+    with pytest.raises(UserError) as refused:
+        init("photos", device="cpu")
+    assert advice in (refused.value.hint or "")

@@ -96,10 +96,13 @@ class ImageFolder:
         start = f"{self.folder}/{self.starts[split]}".rstrip("/")
         loose = [path for path in self.splits[split] if self.class_of(split, path) is None]
         if len(loose) == len(self.splits[split]):
-            return UserError(
-                f"{start}: all images are in one folder, so there are no classes",
-                "Put the images of each class into a folder of its own: mug/1.jpg, star/1.jpg.",
-            )
+            hint = "Put the images of each class into a folder of its own: mug/1.jpg, star/1.jpg."
+            if self.others.get(".csv"):
+                hint += (
+                    " A CSV file with labels is read if it is called metadata.csv, stands in the folder of the images"
+                    " or above, and has the columns file_name (the path from there) and label."
+                )
+            return UserError(f"{start}: all images are in one folder, so there are no classes", hint)
         if loose:
             return UserError(
                 f"{start}: {counted(len(loose), 'image lies', 'images lie')} beside the class folders, in none of them:"
@@ -116,13 +119,17 @@ class ImageFolder:
         """Raise UserError with the names of class folders that no recipe and no model can distinguish."""
         groups: dict[str, list[str]] = {}
         for name in self.classes:
-            groups.setdefault(plain_name(unicodedata.normalize("NFKC", name)), []).append(f"'{shown_name(name)}'")
-        alike = [names for names in groups.values() if len(names) > 1]
+            groups.setdefault(plain_name(unicodedata.normalize("NFKC", name)), []).append(name)
+        alike: list[list[str]] = []
+        for names in groups.values():
+            if len(names) > 1:
+                look_alike = len({unicodedata.normalize("NFKC", name) for name in names}) < len(names)
+                alike.append([ascii(name) if look_alike else f"'{shown_name(name)}'" for name in names])
         if alike:
             raise UserError(
                 first_of([f"{self.folder}: the class folders {listed(names)} have one name" for names in alike]),
-                "Rename them, or join them in one folder. Capitals, spaces at the ends, _ and - tell no class from"
-                " another.",
+                "Rename them, or join them in one folder. Capitals, spaces at the ends, _ and -, and two ways to"
+                " encode an accent tell no class from another.",
             )
 
     def notes(self, splits: Sequence[str] | None = None) -> list[str]:

@@ -632,10 +632,13 @@ def _in_words(source: InputDataset, split: str | None) -> Iterator[None]:
         kind = RunFailure if isinstance(error, OSError) and not isinstance(error, FileNotFoundError) else UserError
         # For a damaged file, the cause of the error says what is wrong.
         inner = error.__cause__ if isinstance(error, DatasetsError) else None
-        raise kind(
-            f"source: {where} cannot be read: {error_line(inner or error)}",
-            "Check the dataset's name, its config and its split.",
-        ) from error
+        problem = error_line(inner or error)
+        hint = "Check the dataset's name, its config and its split."
+        if "file_name" in problem:
+            hint = f"The first line of {_METADATA} names its columns, with commas between them: file_name,label."
+        elif "UnicodeDecodeError" in problem:
+            hint = f"Save {_METADATA} and other tables as UTF-8."
+        raise kind(f"source: {where} cannot be read: {problem}", hint) from error
     finally:
         cards.setLevel(before)
 

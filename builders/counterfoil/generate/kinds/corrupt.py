@@ -15,13 +15,14 @@ from counterfoil.data.pool import licences_of_rows, partners, pool_rows, rows_of
 from counterfoil.data.tables import Rows
 from counterfoil.errors import UserError, some_of
 from counterfoil.generate.corruptions import SMALLEST_SIDE
-from counterfoil.generate.kinds.kind import ChosenTable, ImageMaker, Materials, in_drawn_order, left_out, pool_of_rows
+from counterfoil.generate.kinds.kind import ChosenTable, ImageMaker, Materials, in_drawn_order, pool_of_rows
 from counterfoil.generate.rows import CorruptedRows
 from counterfoil.plan import RowTable, rows_wanted
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.objects import object_notes
 from counterfoil.recipe.rows_table import PoolRow
+from counterfoil.report.words import counted
 
 _MOST_NAMED = 10
 
@@ -83,8 +84,8 @@ class CorruptMaker(ImageMaker):
         few = [cls.name for cls in recipe.classes if len(table[cls.id]) < wanted.get(cls.id, 0)]
         notes: list[str] = []
         if unreadable:
-            what = f"an image that does not decode, or with a side of less than {SMALLEST_SIDE} pixels"
-            notes.append(left_out(unreadable, what))
+            what = f"the image does not decode, or has a side of less than {SMALLEST_SIDE} pixels"
+            notes.append(f"{counted(unreadable, 'row')} left out: {what}")
         if few and not recipe.source.whole_images:
             names = f"{some_of(few, _MOST_NAMED)} {'has' if len(few) == 1 else 'have'}"
             notes.append(f"{names} fewer images than the recipe asks for, and the dataset has all of them")
