@@ -416,7 +416,7 @@ def test_init_says_what_columns_of_0_and_1_are_good_for(tmp_path: Path, label: s
     for number in range(4):
         (tmp_path / "faces" / f"{number}.png").write_bytes(encoded((9 * number, 9, 9)))
         animal = ",cat" if number % 2 else ",dog"
-        lines.append(f"{number}.png,{number % 2},{number // 2},{20 + number}{animal if label else ''}")
+        lines.append(f"{number}.png,{number % 2},{number >= 2},{20 + number}{animal if label else ''}")
     (tmp_path / "faces" / "metadata.csv").write_text("\n".join(lines))
     advice = 'source.conditions: {columns: ["smiling", "hat"]}'
     if label:

@@ -128,6 +128,8 @@ MOST_FETCHED = 20_000_000_000
 PERCENTILE = 5
 _TRAIN = ("train", "training")
 _VALIDATION = ("validation", "valid", "val", "dev", "test", "testing", "eval", "evaluation")
+# A CSV file's words are read as 0 and 1 where columns are conditions.
+_BINARY = frozenset((0, 1, "true", "True", "TRUE", "false", "False", "FALSE"))
 _LABEL_NAMES = ("label", "labels", "class", "class_label", "fine_label", "category", "target")
 _MOST_SHOWN = 10
 
@@ -266,11 +268,11 @@ def _label_column(outline: Outline, wanted: Wanted, several: str) -> str:
 
 def _several_labels(opened: OpenSource, outline: Outline, split: str) -> str:
     """Return a sentence on what columns of 0 and 1 are good for, or an empty text if a dataset has none."""
-    numbers = [name for name, kind in outline.columns.items() if kind.startswith(("int", "bool", "float"))]
-    if not numbers or not outline.read:
+    plain = [name for name, kind in outline.columns.items() if kind.startswith(("int", "bool", "float", "text"))]
+    if not plain or not outline.read:
         return ""
     rows = opened.rows(split, labelled=False)
-    binary = [name for name in numbers if name in rows.columns and {0, 1}.issuperset(rows.column(name))]
+    binary = [name for name in plain if name in rows.columns and _BINARY.issuperset(rows.column(name))]
     if not binary:
         return ""
     names = ", ".join(json.dumps(name, ensure_ascii=False) for name in binary[:_MOST_SHOWN])
