@@ -351,23 +351,25 @@ def test_tables_of_detections_are_read_as_results_are(
     pq.write_table(pa.Table.from_pylist([{name: row[name] for name in wanted} for row in rows]), tmp_path / "a.parquet")
     lines = [f"{row['key']}.png,{row['category']},{row['score']!r},{','.join(map(repr, row['bbox']))}" for row in rows]
     (tmp_path / "b.csv").write_text("\n".join(["file_name,category,score,x,y,width,height", *lines]))
-    files = [f"predictions:{tmp_path / name}" for name in ("a.parquet", "b.csv")]
+    european = [line.replace(",", ";").replace(".", ",").replace(",png", ".png") for line in lines]
+    (tmp_path / "c.csv").write_text("\n".join(["file_name;category;score;x;y;width;height", *european]), "utf-16")
+    files = [f"predictions:{tmp_path / name}" for name in ("a.parquet", "b.csv", "c.csv")]
     again = evaluate(built, files, out=tmp_path / "report")
     first = evaluation.results.models[0].name
     for group in evaluation.results.groups:
         value = evaluation.results.rows.value("AP", model=first, group=group.name)
-        assert [again.results.rows.value("AP", model=file, group=group.name) for file in files] == [value, value]
+        assert [again.results.rows.value("AP", model=file, group=group.name) for file in files] == [value] * 3
 
 
 def test_images_listed_by_their_key_alone_are_answers_without_a_detection(built: Path, tmp_path: Path) -> None:
     keys = open_dataset(built).keys
     lines = ["key,category,score,x,y,width,height", *(f"{key},,,,,," for key in keys)]
     (tmp_path / "nothing.csv").write_text("\n".join(lines))
-    (tmp_path / "columns.csv").write_text("key;category\n" + keys[0] + ";mug\n")
+    (tmp_path / "columns.csv").write_text("picture;category\n" + keys[0] + ";mug\n")
     nothing = evaluate(built, [f"predictions:{tmp_path / 'nothing.csv'}"], out=tmp_path / "out")
     values = [row.value for row in nothing.results.rows if row.measure == "AP"]
     assert values == [0.0] * len(nothing.results.groups)
-    with pytest.raises(UserError, match="its columns, separated by commas, are key;category: none of key, image_id"):
+    with pytest.raises(UserError, match="its columns are picture;category: none of key, image_id"):
         evaluate(built, [f"predictions:{tmp_path / 'columns.csv'}"], out=tmp_path / "out")
 
 
@@ -385,6 +387,50 @@ def test_a_problem_of_all_detections_is_one_line(built: Path, results_file: Path
     (tmp_path / "other.json").write_text(json.dumps(shares))
     with pytest.raises(UserError, match="no number of its boxes is above 1"):
         evaluate(built, f"predictions:{tmp_path / 'other.json'}")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda x, y, w, h: [x, y, x + w, y + h], "leave their image: they are probably corners"),
+        (lambda *box: [2.5 * side for side in box], "leave their image: they are probably pixels of images of another"),
+    ],
+)
+def test_boxes_that_leave_their_images_are_refused(
+    change: Callable[..., list[float]], said: str, built: Path, results_file: Path, tmp_path: Path
+) -> None:
+    results = json.loads(results_file.read_text())
+    changed = [{**result, "bbox": change(*result["bbox"])} for result in results]
+    (tmp_path / "changed.json").write_text(json.dumps(changed))
+    with pytest.raises(UserError, match=said):
+        evaluate(built, f"predictions:{tmp_path / 'changed.json'}", out=tmp_path / "out")
+
+
+def test_boxes_of_smaller_images_are_noted(built: Path, results_file: Path, tmp_path: Path) -> None:
+    results = json.loads(results_file.read_text())
+    small = [{**result, "bbox": [side / 2 for side in result["bbox"]]} for result in results]
+    (tmp_path / "small.json").write_text(json.dumps(small))
+    files = [f"predictions:{tmp_path / 'small.json'}", f"predictions:{results_file}"]
+    first, second = evaluate(built, files, out=tmp_path / "out").results.models
+    assert "they may be pixels of smaller images" in (first.matched or "")
+    assert "pixels" not in (second.matched or "") and "leave" not in (second.matched or "")
+
+
+def test_a_dataset_whose_build_read_corners_as_sides_is_noted(tmp_path: Path, evaluation: Evaluation) -> None:
+    """A COCO file that holds corners, as converters write by mistake."""
+    coco_folder(tmp_path / "coco", count=24)
+    file = tmp_path / "coco" / "annotations.json"
+    document = json.loads(file.read_text())
+    for annotation in document["annotations"]:
+        x, y, width, height = annotation["bbox"]
+        annotation["bbox"] = [x, y, x + width, y + height]
+    file.write_text(json.dumps(document))
+    init(tmp_path / "coco", tmp_path / "recipe.yaml", device="cpu")
+    overrides = ["prompts.shifts={}", "prompts.shifts={fog: {corruption: fog, severity: 1}}", "generator.size=96"]
+    build(tmp_path / "recipe.yaml", tmp_path / "built", overrides=overrides, device="cpu", workers=1)
+    notes = evaluate(tmp_path / "built", {"mine": ColourDetector()}, out=tmp_path / "out").notes
+    assert any("end at the right or lower edge of their image" in note for note in notes)
+    assert not any("edge" in note for note in evaluation.notes)
 
 
 def test_repeated_detections_and_images_without_one_are_noted(built: Path, results_file: Path, tmp_path: Path) -> None:

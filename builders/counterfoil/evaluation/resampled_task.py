@@ -137,6 +137,7 @@ class ResampledTask(ABC, Generic[Model]):
     `evaluate` that not every task takes. shares, line_forms: what a line of a gate measures, and the hint on its form.
     table: a file that only this task writes. line_classes: the classes that a line of a gate can name, in the order of
     label numbers. left_out: how many images are not compared, and a clause on why beside rows that some group lacks.
+    notes: sentences on the dataset.
     """
 
     outputs: ClassVar[str]
@@ -152,6 +153,7 @@ class ResampledTask(ABC, Generic[Model]):
     models: Sequence[Model]
     left_out: tuple[int, str]
     unreadable: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @abstractmethod
     def __init__(self, dataset: OpenDataset, models: Any, settings: TaskSettings) -> None: ...
@@ -277,7 +279,7 @@ def evaluate_task(kind: type[ResampledTask], dataset: OpenDataset, models: Any, 
             answers[name] = task.ask(name)
     raise_together(errors)
     task.measure(answers)
-    results, notes = task.results(), list(task.dataset.notes)
+    results, notes = task.results(), [*task.dataset.notes, *task.notes]
     images, why = task.left_out
     if images:
         notes.append(f"{counted(images, 'image')} of rows that some group lacks{why} are left out.")

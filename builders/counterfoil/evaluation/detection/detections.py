@@ -25,7 +25,9 @@ from counterfoil.detection_stats import Detections
 from counterfoil.documents import parse_json
 from counterfoil.errors import UserError, first_of
 from counterfoil.evaluation.detection.categories import CategoryMap, map_found
+from counterfoil.evaluation.detection.placement import misplaced_detections
 from counterfoil.evaluation.detection.subject import DetectionSubject
+from counterfoil.models.classifiers.of_predictions import csv_form
 from counterfoil.recipe.names import quoted
 from counterfoil.regular_files import named_path, read_regular
 
@@ -123,19 +125,22 @@ def read_detections(name: str, subject: DetectionSubject, order: str | Sequence[
     answered |= {row for row, *_ in rows}
     _refuse_other_images(name, subject, answered)
     boxes = np.array([box for _, box, *_ in kept], np.float64).reshape(-1, 4)
-    if len(boxes) and boxes.max() <= 1:
-        raise UserError(f"{name}: no number of its boxes is above 1, so they are no pixels", _FORM)
-    notes = [categories.matched] if categories.matched else []
+    scores = np.array([score for *_, score in kept], np.float64)
+    images_of_boxes = np.array([row for row, *_ in kept], np.int64)
+    most, misplaced = misplaced_detections(subject, images_of_boxes, boxes, scores)
+    if most:
+        raise UserError(f"{name}: {misplaced}", _FORM)
+    notes = [sentence for sentence in (categories.matched, misplaced) if sentence]
     if repeats := len(rows) - len({(row, *box, category, score) for row, box, category, score in rows}):
         notes.append(f"exact copies of other detections: {repeats:,}")
     if silent := len(set(subject.rows.ravel().tolist()) - answered):
         notes.append(f"{silent:,} of {subject.rows.size:,} images have no detection")
     return ModelDetections(
         name,
-        np.array([row for row, *_ in kept], np.int64),
+        images_of_boxes,
         boxes,
         np.array([categories.place[category] for _, _, category, _ in kept], np.int64),
-        np.array([score for *_, score in kept], np.float64),
+        scores,
         "; ".join(notes),
         hashlib.sha256(content).hexdigest(),
     )
@@ -207,13 +212,17 @@ def _entries(path: Path, content: bytes, name: str) -> Iterator[Mapping[str, Any
                 for batch in file.iter_batches(batch_size=10_000):
                     yield from batch.to_pylist()
         elif ending == ".csv":
-            lines = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
-            columns = lines.fieldnames or ()
-            if not set(columns) & set(_KEYS):
-                header = ", ".join(columns)[:200]
-                raise ValueError(f"its columns, separated by commas, are {header}: none of {', '.join(_KEYS)}")
+            form = csv_form(io.BytesIO(content), _KEYS)
+            if not set(form.columns) & set(_KEYS):
+                header = ", ".join(form.columns)[:200]
+                raise ValueError(f"its columns are {header}: none of {', '.join(_KEYS)}")
+            text = io.TextIOWrapper(io.BytesIO(content), form.encoding, newline="")
+            lines = csv.DictReader(
+                text, form.columns, delimiter=form.delimiter, skipinitialspace=form.spaced, strict=True
+            )
+            next(lines)
             for line in lines:
-                yield {key: _value(key, text) for key, text in line.items() if key is not None}
+                yield {key: _value(key, cell, form.decimal) for key, cell in line.items() if key is not None}
         else:
             raise ValueError(f"its name ends in {ending or 'nothing'}, expected .json, .parquet or .csv")
     except UserError:
@@ -225,14 +234,14 @@ def _entries(path: Path, content: bytes, name: str) -> Iterator[Mapping[str, Any
 _NUMBERS = frozenset((*_SIDES, *_CORNERS, *_SCORES, "category_id", "image_id"))
 
 
-def _value(column: str, text: str | None) -> Any:
+def _value(column: str, text: str | None, decimal: str) -> Any:
     """Return a cell of a CSV file as the number or list that its column holds; None if it is empty."""
     if not text:
         return None
     if column not in {*_NUMBERS, "bbox"}:
         return text
     try:
-        value = json.loads(text)
+        value = json.loads(text if column == "bbox" else text.replace(decimal, "."))
     except ValueError:
         return text
     if column in ("category_id", "image_id"):

@@ -26,6 +26,7 @@ from counterfoil.evaluation.detection.measures import (
     measure_levels,
     measure_model,
 )
+from counterfoil.evaluation.detection.placement import misplaced_objects
 from counterfoil.evaluation.detection.report import REPORT
 from counterfoil.evaluation.detection.running import DetectionCache, run_detector
 from counterfoil.evaluation.detection.subject import open_objects
@@ -71,6 +72,7 @@ class DetectionTask(ResampledTask[MeasuredModel]):
         self.categories = tuple(ClassFacts(name, name) for name in self.subject.categories)
         self.line_classes = self.categories
         self.left_out = self.subject.left_out, ""
+        self.notes = tuple(filter(None, (misplaced_objects(self.subject),)))
 
     def line_problems(self, line: GateLine) -> Iterator[str]:
         yield from super().line_problems(line)
@@ -164,7 +166,7 @@ class DetectionTask(ResampledTask[MeasuredModel]):
             ScoredDetector(short[model.name], model.score, list(zip(model.answers, model.matches, strict=True)))
             for model in self.models
         ]
-        chosen = detection_failures(subject.truth, detectors, groups, subject.categories, subject.sides(), keys)
+        chosen = detection_failures(subject.truth, detectors, groups, subject.categories, subject.sides, keys)
         shown = frozenset(keys[group][image] for group, image in chosen.pictures)
         encoded = dict(subject.dataset.images(shown))
 

@@ -23,6 +23,7 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.detection.categories import map_names
 from counterfoil.evaluation.detection.detections import ModelDetections
+from counterfoil.evaluation.detection.placement import misplaced_detections
 from counterfoil.evaluation.detection.subject import DetectionSubject
 from counterfoil.models.detectors import Detector
 from counterfoil.prediction.predictions import cache_path, parts_folder
@@ -137,13 +138,16 @@ def run_detector(
     known = np.isin(columns["label"], list(categories.place))
     columns = {column: values[known] for column, values in columns.items()}
     left, top, right, bottom = (columns[side].astype(np.float64) for side in _SIDES)
+    boxes = np.stack([left, top, np.maximum(0.0, right - left), np.maximum(0.0, bottom - top)], axis=1)
+    scores = columns["score"].astype(np.float64)
+    _, misplaced = misplaced_detections(subject, columns["row"], boxes, scores)
     return ModelDetections(
         name,
         columns["row"],
-        np.stack([left, top, np.maximum(0.0, right - left), np.maximum(0.0, bottom - top)], axis=1),
+        boxes,
         np.array([categories.place[label] for label in columns["label"].tolist()], np.int64),
-        columns["score"].astype(np.float64),
-        categories.matched,
+        scores,
+        "; ".join(filter(None, (categories.matched, misplaced))),
         getattr(detector, "sha256", ""),
     )
 

@@ -57,8 +57,9 @@ class DetectionSubject:
         """Return the keys of a group's images, in the order of image numbers."""
         return [self.dataset.keys[row] for row in self.rows[group].tolist()]
 
+    @cached_property
     def sides(self) -> NDArray[np.int64]:
-        """Return width and height in pixels, (images, 2). All images made from one source row have one size."""
+        """Width and height in pixels, (images, 2). All images made from one source row have one size."""
         keys = self.keys_of(0)
         sizes = {key: open_size(encoded) for key, encoded in self.dataset.images(frozenset(keys))}
         return np.array([sizes[key] for key in keys], np.int64)

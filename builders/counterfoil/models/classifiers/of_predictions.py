@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from io import BufferedReader
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -325,7 +325,7 @@ def read_columns(path: Path, model: str) -> PredictionColumns:
     import pyarrow.parquet as pq
 
     with _opened(path, model) as file:
-        columns = _csv_form(file).columns if _is_csv(path) else pq.ParquetFile(file).schema_arrow.names
+        columns = csv_form(file, KEYS).columns if _is_csv(path) else pq.ParquetFile(file).schema_arrow.names
     names = [name for name in columns if not _UNNAMED.fullmatch(name)]
     images = _called(KEYS, names)
     rest = [name for name in names if name not in images.values()]
@@ -384,7 +384,7 @@ def _called(wanted: Sequence[str], names: Sequence[str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class _CsvForm:
+class CsvForm:
     columns: list[str]
     encoding: str
     delimiter: str
@@ -398,8 +398,11 @@ _FRACTION = r"\s*[+-]?\d*{}\d+(e[+-]?\d+)?\s*"
 _WITH_COMMA, _WITH_POINT = (re.compile(_FRACTION.format(mark), re.IGNORECASE) for mark in (",", r"\."))
 
 
-def _csv_form(file: BufferedReader) -> _CsvForm:
-    """Read the format of a CSV file, and go back to its beginning. Raise ValueError if it is not CSV."""
+def csv_form(file: IO[bytes], keys: Sequence[str]) -> CsvForm:
+    """Read the format of a CSV file that has one of the columns `keys`, and go back to its beginning.
+
+    Raise ValueError if it is not CSV.
+    """
     head = file.read(_MOST_HEADER_BYTES)
     file.seek(0)
     encoding = "utf-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
@@ -415,7 +418,7 @@ def _csv_form(file: BufferedReader) -> _CsvForm:
     }
     if not parsed[","]:
         raise ValueError("it is empty")
-    delimiter = next((mark for mark in _DELIMITERS if _called(KEYS, parsed[mark][0])), ",")
+    delimiter = next((mark for mark in _DELIMITERS if _called(keys, parsed[mark][0])), ",")
     header, *rows = parsed[delimiter]
     if not rows and len(head) == _MOST_HEADER_BYTES:
         raise ValueError(f"its header has more than {_MOST_HEADER_BYTES:,} bytes")
@@ -423,14 +426,14 @@ def _csv_form(file: BufferedReader) -> _CsvForm:
     comma = any(map(_WITH_COMMA.fullmatch, cells)) and not any(map(_WITH_POINT.fullmatch, cells))
     spaced = len(header) > 1 and all(cell.startswith(" ") for cell in header[1:])
     columns = [cell.lstrip(" ") for cell in header] if spaced else header
-    return _CsvForm(columns, encoding.removesuffix("-sig"), delimiter, "," if comma else ".", spaced)
+    return CsvForm(columns, encoding.removesuffix("-sig"), delimiter, "," if comma else ".", spaced)
 
 
 def _csv(file: BufferedReader, types: dict[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
     import pyarrow.csv as pc
 
-    form = _csv_form(file)
+    form = csv_form(file, KEYS)
     if form.spaced:
         yield from _spaced_csv(file, form, types)
         return
@@ -459,7 +462,7 @@ def _csv(file: BufferedReader, types: dict[str, pa.DataType]) -> Iterator[pa.Rec
         raise ValueError(message) from error
 
 
-def _spaced_csv(file: BufferedReader, form: _CsvForm, types: dict[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+def _spaced_csv(file: BufferedReader, form: CsvForm, types: dict[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
     """Read a CSV with spaces after its delimiters. pyarrow would read these spaces as parts of texts."""
     import pyarrow as pa
 
