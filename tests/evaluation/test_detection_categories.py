@@ -35,6 +35,7 @@ def test_coco_has_eighty_categories_with_ids_from_1_to_90() -> None:
         ([1, 2], ("cup", "hook"), None, {1: 0, 2: 1}),
         ([1], ("cup", "hook"), "position", {0: 0, 1: 1}),
         ([0, 1], ("cup", "hook"), ["hook", "cup"], {1: 0, 0: 1}),
+        ([0, 1], ("cup", "hook"), ["cup", "hook", "Cup", "peg"], {0: 0, 1: 1, 2: 0}),
     ],
 )
 def test_categories_are_matched(

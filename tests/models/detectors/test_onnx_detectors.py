@@ -134,6 +134,59 @@ def test_a_label_without_a_name_is_no_answer(tmp_path: Path) -> None:
             detector([noise(0)])
 
 
+def answering(folder: Path, boxes: Any, scores: Any, labels: Any) -> str:
+    """Save a graph that gives the same answer for every image."""
+    given = {"boxes": np.asarray(boxes), "scores": np.asarray(scores), "labels": np.asarray(labels)}
+    nodes = [helper.make_node("Identity", [f"fixed_{name}"], [name]) for name in given]
+    outputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(values.dtype), None)
+        for name, values in given.items()
+    ]
+    image = helper.make_tensor_value_info("images", TensorProto.FLOAT16, [1, 3, "height", "width"])
+    tensors = {f"fixed_{name}": values for name, values in given.items()}
+    config = {"label_names": NAMES, "pretrained_cfg": FORM}
+    return _saved(
+        folder, [helper.make_node("Identity", ["images"], ["pixels"]), *nodes], [image], outputs, tensors, config
+    )
+
+
+def test_answers_may_be_halves_empty_or_filled_up(tmp_path: Path) -> None:
+    halves = answering(
+        tmp_path / "halves", BOXES.astype(np.float16), np.float16([0.5, 0.25, 0]), np.float32([0, 2, -1])
+    )
+    (found,) = load_detector(halves)([noise(0, SIDE, SIDE)])
+    np.testing.assert_array_equal(found["boxes"].numpy(), BOXES[:2])
+    assert found["scores"].tolist() == [0.5, 0.25] and found["labels"].tolist() == [0, 2]
+    nothing = answering(tmp_path / "nothing", np.zeros((1, 0, 4), np.float32), np.zeros((1, 0), np.float32), [[]])
+    (found,) = load_detector(nothing)([noise(0)])
+    assert found["boxes"].shape == (0, 4) and not len(found["scores"])
+
+
+@pytest.mark.parametrize(
+    ("boxes", "scores", "labels", "problem"),
+    [
+        (BOXES, [0.5, np.nan, 0.5], [0, 1, 2], "not finite"),
+        (np.full_like(BOXES, np.inf), [0.5, 0.5, 0.5], [0, 1, 2], "not finite"),
+        (BOXES, [0.5, 0.5, 0.5], [0, np.nan, 2], r"gives the labels \[nan\]"),
+        (BOXES, [0.5, 0.5, 0.5], [0, 0.5, 2], r"gives the labels \[0.5\]"),
+        (BOXES, [0.5, 0.5, 0.5], [0, 1], r"labels \[2\], expected boxes \[n, 4\]"),
+        (BOXES.T, [0.5, 0.5, 0.5], [0, 1, 2], r"boxes \[4, 3\]"),
+        (BOXES, np.full((3, 3), 0.5), [0, 1, 2], r"scores \[3, 3\]"),
+    ],
+)
+def test_an_answer_of_another_form_is_refused(
+    tmp_path: Path, boxes: Any, scores: Any, labels: Any, problem: str
+) -> None:
+    detector = load_detector(answering(tmp_path / "graph", boxes, np.float32(scores), labels))
+    with pytest.raises(RunFailure, match=problem):
+        detector([noise(0)])
+
+
+def test_a_graph_of_another_size_than_its_configuration_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"takes images of \[3, 24, 24\], and config.json prepares \[3, 32, 32\]"):
+        load_detector(save_graph(tmp_path / "graph", input_size=[3, 32, 32]))
+
+
 def test_a_graph_of_other_outputs_or_inputs_is_refused(tmp_path: Path) -> None:
     image = helper.make_tensor_value_info("images", TensorProto.FLOAT, [1, 3, SIDE, SIDE])
     scores = helper.make_tensor_value_info("scores", TensorProto.FLOAT, None)

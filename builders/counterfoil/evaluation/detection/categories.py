@@ -58,7 +58,7 @@ def map_names(names: Sequence[str], categories: Sequence[str], model: str) -> Ca
 
     Raise UserError if the detector lacks a category of the dataset. Measures leave out the detector's other categories.
     """
-    known = {plain_name(name): number for number, name in enumerate(names)}
+    known = set(map(plain_name, names))
     lacking = [name for name in categories if plain_name(name) not in known]
     if lacking:
         raise UserError(
@@ -66,7 +66,9 @@ def map_names(names: Sequence[str], categories: Sequence[str], model: str) -> Ca
             f"Its labels are {', '.join(names)[:300]}. Rename categories in the recipe (source.categories) as the"
             " detector calls them, or give its names in order as class_order.",
         )
-    index_of = {known[plain_name(name)]: at for at, name in enumerate(categories)}
+    place_of = {plain_name(name): at for at, name in enumerate(categories)}
+    # Several labels may have one name.
+    index_of = {number: place_of[plain] for number, name in enumerate(names) if (plain := plain_name(name)) in place_of}
     others = len(names) - len(index_of)
     return CategoryMap(
         index_of, f"{others} of its {len(names)} labels are no category of the dataset" if others else ""

@@ -48,7 +48,7 @@ def misplaced_detections(
     if len(box) >= _FEWEST and reach < 0.7:
         return False, (
             f"boxes lie in the upper left {reach:.0%} of their images' sides: they may be pixels of smaller images,"
-            " such as the model's input"
+            " such as the model's input, or shares"
         )
     return False, ""
 

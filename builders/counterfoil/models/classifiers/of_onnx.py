@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.errors import UserError
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
 from counterfoil.models.classifiers.of_timm import TimmDocument, checked_config, timm_transform
 from counterfoil.models.classifiers.of_transformers import CLASSIFIERS, ModelKind, checked_transformers
@@ -169,7 +169,15 @@ def open_graph(name: str, file: Path, device: str) -> tuple[Any, str]:
         content = read_regular(file, MOST_BYTES)
     except OSError as error:
         raise UserError(f"model {name!r}: {file} {error.strerror or error}") from error
-    session = while_loading(name, lambda: _session(name, content, device))
+    try:
+        session = while_loading(name, lambda: _session(name, content, device))
+    except RunFailure as error:
+        if "External data" not in str(error):
+            raise
+        raise RunFailure(
+            f"model {name!r} could not be loaded: its weights are in other files",
+            f"Save it as one file: onnx.save(onnx.load('{file.name}'), 'model.onnx').",
+        ) from error
     digest = hashlib.sha256(content)
     digest.update(f"onnxruntime {version('onnxruntime')}".encode())
     return session, digest.hexdigest()
@@ -211,12 +219,20 @@ def _input_of(name: str, session: Any, deployed: Deployed) -> tuple[int | None, 
         from PIL import Image
 
         prepared = tuple(deployed.prepare()(Image.new("RGB", (48, 48), "grey")).shape)
+    refuse_other_size(name, dimensions, prepared)
+    return (dimensions[0] if isinstance(dimensions[0], int) else None), (prepared[0], prepared[1], prepared[2])
+
+
+def refuse_other_size(name: str, dimensions: Sequence[Any], prepared: Sequence[int]) -> None:
+    """Raise UserError if a graph takes no images of the prepared size (channels, height, width).
+
+    dimensions: those of the graph's input; a dimension that is no number is free.
+    """
     if any(isinstance(side, int) and side != given for side, given in zip(dimensions[1:], prepared, strict=True)):
         raise UserError(
-            f"model {name!r}: its graph takes images of {dimensions[1:]}, and {CONFIG} prepares {list(prepared)}",
+            f"model {name!r}: its graph takes images of {list(dimensions[1:])}, and {CONFIG} prepares {list(prepared)}",
             "Correct input_size in config.json, or the size of the image processor.",
         )
-    return (dimensions[0] if isinstance(dimensions[0], int) else None), (prepared[0], prepared[1], prepared[2])
 
 
 def _run(session: Any, images: NDArray[np.float32], batch: int | None) -> NDArray[np.float32]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.classifiers.of_onnx import FLOAT_TYPES, deployed_graph, open_graph
+from counterfoil.models.classifiers.of_onnx import FLOAT_TYPES, deployed_graph, open_graph, refuse_other_size
 from counterfoil.models.config_files import CONFIG
 from counterfoil.models.detectors.detector import Detector, ImageDetections, checked_detections
 from counterfoil.models.detectors.of_transformers import DETECTORS
@@ -28,6 +28,7 @@ _BOXES = ("boxes", "scores", "labels")
 _LOGITS = ("logits", "pred_boxes")
 # What the exports of RT-DETR and D-FINE ask for beside the image: width and height that boxes are scaled to.
 _SIDES = "orig_target_sizes"
+_SIDE_TYPES = {**FLOAT_TYPES, "tensor(int32)": np.int32}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,22 +55,25 @@ class OnnxDetector(Detector):
                 (detected,) = self.processor.post_process_object_detection(raw, threshold=0.0, target_sizes=sides)
                 return detected
             boxes, scores, labels = (outputs[name] for name in _BOXES)
-            scores, labels = scores.reshape(-1), labels.reshape(-1)
-            across, down = image.width / pixels.shape[2], image.height / pixels.shape[1]
-            boxes = boxes.reshape(len(scores), 4).float() * torch.tensor([across, down, across, down])
-        if len(labels) != len(scores) or (
-            len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self._names
-        ):
+        count = scores.numel()
+        if labels.numel() != count or boxes.numel() != 4 * count or (count and boxes.shape[-1] != 4):
+            shapes = ", ".join(f"{name} {list(outputs[name].shape)}" for name in _BOXES)
             raise RunFailure(
-                f"model {self.name!r} gives the labels {sorted(set(labels.tolist()))[:5]} and {len(scores)} scores,"
-                f" expected a label from 0 to {self._names - 1} for each: {CONFIG} names so many"
+                f"model {self.name!r} gives {shapes}, expected boxes [n, 4], scores [n] and labels [n] for an image"
             )
-        kept = scores > 0
-        return {"boxes": boxes[kept], "scores": scores[kept], "labels": labels[kept]}
-
-    @property
-    def _names(self) -> int:
-        return len(self.label_names)
+        # Graphs fill up their answers with scores of 0. A score that is no number is kept, and is refused.
+        kept = ~(scores.reshape(-1) <= 0)
+        boxes, scores, labels = boxes.reshape(-1, 4)[kept], scores.reshape(-1)[kept], labels.reshape(-1)[kept]
+        names = len(self.label_names)
+        odd = labels[~((labels >= 0) & (labels < names) & (labels == labels.floor()))]
+        if len(odd):
+            raise RunFailure(
+                f"model {self.name!r} gives the labels {odd[:5].tolist()}, expected a label from 0 to {names - 1}:"
+                f" {CONFIG} names so many",
+                "If its labels count from 1, name a first label in label_names that stands for none.",
+            )
+        across, down = image.width / pixels.shape[2], image.height / pixels.shape[1]
+        return {"boxes": boxes.float() * torch.tensor([across, down, across, down]), "scores": scores, "labels": labels}
 
 
 def load(name: str, device: str = "cpu") -> OnnxDetector:
@@ -90,6 +94,8 @@ def load(name: str, device: str = "cpu") -> OnnxDetector:
     if len(shape) != 4 or (isinstance(shape[0], int) and shape[0] != 1):
         takes = ", ".join(f"{entry.name} {entry.type} {entry.shape}" for entry in session.get_inputs())
         raise UserError(f"model {name!r}: its graph takes {takes}, expected one input of floats [1, 3, height, width]")
+    if deployed.input_size is not None:
+        refuse_other_size(name, shape, deployed.input_size)
     if not _only_resizes(deployed.settings):
         raise UserError(
             f"model {name!r}: its configuration crops or pads images, so that boxes do not lie as in the image",
@@ -121,7 +127,7 @@ def _run(session: Any, pixels: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
     given: dict[str, NDArray[Any]] = {}
     for entry in session.get_inputs():
         if entry.name == _SIDES:
-            given[entry.name] = np.asarray([pixels.shape[:0:-1]], np.int64)
+            given[entry.name] = np.asarray([pixels.shape[:0:-1]], _SIDE_TYPES.get(entry.type, np.int64))
         else:
             given[entry.name] = pixels[None].astype(FLOAT_TYPES[entry.type])
     names = [entry.name for entry in session.get_outputs()]
