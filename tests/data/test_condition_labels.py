@@ -154,10 +154,10 @@ def test_labels_that_are_unclear_are_reported(values: list[Any], message: str, t
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([0, 1, -1, 2], "column 'Effusion' holds '-1' in row 2 and 1 such value, expected 0 or 1"),
+        ([0, 1, -1, 2], "column 'Effusion' has neither 0 nor 1 in 2 rows, such as -1 in row 2"),
         ([0.0, 1.0, None, 0.5], "1 row has no value in 'Effusion', such as row 2"),
-        ([0.0, 1.0, 1.0, 0.5], "column 'Effusion' holds '0.5' in row 3, expected 0 or 1"),
-        (["0", "1", "1", "0"], "column 'Effusion' holds '0' in row 0 and 3 such values"),
+        ([0.0, 1.0, 1.0, 0.5], "column 'Effusion' has neither 0 nor 1 in 1 row, such as 0.5 in row 3"),
+        (["0", "1", "1", "0"], "column 'Effusion' has neither 0 nor 1 in 4 rows, such as '0' in row 0"),
     ],
 )
 def test_columns_of_anything_else_are_reported(values: list[Any], message: str, tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_columns_of_anything_else_are_reported(values: list[Any], message: str, 
     with pytest.raises(UserError) as refused:
         read(folder, BY_COLUMNS)
     assert message in "\n".join(refused.value.problems)
-    assert "column 'Cardiomegaly' holds '3' in row 3" in "\n".join(refused.value.problems)
+    assert "column 'Cardiomegaly' has neither 0 nor 1 in 1 row, such as 3 in row 3" in "\n".join(refused.value.problems)
 
 
 def test_what_is_not_there_is_reported_with_what_is(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from counterfoil.errors import UserError, first_of
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.names import did_you_mean, plain_name, shown_labels
 from counterfoil.recipe.schema_inputs import Conditions
+from counterfoil.report.words import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,15 +241,17 @@ def _by_columns(rows: Rows, columns: Sequence[str]) -> NDArray[np.bool_]:
         wrong = {row: value for row, value in filled.items() if not isinstance(value, numbers) or value not in (0, 1)}
         if wrong:
             row, value = next(iter(wrong.items()))
+            shown = repr(value[:40]) if isinstance(value, str) else str(value)[:40]
             problems.append(
-                f"{rows.place}: column '{column}' holds {str(value)[:40]!r} in row {row}"
-                f"{_more(len(wrong) - 1, 'such value')}, expected 0 or 1"
+                f"{rows.place}: column '{column}' has neither 0 nor 1 in {counted(len(wrong), 'row')}, such as {shown}"
+                f" in row {row}"
             )
         present.append(np.asarray([value == 1 for value in values], dtype=bool))
     if problems:
         raise UserError(
             first_of(problems, _MOST_PROBLEMS),
-            "Leave these rows out of the input dataset, or fill in their conditions.",
+            "No value is taken for absent. Write 0 or 1 there, leave these rows out of the input dataset, or leave the"
+            " column out of source.conditions.columns.",
         )
     return np.stack(present, axis=1)
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from counterfoil.errors import UserError, some_of
 from counterfoil.models.classifiers.classifier import MOST_LINES, in_columns, shortened, side_by_side
-from counterfoil.recipe.names import plain_name
+from counterfoil.recipe.names import PREDICTIONS, plain_name
 from counterfoil.report.words import counted
 
 if TYPE_CHECKING:
@@ -308,11 +308,16 @@ def refuse_unmatched(classes: Sequence[RecipeClass], facts: ClassifierFacts, nam
     if not missing:
         return
     names = facts.label_names or ()
+    hint = (
+        "Name the classes in the recipe (name or id) as the model names its outputs, or say which class each output"
+        " is: `evaluate --class-order FILE`, with a class on each line."
+    )
+    if facts.name.startswith(PREDICTIONS):
+        hint = "Add a column of scores for each of them, with the class's name or id as its own."
     raise UserError(
         f"model {facts.name!r}: {len(missing)} of {len(classes)} classes have no output of their name\n"
         + "\n".join(side_by_side(missing, names, set(named.outputs) - {None})),
-        "Name the classes in the recipe (name or id) as the model names its outputs, or say which class each output"
-        " is: `evaluate --class-order FILE`, with a class on each line.",
+        hint,
     )
 
 

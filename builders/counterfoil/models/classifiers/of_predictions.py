@@ -193,8 +193,11 @@ class RecordedClassifier(Classifier):
         wrong = np.flatnonzero(answered & (np.isnan(values) | (values == np.inf)).any(axis=1))
         if wrong.size:
             image = batch.column(self.columns.image)[int(wrong[0])].as_py()
+            column = self.columns.scores[int(np.isfinite(values[wrong[0]]).argmin())]
             raise UserError(
-                f"model {self.name!r}: {self.path} has a score that is not a number for {str(image)[:80]!r}"
+                f"model {self.name!r}: {self.path} has a score that is not a number for {str(image)[:80]!r}, in column"
+                f" {column[:80]!r}",
+                "Write a score for each image and each class.",
             )
         if self.probabilities:
             with np.errstate(divide="ignore"):
@@ -459,6 +462,8 @@ def _csv(file: BufferedReader, types: dict[str, pa.DataType]) -> Iterator[pa.Rec
                 yield batch.slice(start, _MOST_ROWS_A_BATCH)
     except pa.ArrowInvalid as error:
         message = re.sub(r"CSV column #(\d+)", lambda match: f"column {form.columns[int(match[1])][:40]!r}", str(error))
+        if "conversion error to double" in message:
+            message += "; each column but that of the image must have the scores of one class"
         raise ValueError(message) from error
 
 
