@@ -165,13 +165,8 @@ def _evaluation(directory: Path, below: str) -> Iterator[IndexEntry]:
         results = results_from(read_inside(directory, path, MOST_DOCUMENT), path)
         line = f"{results.preview_sentence} " if results.preview else ""
         line += f"{counted(len(results.models), 'model')}: "
-        right = {
-            model.name: results.rows.value("top1", model=model.name, group=results.base or "")
-            for model in results.models
-        }
-        best = max(right, key=lambda name: right[name] or 0.0, default="")
+        best = next((model.name for model in results.best_first), "")
         if results.lead != "accuracy":
-            best = results.best_first[0].name
             base = results.base_number(best)
             line += f"{best} has an {results.lead} of {percent(base.value if base else None)} on the base."
             drops = results.rows.where("drop", model=best, at=results.lead)
@@ -183,7 +178,8 @@ def _evaluation(directory: Path, below: str) -> Iterator[IndexEntry]:
             most = in_words(results.by_impact[0].name)
             line += f"accuracy falls most under “{most}”, by {points(impact.value)} points ({between(impact)})."
         elif best:
-            line += f"{best} is right about {percent(right[best])} of images."
+            right = results.rows.value("top1", model=best, group=results.base or "")
+            line += f"{best} is right about {percent(right)} of images."
     yield IndexEntry(f"{below}report.html", "Evaluation", _said(line))
     yield IndexEntry(f"{below}failures.html", "Failures", "The images that models get wrong, by model and shift.")
 

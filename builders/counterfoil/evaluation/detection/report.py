@@ -60,14 +60,11 @@ def _category_table(results: Results, model: ModelFacts) -> Table:
         base = results.rows.estimate(BY_CATEGORY, group=results.base or "", **key)
         if base is None:
             continue
-        drops = {
-            group.name: results.rows.estimate(DROP, group=group.name, at=BY_CATEGORY, **key) for group in results.shifts
-        }
-        measured = {name: drop for name, drop in drops.items() if drop is not None}
-        worst = max(measured, key=lambda name: measured[name].value, default=None)
+        drops = results.rows.where(DROP, at=BY_CATEGORY, **key)
+        worst = max(drops, key=lambda drop: drop.value or 0.0, default=None)
         cells = TableCell(NOTHING), points_cell(None)
         if worst is not None:
-            cells = text_cell(in_words(worst)), points_cell(measured[worst])
+            cells = text_cell(in_words(worst.group)), points_cell(worst.estimate)
         rows.append(TableRow((text_cell(cls.name), points_cell(base), *cells)))
     rows.sort(key=lambda row: -float(row.cells[3].sort or -1.0))
     columns = (
