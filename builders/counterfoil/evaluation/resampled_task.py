@@ -327,7 +327,9 @@ def _judge(
         comparison
         for line in lines
         for name in judged_names
-        for comparison in _comparisons(dataset, classes, line, models[name], models.get(line.other_model))
+        for comparison in _comparisons(
+            dataset, classes, line, models[name], models[line.other_model] if line.other_model else None
+        )
     ]
     numbers = [number for _, number in comparisons if number is not None]
     estimates = iter(simultaneous_intervals(numbers))

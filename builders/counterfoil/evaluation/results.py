@@ -43,7 +43,7 @@ _OF_LEVELS_OF_DETECTORS = {"AP": ("severity_AP", True), "drop": (DROP, True), "t
 # The error and the hint for answers that are not one class for each image.
 OTHER_ANSWERS = (
     "failures are listed and exported where a model gives each image one class",
-    "failures.html and predictions.parquet have the failures of this evaluation.",
+    "Leave it out: failures.html and predictions.parquet of an evaluation have its failures.",
 )
 
 
@@ -363,7 +363,7 @@ class Evaluation:
 
     def _refuse_other_answers(self) -> None:
         """Raise UserError if the models do not answer with one class for each image."""
-        if self.results.detects or self.results.multilabel:
+        if self.results.lead != "accuracy":
             raise UserError(*OTHER_ANSWERS)
 
     def report_to(self, *trackers: str) -> None:

@@ -80,6 +80,8 @@ class MeasuredClassifier(ResampledModel):
         """Return why drops mean nothing, for all labels or for one condition; empty if they mean something."""
         if label is None:
             return "" if self.sound else "is near chance on the base for every label"
+        if label not in [cls.label for cls in self.subject.labels]:
+            return "is not measured: too few images have or lack this label"
         sound = [self.subject.labels[number].label for number in self.sound]
         return "" if label in sound else "is near chance on the base for this label"
 
