@@ -152,7 +152,7 @@ def answering(folder: Path, boxes: Any, scores: Any, labels: Any) -> str:
 
 def test_answers_may_be_halves_empty_or_filled_up(tmp_path: Path) -> None:
     halves = answering(
-        tmp_path / "halves", BOXES.astype(np.float16), np.float16([0.5, 0.25, 0]), np.float32([0, 2, -1])
+        tmp_path / "halves", BOXES.astype(np.float16), np.asarray([0.5, 0.25, 0], np.float16), [0.0, 2.0, -1.0]
     )
     (found,) = load_detector(halves)([noise(0, SIDE, SIDE)])
     np.testing.assert_array_equal(found["boxes"].numpy(), BOXES[:2])
@@ -177,7 +177,7 @@ def test_answers_may_be_halves_empty_or_filled_up(tmp_path: Path) -> None:
 def test_an_answer_of_another_form_is_refused(
     tmp_path: Path, boxes: Any, scores: Any, labels: Any, problem: str
 ) -> None:
-    detector = load_detector(answering(tmp_path / "graph", boxes, np.float32(scores), labels))
+    detector = load_detector(answering(tmp_path / "graph", boxes, np.asarray(scores, np.float32), labels))
     with pytest.raises(RunFailure, match=problem):
         detector([noise(0)])
 

@@ -40,7 +40,7 @@ def misplaced_detections(
         cause = (
             "they are probably corners [left, top, right, bottom]"
             if corners.mean() > 0.99
-            else "they are probably pixels of images of another size, as before `generator.size` scaled them"
+            else "they are probably pixels of images of another size, as before generator.size scaled them"
         )
         seen = f"{int(outside.sum()):,} of {len(box):,} boxes with the better scores leave their image"
         return bool(outside.mean() > 0.5), f"{seen}: {cause}"
