@@ -81,7 +81,7 @@ class MeasuredClassifier(ResampledModel):
         if label is None:
             return "" if self.sound else "is near chance on the base for every label"
         if label not in [cls.label for cls in self.subject.labels]:
-            return "is not measured: too few images have or lack this label"
+            return "is not measured for this label: too few images have or lack it"
         sound = [self.subject.labels[number].label for number in self.sound]
         return "" if label in sound else "is near chance on the base for this label"
 
