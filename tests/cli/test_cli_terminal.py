@@ -6,6 +6,7 @@ import errno
 import io
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx2
@@ -38,6 +39,14 @@ def test_names_reach_a_terminal_without_control_characters(capsys: pytest.Captur
     out, err = capsys.readouterr()
     assert "owned" in out and "owned" in err
     assert not [letter for letter in out + err if not letter.isprintable() and letter != "\n"]
+
+
+@pytest.mark.parametrize("printed", [say, note])
+def test_a_line_break_in_a_name_begins_no_line_of_its_own(
+    printed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed("Left out: mug\nNext: rm -r photos")
+    assert "".join(capsys.readouterr()) == "Left out: mug\\nNext: rm -r photos\n"
 
 
 def test_a_terminal_that_lacks_letters_ends_no_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,12 +54,16 @@ def plain(text: str) -> str:
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print a line that is never wrapped or styled."""
-    typer.echo(plain(text), err=err)
+    """Print one line that is never wrapped or styled. A name from elsewhere cannot break it."""
+    typer.echo(_one_line(text), err=err)
 
 
 def note(text: str) -> None:
-    print(plain(text), file=sys.stderr, flush=True)
+    print(_one_line(text), file=sys.stderr, flush=True)
+
+
+def _one_line(text: str) -> str:
+    return plain(text).replace("\n", "\\n")
 
 
 def print_doubts(lines: Sequence[str]) -> None:

@@ -67,7 +67,8 @@ def _print_summary(verification: Verification) -> None:
             say(fit(str(problem)))
         if len(problems) > MOST_LISTED:
             say(f"… and {len(problems) - MOST_LISTED:,} more; --json lists all")
-        say(f"  Repair: {fit(repair)}\n")
+        say(f"  Repair: {fit(repair)}")
+        say("")
     if not verification.whole:
         files = len({problem.path for problem in verification.problems})
         say(f"{verification.source} is damaged: {counted(files, 'file')} of {verification.files:,}.")

@@ -259,7 +259,7 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
 
 
 def _terminal(results: Results, most_models: int) -> list[str | Table]:
-    return [] if results.label_checks is None else [labels_text(results.label_checks)]
+    return [] if results.label_checks is None else [*labels_text(results.label_checks).splitlines()]
 
 
 SHOWN = Shown("comparison", _section, _terminal, measures=MEASURES, private=True)
