@@ -71,6 +71,14 @@ def test_a_folder_of_images_gives_plain_accuracies(photographed: Evaluation) -> 
     json.dumps(result.to_json())
 
 
+def test_half_written_files_of_a_killed_run_go_and_no_others(photos: Path, tmp_path: Path) -> None:
+    left = [tmp_path / f"{name}.4321.tmp" for name in ("report.html", "results.json", "predictions.parquet", "notes")]
+    for file in left:
+        file.write_text("half")
+    evaluate(photos, {"flat": lambda batch: np.zeros((len(batch), 3))}, out=tmp_path)
+    assert [file for file in left if file.exists()] == left[-1:]
+
+
 def test_the_classes_may_be_a_recipes(photos: Path, models: dict[str, str], dataset: Path, tmp_path: Path) -> None:
     # Labels of an image folder are in the order of their names: blue, green, red; the recipe's are red, green, blue.
     result = evaluate(photos, [models["sharp"]], recipe=dataset, out=tmp_path, device="cpu")

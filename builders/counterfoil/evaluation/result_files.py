@@ -38,7 +38,7 @@ from counterfoil.report.results import NESTED, ModelFacts, ResultRow, Results, c
 from counterfoil.report.words import csv_interval as interval_columns
 from counterfoil.report.words import csv_percent as percent
 from counterfoil.stats import Estimate
-from counterfoil.store.atomic import make_folder, remove_stale, try_folder, write_atomically
+from counterfoil.store.atomic import make_folder, remove_half_written, remove_stale, try_folder, write_atomically
 from counterfoil.store.layout import EVALUATION, PRIVATE
 from counterfoil.store.sealed_folder import EVALUATED
 
@@ -104,6 +104,7 @@ def write_files(
     """Write texts (short name → file name, text), predictions.parquet and the index page. Return the evaluation with
     all paths.
     """
+    remove_half_written(folder, [*(file for file, _ in texts.values()), "predictions.parquet"])
     files = {"failures": failures}
     for name, (file, text) in texts.items():
         write_atomically(folder / file, text.encode())

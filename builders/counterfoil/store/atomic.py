@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -152,6 +153,13 @@ def remove_durably(path: Path) -> bool:
             return False
         flush_folder(path.parent)
     return True
+
+
+def remove_half_written(folder: Path, names: Iterable[str]) -> None:
+    """Remove the temporary files that killed runs left of these files. No other process may write them."""
+    for name in names:
+        for half_written in folder.glob(f"{glob.escape(name)}.*{TEMPORARY_SUFFIX}"):
+            remove_durably(half_written)
 
 
 def remove_stale(folder: Path, names: Sequence[str]) -> None:

@@ -19,7 +19,14 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from counterfoil.documents import Form, Strict, document_bytes
-from counterfoil.store.atomic import disk_errors, flush_folder, make_folder, remove_durably, write_atomically
+from counterfoil.store.atomic import (
+    disk_errors,
+    flush_folder,
+    make_folder,
+    remove_durably,
+    remove_half_written,
+    write_atomically,
+)
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.inside import read_own, refuse_unfit
 from counterfoil.store.layout import (
@@ -32,7 +39,6 @@ from counterfoil.store.layout import (
     RECEIPTS,
     REPLACEMENT,
     REVIEW,
-    TEMPORARY_SUFFIX,
     TIMM_INFO,
 )
 
@@ -94,9 +100,7 @@ def finish_replacement(directory: Path) -> bool:
         for name in [*others, *proofs]:
             if os.path.lexists(incoming / name):
                 _move(incoming / name, directory / name)
-    for name in [*new, *gone]:
-        for half_written in directory.glob(f"{name}.*{TEMPORARY_SUFFIX}"):
-            remove_durably(half_written)
+    remove_half_written(directory, [*new, *gone])
     remove_durably(journal)
     discard_replacement(directory)
     return True
