@@ -12,6 +12,7 @@ from typing import Literal
 from counterfoil.generate.screen.known_classes import KnownClasses
 from counterfoil.generate.screen.thresholds import FROM_VALIDATION, Thresholds
 from counterfoil.recipe import Recipe
+from counterfoil.report.words import counted
 from counterfoil.stats import wilson_interval
 from counterfoil.store.rows import unique_names
 
@@ -89,7 +90,7 @@ class ScreenDoubts:
         """Return a sentence with the measured numbers."""
         if self.accuracy is None or self.interval is None or self.chance is None:
             thresholds = "its object threshold is" if len(self.classes) == 1 else "their object thresholds are"
-            return f"CLIP may not know {_count(len(self.classes))}: {thresholds} negative."
+            return f"CLIP may not know {counted(len(self.classes), 'class', 'classes')}: {thresholds} negative."
         low, high = self.interval
         images = "validation" if self.decides == "labels" else "audited"
         measured = (
@@ -98,7 +99,7 @@ class ScreenDoubts:
         )
         if self.near_chance:
             return f"CLIP does not know these classes: {measured}."
-        return f"CLIP may not know {len(self.classes):,} of {_count(self.of_classes)}: {measured}."
+        return f"CLIP may not know {len(self.classes):,} of {counted(self.of_classes, 'class', 'classes')}: {measured}."
 
     @property
     def meaning(self) -> str:
@@ -171,7 +172,3 @@ def doubts_of(
     interval = wilson_interval(known.right, known.n)
     accuracy = known.right / known.n
     return ScreenDoubts(tuple(doubted), measured, near, accuracy, interval, known.chance, known.n, decides)
-
-
-def _count(classes: int) -> str:
-    return f"{classes:,} class" if classes == 1 else f"{classes:,} classes"

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.models.config_files import is_integer
 from counterfoil.recipe import Recipe
 from counterfoil.stats import chance_line, wilson_interval
 
@@ -88,7 +89,7 @@ class KnownClasses:
         if not isinstance(document, dict) or document.keys() != {"caption", "captions", "n", "right", "classes"}:
             raise ValueError("not thresholds: `known` does not have the expected form")
         caption, captions, classes = document["caption"], document["captions"], document["classes"]
-        sound = isinstance(caption, str) and len(caption) <= _LONGEST_CAPTION and _is_count(captions, 2, _MOST_CLASSES)
+        sound = isinstance(caption, str) and len(caption) <= _LONGEST_CAPTION and is_integer(captions, 2, _MOST_CLASSES)
         sound = sound and isinstance(classes, dict) and 1 <= len(classes) <= captions
         if not sound or any(not _is_class(entry) or entry["taken_for"] == id for id, entry in classes.items()):
             raise ValueError("not thresholds: an entry of `known` does not have the expected form")
@@ -166,14 +167,10 @@ def _known(
     return KnownClass(len(every), right, round(float(every.mean()), 6), others[0] if right < len(every) else None)
 
 
-def _is_count(value: Any, least: int, most: int) -> bool:
-    return type(value) is int and least <= value <= most
-
-
 def _is_class(entry: Any) -> bool:
     if not isinstance(entry, dict) or entry.keys() != {"n", "right", "margin", "taken_for"}:
         return False
-    if not _is_count(entry["n"], 1, 2**53) or not _is_count(entry["right"], 0, entry["n"]):
+    if not is_integer(entry["n"], 1, 2**53) or not is_integer(entry["right"], 0, entry["n"]):
         return False
     if type(entry["margin"]) not in (int, float) or not -2.001 <= entry["margin"] <= 2.001:  # rounded cosines, no NaN
         return False
