@@ -66,15 +66,12 @@ def caption_images(
 
 def _known_captions(path: Path, number: int) -> tuple[bool, tuple[str, ...] | None]:
     """Return whether the cache has an entry, and its captions, which are None if the image cannot be decoded."""
-    content: Any = _read_entry(path)
-    if not isinstance(content, dict) or "captions" not in content:
-        return False, None
-    texts = content["captions"]
-    if texts is None:
-        return True, None
-    if not isinstance(texts, list) or len(texts) != number or not all(isinstance(text, str) for text in texts):
-        return False, None
-    return True, tuple(texts)
+    match _read_entry(path):
+        case {"captions": None}:
+            return True, None
+        case {"captions": [*texts]} if len(texts) == number and all(isinstance(text, str) for text in texts):
+            return True, tuple(texts)
+    return False, None
 
 
 @dataclass(frozen=True)
@@ -132,18 +129,14 @@ def likelihoods_of(
 
 
 def _known_likelihoods(path: Path) -> dict[str, tuple[float, int]]:
-    content: Any = _read_entry(path)
-    values = content.get("likelihoods") if isinstance(content, dict) else None
-    if not isinstance(values, dict):
-        return {}
-    return {caption: (value[0], value[1]) for caption, value in values.items() if _is_likelihood(value)}
-
-
-def _is_likelihood(value: Any) -> bool:
-    if not isinstance(value, list) or len(value) != 2:
-        return False
-    logarithm, tokens = value
-    return isinstance(logarithm, float) and logarithm <= 0 and type(tokens) is int and tokens > 0
+    known: dict[str, tuple[float, int]] = {}
+    match _read_entry(path):
+        case {"likelihoods": dict(entries)}:
+            for caption, entry in entries.items():
+                match entry:
+                    case [float(logarithm), int(tokens)] if logarithm <= 0 and tokens > 0:
+                        known[caption] = (logarithm, tokens)
+    return known
 
 
 # The largest cache file that is read. A file with the likelihoods of a thousand captions has 0.1 MB.

@@ -213,12 +213,9 @@ def _answer(
             logits = logits_of(model.classifier, batch, device)
             # Rows with known answers keep them, bit for bit.
             new = rows >= model.done
-            wanted = model.answers.columns()
-            for column, values in answer_columns(
-                logits.numpy(), labels[rows], model.class_map, model.answers.answers.shape[1]
-            ).items():
-                if column in wanted:
-                    wanted[column][rows[new]] = values[new]
+            ranked = model.answers.answers.shape[1]
+            columns = answer_columns(logits.numpy(), labels[rows], model.class_map, ranked)
+            model.answers.fill(rows[new], {name: values[new] for name, values in columns.items()})
     except CounterfoilError as error:
         model.failure = error
         return
@@ -232,12 +229,9 @@ _MOST_SHOWN = 5
 def take_over(images: LabelledImages, name: str, recorded: Recorded, class_map: ClassMap) -> Predictions:
     """Make predictions from a classifier's recorded scores. Raises the same errors as `each_once`."""
     answers = no_answers(len(images), class_map, ranked_of(class_map))
-    wanted = answers.columns()
     for at, scores in each_once(images, name, recorded, class_map.num_classes):
         ranked, labels = answers.answers.shape[1], images.labels[at]
-        for column, values in answer_columns(scores, labels, class_map, ranked, numpy_softmax).items():
-            if column in wanted:
-                wanted[column][at] = values
+        answers.fill(at, answer_columns(scores, labels, class_map, ranked, numpy_softmax))
         answers.readable[at] = True
     return answers
 

@@ -22,12 +22,12 @@ from counterfoil.models.devices import free_bytes, give_back_memory
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import ModelInPass, predict, take_over
 from counterfoil.prediction.predictions import (
-    PART_ROWS,
     CacheEntry,
     Predictions,
     cache_key,
     cache_path,
     no_answers,
+    part_rows,
     ranked_of,
 )
 from counterfoil.progress import report
@@ -173,8 +173,7 @@ class _Run:
         images, placement = self.images, self._placement_of(models[0].classifier.name)
         stage = models[0].classifier.name
         stage = stage if len(models) == 1 else f"{len(models)} models, {stage} first"
-        # A part has whole batches, so a resumed run forms the same batches.
-        rows = -(-PART_ROWS // self.batch_size) * self.batch_size
+        rows = part_rows(self.batch_size)
         saved = [model.done for model in models]
         if placement is None:
             encoded = (image for _, image in images.images())
@@ -404,7 +403,13 @@ def predict_on_engine(
                 done += event.count
             elif isinstance(event, Finished):
                 chunk: Chunk = event.item
-                _take(models, chunk, event.result)
+                for model, result in zip(models, event.result, strict=True):
+                    if isinstance(result, CounterfoilError):
+                        model.failure = model.failure or result
+                        continue
+                    start = max(model.done, chunk.start)  # known rows stay unchanged to the bit
+                    answered = result.rows(start - chunk.start, chunk.stop - chunk.start)
+                    model.answers.fill(slice(start, chunk.stop), answered.columns())
                 chunks.release(chunk)
                 ends[chunk.start] = chunk.stop
                 while through in ends:
@@ -413,14 +418,3 @@ def predict_on_engine(
                     if model.failure is None:
                         model.done = max(model.done, through)
             yield min(done, len(images))
-
-
-def _take(models: Sequence[ModelInPass], chunk: Chunk, results: Sequence[Predictions | CounterfoilError]) -> None:
-    for model, result in zip(models, results, strict=True):
-        if isinstance(result, CounterfoilError):
-            model.failure = model.failure or result
-            continue
-        start = max(model.done, chunk.start)  # known rows stay unchanged to the bit
-        into = model.answers.columns()
-        for name, values in result.columns().items():
-            into[name][start : chunk.stop] = values[start - chunk.start :]

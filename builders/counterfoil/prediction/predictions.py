@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
@@ -86,6 +86,12 @@ class Predictions:
         columns = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: values for name, values in columns.items() if values is not None}
 
+    def fill(self, rows: slice | NDArray[np.int64], columns: Mapping[str, NDArray]) -> None:
+        """Set these rows of the columns. Columns that these answers do not have are ignored."""
+        for name, values in self.columns().items():
+            if name in columns:
+                values[rows] = columns[name]
+
 
 def join_predictions(parts: Sequence[Predictions]) -> Predictions:
     return Predictions(
@@ -143,6 +149,11 @@ def readable_name(name: str) -> str:
 # The number of images in a part. After a kill, at most so many images are scored again.
 PART_ROWS = 1024
 _NAME = re.compile(r"(\d{10})-(\d{10})\.parquet")
+
+
+def part_rows(batch_size: int) -> int:
+    """Return the number of rows in a part. A part has whole batches, so a resumed run forms the same batches."""
+    return -(-PART_ROWS // batch_size) * batch_size
 
 
 def parts_folder(entry: Path) -> Path:
@@ -222,8 +233,7 @@ class CacheEntry:
                 continue
             part = self._part(start, stop).load(answers)
             if part is not None:
-                for name, values in part.columns().items():
-                    answers.columns()[name][start:stop] = values
+                answers.fill(slice(start, stop), part.columns())
                 done = stop
         return done
 
