@@ -390,19 +390,19 @@ def test_a_problem_of_all_detections_is_one_line(built: Path, results_file: Path
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "problem"),
     [
         (lambda x, y, w, h: [x, y, x + w, y + h], "leave their image: they are probably corners"),
         (lambda *box: [2.5 * side for side in box], "leave their image: they are probably pixels of images of another"),
     ],
 )
 def test_boxes_that_leave_their_images_are_refused(
-    change: Callable[..., list[float]], said: str, built: Path, results_file: Path, tmp_path: Path
+    change: Callable[..., list[float]], problem: str, built: Path, results_file: Path, tmp_path: Path
 ) -> None:
     results = json.loads(results_file.read_text())
     changed = [{**result, "bbox": change(*result["bbox"])} for result in results]
     (tmp_path / "changed.json").write_text(json.dumps(changed))
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=problem):
         evaluate(built, f"predictions:{tmp_path / 'changed.json'}", out=tmp_path / "out")
 
 
@@ -417,7 +417,7 @@ def test_boxes_of_smaller_images_are_noted(built: Path, results_file: Path, tmp_
 
 
 def test_a_dataset_whose_build_read_corners_as_sides_is_noted(tmp_path: Path, evaluation: Evaluation) -> None:
-    """A COCO file that holds corners, as converters write by mistake."""
+    """Converters write COCO files that hold corners by mistake."""
     coco_folder(tmp_path / "coco", count=24)
     file = tmp_path / "coco" / "annotations.json"
     document = json.loads(file.read_text())

@@ -165,6 +165,7 @@ def recut(
         recipe = load_cut(directory / RECIPE, named_path(cut))
         changed = tuple(differences(dataset.recipe.screen_document, recipe.screen_document))
         if out is None and recipe.portable_yaml == dataset.recipe.portable_yaml:
+            write_index(directory)  # a cut that was killed after it replaced the dataset left the old page
             return _result(directory, recipe, dataset, dataset.receipts, dataset.thresholds, changed)
         new = _New.of(dataset, recipe, source, device)
         losses = new.refuse_missing()

@@ -563,7 +563,7 @@ def _init_objects(path: Path, data: FoundData, objects: FoundObjects, dataset: s
         commands=(
             check,
             build,
-            f"counterfoil evaluate {shlex.quote(dataset)} --write-keys keys.json",
+            f"counterfoil evaluate {shlex.quote(str(path.with_name(dataset)))} --write-keys keys.json",
             evaluate.replace("YOUR-MODEL", "predictions:FILE"),
         ),
     )
@@ -603,7 +603,7 @@ def _left_for_time(data: FoundData) -> tuple[str, ...]:
 def _commands(path: Path, dataset: str, *, cut: bool) -> tuple[str, ...]:
     # A bare word would mean a bundled recipe.
     written = str(path) if path.suffix or len(path.parts) > 1 else f"{os.curdir}/{path}"
-    recipe, folder = shlex.quote(written), shlex.quote(dataset)
+    recipe, folder = shlex.quote(written), shlex.quote(str(path.with_name(dataset)))
     first = (f"counterfoil check {recipe}", f"counterfoil build {recipe} --out {folder}")
     if not cut:
         return (*first, f"counterfoil evaluate {folder} --models YOUR-MODEL")

@@ -154,12 +154,12 @@ def test_answers_may_be_halves_empty_or_filled_up(tmp_path: Path) -> None:
     halves = answering(
         tmp_path / "halves", BOXES.astype(np.float16), np.asarray([0.5, 0.25, 0], np.float16), [0.0, 2.0, -1.0]
     )
-    (found,) = load_detector(halves)([noise(0, SIDE, SIDE)])
-    np.testing.assert_array_equal(found["boxes"].numpy(), BOXES[:2])
-    assert found["scores"].tolist() == [0.5, 0.25] and found["labels"].tolist() == [0, 2]
+    (detections,) = load_detector(halves)([noise(0, SIDE, SIDE)])
+    np.testing.assert_array_equal(detections["boxes"].numpy(), BOXES[:2])
+    assert detections["scores"].tolist() == [0.5, 0.25] and detections["labels"].tolist() == [0, 2]
     nothing = answering(tmp_path / "nothing", np.zeros((1, 0, 4), np.float32), np.zeros((1, 0), np.float32), [[]])
-    (found,) = load_detector(nothing)([noise(0)])
-    assert found["boxes"].shape == (0, 4) and not len(found["scores"])
+    (detections,) = load_detector(nothing)([noise(0)])
+    assert detections["boxes"].shape == (0, 4) and not len(detections["scores"])
 
 
 @pytest.mark.parametrize(
