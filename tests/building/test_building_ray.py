@@ -176,4 +176,5 @@ def test_an_actor_of_another_stack_is_refused_by_name(tmp_path: Path, monkeypatc
     assert "was rendered by another stack" in refused.value.problems[0]
     assert any("versions.counterfoil" in line and OTHER_VERSION in line for line in refused.value.problems)
     assert "--allow-mixed" in (refused.value.hint or "")
-    assert {receipt.stack["versions"]["counterfoil"] for receipt in read_receipts(out)} == {RENDERING_VERSION}
+    # The refusal may come before the first shard.
+    assert {receipt.stack["versions"]["counterfoil"] for receipt in read_receipts(out)} <= {RENDERING_VERSION}
