@@ -1,4 +1,4 @@
-"""What `check` finds in the input dataset of a recipe is what a build of the recipe finds there."""
+"""`check` finds in the input dataset of a recipe what a build of the recipe finds there."""
 
 from __future__ import annotations
 

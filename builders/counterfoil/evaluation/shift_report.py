@@ -24,7 +24,7 @@ from counterfoil.report.words import (
 )
 from counterfoil.stats import Estimate
 
-TEMPLATE = "detection-report.html.j2"
+TEMPLATE = "shift-report.html.j2"
 # The names of drops, and of a drop less another model's, in rows; `at` names the measure that drops.
 DROP, DIFFERENCE = "drop", "drop_difference"
 _MOST_DIFFERENCES = 60

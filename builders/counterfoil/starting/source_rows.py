@@ -29,7 +29,7 @@ _KEY = re.compile(r"[a-z_]+(?:\.[a-z_]+)*")
 
 @dataclass(frozen=True, slots=True)
 class SourceRows:
-    """What a recipe takes from its input dataset, as far as it was looked at.
+    """Rows that a recipe takes from its input dataset, as far as they were looked at.
 
     table: the rows of each cell, or None if they are unknown or a build chooses none. exact: whether a plan with
     `table` has as many samples as a build makes; otherwise it may have more. side: the side of a square of the images'

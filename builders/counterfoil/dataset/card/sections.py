@@ -319,7 +319,7 @@ def _cell(estimate: Estimate | None, unit: str) -> TableCell:
 
 @dataclass(frozen=True, slots=True)
 class LeadDrops:
-    """What the section on detectors, or on classifiers of several labels, shows: the lead measure and its drops.
+    """The lead measure of detectors or of classifiers of several labels, and its drops, for their section of the card.
 
     A row a model, a row a shift, and sentences on models near chance.
     """

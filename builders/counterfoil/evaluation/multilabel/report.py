@@ -39,7 +39,6 @@ def multilabel_notes(results: Results) -> Iterator[str]:
     for model in results.models:
         if model.matched:
             yield f"{model.short_name}: outputs were matched {model.matched}."
-    yield from _near_chance_notes(results)
     if base.left_out:
         few = [label.name for label in base.left_out]
         yield (
