@@ -67,13 +67,21 @@ def locate_dataset(source: str | Path, patterns: Sequence[str] | None = None) ->
 
 
 def _fetched(reference: HubDataset, patterns: Sequence[str] | None) -> Path:
+    """Fetch the files of a dataset that match `patterns`, or all. Return their folder in the cache."""
+    return snapshot(reference.repo, reference.revision, allow_patterns=None if patterns is None else list(patterns))
+
+
+def snapshot(repo: str, revision: str | None, **patterns: list[str] | None) -> Path:
+    """Fetch the files of a dataset, or those of some patterns. Return their folder in the Hub client's cache.
+
+    Raise UserError if there is no such dataset, and RunFailure if the Hub is unreachable.
+    """
     import httpx2
     from huggingface_hub import errors, snapshot_download
 
-    wanted = None if patterns is None else list(patterns)
+    reference = HubDataset(repo, revision)
     try:
-        repo, revision = reference.repo, reference.revision
-        folder = snapshot_download(repo, repo_type="dataset", revision=revision, allow_patterns=wanted)
+        folder = snapshot_download(repo, repo_type="dataset", revision=revision, **patterns)
     except errors.HFValidationError as error:
         raise UserError(
             f"'{reference}' is not the name of a dataset on the Hub: {error}", "Expected user/name."

@@ -1,8 +1,9 @@
-"""Folders of image files, read by names alone.
+"""Folders of image files, wherever they lie: here or on the Hub, with tables and a description beside them or without.
 
 A path is SPLIT/CLASS/…/FILE if every top folder has the name of a split, and CLASS/…/FILE otherwise. Ambiguous folders
-are refused. `datasets` takes words in paths for splits. If it would read a folder differently, the rows get a digest of
-their own, so that an answer remembered for one row is never used for another.
+are refused. A table beside the images adds columns, and labels if it has them; a description may list the files of
+each split, and name the labels in their order. `datasets` takes words in paths for splits. If it would read a folder
+differently, the rows get a digest of their own, so that an answer remembered for one row is never used for another.
 """
 
 from __future__ import annotations
@@ -13,18 +14,21 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.errors import RunFailure, UserError, first_of, some_of
-from counterfoil.recipe.names import did_you_mean, plain_name
-from counterfoil.regular_files import is_utf8, read_regular
+from counterfoil.data.folder_cards import CARD, SETTINGS, FolderCard, fixed_folder, matches, read_card
+from counterfoil.data.metadata_tables import TABLES, Metadata, read_metadata
+from counterfoil.errors import UserError, first_of, some_of
+from counterfoil.recipe.names import did_you_mean, plain_name, quoted
+from counterfoil.regular_files import is_utf8
 from counterfoil.report.words import counted, listed
 from counterfoil.store.decoding import PHOTOGRAPH_ENDINGS
 
 if TYPE_CHECKING:
+    from counterfoil.data.pins import InputDataset
     from counterfoil.store.inside import Listing
 
 # The words that `datasets` takes for splits (`data_files.SPLIT_KEYWORDS`), and the characters that it allows beside a
@@ -37,6 +41,8 @@ _SPLIT_WORDS = {
 _SPLIT_OF = {word: split for split, words in _SPLIT_WORDS.items() for word in words}
 _WORD = re.compile(rf"(?:^|[-._ 0-9/])({'|'.join(_SPLIT_OF)})(?=[-._ 0-9/]|$)", re.IGNORECASE)
 DEFAULT_SPLIT = "train"
+# The column of classes that folders give.
+LABEL = "label"
 # Folders of previews, of deleted files and of archive programs, in lower case.
 _JUNK = frozenset(("@eadir", "#recycle", "#snapshot", "$recycle.bin", "system volume information", "lost+found"))
 # File endings of images that Counterfoil does not decode, and the names of the formats.
@@ -50,14 +56,23 @@ _UNREAD = {
 _TABLES = frozenset((".parquet", ".arrow", ".tar"))
 _DATA = (*_TABLES, ".csv", ".json", ".jsonl", ".zip", ".gz", ".tgz", ".zst", ".h5", ".lance")
 _TABLE_SHARD = re.compile(r"data/[^/]*-[0-9]{5}-of-[0-9]{5}[^/]*\.[^/]*")
-_METADATA = frozenset(("metadata.csv", "metadata.jsonl", "metadata.parquet"))
-_CARD = "README.md"
-_DESCRIPTIONS = frozenset((".huggingface.yaml", "dataset_infos.json"))
-# The keys with which a card lists files and splits. `datasets` follows such a list.
-_CARD_SETTINGS = re.compile(r"configs|dataset_info")
-_MOST_CARD = 16_000_000
 _MOST_SHOWN = 5
 _MARK = "rows read by counterfoil: "
+
+
+@dataclass(frozen=True)
+class SplitTable:
+    """What tables say of the images of a split, in the order of its rows.
+
+    lines: (n,) the line of each image in `metadata`, or None. labels: whether the tables decide the labels, or which
+    images are rows. notes: what is left out. alike: whether the rows are all lines of one table, in its order.
+    """
+
+    metadata: Metadata
+    lines: tuple[int | None, ...]
+    labels: bool
+    notes: tuple[str, ...] = ()
+    alike: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,7 +81,9 @@ class ImageFolder:
 
     root: the folder that holds all others. starts: split → the folder that contains its classes; it may be empty.
     skipped: image files in junk folders. others: the number of other files, by ending. linked: folders that are links →
-    their targets.
+    their targets. tables: split → what tables say of its images. names: column → the names of its labels, as the
+    folder's description declares them. listed: whether the description lists the files of each split. unlisted: images
+    that it lists in none. label_column: the column of labels that is asked for.
     """
 
     folder: Path
@@ -77,21 +94,55 @@ class ImageFolder:
     hidden: int
     others: Mapping[str, int]
     linked: Mapping[str, Path]
+    tables: Mapping[str, SplitTable] = field(default_factory=dict)
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    listed: bool = False
+    unlisted: tuple[str, ...] = ()
+    label_column: str = LABEL
 
     def class_of(self, split: str, path: str) -> str | None:
         """Return the class of an image, or None if the image is in no class folder."""
         first, within, _ = path[len(self.starts[split]) :].partition("/")
         return first if within else None
 
+    def by_folders(self, split: str) -> bool:
+        """Check whether class folders give the labels of a split: all its images are in one, and no table decides."""
+        decided = split in self.tables and self.tables[split].labels
+        return not decided and all(self.class_of(split, path) is not None for path in self.splits[split])
+
     @cached_property
     def classes(self) -> tuple[str, ...]:
-        """The classes of all splits, in Python's order of text: capitals come first."""
-        names = {self.class_of(split, path) for split, paths in self.splits.items() for path in paths}
-        return tuple(sorted(name for name in names if name is not None))
+        """The classes of all splits that folders label, in the description's order, or in Python's order of text.
+
+        If a table labels other splits with text, its labels are classes too.
+        """
+        labelled = [split for split in self.splits if self.by_folders(split)]
+        names = {self.class_of(split, path) or "" for split in labelled for path in self.splits[split]}
+        for split in self.tables if names else ():
+            names.update(label for label in self._written(split) if isinstance(label, str))
+        declared = self.names.get(LABEL, ())
+        if undeclared := sorted(names.difference(declared)):
+            if declared:
+                raise UserError(
+                    f"{self.folder}: the description lists {counted(len(declared), 'class', 'classes')}"
+                    f" ({some_of([quoted(name) for name in declared])}), and"
+                    f" {some_of([quoted(shown_name(name)) for name in undeclared])} is none of them",
+                    f"Correct the names under dataset_info in {CARD} (or in dataset_infos.json), or remove them: then"
+                    " classes are the names of the folders.",
+                )
+            return tuple(undeclared)
+        return declared if names else ()
+
+    def _written(self, split: str) -> Sequence[Any]:
+        """Return the labels that tables give the images of a split; empty if they give none."""
+        table = self.tables[split]
+        if not table.labels or LABEL not in table.metadata.values.column_names:
+            return ()
+        return _cells(table.metadata.values.column(LABEL), table.lines).to_pylist()
 
     def classless(self, split: str) -> UserError | None:
-        """Return the error for a split with images outside class folders, or None if all images are in one."""
-        if split not in self.splits:
+        """Return the error for a split with images outside class folders, or None if each has a class or a table."""
+        if split not in self.splits or (split in self.tables and self.tables[split].labels):
             return None
         start = f"{self.folder}/{self.starts[split]}".rstrip("/")
         loose = [path for path in self.splits[split] if self.class_of(split, path) is None]
@@ -112,8 +163,8 @@ class ImageFolder:
         return None
 
     def is_flat(self, split: str) -> bool:
-        """Check whether a split has no class folder at all. Unlabelled images are stored like this."""
-        return all(self.class_of(split, path) is None for path in self.splits[split])
+        """Check whether a split has neither class folders nor a table. Unlabelled images are stored like this."""
+        return split not in self.tables and all(self.class_of(split, path) is None for path in self.splits[split])
 
     def refuse_alike(self) -> None:
         """Raise UserError with the names of class folders that no recipe and no model can distinguish."""
@@ -138,10 +189,13 @@ class ImageFolder:
         notes = [f"{shown_name(name)} is a link: its images come from {target}" for name, target in self.linked.items()]
         if len(notes) > _MOST_SHOWN:
             notes[_MOST_SHOWN:] = [f"and {len(notes) - _MOST_SHOWN:,} more folders are links"]
-        notes += self._deeper(chosen)
+        notes += self._deeper([split for split in chosen if self.by_folders(split)])
+        notes += [note for split in chosen if split in self.tables for note in self.tables[split].notes]
+        if self.unlisted:
+            notes.append(f"{counted(len(self.unlisted), 'image')} are in no split that {CARD} lists, and are left out")
         if self.root:
             notes.insert(0, f"all images are in {shown_name(self.root)}, so splits and classes are looked for there")
-        if empty := self._empty_classes(chosen):
+        if empty := self._empty_classes([split for split in chosen if self.by_folders(split)]):
             notes.append(f"no image is in {counted(len(empty), 'class folder')}: {some_of(empty, _MOST_SHOWN)}")
         if self.skipped:
             shown = ", ".join(f"{counted(count, 'image')} in {shown_name(n)}" for n, count in self.skipped.items())
@@ -182,8 +236,6 @@ class ImageFolder:
         for split in splits:
             start = self.starts[split]
             known = {self.class_of(split, path) for path in self.splits[split]}
-            if known == {None}:
-                continue
             with os.scandir(self.folder / start) as entries:
                 names = [entry.name for entry in entries if entry.is_dir() and not _is_junk(entry.name)]
             empty += [shown_name(f"{start}{name}") for name in sorted(names) if name not in known]
@@ -203,7 +255,8 @@ class ImageFolder:
             known = [f"{name} ({start.rstrip('/')}/)" if start else name for name, start in self.starts.items()]
             raise UserError(
                 f"source: '{self.folder}' has no split '{split[:80]}'{did_you_mean(split, self.splits)}",
-                f"Its splits are {', '.join(known)}. A split is a folder at the top that is named so.",
+                f"Its splits are {', '.join(known)}. "
+                + (f"{CARD} lists them." if self.listed else "A split is a folder at the top that is named so."),
             ) from error
         tables = [self._table(part.splitname).select(range(part.from_, part.to)) for part in parts]
         return datasets.concatenate_datasets(tables)
@@ -214,15 +267,21 @@ class ImageFolder:
         from datasets.table import InMemoryTable
 
         paths = self.splits[split]
-        files = pyarrow.array([f"{self.folder}/{path}" for path in paths], pyarrow.string())
-        nothing = pyarrow.nulls(len(paths), pyarrow.binary())
-        columns = {"image": pyarrow.StructArray.from_arrays([nothing, files], names=["bytes", "path"])}
+        columns = {"image": self._files(paths)}
         features = datasets.Features({"image": datasets.Image()})
-        if self.classless(split) is None:
-            number = {name: position for position, name in enumerate(self.classes)}
-            features["label"] = datasets.ClassLabel(names=list(self.classes))
-            labels = [number[self.class_of(split, path) or ""] for path in paths]
-            columns["label"] = pyarrow.array(labels, pyarrow.int64())
+        by_folders, described = self.by_folders(split), self.tables.get(split)
+        if described is not None:
+            values = described.metadata.values
+            of_table = datasets.Features.from_arrow_schema(values.schema)
+            for name in values.column_names:
+                column = _cells(values.column(name), described.lines)
+                if name in described.metadata.files:
+                    columns[name], features[name] = self._files(column.to_pylist()), datasets.Image()
+                elif name != "image" and not (by_folders and name == LABEL):
+                    columns[name], features[name] = self._labelled(name, column, of_table[name])
+        if by_folders:
+            texts = pyarrow.array([self.class_of(split, path) for path in paths], pyarrow.string())
+            columns[LABEL], features[LABEL] = _numbered(texts, self.classes, str(self.folder))
         mark = "" if self.read_alike else _MARK + hashlib.sha256("\n".join((split, *paths)).encode()).hexdigest()
         return datasets.Dataset(
             InMemoryTable(pyarrow.table(columns)),
@@ -231,6 +290,27 @@ class ImageFolder:
             fingerprint="counterfoil",  # otherwise `datasets` computes it from the content; it is not used here
         )
 
+    def _files(self, paths: Sequence[str | None]) -> Any:
+        """Return a column of images that are files of the folder."""
+        import pyarrow
+
+        named = [None if path is None else f"{self.folder}/{path}" for path in paths]
+        files = pyarrow.array(named, pyarrow.string())
+        nothing = pyarrow.nulls(len(paths), pyarrow.binary())
+        mask = pyarrow.array([path is None for path in paths])
+        return pyarrow.StructArray.from_arrays([nothing, files], names=["bytes", "path"], mask=mask)
+
+    def _labelled(self, name: str, column: Any, feature: Any) -> tuple[Any, Any]:
+        """Return a column of a table and its feature: labels with names if these are known, else as it is written."""
+        import pyarrow
+
+        is_text = pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type)
+        names = self.names.get(name)
+        if name == LABEL and is_text and self.classes:
+            names = self.classes
+        is_plain = is_text or pyarrow.types.is_integer(column.type)
+        return (column, feature) if names is None or not is_plain else _numbered(column, names, str(self.folder))
+
     @cached_property
     def read_alike(self) -> bool:
         """Whether `datasets` certainly reads the same rows of these files."""
@@ -238,60 +318,265 @@ class ImageFolder:
 
         taken = frozenset(imagefolder.ImageFolder.EXTENSIONS)
         previews = any(not name.startswith((".", "__")) for name in self.skipped)
-        if self.root or previews or not taken.isdisjoint(self.others):
+        if self.listed or previews or not taken.isdisjoint(self.others):
+            return False
+        if self.tables and not all(split in self.tables and self.tables[split].alike for split in self.splits):
             return False
         for split, paths in self.splits.items():
-            start = self.starts[split]
-            if start and start[:-1] not in _SPLIT_WORDS[split]:
+            start, root = self.starts[split], self.root
+            if start != root and start[len(root) : -1] not in _SPLIT_WORDS[split]:
+                return False
+            if (root and not self.tables) or _WORD.search(root):
                 return False
             for path in paths:
                 rest, ending = path[len(start) :], os.path.splitext(path)[1]  # noqa: PTH122 (as below)
                 known = ending.lower() in taken and ending in (ending.lower(), ending.upper())
-                if rest.count("/") != 1 or _WORD.search(rest) or not known:
+                deep = rest.count("/") != 1 and not self.tables
+                if deep or _WORD.search(rest) or not known:
                     return False
         return True
 
 
-def read_image_folder(folder: Path, listing: Listing) -> ImageFolder | None:
-    """Return how a folder is read, or None if it has no image or tables list its images. Raise UserError if it is
+def _cells(column: Any, lines: Sequence[int | None]) -> Any:
+    """Return the values of a table's column at its `lines`, null for None."""
+    import pyarrow
+
+    return column.combine_chunks().take(pyarrow.array(lines, pyarrow.int64()))
+
+
+def _numbered(column: Any, names: Sequence[str], where: str) -> tuple[Any, Any]:
+    """Return a column of text or of numbers as labels with names. Raise UserError for values that have no name."""
+    import datasets
+    import pyarrow
+
+    number: dict[Any, int] = {name: position for position, name in enumerate(names)}
+    number |= {position: position for position in (-1, *range(len(names)))}
+    values = column.to_pylist()
+    if odd := sorted({str(value) for value in values if value is not None and value not in number}):
+        raise UserError(
+            f"{where}: the labels {some_of([quoted(value) for value in odd])} are none of those that the description"
+            f" lists: {some_of([quoted(name) for name in names])}",
+            f"Correct the names under dataset_info in {CARD} (or in dataset_infos.json), or the labels of the table.",
+        )
+    numbers = [None if value is None else number[value] for value in values]
+    return pyarrow.array(numbers, pyarrow.int64()), datasets.ClassLabel(names=list(names))
+
+
+def read_image_folder(folder: Path, listing: Listing, source: InputDataset | None = None) -> ImageFolder | None:
+    """Return how a folder is read, or None if it has no image or its rows are in table files. Raise UserError if it is
     ambiguous.
+
+    source: the config and the columns that are asked for.
     """
+    files = _files_of(folder, listing, None if source is None else source.config)
+    if files is None:
+        return None
+    images, others = files.images, files.others
+    if not images:
+        if listing.unfit or files.tables or any(others[ending] for ending in _DATA):
+            return None  # links are reported when the folder is pinned
+        unread = "".join(f": {note}" for note in _unread_notes(others)[:1])
+        raise UserError(f"{folder} holds no image{unread}", "Name a folder that has a folder of images for each class.")
+    if odd := [name for name in (*images, *files.tables) if not is_utf8(name)]:
+        raise UserError(
+            first_of([f"{folder}/{shown_name(name)}: the name is not UTF-8 text" for name in odd], _MOST_SHOWN),
+            "Rename the file or the folder. In the name shown, \\xe9 is the byte E9.",
+        )
+    conditions = () if source is None or source.conditions is None else tuple(source.conditions.columns)
+    metadata = read_metadata(folder, files.tables, images, guess=bool(conditions))
+    label_column, objects = (LABEL, None) if source is None else (source.label_column, source.objects)
+    known = () if metadata is None else metadata.values.column_names
+    deciding = [column for column in (label_column, *conditions, objects) if column in known]
+    if files.chosen is None:
+        root = _root(images)
+        declared = files.card.names.get(LABEL, ())
+        splits, starts = _splits(folder, images, root, declared, decided=bool(deciding))
+    else:
+        root, (splits, starts) = "", _listed_splits(folder, files.chosen, files.card)
+    plain = ImageFolder(
+        folder,
+        root,
+        splits,
+        starts,
+        dict(sorted(files.skipped.items())),
+        files.hidden,
+        others,
+        listing.linked,
+        names=files.card.names,
+        listed=files.chosen is not None,
+        unlisted=tuple(sorted(set(images).difference(*splits.values()))),
+    )
+    return plain if metadata is None else _with_tables(plain, metadata, deciding, label_column)
+
+
+def lists_images(folder: Path | None, listing: Listing, config: str | None) -> bool:
+    """Check whether the rows of a folder are image files. Without a folder, its description is not known."""
+    files = _files_of(folder, listing, config)
+    return files is not None and bool(files.images)
+
+
+@dataclass(frozen=True)
+class _Files:
+    """The files of a folder by kind. chosen: split → images, if the description lists them."""
+
+    card: FolderCard
+    images: Sequence[str]
+    tables: Sequence[str]
+    skipped: Counter[str]
+    others: Counter[str]
+    hidden: int
+    chosen: Mapping[str, Sequence[str]] | None
+
+
+def _files_of(folder: Path | None, listing: Listing, config: str | None) -> _Files | None:
+    """Return the files of a folder by kind, or None if its rows are in table files, or several configs may be meant."""
+    card = read_card(folder, listing.files, config)
+    if card is None:
+        return None  # `datasets` says which configs there are
     # For each path, the first folder on it that is hidden or known junk, or None.
     junk = {
         parent: next(filter(_is_junk, parent.split("/")), None) if parent else None
         for parent in {name.rpartition("/")[0] for name in listing.files}
     }
-    images, skipped, others = list[str](), Counter[str](), Counter[str]()
-    hidden, described = 0, not _DESCRIPTIONS.isdisjoint(listing.files)
+    images, tables, skipped, others = list[str](), list[str](), Counter[str](), Counter[str]()
+    hidden, shards = 0, False
     for name in listing.files:
+        if not name.startswith(card.folder):
+            continue
         parent, _, last = name.rpartition("/")
         ending = os.path.splitext(last)[1].lower()  # noqa: PTH122 (a Path for each file takes seconds)
         part = junk[parent]
         if last.startswith(".") or (part is not None and ending not in PHOTOGRAPH_ENDINGS):
-            hidden += 1
+            hidden += last != SETTINGS
         elif part is not None:
             skipped[part] += 1
         elif ending in PHOTOGRAPH_ENDINGS:
             images.append(name)
+        elif last in TABLES:
+            tables.append(name)
         else:
             others[ending] += 1
-            described |= last in _METADATA or _TABLE_SHARD.fullmatch(name) is not None
-    tables = sum(others[ending] for ending in _TABLES)
-    if described or (tables and tables >= len(images)) or _has_settings(folder / _CARD):
+            shards |= _TABLE_SHARD.fullmatch(name) is not None
+    chosen = None if card.files is None else _chosen(card.files, images)
+    packed = sum(others[ending] for ending in _TABLES)
+    if chosen is None and (shards or (packed and packed >= len(images))):
         return None
-    if not images:
-        if listing.unfit or any(others[ending] for ending in _DATA):
-            return None  # links are reported when the folder is pinned
-        unread = "".join(f": {note}" for note in _unread_notes(others)[:1])
-        raise UserError(f"{folder} holds no image{unread}", "Name a folder that has a folder of images for each class.")
-    if odd := [name for name in images if not is_utf8(name)]:
+    if chosen is not None and not any(chosen.values()):
+        return None  # the description lists tables
+    return _Files(card, images, tables, skipped, others, hidden, chosen)
+
+
+def _with_tables(plain: ImageFolder, metadata: Metadata, deciding: Sequence[str], label_column: str) -> ImageFolder:
+    """Return a folder with the lines of its tables. Raise UserError if it is unknown what images without a line are."""
+    repeated = frozenset(metadata.repeated(deciding, plain.folder))
+    split_of = {path: split for split, paths in plain.splits.items() for path in paths}
+    lines_of: dict[str, list[int]] = {}
+    for line, path in enumerate(metadata.paths):
+        lines_of.setdefault(split_of.get(path, ""), []).append(line)
+    splits, tables = dict(plain.splits), dict[str, SplitTable]()
+    for split, images in plain.splits.items():
+        every = lines_of.get(split, [])
+        if not every:
+            continue
+        lines = [line for line in every if line not in repeated]
+        listed = {metadata.paths[line] for line in lines}
+        lacking = [path for path in images if path not in listed]
+        flat = plain.is_flat(split)
+        notes = []
+        by_folders = not deciding and not flat
+        if lacking and deciding and label_column in deciding:
+            by_folders = _agree(plain, split, metadata, lines, label_column)
+        if flat and not deciding:
+            lines = every  # captions, of which an image may have several
+        elif len(lines) < len(every):
+            notes.append(
+                f"{counted(len(every) - len(lines), 'line')} of {metadata.shown} repeat an image, and each image counts"
+                " once"
+            )
+        rows: list[tuple[str, int | None]] = [(metadata.paths[line], line) for line in lines]
+        if by_folders:
+            rows += [(path, None) for path in lacking]
+            if lacking:
+                notes.append(
+                    f"{_share(lacking, images)} no line in {metadata.shown}: their class is the folder that they are in"
+                )
+        elif lacking:
+            _refuse_beyond(plain, metadata, lines, lacking)
+            notes.append(f"{_share(lacking, images)} no line in {metadata.shown}, and are left out")
+        splits[split] = tuple(path for path, _ in rows)
+        used = {metadata.names[metadata.tables[line]] for line in lines}
+        top = plain.starts[split] if plain.starts[split] != plain.root else ""
+        beside = len(used) == 1 and all(name.startswith(top) and not _WORD.search(name[len(top) :]) for name in used)
+        alike = beside and not lacking and len(lines) == len(every)
+        tables[split] = SplitTable(metadata, tuple(line for _, line in rows), not by_folders, tuple(notes), alike)
+    return replace(plain, splits=splits, tables=tables)
+
+
+def _share(some: Sequence[str], images: Sequence[str]) -> str:
+    return f"{len(some):,} of {counted(len(images), 'image')} {'has' if len(some) == 1 else 'have'}"
+
+
+def _agree(plain: ImageFolder, split: str, metadata: Metadata, lines: Sequence[int], label_column: str) -> bool:
+    """Check whether every image of a split is in a class folder, and has its name as label if a table gives one."""
+    if any(plain.class_of(split, path) is None for path in plain.splits[split]):
+        return False
+    labels = _cells(metadata.values.column(label_column), lines).to_pylist()
+    folders = [plain.class_of(split, metadata.paths[line]) or "" for line in lines]
+    return all(plain_name(str(label)) == plain_name(name) for label, name in zip(labels, folders, strict=True))
+
+
+def _refuse_beyond(plain: ImageFolder, metadata: Metadata, lines: Sequence[int], lacking: Sequence[str]) -> None:
+    """Raise UserError for images without a line outside the folders of tables that have lines of their split."""
+    names = {metadata.names[metadata.tables[line]] for line in lines}
+    homes = tuple(name[: name.rfind("/") + 1] for name in names)
+    if beyond := [path for path in lacking if not path.startswith(homes)]:
         raise UserError(
-            first_of([f"{folder}/{shown_name(name)}: the name is not UTF-8 text" for name in odd], _MOST_SHOWN),
-            "Rename the file or the folder. In the name shown, \\xe9 is the byte E9.",
+            f"{plain.folder}: {some_of(sorted(names))} {'gives' if len(names) == 1 else 'give'} labels, and"
+            f" {counted(len(beyond), 'image lies', 'images lie')} in other folders, such as {shown_name(beyond[0])}",
+            "List every image in one metadata.csv at the top (file_name is the path from there), or remove the table:"
+            " then classes are the names of the folders.",
         )
-    root = _root(images)
-    splits, starts = _splits(folder, images, root)
-    return ImageFolder(folder, root, splits, starts, dict(sorted(skipped.items())), hidden, others, listing.linked)
+
+
+def _chosen(files: Mapping[str, Sequence[str]], images: Sequence[str]) -> dict[str, list[str]]:
+    """Return the images of each split that a description lists by patterns."""
+    return {
+        split: [image for image in images if any(matches(pattern, image) for pattern in patterns)]
+        for split, patterns in files.items()
+    }
+
+
+def _listed_splits(
+    folder: Path, chosen: Mapping[str, Sequence[str]], card: FolderCard
+) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """Return the images of each split that a description lists, and the folder that contains its classes. Raise
+    UserError if it is ambiguous.
+    """
+    assert card.files is not None
+    hint = f"Correct data_files in {CARD}, or remove it: then the folders at the top tell the splits."
+    starts: dict[str, str] = {}
+    owner: dict[str, str] = {}
+    for split, images in chosen.items():
+        patterns = card.files[split]
+        if not images:
+            raise UserError(f"{folder}: no image is in the split '{split}', which {CARD} lists as {patterns}", hint)
+        for image in images:
+            if owner.setdefault(image, split) != split:
+                raise UserError(f"{folder}: {CARD} lists {shown_name(image)} in {owner[image]} and in {split}", hint)
+        fixed = {fixed_folder(pattern) for pattern in patterns}
+        # Where class folders are listed one by one, they have a folder in common.
+        parents = fixed if len(fixed) == 1 else {name[: name.rstrip("/").rfind("/") + 1] for name in fixed}
+        start = next(iter(parents))
+        below = [image[len(start) :] for image in images]
+        if len(parents) == 1 and below:
+            start += _root(below)
+        tops = {image[len(start) :].split("/")[0] for image in images if image.count("/") > start.count("/") + 1}
+        within = sorted(f"{start}{top}/" for top in tops if top.lower() in _SPLIT_OF)
+        if len(parents) > 1 or within:
+            named = within if within else sorted(fixed)
+            raise UserError(f"{folder}: {CARD} lists {some_of(named)} as the one split '{split}'", hint)
+        starts[split] = start
+    return {split: tuple(images) for split, images in chosen.items()}, starts
 
 
 def _unread_notes(others: Mapping[str, int]) -> list[str]:
@@ -332,18 +617,6 @@ def _is_junk(folder: str) -> bool:
     return folder.startswith((".", "__")) or folder.lower() in _JUNK
 
 
-def _has_settings(card: Path) -> bool:
-    """Check whether a card lists the dataset's files."""
-    if not card.is_file():
-        return False
-    try:
-        text = read_regular(card, _MOST_CARD).decode("utf-8", "replace")
-    except OSError as error:
-        raise RunFailure(f"{card} {error.strerror or 'cannot be read'}") from error
-    parts = text.split("---", 2)
-    return text.startswith("---") and len(parts) == 3 and _CARD_SETTINGS.search(parts[1]) is not None
-
-
 def _root(images: Sequence[str]) -> str:
     """Return the folder that contains the splits or classes. If the top has only one folder ("data/"), look in it, and
     so on.
@@ -357,8 +630,14 @@ def _root(images: Sequence[str]) -> str:
         root = inside
 
 
-def _splits(folder: Path, images: Sequence[str], root: str) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """Return the images of each split, and the folder that contains its classes. Raise UserError if it is ambiguous."""
+def _splits(
+    folder: Path, images: Sequence[str], root: str, declared: Sequence[str], *, decided: bool
+) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """Return the images of each split, and the folder that contains its classes. Raise UserError if it is ambiguous.
+
+    declared: the names of classes that the folder's description lists. decided: whether a table gives the labels, so
+    that folders are no classes.
+    """
     by_top: dict[str, list[str]] = {}
     for path in images:
         first, within, _ = path[len(root) :].partition("/")
@@ -366,11 +645,16 @@ def _splits(folder: Path, images: Sequence[str], root: str) -> tuple[dict[str, t
     tops = [top for top in by_top if top]
     split_of = {top: _SPLIT_OF[top.lower()] for top in tops if top.lower() in _SPLIT_OF}
     flat = {top for top in tops if all(path.count("/") == root.count("/") + 1 for path in by_top[top])}
+    if decided:
+        flat = set()
+    if declared and set(tops) <= set(declared):
+        return {DEFAULT_SPLIT: tuple(images)}, {DEFAULT_SPLIT: root}
     if not split_of:
-        split_of = _splits_by_word(by_top, root, tops, flat)
+        split_of = _splits_by_word(by_top, root, tops, decided=decided)
     outside = [top for top in by_top if top not in split_of]
-    # "train" may be a class of vehicles. It is a class if the folders beside it have no subfolders either.
-    if split_of and outside and not (flat.issuperset(tops) and len(tops) > len(split_of)):
+    # "train" may be a class of vehicles. It is a class if the folders beside it have no subfolders either, and none of
+    # them is named as another split.
+    if split_of and outside and not (flat.issuperset(tops) and len(split_of) == 1 < len(tops)):
         named = ", ".join(f"{root}{top}/" for top in split_of)
         count = sum(len(by_top[top]) for top in outside)
         first = [f"{root}{top}/" if top else path for top in outside for path in by_top[top][: 1 if top else None]]
@@ -401,17 +685,20 @@ def _splits(folder: Path, images: Sequence[str], root: str) -> tuple[dict[str, t
 
 
 def _splits_by_word(
-    by_top: Mapping[str, Sequence[str]], root: str, tops: Sequence[str], flat: set[str]
+    by_top: Mapping[str, Sequence[str]], root: str, tops: Sequence[str], *, decided: bool
 ) -> dict[str, str]:
-    """Find splits by a word in the names of top folders (`imgs_train`, `imgs_test`), if all have one and they share a
-    class.
+    """Find splits by a word in the names of top folders (`imgs_train`, `imgs_test`): all differ in this word alone, and
+    share a class if folders are classes.
     """
-    words = {top: match[1] for top in tops if (match := _WORD.search(top))}
-    split_of = {top: _SPLIT_OF[word.lower()] for top, word in words.items()}
-    if len(tops) < 2 or "" in by_top or flat or len(set(split_of.values())) < len(by_top):
+    words = {top: match for top in tops if (match := _WORD.search(top))}
+    split_of = {top: _SPLIT_OF[match[1].lower()] for top, match in words.items()}
+    others = {(top[: match.start(1)] + top[match.end(1) :]).lower() for top, match in words.items()}
+    if len(tops) < 2 or "" in by_top or len(others) != 1 or len(set(split_of.values())) < len(by_top):
         return {}
-    classes = [{path[len(root) + len(top) + 1 :].partition("/")[0] for path in by_top[top]} for top in tops]
-    return split_of if set.intersection(*classes) else {}
+    classes = [
+        {path[len(root) + len(top) + 1 :].rpartition("/")[0].partition("/")[0] for path in by_top[top]} for top in tops
+    ]
+    return split_of if decided or set.intersection(*classes) else {}
 
 
 def _refuse_splits_below(folder: Path, images: Sequence[str], root: str) -> None:

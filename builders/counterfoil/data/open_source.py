@@ -12,11 +12,12 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.data.pins import InputDataset, SourcePin, prepared_folders, take_pin
+from counterfoil.data.pins import InputDataset, SourcePin, take_pin
 from counterfoil.data.tables import (
     Outline,
     Rows,
     declared_names,
+    is_here,
     load_table,
     plain_folder,
     rows_of_table,
@@ -100,7 +101,7 @@ class OpenSource:
     @cached_property
     def folder(self) -> ImageFolder | None:
         """The folder of image files if the dataset is one, otherwise None."""
-        return plain_folder(self.source)
+        return plain_folder(self.source, self.pin)
 
     def rows_by_split(self, splits: Sequence[str]) -> dict[str, Rows]:
         """Load the rows of all `splits` that exist, or of the dataset's first split if none exists."""
@@ -127,8 +128,7 @@ class OpenSource:
         source = self.source
         names = declared_names(source, self.pin)
         if names is None:
-            is_here = any(folder.name == self.pin.revision for folder in prepared_folders(source))
-            if not fetch and not is_local(source.dataset) and not is_here:
+            if not fetch and not is_local(source.dataset) and not is_here(source, self.pin):
                 raise UserError(
                     f"'{source.dataset}' is not on this machine and declares no label names: reading them would"
                     f" download all of it",

@@ -8,31 +8,49 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import json
 import logging
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.data.folder_cards import read_card
 from counterfoil.data.folders import folder_listing, pinned_content
+from counterfoil.data.hub_folders import (
+    described_folder,
+    fetched_images,
+    is_fetched,
+    listed_files,
+    listed_images,
+    made_of_files,
+)
 from counterfoil.data.image_folders import ImageFolder, read_image_folder, rows_mark
+from counterfoil.data.metadata_tables import as_written
 from counterfoil.data.object_folders import ObjectFolder, read_object_folder
 from counterfoil.data.pins import InputDataset, SourcePin, cached_commit, prepared_folders
+from counterfoil.data.table_files import (
+    data_files,
+    is_saved,
+    refuse_odd_card,
+    refuse_odd_saved,
+    refuse_other_names,
+    refuse_outside,
+    refuse_unassigned,
+)
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.loading_errors import error_line, known_cause
 from counterfoil.models.names import refuse_elsewhere, refuse_shadowed
 from counterfoil.recipe import sha256_json
 from counterfoil.recipe.names import is_local
-from counterfoil.recipe.strict_yaml import refuse_unbounded
-from counterfoil.regular_files import irregularity, read_regular
+from counterfoil.regular_files import read_regular
 from counterfoil.store.decoding import upright
 
 if TYPE_CHECKING:
     import numpy as np
     from PIL import Image
+
+    from counterfoil.store.inside import Listing
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +159,7 @@ class Rows:
 MOST_BYTES = 1 << 28
 _ROWS_AT_ONCE = 64
 _PATHS_AT_ONCE = 1_000
-# The descriptions that `datasets` writes beside the files of a saved dataset, and the form of the file names.
-_SPLITS, _STATE = "dataset_dict.json", "state.json"
-_PLAIN_NAME = re.compile(r"\w[\w.-]*")
 _METADATA = "metadata.csv"
-_WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
-_MOST_SAVED_SPLITS = 1_000
-_MOST_DESCRIPTION = 16_000_000
 
 
 def rows_of_table(source: InputDataset, split: str, pin: SourcePin, table: Any, *, labelled: bool = True) -> Rows:
@@ -269,7 +281,7 @@ def table_configs(source: InputDataset, pin: SourcePin) -> tuple[str, ...]:
     import datasets
 
     _refuse_no_dataset(source.dataset)
-    if _is_saved(Path(source.dataset)):
+    if is_saved(Path(source.dataset)):
         return ()
     with _in_words(source, None):
         revision = None if is_local(source.dataset) else pin.revision
@@ -284,7 +296,12 @@ def declared_names(source: InputDataset, pin: SourcePin | None) -> tuple[str, ..
     if is_local(source.dataset):
         return None
     commit = cached_commit(source) if pin is None else pin.revision
-    read = [folder for folder in prepared_folders(source) if folder.name == commit]
+    images = None if pin is None else listed_images(source, pin)
+    if images is not None:
+        card = read_card(images[0], images[1].files, source.config)
+        return None if card is None else card.names.get(source.label_column)
+    prepared = [folder for folder in prepared_folders(source) if folder.name == commit]
+    read = [folder for folder in prepared if not made_of_files(folder)]
     if len(read) == 1:
         features = datasets.DatasetInfo.from_directory(str(read[0])).features
     elif pin is None:
@@ -342,12 +359,26 @@ def _pinned(source: InputDataset, split: str, pin: SourcePin, mark: str | None) 
     return sha256_json({**whole, **columns, **marked, "config": source.config, "split": split})
 
 
-def plain_folder(source: InputDataset) -> ImageFolder | None:
-    """Return an input dataset as a folder of image files, or None if it is something else."""
+def plain_folder(source: InputDataset, pin: SourcePin | None = None) -> ImageFolder | None:
+    """Return an input dataset as a folder of image files, or None if it is something else.
+
+    pin: the commit of a dataset of the Hub, whose files are fetched. Without a pin, such a dataset is something else.
+    """
+    if not is_local(source.dataset):
+        fetched = None if pin is None else fetched_images(source, pin)
+        return None if fetched is None else read_image_folder(*fetched, source)
     path = Path(source.dataset)
-    if not is_local(source.dataset) or source.config is not None or not path.is_dir() or _is_saved(path):
+    if not path.is_dir() or is_saved(path):
         return None
-    return read_image_folder(path.resolve(), folder_listing(path))
+    return read_image_folder(path.resolve(), folder_listing(path), source)
+
+
+def is_here(source: InputDataset, pin: SourcePin) -> bool:
+    """Check whether the rows of a Hub dataset are on this machine."""
+    images = listed_images(source, pin)
+    if images is not None:
+        return is_fetched(*images)
+    return any(folder.name == pin.revision for folder in prepared_folders(source))
 
 
 def load_table(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
@@ -367,20 +398,17 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
     listing = None
     if pin.content is not None and path.is_dir():
         listing = pinned_content(path, source.dataset, pin.content).listing
-    if _is_saved(path):
-        _refuse_odd_saved(source, path)
+    if is_saved(path):
+        refuse_odd_saved(source, path)
         # A saved format may run code of the dataset's maker, so the format is removed.
         loaded = datasets.load_from_disk(str(path)).with_format(None)
         return loaded[split] if isinstance(loaded, datasets.DatasetDict) and split is not None else loaded
-    _refuse_odd_card(path)
-    if path.is_dir() and source.config is None:
+    refuse_odd_card(path)
+    if path.is_dir():
         listing = listing or folder_listing(path)
-        folder: ImageFolder | ObjectFolder | None = None
-        if source.objects is not None:
-            folder = read_object_folder(path.resolve(), listing, split)
-        folder = folder or read_image_folder(path.resolve(), listing)
-        if folder is not None:
-            return {name: folder.table(name) for name in folder.splits} if split is None else folder.table(split)
+        tables = _of_images(source, path.resolve(), listing, split)
+        if tables is not None:
+            return tables
         if listing.linked:
             raise UserError(
                 f"source: '{source.dataset}', split '{split}': {next(iter(listing.linked))} is a link, and"
@@ -396,9 +424,24 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
         builder = datasets.load_dataset_builder(source.dataset, source.config, cache_dir=f"{cache}-as-written")
         builder.__dict__["_read_metadata"] = _read_as_written
     root = path.resolve()
-    _refuse_outside(source, builder, lambda name: Path(os.path.abspath(name)).is_relative_to(root))  # noqa: PTH100
-    _refuse_other_names(source, (Path(name) for name in _data_files(builder)))
+    refuse_outside(source, builder, lambda name: Path(os.path.abspath(name)).is_relative_to(root))  # noqa: PTH100
+    if listing is not None:
+        absolute = {name: Path(os.path.abspath(name)) for name in data_files(builder)}  # noqa: PTH100
+        names = {name: file.relative_to(root).as_posix() for name, file in absolute.items()}
+        refuse_unassigned(source, builder, listing.files, names, path)
+    refuse_other_names(source, (Path(name) for name in data_files(builder)))
     return _prepared(builder, split)
+
+
+def _of_images(source: InputDataset, folder: Path, listing: Listing, split: str | None) -> Any:
+    """Return the table of a split, or all tables by split, of a folder whose rows are image files; None for another."""
+    read: ImageFolder | ObjectFolder | None = None
+    if source.objects is not None and source.config is None:
+        read = read_object_folder(folder, listing, split)
+    read = read or read_image_folder(folder, listing, source)
+    if read is None:
+        return None
+    return {name: read.table(name) for name in read.splits} if split is None else read.table(split)
 
 
 def _lists_images_as_csv(source: InputDataset, builder: Any) -> bool:
@@ -410,114 +453,15 @@ def _lists_images_as_csv(source: InputDataset, builder: Any) -> bool:
     if not isinstance(builder, FolderBasedBuilder) or getattr(builder.config, "features", None) is not None:
         return False
     by_columns = source.conditions is not None and bool(source.conditions.columns)
-    return not by_columns and any(Path(name).name == _METADATA for name in _data_files(builder))
+    return not by_columns and any(Path(name).name == _METADATA for name in data_files(builder))
 
 
 def _read_as_written(metadata_file: str, metadata_ext: str = "") -> Iterator[Any]:
-    """Yield a `metadata.csv` as written. pandas would read NA, None and nan as null, and both 007 and 7.0 as 7."""
+    """Yield a `metadata.csv` in an archive as it is written."""
     import pyarrow as pa
     from datasets.packaged_modules.folder_based_builder.folder_based_builder import pd
 
-    written = pd.read_csv(metadata_file, dtype=str, na_filter=False)
-    columns = {}
-    for name in written.columns:
-        texts = [text or None for text in written[name]]
-        whole = any(texts) and all(text is None or _WHOLE_NUMBER.fullmatch(text) for text in texts)
-        numbers = [None if text is None else int(text) for text in texts] if whole else None
-        columns[name] = pa.array(texts, pa.string()) if numbers is None else pa.array(numbers, pa.int64())
-    yield pa.table(columns)
-
-
-def _refuse_other_names(source: InputDataset, files: Iterable[Path]) -> None:
-    """Raise UserError if Parquet files number their classes differently, because `datasets` uses the names of the first
-    file.
-    """
-    import pyarrow.parquet as pq
-
-    first: dict[str, tuple[Path, Any]] = {}
-    for file in files:
-        if file.suffix != ".parquet":
-            continue
-        described = json.loads((pq.read_schema(file).metadata or {}).get(b"huggingface", b"{}"))
-        info = described.get("info") if isinstance(described, dict) else None
-        features = info.get("features") if isinstance(info, dict) else None
-        for column, feature in features.items() if isinstance(features, dict) else ():
-            names = feature.get("names") if isinstance(feature, dict) else None
-            known, known_names = first.setdefault(column, (file, names))
-            if names != known_names:
-                raise UserError(
-                    f"source: '{source.dataset}': the column {column!r} numbers its classes differently in"
-                    f" {known.name} and {file.name}, so labels of one would be read as the other's",
-                    "Write all files with the same names in the same order: datasets' cast_column does it.",
-                )
-
-
-def _refuse_lost_labels(source: InputDataset, files: Iterable[Path]) -> None:
-    """Raise UserError if `datasets` changes or loses a label of a `metadata.csv` of the Hub."""
-    from datasets.packaged_modules.folder_based_builder.folder_based_builder import pd
-
-    for file in files:
-        written = pd.read_csv(file, dtype=str, na_filter=False) if file.name == _METADATA else {}
-        if source.label_column not in written:
-            continue
-        read = pd.read_csv(file)[source.label_column]
-        for text, value in zip(written[source.label_column], read, strict=True):
-            whole = str(int(value)) if isinstance(value, float) and value.is_integer() else ""
-            if text not in ("", str(value), whole):
-                raise UserError(
-                    f"source: '{source.dataset}': {_METADATA} writes the label {text!r:.80} in the column"
-                    f" '{source.label_column}', and datasets reads {'none' if value != value else repr(value)}",
-                    "Download the dataset into a folder and name the folder: labels are read as written there.",
-                )
-
-
-def _is_saved(path: Path) -> bool:
-    return path.is_dir() and any((path / name).is_file() for name in (_STATE, _SPLITS))
-
-
-def _refuse_odd_saved(source: InputDataset, path: Path) -> None:
-    """Raise UserError if a saved dataset names splits or files outside its folder."""
-    folders = [path]
-    if (path / _SPLITS).is_file():
-        splits = _described(path / _SPLITS).get("splits")
-        names = splits if isinstance(splits, list) else []
-        odd = [name for name in names if not (isinstance(name, str) and _PLAIN_NAME.fullmatch(name))]
-        if not names or odd or len(names) > _MOST_SAVED_SPLITS:
-            raise _odd_saved(source, f"{_SPLITS} names the split {odd[0]!r:.80}" if odd else f"{_SPLITS} has no splits")
-        folders = [path / name for name in names]
-    for folder in folders:
-        state = (folder / _STATE).relative_to(path)
-        listed = _described(folder / _STATE).get("_data_files")
-        files = [entry.get("filename") if isinstance(entry, dict) else entry for entry in listed or ()]
-        names = [name for name in files if isinstance(name, str) and _PLAIN_NAME.fullmatch(name)]
-        odd = [name for name in files if not isinstance(name, str) or not _PLAIN_NAME.fullmatch(name)]
-        if odd or len(set(names)) < len(names):
-            raise _odd_saved(source, f"{state} names the file {odd[0]!r:.80}" if odd else f"{state} names a file twice")
-        for name in (*names, "dataset_info.json"):
-            if (folder / name).exists() and (wrong := irregularity((folder / name).stat().st_mode)) is not None:
-                raise _odd_saved(source, f"{state.with_name(name)} {wrong}")
-
-
-def _odd_saved(source: InputDataset, what: str) -> UserError:
-    return UserError(
-        f"source: '{source.dataset}': {what}, expected files in the same folder",
-        "A saved dataset is what dataset.save_to_disk(FOLDER) wrote: save it again.",
-    )
-
-
-def _described(file: Path) -> dict[str, Any]:
-    document = json.loads(read_regular(file, _MOST_DESCRIPTION))
-    return document if isinstance(document, dict) else {}
-
-
-def _refuse_odd_card(path: Path) -> None:
-    """Raise UserError for a card whose YAML aliases expand without end. `datasets` follows every alias."""
-    card = path / "README.md"
-    if card.is_file():
-        text = read_regular(card, _MOST_DESCRIPTION).decode("utf-8", errors="replace")
-        settings = text.split("---", 2)
-        if text.startswith("---") and len(settings) == 3:
-            refuse_unbounded(settings[1], str(card))
+    yield as_written(pa.Table.from_pandas(pd.read_csv(metadata_file, dtype=str, na_filter=False)))
 
 
 def _plain_column(table: Any, name: str, source: InputDataset, split: str) -> Any:
@@ -547,21 +491,27 @@ def _from_hub(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
     import datasets
     from huggingface_hub import try_to_load_from_cache
 
+    fetched = fetched_images(source, pin)
+    if fetched is not None and (tables := _of_images(source, *fetched, split)) is not None:
+        return tables
     builder = datasets.load_dataset_builder(source.dataset, source.config, revision=pin.revision or source.revision)
     if pin.revision is None:
         return _prepared(builder, split)
     if builder.hash != pin.revision:
         # Without the Hub `datasets` takes the commit that it read last.
         builder = _builder_of_commit(source, pin.revision)
-    _refuse_outside(source, builder, lambda name: f"@{pin.revision}/" in name)
+    refuse_outside(source, builder, lambda name: f"@{pin.revision}/" in name)
+    names = {name: name.partition(f"@{pin.revision}/")[2] for name in data_files(builder)}
+    if names and (listed := listed_files(source.dataset, pin.revision)) is not None:
+        refuse_unassigned(source, builder, listed, names, described_folder(source.dataset, pin.revision))
     loaded = _prepared(builder, split)
     # Only cached files are listed. Files behind a table that `datasets` prepared earlier may be gone, and are not
     # fetched again.
-    names = [name.partition(f"@{pin.revision}/")[2] for name in _data_files(builder)]
-    cached = [try_to_load_from_cache(source.dataset, n, revision=pin.revision, repo_type="dataset") for n in names]
-    files = [Path(file) for file in cached if isinstance(file, str)]
-    _refuse_other_names(source, files)
-    _refuse_lost_labels(source, files)
+    cached = [
+        try_to_load_from_cache(source.dataset, name, revision=pin.revision, repo_type="dataset")
+        for name in names.values()
+    ]
+    refuse_other_names(source, (Path(file) for file in cached if isinstance(file, str)))
     return loaded
 
 
@@ -593,20 +543,6 @@ def _builder_of_commit(source: InputDataset, commit: str) -> Any:
 def _prepared(builder: Any, split: str | None) -> Any:
     builder.download_and_prepare()
     return builder.as_dataset(split=split)
-
-
-def _refuse_outside(source: InputDataset, builder: Any, inside: Callable[[str], bool]) -> None:
-    """Raise UserError for files outside the dataset that its description names, because nothing pins them."""
-    for name in _data_files(builder):
-        if not inside(name):
-            raise UserError(
-                f"source: '{source.dataset}' takes rows from {name[:200]}, which is not in it",
-                "An input dataset must contain all its files: move the files into it.",
-            )
-
-
-def _data_files(builder: Any) -> list[str]:
-    return [str(name) for names in (builder.config.data_files or {}).values() for name in names]
 
 
 @contextlib.contextmanager

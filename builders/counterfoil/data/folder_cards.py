@@ -1,0 +1,182 @@
+"""What the description of a folder says: the files of each split, and the names of labels in their order.
+
+A description is the YAML of README.md, .huggingface.yaml or dataset_infos.json. It may come from anyone, so it only
+chooses among the files of the folder's own listing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from counterfoil.documents import parse_json
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.recipe.names import MOST_LABELS
+from counterfoil.recipe.strict_yaml import refuse_unbounded
+from counterfoil.regular_files import read_regular
+
+CARD, SETTINGS, INFOS = "README.md", ".huggingface.yaml", "dataset_infos.json"
+# The keys with which a card lists files and columns. Other cards are not parsed.
+_KEYS = re.compile(r"configs|dataset_info")
+_MOST_BYTES = 16_000_000
+_DEFAULT = "default"
+_SPLIT_WITHOUT_NAME = "train"
+
+
+@dataclass(frozen=True)
+class FolderCard:
+    """The description of a folder.
+
+    files: split → patterns of its files, or None if no files are listed. folder: the folder that holds all files.
+    names: column → the names of its labels, by number.
+    """
+
+    files: Mapping[str, tuple[str, ...]] | None = None
+    folder: str = ""
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def read_card(folder: Path | None, names: Sequence[str], config: str | None) -> FolderCard | None:
+    """Return what the files among `names` say of a folder, or None if its configs leave open which one is meant.
+
+    Without a folder, nothing is described.
+    """
+    if folder is None:
+        return FolderCard()
+    settings = _settings(folder, names)
+    configs = [entry for entry in _entries(settings.get("configs")) if isinstance(entry.get("config_name"), str)]
+    chosen = _chosen(configs, config)
+    if chosen is None:
+        return None
+    infos = {str(entry.get("config_name", _DEFAULT)): entry for entry in _entries(settings.get("dataset_info"))}
+    infos = infos or _infos(folder, names)
+    wanted = config or chosen.get("config_name", _DEFAULT)
+    info = infos.get(wanted) or (next(iter(infos.values())) if len(infos) == 1 else {})
+    directory = chosen.get("data_dir")
+    inside = f"{directory.strip('./')}/" if isinstance(directory, str) and directory.strip("./") else ""
+    files = _patterns(chosen["data_files"], inside) if chosen.get("data_files") else None
+    return FolderCard(files, inside, dict(_label_names(info.get("features"))))
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Check whether a pattern means a file, as in `datasets`: `*` stays in a folder, and `**` is any folders."""
+    parts, below = name.split("/"), {0}  # the numbers of folders of the name that the pattern's first parts may mean
+    for part in pattern.removeprefix("./").rstrip("/").split("/"):
+        if part == "**":
+            below = set(range(min(below, default=len(parts) + 1), len(parts) + 1))
+        else:
+            below = {at + 1 for at in below if at < len(parts) and fnmatchcase(parts[at], part)}
+    is_folder = "*" not in pattern
+    return len(parts) in below or (is_folder and bool(below))
+
+
+def fixed_folder(pattern: str) -> str:
+    """Return the folder that a pattern names before its first wildcard, with a slash at the end."""
+    before = re.split(r"[*?[]", pattern.removeprefix("./"), maxsplit=1)[0]
+    return before[: before.rfind("/") + 1]
+
+
+def _settings(folder: Path, names: Sequence[str]) -> Mapping[str, Any]:
+    """Return the settings of a card, over which those of `.huggingface.yaml` go."""
+    settings: dict[str, Any] = {}
+    for name in (CARD, SETTINGS):
+        if name not in names:
+            continue
+        text = _read(folder / name).decode("utf-8", "replace")
+        if name == CARD:
+            parts = text.split("---", 2)
+            text = parts[1] if text.startswith("---") and len(parts) == 3 else ""
+        if _KEYS.search(text):
+            settings |= _yaml(text, str(folder / name))
+    return settings
+
+
+def _yaml(text: str, place: str) -> dict[str, Any]:
+    import yaml
+
+    try:
+        refuse_unbounded(text, place)
+        document = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:
+        raise UserError(f"{place}: is not YAML: {' '.join(str(error).split())[:200]}") from error
+    return document if isinstance(document, dict) else {}
+
+
+def _infos(folder: Path, names: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+    """Return the descriptions in dataset_infos.json by config. Earlier versions of `datasets` wrote this file."""
+    if INFOS not in names:
+        return {}
+    try:
+        document = parse_json(_read(folder / INFOS))
+    except ValueError as error:
+        raise UserError(f"{folder / INFOS}: is not JSON: {error}") from error
+    infos = document if isinstance(document, Mapping) else {}
+    return {str(name): info for name, info in infos.items() if isinstance(info, Mapping)}
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read_regular(path, _MOST_BYTES)
+    except OSError as error:
+        raise RunFailure(f"{path} {error.strerror or 'cannot be read'}") from error
+
+
+def _entries(value: Any) -> list[Mapping[str, Any]]:
+    """Return the mappings of a list, or a mapping alone."""
+    entries = value if isinstance(value, list) else [value]
+    return [entry for entry in entries if isinstance(entry, Mapping)]
+
+
+def _chosen(configs: Sequence[Mapping[str, Any]], config: str | None) -> Mapping[str, Any] | None:
+    """Return the config that is meant, or None if it is unknown or several may be meant."""
+    if config is not None:
+        named = [entry for entry in configs if entry["config_name"] == config]
+        return named[0] if named else {} if not configs and config == _DEFAULT else None
+    if len(configs) < 2:
+        return configs[0] if configs else {}
+    default = [entry for entry in configs if entry.get("default") is True or entry["config_name"] == _DEFAULT]
+    return default[0] if default else None
+
+
+def _patterns(written: Any, inside: str) -> Mapping[str, tuple[str, ...]]:
+    """Return split → patterns of files, from any form that `data_files` may have."""
+    by_split: dict[str, list[str]] = {}
+    if isinstance(written, Mapping):
+        entries = [{"split": split, "path": path} for split, path in written.items()]
+    else:
+        entries = written if isinstance(written, list) else [written]
+    for entry in entries:
+        split, paths = _SPLIT_WITHOUT_NAME, entry
+        if isinstance(entry, Mapping):
+            split, paths = str(entry.get("split", _SPLIT_WITHOUT_NAME)), entry.get("path")
+        texts = paths if isinstance(paths, list) else [paths]
+        by_split.setdefault(split, []).extend(f"{inside}{text}" for text in texts if isinstance(text, str))
+    return {split: tuple(patterns) for split, patterns in by_split.items()}
+
+
+def _label_names(features: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the columns of labels and their names, as a card (a list) or dataset_infos.json (a mapping) has them."""
+    if isinstance(features, Mapping):
+        columns = [(column, feature) for column, feature in features.items() if isinstance(feature, Mapping)]
+    else:
+        columns = [(entry.get("name"), _class_label(entry)) for entry in _entries(features)]
+    for column, feature in columns:
+        names = feature.get("names")
+        if isinstance(names, Mapping):
+            try:
+                names = [name for _, name in sorted(names.items(), key=lambda item: int(item[0]))]
+            except (TypeError, ValueError):
+                continue
+        if isinstance(column, str) and isinstance(names, list) and 0 < len(names) <= MOST_LABELS:
+            yield column, tuple(map(str, names))
+
+
+def _class_label(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the part `class_label` of a column in a card, which stands below `dtype` or in the entry itself."""
+    kind = entry.get("dtype")
+    label = (kind if isinstance(kind, Mapping) else entry).get("class_label")
+    return label if isinstance(label, Mapping) else {}

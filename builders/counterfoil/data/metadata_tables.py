@@ -1,0 +1,240 @@
+"""Tables beside images: metadata.csv, metadata.jsonl and metadata.parquet, with a line for each image.
+
+A line names its image in `file_name`, from the folder of the table. An image is taken only if the folder's own listing
+has its name. Values of a CSV file stay as they are written, so that a class called `00` keeps its zeros.
+"""
+
+from __future__ import annotations
+
+import io
+import posixpath
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PureWindowsPath
+from typing import Any
+
+from counterfoil.errors import MOST_SHOWN, RunFailure, UserError, first_of, some_of
+from counterfoil.recipe.names import quoted
+from counterfoil.regular_files import read_regular
+
+TABLES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
+# The column that names an image, and the ending of columns that name further images, as `datasets` has them.
+_FILE_NAME, _OTHER_FILE = "file_name", "_file_name"
+_MOST_BYTES = 1 << 30
+_WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
+_HINT = (
+    "The first line of a table names its columns, with commas between them: file_name,label. Each line after it is an"
+    " image: its path from the folder of the table, such as mug/1.jpg."
+)
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """The lines of all tables of a folder, in order.
+
+    names: the tables. paths: the image of each line. values: the other columns, a pyarrow table. tables: the number of
+    each line's table. files: further columns of images.
+    """
+
+    names: tuple[str, ...]
+    paths: tuple[str, ...]
+    tables: tuple[int, ...]
+    values: Any
+    files: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> str:
+        return some_of(self.names)
+
+    def repeated(self, deciding: Sequence[str], folder: Path) -> list[int]:
+        """Return the lines whose image has an earlier line. Raise UserError if both differ in a `deciding` column."""
+        first: dict[str, int] = {}
+        for line, path in enumerate(self.paths):
+            first.setdefault(path, line)
+        again = [line for line, path in enumerate(self.paths) if first[path] != line]
+        problems = []
+        for column in deciding if again else ():
+            values = self.values.column(column).to_pylist()
+            for line in again:
+                path = self.paths[line]
+                if values[line] != values[first[path]]:
+                    shown = " and ".join(quoted(str(value)) for value in (values[first[path]], values[line]))
+                    problems.append(f"{folder}: two lines give {quoted(path)} the {column} {shown} ({self.shown})")
+        if problems:
+            raise UserError(first_of(problems), "Keep one line for each image.")
+        return again
+
+
+def read_metadata(folder: Path, names: Sequence[str], images: Sequence[str], *, guess: bool) -> Metadata | None:
+    """Return the lines of the tables `names`, or None if there is no table.
+
+    guess: whether pandas guesses the types of a CSV file's columns, as for columns of 0 and 1. Raise UserError with all
+    lines that name no image.
+    """
+    if not names:
+        return None
+    if len({posixpath.splitext(name)[1] for name in names}) > 1:
+        raise UserError(f"{folder} has tables of several forms: {some_of(names)}", "Keep tables of one form.")
+    tables = _tables(folder, names, guess=guess)
+    keys = [_key_of(folder / name, table.column_names) for name, table in zip(names, tables, strict=True)]
+    further = dict.fromkeys(
+        column
+        for table in tables
+        for column in table.column_names
+        if column.endswith(_OTHER_FILE) and column not in keys
+    )
+    known = _Images(images)
+    paths: list[str] = []
+    numbers: list[int] = []
+    others: dict[str, list[str | None]] = {column: [] for column in further}
+    problems: list[str] = []
+    wrong = 0
+    for number, (name, table, key) in enumerate(zip(names, tables, keys, strict=True)):
+        numbers += [number] * len(table)
+        for column in (key, *others):
+            absent = [None] * len(table)
+            cells = table.column(column).to_pylist() if column in table.column_names else absent
+            found = [known.path_of(name.rpartition("/")[0], cell) for cell in cells]
+            for line, (cell, path) in enumerate(zip(cells, found, strict=True), start=1):
+                if path is None and (column == key or cell):
+                    wrong += 1
+                    if len(problems) < MOST_SHOWN:
+                        shown = quoted(str(cell)) if cell else "no file"
+                        why = known.why(cell) or ", which is no image of the folder"
+                        problems.append(f"{folder / name}, image {line}: {column} names {shown}{why}")
+            if column == key:
+                paths += [path or "" for path in found]
+            else:
+                others[column] += found
+    if problems:
+        raise UserError(first_of(problems, count=wrong), _HINT)
+    if not paths:
+        raise UserError(f"{folder}: {some_of(names)} lists no image", _HINT)
+    return Metadata(tuple(names), tuple(paths), tuple(numbers), *_joined(tables, keys, others))
+
+
+def as_written(table: Any) -> Any:
+    """Return a table of text with whole numbers as numbers, and empty cells as null.
+
+    pandas would read NA, None and nan as null, and both 007 and 7.0 as 7.
+    """
+    import pyarrow as pa
+
+    columns = {}
+    for name in table.column_names:
+        texts = [text or None for text in table.column(name).to_pylist()]
+        whole = any(texts) and all(text is None or _WHOLE_NUMBER.fullmatch(text) for text in texts)
+        numbers = [None if text is None else int(text) for text in texts] if whole else None
+        columns[name] = pa.array(texts, pa.string()) if numbers is None else pa.array(numbers, pa.int64())
+    return pa.table(columns)
+
+
+class _Images:
+    """The images of a folder, found by what a line writes."""
+
+    def __init__(self, images: Sequence[str]) -> None:
+        self.images = frozenset(images)
+        self.composed: dict[str, str] | None = None
+
+    def path_of(self, home: str, written: Any) -> str | None:
+        """Return the image that a line of a table in `home` names, or None."""
+        if not isinstance(written, str) or not written or self.why(written):
+            return None
+        for text in dict.fromkeys((written, written.replace("\\", "/"), written.replace("\\", "/").strip())):
+            path = posixpath.normpath(posixpath.join(home, text))
+            if path in self.images:
+                return path
+        if self.composed is None:  # some systems take an accent apart in names of files
+            self.composed = {unicodedata.normalize("NFC", image): image for image in self.images}
+        return self.composed.get(unicodedata.normalize("NFC", path))
+
+    def why(self, written: Any) -> str:
+        """Return what is wrong with the path that a line writes; empty if nothing is known to be."""
+        text = str(written or "").replace("\\", "/")
+        outside = posixpath.normpath(text).startswith(("/", "../")) or posixpath.normpath(text) == ".."
+        if outside or "://" in text or PureWindowsPath(text).drive:
+            return ", which is no path inside the folder of the table"
+        return ""
+
+
+def _key_of(path: Path, columns: Sequence[str]) -> str:
+    """Return the column that names the image of a line. Raise UserError if there is none."""
+    others = [column for column in columns if column.endswith(_OTHER_FILE)]
+    named = [column for column in (_FILE_NAME, f"image{_OTHER_FILE}") if column in columns]
+    keys = [*named, *(others if len(others) == 1 else [])]
+    if not keys:
+        raise UserError(f"{path} has no column {_FILE_NAME}; its columns are {some_of(columns)}", _HINT)
+    return keys[0]
+
+
+def _joined(tables: Sequence[Any], keys: Sequence[str], further: Mapping[str, Any]) -> tuple[Any, tuple[str, ...]]:
+    """Return the values of all tables as one, with columns of further images, and the names of these columns."""
+    import pyarrow as pa
+
+    plain = [
+        table.drop_columns([column for column in table.column_names if column == key or column in further])
+        for table, key in zip(tables, keys, strict=True)
+    ]
+    try:
+        values = plain[0] if len(plain) == 1 else pa.concat_tables(plain, promote_options="default")
+    except pa.ArrowException as error:
+        raise UserError(
+            f"tables of one folder have columns of different types: {' '.join(str(error).split())[:200]}",
+            "Write the same columns with the same kinds of values in every table.",
+        ) from error
+    named = {column.removesuffix(_OTHER_FILE): paths for column, paths in further.items()}
+    for column, paths in named.items():
+        values = values.append_column(column, pa.array(paths, pa.string()))
+    return values, tuple(named)
+
+
+def _tables(folder: Path, names: Sequence[str], *, guess: bool) -> list[Any]:
+    """Return the tables as pyarrow reads them. Values of CSV files are typed over all files."""
+    import pyarrow as pa
+
+    tables = []
+    for name in names:
+        path = folder / name
+        try:
+            tables.append(_table(path, read_regular(path, _MOST_BYTES), guess=guess))
+        except OSError as error:
+            raise RunFailure(f"{path} {error.strerror or 'cannot be read'}") from error
+        except UnicodeDecodeError as error:
+            hint = f"Save {Path(name).name} and other tables as UTF-8."
+            raise UserError(f"{path}: is not UTF-8 text (byte {error.start})", hint) from error
+        except (ValueError, pa.ArrowException) as error:
+            raise UserError(f"{path}: cannot be read: {' '.join(str(error).split())[:200]}", _HINT) from error
+    if guess or not names[0].endswith(".csv"):
+        return tables
+    lengths = [len(table) for table in tables]
+    # A column that one file lacks is empty there.
+    whole = as_written(pa.concat_tables(tables, promote_options="default"))
+    starts = [sum(lengths[:number]) for number in range(len(tables))]
+    return [
+        whole.slice(start, length).select(table.column_names)
+        for start, length, table in zip(starts, lengths, tables, strict=True)
+    ]
+
+
+def _table(path: Path, content: bytes, *, guess: bool) -> Any:
+    import pyarrow as pa
+
+    stream = io.BytesIO(content)
+    match path.suffix:
+        case ".parquet":
+            import pyarrow.parquet as pq
+
+            return pq.read_table(stream)
+        case ".jsonl":
+            from pyarrow import json
+
+            return json.read_json(stream, read_options=json.ReadOptions(block_size=max(1 << 20, len(content) + 1)))
+        case _:
+            import pandas as pd
+
+            typed = {} if guess else {"dtype": str, "na_filter": False}
+            # Without index_col, a comma at the end of each line would move every value by a column.
+            frame = pd.read_csv(stream, index_col=False, **typed)
+            return pa.Table.from_pandas(frame, preserve_index=False)
