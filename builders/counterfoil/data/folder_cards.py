@@ -40,13 +40,8 @@ class FolderCard:
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def read_card(folder: Path | None, names: Sequence[str], config: str | None) -> FolderCard | None:
-    """Return what the files among `names` say of a folder, or None if its configs leave open which one is meant.
-
-    Without a folder, nothing is described.
-    """
-    if folder is None:
-        return FolderCard()
+def read_card(folder: Path, names: Sequence[str], config: str | None) -> FolderCard | None:
+    """Return what the files among `names` say of a folder, or None if its configs leave open which one is meant."""
     settings = _settings(folder, names)
     configs = [entry for entry in _entries(settings.get("configs")) if isinstance(entry.get("config_name"), str)]
     chosen = _chosen(configs, config)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from counterfoil.data.folder_cards import CARD, INFOS, SETTINGS
 from counterfoil.data.hub import snapshot
@@ -19,6 +19,7 @@ from counterfoil.errors import CounterfoilError, RunFailure
 from counterfoil.models.names import COMMIT
 from counterfoil.regular_files import read_regular
 from counterfoil.store.atomic import write_atomically
+from counterfoil.store.decoding import PHOTOGRAPH_ENDINGS
 from counterfoil.store.inside import Listing
 from counterfoil.store.layout import user_cache
 
@@ -43,7 +44,7 @@ def listed_images(source: InputDataset, pin: SourcePin) -> tuple[Path, Listing] 
             raise _not_here(source.dataset, commit)
         return None
     listing = Listing(names)
-    if not lists_images(None, listing, source.config):
+    if not any(PurePosixPath(name).suffix.lower() in PHOTOGRAPH_ENDINGS for name in names):
         return None
     folder = described_folder(source.dataset, commit)
     return (folder, listing) if lists_images(folder, listing, source.config) else None

@@ -35,6 +35,7 @@ class LabelledImages:
 
     content: sha256 over the images and their order. groups: indices of `group_names`, the shifts of a built dataset.
     units: what rows share (a garment, a patient). class_names: the names of labels, if these are the dataset's own.
+    label_names: the names of all labels that the dataset declares, by number.
     photographs: whether images may have more formats and larger sizes than a build stores. left_out: label → number of
     rows without a class. paths: the paths of image files in a folder. Paths may name people, so they are shown on this
     machine only and enter no hash. other_paths: the paths of rows that were left out. preview: the most images of a
@@ -50,6 +51,7 @@ class LabelledImages:
     read: Reading
     units: tuple[str, ...] | None = None
     class_names: tuple[str, ...] | None = None
+    label_names: tuple[str, ...] | None = None
     photographs: bool = False
     left_out: Mapping[str, int] = field(default_factory=dict)
     paths: tuple[str, ...] | None = None

@@ -148,7 +148,7 @@ def labelled_source(
             group_names = tuple(sorted(set(values)))
             position = {name: index for index, name in enumerate(group_names)}
             part = replace(part, groups=np.asarray([position[value] for value in values], dtype=np.int64))
-        return replace(_labelled([part], group_names), notes=notes)
+        return replace(_labelled([part], group_names), notes=notes, label_names=rows.class_names(origin.label_column))
     names = opened.configs
     if len(names) < 2:
         raise UserError(

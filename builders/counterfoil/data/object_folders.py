@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
-from counterfoil.data.image_folders import DEFAULT_SPLIT, in_junk, shown_name, split_of_name
+from counterfoil.data.folder_splits import DEFAULT_SPLIT, shown_name
+from counterfoil.data.image_folders import in_junk, split_of_name
 from counterfoil.documents import parse_json
 from counterfoil.errors import MOST_SHOWN, RunFailure, UserError, first_of, some_of
 from counterfoil.recipe.names import did_you_mean, quoted

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from counterfoil.data.image_folders import ImageFolder
     from counterfoil.data.labels import ConditionLabels
+    from counterfoil.recipe import RecipeClass
+    from counterfoil.recipe.schema_inputs import Source
 
 # The largest local dataset that is read while a person waits for a recipe to be checked.
 _MOST_BYTES, _MOST_FILES = 1 << 30, 100_000
@@ -227,6 +229,24 @@ def names_at_hand(source: InputDataset, splits: Sequence[str]) -> tuple[str, ...
         if tables.expanduser().is_dir():
             return declared_names(source, None)
     return None
+
+
+def trained_names(source: Source, classes: Sequence[RecipeClass]) -> Sequence[str] | None:
+    """Return the names of all labels by number, for a model that may have learned from more classes than `classes`.
+
+    Return an empty sequence if these are names of class folders that are not on this machine, and None if `classes` are
+    all or the names are not known.
+    """
+    labels = {cls.source_label for cls in classes}
+    if labels == set(range(len(labels))) or source.conditions is not None or source.objects is not None:
+        return None
+    if is_local(source.dataset):
+        if not Path(source.dataset).is_dir():
+            return ()
+        with contextlib.suppress(CounterfoilError, OSError):
+            if (images := plain_folder(source)) is not None and images.classes:
+                return images.classes
+    return names_at_hand(source, (source.train_split, source.validation_split))
 
 
 def is_small(folder: Path, most_bytes: int = _MOST_BYTES) -> bool:

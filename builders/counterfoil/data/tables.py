@@ -45,6 +45,7 @@ from counterfoil.recipe import sha256_json
 from counterfoil.recipe.names import is_local
 from counterfoil.regular_files import read_regular
 from counterfoil.store.decoding import upright
+from counterfoil.store.inside import blob_folders
 
 if TYPE_CHECKING:
     import numpy as np
@@ -588,6 +589,8 @@ def _places(dataset: str) -> tuple[str, ...]:
 
     caches = [constants.HF_HUB_CACHE, config.DOWNLOADED_DATASETS_PATH, config.EXTRACTED_DATASETS_PATH]
     folders = [dataset, *folder_listing(Path(dataset)).linked.values()] if is_local(dataset) else []
+    if is_local(dataset) and (blobs := blob_folders(Path(dataset))) is not None:
+        folders.append(blobs[0])  # a snapshot of the Hub's client is links into this folder
     return tuple(f"{str(Path(folder).resolve()).rstrip(os.sep)}{os.sep}" for folder in (*caches, *folders))
 
 

@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.data import LabelledImages
+from counterfoil.data.folders import placed
+from counterfoil.data.open_source import trained_names
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, collected_in, raise_together
 from counterfoil.evaluation.dataset import Subject, edits_of
 from counterfoil.models.classifiers import Classifier, ClassifierFacts, describe_classifier, load_classifier
@@ -313,11 +315,14 @@ def choose_models(
     without_ids = subject.directory is None and subject.recipe is None
     classes = [replace(cls, id=cls.name) for cls in subject.classes] if without_ids else subject.classes
     folders = subject.recipe is None or not subject.recipe.source.multilabel  # labels of an image are no folders
+    trained: Sequence[str] | None = subject.parts[0].images.label_names
+    if trained is None and subject.recipe is not None:
+        trained = trained_names(placed(subject.recipe.source, subject.pins.get("source")), subject.classes)
     for model in named:
         try:
             given_model = given.get(model.name)
             facts = given_model.facts if given_model else describe_classifier(model.name, subject.classes)
-            maps[model.name] = map_classes(classes, facts, orders.get(model.name), folders=folders)
+            maps[model.name] = map_classes(classes, facts, orders.get(model.name), folders=folders, trained=trained)
         except CounterfoilError as error:
             where = f"{model.line}: " if model.line else ""
             errors.append(type(error)([f"{where}{problem}" for problem in error.problems], error.hint))

@@ -20,7 +20,7 @@ from counterfoil.data import LabelledImages, thinned
 from counterfoil.data.labelled_images import Halves, deal_halves, evenly_chosen, rows_of
 from counterfoil.data.labelled_sources import labelled_conditions, labelled_split
 from counterfoil.data.labels import ConditionLabels
-from counterfoil.data.open_source import OpenSource
+from counterfoil.data.open_source import OpenSource, trained_names
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together, some_of
 from counterfoil.evaluation.dataset import is_built, open_dataset
 from counterfoil.generate.screen.doubts import ScreenDoubts, doubts_of
@@ -564,7 +564,7 @@ def class_map_of(recipe: Recipe, name: str) -> ClassMap:
     """Return which outputs of a classifier stand for each class or condition."""
     facts, conditions = describe_classifier(name, recipe.classes), recipe.source.conditions
     if conditions is None:
-        return map_classes(recipe.classes, facts)
+        return map_classes(recipe.classes, facts, trained=trained_names(recipe.source, recipe.classes))
     return map_conditions(conditions.names, recipe.classes, facts)
 
 

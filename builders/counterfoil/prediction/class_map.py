@@ -86,12 +86,19 @@ class ClassMap:
 
 
 def map_classes(
-    classes: Sequence[RecipeClass], facts: ClassifierFacts, order: Order | None = None, *, folders: bool = True
+    classes: Sequence[RecipeClass],
+    facts: ClassifierFacts,
+    order: Order | None = None,
+    *,
+    folders: bool = True,
+    trained: Sequence[str] | None = None,
 ) -> ClassMap:
     """Return the class map from a recipe's classes to a model's outputs. UserError if no map can be found.
 
     order: the order of the outputs, if a user gave one. folders: whether the classes may be folders, which training
-    programs sort in different ways.
+    programs sort in different ways. trained: the names of all labels of the input dataset by number, if they are known,
+    since a model may have learned from more classes than the dataset keeps; empty for folders whose names are not
+    known.
     """
     given = order is not None
     counts = f"{len(classes):,} of {counted(len(classes), 'class', 'classes')}"
@@ -99,10 +106,10 @@ def map_classes(
     label_names = facts.label_names
     outputs: Literal["imagenet", "source labels", "names"]
     if order == "position":
-        outputs, targets, label_names = "source labels", _source_targets(classes, facts), None
+        outputs, targets, label_names = "source labels", _source_targets(classes, facts, trained), None
         matched = f"by position, in the dataset's order of labels{suffix}"
     elif order == "timm":
-        outputs, targets, label_names = "names", _timm_targets(classes, facts), None
+        outputs, targets, label_names = "names", _timm_targets(classes, facts, trained), None
         matched = f"by position, in timm's order of the class names{suffix}"
     else:
         if order is not None:
@@ -116,8 +123,8 @@ def map_classes(
             outputs, targets = "imagenet", _imagenet_targets(classes, facts)
             matched = f"by the recipe's ImageNet indices: {counts}"
         elif named is None:
-            outputs, targets = "source labels", _source_targets(classes, facts)
-            matched = _refuse_unknown_order(classes, facts, folders)
+            outputs, targets = "source labels", _source_targets(classes, facts, trained)
+            matched = _refuse_unknown_order(classes, facts, trained if folders else None, folders)
         else:
             refuse_unmatched(classes, facts, named)
             targets = tuple((output,) for output in named.outputs if output is not None)
@@ -128,33 +135,46 @@ def map_classes(
     )
 
 
-def _refuse_unknown_order(classes: Sequence[RecipeClass], facts: ClassifierFacts, folders: bool) -> str:
+def _refuse_unknown_order(
+    classes: Sequence[RecipeClass], facts: ClassifierFacts, trained: Sequence[str] | None, folders: bool
+) -> str:
     """Describe how outputs without names are matched. UserError if training programs sort the folders differently."""
-    names = _folder_names(classes) if folders else None
+    names = _folder_names(classes, facts, trained) if folders else None
+    hint = (
+        "Save the names with the model: label_names in the config.json of a timm folder, or an attribute label_names."
+        " `evaluate` also takes the order in which it was trained: --class-order position (torchvision's),"
+        " --class-order timm, or --class-order FILE with the class of each output on a line."
+    )
     if names is None:
+        if trained is not None and len(trained) == 0:
+            raise UserError(
+                f"model {facts.name!r} has {facts.num_classes} outputs without names, the dataset keeps"
+                f" {counted(len(classes), 'class', 'classes')}, and the names of the other folders are not known:"
+                " training programs may sort them differently",
+                hint,
+            )
         return "by position, in the dataset's order of labels"
     timms = _timm_order(names)
     if timms == names:
-        complete = {cls.source_label for cls in classes} == set(range(len(classes)))
         same = ", which is torchvision's and timm's order of the class folders"
-        return "by position, in the dataset's order of labels" + (same if complete else "")
+        return "by position, in the dataset's order of labels" + (same if len(names) == facts.num_classes else "")
     first = next((at for at, name in enumerate(names) if timms is None or timms[at] != name), 0)
     pairs = zip(names, timms or ["(not known)"] * len(names), strict=True)
     rows = [(shortened(name), shortened(other)) for name, other in pairs][first : first + MOST_LINES]
     raise UserError(
         f"model {facts.name!r} does not tell the names of its outputs, and training programs sort these classes"
         f" differently, from the {first + 1}. on:\n" + "\n".join(in_columns([("torchvision", "timm"), *rows])),
-        "Save the names with the model: label_names in the config.json of a timm folder, or an attribute label_names."
-        " `evaluate` also takes the order in which it was trained: --class-order position (torchvision's),"
-        " --class-order timm, or --class-order FILE with the class of each output on a line.",
+        hint,
     )
 
 
-def _timm_targets(classes: Sequence[RecipeClass], facts: ClassifierFacts) -> tuple[tuple[int, ...], ...]:
+def _timm_targets(
+    classes: Sequence[RecipeClass], facts: ClassifierFacts, trained: Sequence[str] | None
+) -> tuple[tuple[int, ...], ...]:
     """Return the output of each class, with outputs in timm's order of folders. UserError if that order is unknown."""
-    names = _folder_names(classes)
+    names = _folder_names(classes, facts, trained)
     timms = None if names is None else _timm_order(names)
-    if names is None or timms is None or {cls.source_label for cls in classes} != set(range(facts.num_classes)):
+    if names is None or timms is None or len(names) != facts.num_classes:
         raise UserError(
             f"model {facts.name!r}: timm's order of {counted(facts.num_classes, 'class folder')} is not known, because"
             " the recipe leaves some out, or calls them by other names, or names differ in nothing that timm sorts by",
@@ -164,16 +184,28 @@ def _timm_targets(classes: Sequence[RecipeClass], facts: ClassifierFacts) -> tup
     return tuple((output_of[names[cls.source_label]],) for cls in classes)
 
 
-def _folder_names(classes: Sequence[RecipeClass]) -> list[str] | None:
-    """Return the class names by source label if torchvision sorts them in this order, else None.
+def _folder_names(
+    classes: Sequence[RecipeClass], facts: ClassifierFacts, trained: Sequence[str] | None
+) -> list[str] | None:
+    """Return the names of the folders that a model's outputs may be, by source label, if torchvision sorts them in this
+    order, else None.
 
-    If needed, the names have `_` in place of spaces.
+    If needed, the names have `_` in place of spaces. If only some of the folders are known, these are returned.
     """
     names = [cls.name for cls in sorted(classes, key=lambda cls: cls.source_label)]
+    if not _are_all(classes, facts):
+        if trained is not None and len(trained) == 0:
+            return None
+        names = [*trained] if trained is not None and len(trained) == facts.num_classes else names
     for spelt in (names, [name.replace(" ", "_") for name in names]):
         if spelt == sorted(spelt):
             return spelt
     return None
+
+
+def _are_all(classes: Sequence[RecipeClass], facts: ClassifierFacts) -> bool:
+    """Check whether the source labels of the classes are the numbers of all outputs."""
+    return {cls.source_label for cls in classes} == set(range(facts.num_classes))
 
 
 def folder_orders(classes: Sequence[RecipeClass]) -> dict[str, list[int]]:
@@ -219,17 +251,22 @@ def _imagenet_targets(classes: Sequence[RecipeClass], facts: ClassifierFacts) ->
     return tuple(tuple(cls.imagenet) for cls in classes)
 
 
-def _source_targets(classes: Sequence[RecipeClass], facts: ClassifierFacts) -> tuple[tuple[int, ...], ...]:
+def _source_targets(
+    classes: Sequence[RecipeClass], facts: ClassifierFacts, trained: Sequence[str] | None
+) -> tuple[tuple[int, ...], ...]:
     """Return each class's source label as its output. UserError if the number of outputs differs."""
     labels = [cls.source_label for cls in classes]
-    if facts.num_classes != max(labels) + 1:
+    every = max(labels) + 1
+    if trained and not _are_all(classes, facts):
+        every = len(trained)
+    if facts.num_classes != every:
         if any(cls.imagenet for cls in classes):
             known = f"their `imagenet` indices need a model of {IMAGENET_OUTPUTS} outputs"
         else:
             known = "none lists `imagenet` indices"
         raise UserError(
             f"model {facts.name!r} has {facts.num_classes} outputs, which match nothing in the recipe: "
-            f"its classes have source labels up to {max(labels)} (a model of {max(labels) + 1} outputs), "
+            f"its classes have source labels up to {max(labels)} (a model of {every} outputs), "
             f"and {known}",
             "Add `imagenet: [indices]` to the recipe's classes to score ImageNet models.",
         )

@@ -44,7 +44,7 @@ def list_files(directory: Path, *, hidden: bool = False, most: int | None = None
     RunFailure if it has more than `most` entries.
     """
     listing = Listing()
-    blobs = _blob_folders(directory)
+    blobs = blob_folders(directory)
     below = len(f"{str(directory).rstrip(os.sep)}{os.sep}")
     for count, entry in enumerate(_entries(directory, listing.linked if links else None), 1):
         if most is not None and count > most:
@@ -115,7 +115,7 @@ def read_inside(directory: Path, path: str, most_bytes: int = MOST_DOCUMENT) -> 
     for folder in list(Path(path).parents)[:-1]:
         if not stat.S_ISDIR((directory / folder).lstat().st_mode):
             raise UnfitFile(f"lies under a link, {_EXPECTED}")
-    cached = file.is_symlink() and _leads_to_blob(file, _blob_folders(directory))
+    cached = file.is_symlink() and _leads_to_blob(file, blob_folders(directory))
     return read_regular(file, most_bytes, follow=cached)
 
 
@@ -140,7 +140,7 @@ def is_outside(path: str) -> bool:
     return parsed.is_absolute() or ".." in parsed.parts or not parsed.parts or "\0" in path or "\\" in path
 
 
-def _blob_folders(directory: Path) -> tuple[Path, Path] | None:
+def blob_folders(directory: Path) -> tuple[Path, Path] | None:
     """Return the blob folders of the Hub client's cache: the folder of the repository, and the folder that repositories
     share.
     """
