@@ -330,10 +330,7 @@ def _print_table(evaluation: Evaluation) -> None:
     for group in results.groups if results.base is None else ():
         if few := [cls.name for cls in group.left_out]:
             classes = group.classes + len(few)
-            say(
-                f"{group.name}: {len(few):,} of {counted(classes, 'class', 'classes')} with fewer than"
-                f" {results.min_images_per_class} images, left out of averages over classes: {listed(few)}"
-            )
+            say(f"{group.name}: no image of {len(few):,} of {counted(classes, 'class', 'classes')}: {listed(few)}")
     if len(evaluation.models) > len(shown):
         console.print(f"and {len(evaluation.models) - len(shown)} more models, listed in the report")
     for sentence in model_sentences(results):

@@ -24,7 +24,7 @@ from counterfoil.report.reference import (
     order_warnings,
     outputs_sentences,
 )
-from counterfoil.report.results import GroupFacts, ModelFacts, ResultRow, Results
+from counterfoil.report.results import DROP_BASE, GroupFacts, ModelFacts, ResultRow, Results
 from counterfoil.report.words import (
     NOTHING,
     Table,
@@ -298,7 +298,7 @@ def _shift_row(results: Results, shift: GroupFacts, models: Sequence[ModelFacts]
     drops = []
     for model in models:
         key = {"model": model.name, "group": shift.name}
-        drop, base = results.rows.estimate("drop", **key), results.rows.value("base_accuracy", **key)
+        drop, base = results.rows.estimate("drop", **key), results.rows.value(DROP_BASE, **key)
         # A drop in points, beside the base accuracy that it is from.
         drops.append(_cell(drop if base is not None else None, f" points of {percent(base)}"))
     return TableRow(
@@ -367,7 +367,10 @@ def _model_cell(model: ModelFacts) -> TableCell:
 def _largest_drops(drops: Iterable[ResultRow]) -> list[TableCell]:
     known = [row for row in drops if row.value is not None]
     largest = sorted(known, key=lambda row: (-(row.value or 0.0), row.group))[:MOST_LARGEST]
-    cells = [TableCell(f"{row.group}: {points(row.value)}", between(row.estimate)) for row in largest]
+    cells = []
+    for row in largest:
+        below = ", ".join(filter(None, (between(row.estimate), row.note)))
+        cells.append(TableCell(f"{row.group}: {points(row.value)}", below))
     return cells + [TableCell(NOTHING)] * (MOST_LARGEST - len(cells))
 
 
