@@ -62,7 +62,7 @@ def evaluate(
     device: Annotated[str, Option(help="Where to compute: auto, cpu, cuda (every GPU), cuda:0,cuda:2 …")] = "auto",
     batch_size: Annotated[int, Option(min=1, help="Images per batch. Does not change results.")] = 64,
     min_images: Annotated[
-        int | None, Option(min=1, help="Leave out classes with fewer accepted images than this. Default: the recipe's.")
+        int | None, Option(min=1, help="Leave classes with fewer accepted images out of drops. Default: the recipe's.")
     ] = None,
     outputs: Annotated[
         Literal["all", "classes"] | None,

@@ -132,6 +132,7 @@ def difference_rows(models: Sequence[Model], groups: Sequence[Group], measure: s
             difference = combined([(1.0, drops[0]), (-1.0, drops[1])])
             if math.isfinite(difference.value):
                 key = {"model": first.name, "against": second.name, "group": group.name, "n": difference.images}
+                key["note"] = pair[0].drop_note(index, measure)
                 differences.append((key, difference))
     estimates = simultaneous_intervals([difference for _, difference in differences])
     for (key, _), estimate in zip(differences, estimates, strict=True):

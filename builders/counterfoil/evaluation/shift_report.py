@@ -174,7 +174,7 @@ def _drop_cell(rows: ResultRows, key: Mapping[str, str]) -> TableCell:
     cell = points_cell(None if drop is None else drop.estimate)
     if drop is None or not drop.note or base is None:
         return cell
-    return replace(cell, below=f"{cell.below}{', ' if cell.below else ''}of {percent(base)}, {drop.note}")
+    return replace(cell, below=", ".join(filter(None, (cell.below, f"of {percent(base)}", drop.note))))
 
 
 def compared_sentences(results: Results) -> list[str]:
@@ -203,11 +203,13 @@ def compared_section(results: Results, noun: str, over: str) -> Iterator[PageSec
     rows = []
     for difference in results.rows.where(DIFFERENCE):
         drops = [
-            points_cell(results.rows.estimate(DROP, model=name, group=difference.group, at=results.lead))
+            _drop_cell(results.rows, {"model": name, "group": difference.group, "at": results.lead})
             for name in (difference.model, difference.against)
         ]
+        more = points_cell(difference.estimate, signed=True)
+        more = replace(more, below=", ".join(filter(None, (more.below, difference.note))))
         pair = text_cell(short[difference.model]), text_cell(short[difference.against]), text_cell(difference.group)
-        rows.append(TableRow((*pair, *drops, points_cell(difference.estimate, signed=True))))
+        rows.append(TableRow((*pair, *drops, more)))
     if not rows:
         return
     rows.sort(key=lambda row: -abs(float(row.cells[-1].sort or 0.0)))

@@ -346,11 +346,14 @@ def lead_drops_of(results: Results) -> LeadDrops:
     summary = Table(f"{noun.capitalize()}s", (TableColumn(noun, "name"), *map(TableColumn, heads)), tuple(rows))
     shown = models[:MOST_COLUMNS]
     drops_of = {
-        shift.name: [results.rows.estimate("drop", model=model.name, group=shift.name, at=lead) for model in shown]
+        shift.name: [results.rows.one("drop", model=model.name, group=shift.name, at=lead) for model in shown]
         for shift in results.shifts
     }
-    by_drop = sorted(drops_of.items(), key=lambda entry: -entry[1][0].value if entry[1][0] is not None else 0.0)
-    shifts = [TableRow((text_cell(name), *(_cell(drop, " points") for drop in drops))) for name, drops in by_drop]
+    by_drop = sorted(drops_of.items(), key=lambda entry: -(entry[1][0].value or 0.0) if entry[1][0] else 0.0)
+    shifts = []
+    for name, lost in by_drop:
+        cells = [_lead_drop_cell(results, drop) for drop in lost]
+        shifts.append(TableRow((text_cell(name), *cells)))
     columns = (TableColumn("shift", "name"), *(TableColumn(model.name, named=True) for model in shown))
     by_shift = Table(f"Drops of {lead} from the base", columns, tuple(shifts)).first(MOST_SHIFTS, "shifts", file)
     why = "is near chance on the base for every label, so it has no drops."
@@ -358,6 +361,16 @@ def lead_drops_of(results: Results) -> LeadDrops:
         why = "finds next to nothing on the base, so its drops mean little."
     near_chance = tuple(f"{model.name} {why}" for model in models if model.near_chance)
     return LeadDrops(summary.first(MOST_COLUMNS, f"{noun}s", file), by_shift, near_chance)
+
+
+def _lead_drop_cell(results: Results, drop: ResultRow | None) -> TableCell:
+    """Return a drop; if it is over some of the labels, beside the number that it is from and how many these are."""
+    if drop is None:
+        return TableCell(NOTHING)
+    if not drop.note:
+        return _cell(drop.estimate, " points")
+    base = results.rows.value(DROP_BASE, model=drop.model, group=drop.group, at=drop.at)
+    return _cell(drop.estimate, f" points of {percent(base)} {drop.note}")
 
 
 def _model_cell(model: ModelFacts) -> TableCell:

@@ -505,7 +505,8 @@ def _gaps(
     correct = np.stack([scores.predictions.correct for scores in scored.values()], axis=1)
     label_of = {cls.id: label for label, cls in enumerate(subject.classes)}
     both = []
-    for cls in answered.seen(0):
+    enough = answered.enough(0)
+    for cls in answered.seen(0) if enough else ():
         rows = np.flatnonzero((images.labels == label_of[cls.class_id]) & readable)
         if rows.size:
             # The answers to one class, (n, models): first to validation images, then to base images.
@@ -521,11 +522,12 @@ def _gaps(
         # Whether classes near chance on the base are clearly above chance here.
         chance = float(np.mean([near.chances[other.class_id] for other in others]))
         unseen_known = not near_chance(np.array([unseen]), sum(other.counts[0] for other in others), chance).item()
+    why = "it has no readable image of these classes" if enough else "no class has enough images on the base"
     result = ReferenceResult(
         split=prepared.split,
         images=sum(cls.counts[0] for cls in both),
         classes=len(both),
-        skipped=None if both else "it has no readable image of these classes",
+        skipped=None if both else why,
         left_out=prepared.left_out,
         unseen=unseen,
         unseen_known=unseen_known,
