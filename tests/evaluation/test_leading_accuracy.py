@@ -77,9 +77,10 @@ def assert_told(result: Evaluation, model: str, expected: float, dataset: Path) 
     console.print(drops_table(result.results, result.models))
     [line] = [line for line in console.export_text().splitlines() if line.strip().startswith("base ")]
     assert shown in line
+    index = (files["report"].parent / "index.html").read_text()
     tile = re.search(r'<dt>accuracy on the base</dt><dd class="value">([^<]*)<', files["report"].read_text())
     assert tile is not None and tile[1] == shown
-    assert shown in repr(result) and f"an accuracy of {shown} on the base" in (dataset / "index.html").read_text()
+    assert shown in repr(result) and f"an accuracy of {shown} on the base" in index
     [line] = [line for line in (dataset / "README.md").read_text().splitlines() if "largest drop" in line.lower()]
     card = (dataset / "README.md").read_text().split(line)[1].splitlines()[2]
     assert card.split("|")[2].strip().startswith(shown)

@@ -94,7 +94,7 @@ def loss_sentence(who: str, measure: str, drops: Iterable[ResultRow], beside: st
             return f"{who} may lose most under {loss}. The interval includes 0."
         return f"{who} loses most under {loss}."
     reach = max(known, key=lambda drop: drop.high or 0.0)
-    most = points(reach.high or 0.0)
+    most = points(max(0.0, reach.high or 0.0))
     if most == points(0.0):
         return f"{who} loses no {measure} under any shift{over}{beside}."
     allowed = f"the intervals allow a loss of up to {most} points ({in_words(reach.group)})"
