@@ -48,7 +48,7 @@ def results(models: int, shifts: int, rows: Iterable[ResultRow] = ()) -> Results
         classes=(ClassFacts("a", "coat"),),
         models=tuple(model(f"model-{number}") for number in range(models)),
         groups=(
-            group("base", None, [LeftOut("a", "coat", 3, 3)]),
+            group("base", None),
             *(group(f"shift_{number}", left_out=[LeftOut("a", "coat", 3, 3)]) for number in range(shifts)),
         ),
         measures=(),

@@ -201,8 +201,8 @@ def test_without_a_pick_accepted_images_are_what_is_measured(unjudged: Evaluatio
     assert (finding.screened, finding.accepted, finding.judges) == (3 * SCREENED, 3 * SCREENED, ())
     for model, score in scores_of(unjudged).items():
         plain = unjudged.score(model, "swap")
-        assert plain.accuracy is not None and plain.base_accuracy is not None
-        assert (score.rate, score.base_rate) == (1 - plain.accuracy, 1 - plain.base_accuracy)
+        assert plain.accuracy is not None and plain.drop_base is not None
+        assert (score.rate, score.base_rate) == (1 - plain.accuracy, 1 - plain.drop_base)
         assert score.difference == plain.drop
 
 

@@ -65,7 +65,7 @@ def test_a_folder_of_images_gives_plain_accuracies(photographed: Evaluation) -> 
     # `accuracy` is the mean of the classes 1, 4 of 6, 1; `top1` counts each image once.
     assert score.accuracy == pytest.approx((1 + 4 / 6 + 1) / 3)
     assert score.top1 is not None and score.top1.value == pytest.approx(16 / 18)
-    assert (score.drop, score.base_accuracy, score.pairs_drop) == (None, None, None)
+    assert (score.drop, score.drop_base, score.pairs_drop) == (None, None, None)
     assert "No group is a base" in result.files["report"].read_text()
     assert repr(result).endswith("sharp, 88.9 % right on all; no base, no drops>")
     json.dumps(result.to_json())
@@ -90,7 +90,7 @@ def test_a_group_may_be_the_base(grouped: Path, models: dict[str, str], tmp_path
     assert {score.shift: score.accuracy for score in plain.scores} == {"clear": 1.0, "fog": pytest.approx(2 / 3)}
     result = evaluate(grouped, [models["sharp"]], groups="weather", base="clear", out=tmp_path / "drop", device="cpu")
     (score,) = result.scores
-    assert (score.shift, score.base_accuracy) == ("fog", 1.0)
+    assert (score.shift, score.drop_base) == ("fog", 1.0)
     assert score.drop is not None and score.drop.value == pytest.approx(1 / 3)
     assert not result.results.paired and score.pairs_drop is None
     assert "classes.csv" in {path.name for path in (tmp_path / "drop").iterdir()}

@@ -49,8 +49,8 @@ def test_the_page_shows_each_models_drops(html: str, evaluation: Evaluation) -> 
 
 def test_points_of_the_figures_name_their_model_and_numbers(html: str, evaluation: Evaluation) -> None:
     for score in evaluation.scores:
-        assert score.base_accuracy is not None and score.accuracy is not None
-        numbers = f"base {100 * score.base_accuracy:.1f} %, {score.shift} {100 * score.accuracy:.1f} %"
+        assert score.drop_base is not None and score.accuracy is not None
+        numbers = f"base {100 * score.drop_base:.1f} %, {score.shift} {100 * score.accuracy:.1f} %"
         assert f"<title>{score.model}: {numbers}</title>" in html
     assert html.count("<title>local-dir:") == len(evaluation.scores)
 
@@ -94,7 +94,7 @@ def test_a_page_of_many_models_shifts_classes_and_long_names_holds(evaluation: E
         row(measure, value, model=model.name, group=shift.name)
         for model in models
         for shift in shifts
-        for measure, value in (("accuracy", 0.5), ("base_accuracy", 1.0), ("drop", Estimate(0.5, 0.4, 0.6)))
+        for measure, value in (("accuracy", 0.5), ("drop_base", 1.0), ("drop", Estimate(0.5, 0.4, 0.6)))
     ]
     rows += [row("impact", Estimate(0.5, 0.4, 0.6), group=shift.name) for shift in shifts]
     rows += [

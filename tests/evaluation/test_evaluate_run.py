@@ -35,10 +35,10 @@ def test_the_planted_drops_are_found(evaluation: Evaluation, models: dict[str, s
         assert dusk.drop is not None
         assert dusk.drop.value == 0
     sharp = evaluation.score(models["sharp"], "swap")
-    assert (sharp.base_accuracy, sharp.accuracy) == (1.0, pytest.approx(1 - swapped))
+    assert (sharp.drop_base, sharp.accuracy) == (1.0, pytest.approx(1 - swapped))
     # It never answers red: it is wrong on red, and of swapped green and blue on blue painted red.
     no_red = evaluation.score(models["no_red"], "swap")
-    assert no_red.base_accuracy == pytest.approx(2 / 3)
+    assert no_red.drop_base == pytest.approx(2 / 3)
     assert no_red.drop is not None
     assert no_red.drop.low is not None and no_red.drop.high is not None
     assert no_red.drop.low <= no_red.drop.value <= no_red.drop.high
@@ -88,8 +88,8 @@ def test_classes_with_few_images_are_left_out_on_both_sides(tmp_path: Path, mode
     assert [(cls.class_id, cls.base_images, cls.shift_images) for cls in swap.left_out] == [("00", CANDIDATES, 4)]
     assert (swap.classes, swap.accepted, swap.candidates) == (2, 28, 36)
     # Over the surviving classes green and blue, the base accuracy of a model blind to green is a half.
-    assert result.score(models["no_green"], "swap").base_accuracy == pytest.approx(0.5)
-    assert result.score(models["no_green"], "dusk").base_accuracy == pytest.approx(2 / 3)
+    assert result.score(models["no_green"], "swap").drop_base == pytest.approx(0.5)
+    assert result.score(models["no_green"], "dusk").drop_base == pytest.approx(2 / 3)
     row = next(row for row in csv_rows(result.files["classes"]) if (row["shift"], row["class_id"]) == ("swap", "00"))
     assert (row["measured"], row["n_images"], row["drop"], row["drop_low"]) == ("0", "4", "", "")
     everything = evaluate(dataset, [models["no_green"]], device="cpu", min_images_per_class=13)
@@ -125,7 +125,7 @@ def test_the_tables_hold_the_results(evaluation: Evaluation, models: dict[str, s
     robustness = csv_rows(evaluation.files["robustness"])
     assert len(robustness) == len(models) * 2
     for row in robustness:
-        assert float(row["drop"]) == pytest.approx(float(row["base_accuracy"]) - float(row["accuracy"]), abs=2e-3)
+        assert float(row["drop"]) == pytest.approx(float(row["drop_base"]) - float(row["accuracy"]), abs=2e-3)
         assert float(row["drop_low"]) <= float(row["drop"]) <= float(row["drop_high"])
     shifts = {row["shift"]: row for row in csv_rows(evaluation.files["shifts"])}
     assert list(shifts) == ["base", "dusk", "swap"]

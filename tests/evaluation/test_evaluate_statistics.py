@@ -36,7 +36,7 @@ from counterfoil.evaluation.results import Evaluation
 from counterfoil.plan import Sample
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.report.reference import near_chance_sentences
-from counterfoil.report.results import classes_of
+from counterfoil.report.results import ClassFacts, classes_of
 from counterfoil.stats import wilson_estimate, wilson_interval
 from support.tables import csv_rows
 
@@ -124,10 +124,8 @@ def test_the_interval_of_effective_robustness_covers_what_these_models_truly_hav
 def test_probit_numbers_of_an_evaluation_are_those_of_its_accuracies(evaluation: Evaluation) -> None:
     rows, sound = evaluation.results.rows, evaluation.sound_models
     for shift in evaluation.shifts:
-        base, shifted = (
-            [rows.value(name, model=model.name, group=shift.name) or 0.0 for model in sound]
-            for name in ("base_accuracy", "accuracy")
-        )
+        sides = [evaluation.results.drop_sides(model.name, shift.name) or (0.0, 0.0) for model in sound]
+        base, shifted = map(list, zip(*sides, strict=True))
         line = slope(base, shifted, (shift.base_images, shift.images))
         row = rows.one("probit_slope", group=shift.name)
         assert line is not None and row is not None
@@ -494,7 +492,7 @@ def test_a_model_near_chance_is_marked_and_in_no_average(evaluation: Evaluation,
         assert impact.value == pytest.approx(np.mean([drop.value for drop in drops if drop]))
         assert fitted.n == impact.n == len(sound)
         scores = [evaluation.score(name, shift.name) for name in sound]
-        line = slope([score.base_accuracy or 0 for score in scores], [score.accuracy or 0 for score in scores])
+        line = slope([score.drop_base or 0 for score in scores], [score.accuracy or 0 for score in scores])
         assert line is not None and line.slope == pytest.approx(fitted.value)
     # Every table keeps it.
     rows = [row for row in csv_rows(evaluation.files["robustness"]) if row["model"] == models["only_blue"]]
@@ -510,17 +508,19 @@ def blind(dataset: Path, models: dict[str, str], tmp_path_factory: pytest.TempPa
     return evaluate(dataset, [models["no_green"]], device="cpu", out=out, reference=False)
 
 
-def test_a_class_near_chance_is_left_out_and_kept_apart_from_few_images(blind: Evaluation, dataset: Path) -> None:
+def test_drops_leave_out_a_class_near_chance_and_accuracies_count_it(blind: Evaluation, dataset: Path) -> None:
     [model] = blind.models
     assert not model.near_chance and blind.base
-    assert [(cls.class_id, cls.why, cls.base_accuracy) for cls in blind.base.left_out] == [("01", "near chance", 0.0)]
+    left_out = [(cls.class_id, cls.why, cls.base_accuracy) for cls in blind.near_chance_classes]
+    assert left_out == [("01", "near chance", 0.0)]
+    assert (blind.base.classes, blind.base.images, blind.base.left_out) == (3, 3 * CANDIDATES, ())
     base = blind.results.base_number(model.name)
-    assert base is not None and base.value == 1.0
+    assert base is not None and base.value == pytest.approx(2 / 3)
     for shift in blind.shifts:
         score = blind.score(model.name, shift.name)
         assert (shift.classes, score.classes, score.images) == (2, 2, 2 * CANDIDATES)
         assert [cls.why for cls in shift.left_out] == ["near chance"]
-        assert score.base_accuracy == 1.0
+        assert score.drop_base == 1.0 and score.numbers["drop"].note == "over 2 of 3 classes"
     # An average over all three classes would understate the drop.
     swap = blind.score(model.name, "swap").drop
     assert swap is not None and swap.value == pytest.approx(1 / 3)
@@ -529,8 +529,9 @@ def test_a_class_near_chance_is_left_out_and_kept_apart_from_few_images(blind: E
     assert green.base_accuracy == (0.0,) and len(green.drops) == 1
     few = evaluate(dataset, [model.name], device="cpu", out=blind.files["report"].parent / "few",
                    min_images_per_class=CANDIDATES + 1, reference=False)  # fmt: skip
-    assert few.base and {cls.why for cls in few.base.left_out} == {"few images"}
-    assert not few.models[0].near_chance and few.results.base_number(model.name) is None
+    assert {cls.why for shift in few.shifts for cls in shift.left_out} == {"few images"}
+    assert not few.models[0].near_chance and few.results.base_number(model.name) == base
+    assert not few.results.rows.where("drop")
 
 
 def test_classes_near_chance_are_marked_in_their_tables(blind: Evaluation) -> None:
@@ -543,16 +544,16 @@ def test_classes_near_chance_are_marked_in_their_tables(blind: Evaluation) -> No
 
 def test_what_is_left_out_is_counted_in_words(blind: Evaluation, evaluation: Evaluation) -> None:
     assert near_chance_sentences(blind.results) == (
-        "1 of 3 classes (green) is near chance on the base and is left out of every average.",
+        "1 of 3 classes (green) is near chance on the base: accuracies count it, drops do not.",
     )
     assert near_chance_sentences(evaluation.results) == (
-        "1 of 6 models (only_blue) is near chance on the base and is left out of averages over models.",
+        "1 of 6 models (only_blue) is near chance on the base: averages over models leave it out.",
     )
-    assert blind.base is not None
-    [cls] = blind.base.left_out
+    [cls] = blind.near_chance_classes
     many = tuple(replace(cls, class_id=str(n), name=f"class {n}") for n in range(40))
-    groups = (replace(blind.base, classes=60, left_out=many), *blind.shifts)
-    [shown] = near_chance_sentences(replace(blind.results, groups=groups))
+    groups = (blind.groups[0], *(replace(shift, classes=60, left_out=many) for shift in blind.shifts))
+    classes = tuple(ClassFacts(str(n), f"class {n}") for n in range(100))
+    [shown] = near_chance_sentences(replace(blind.results, groups=groups, classes=classes))
     assert shown.startswith("40 of 100 classes (class 0, class 1, ") and "and 28 more) are near chance" in shown
 
 
@@ -572,9 +573,11 @@ def test_where_everything_is_near_chance_there_are_words_and_no_number(tmp_path:
 
     dataset = build_colours(tmp_path / "d", image=image)
     result = evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out", reference=False)
-    assert result.models[0].near_chance and result.results.base_number(result.models[0].name) is None
+    base = result.results.base_number(result.models[0].name)
+    assert result.models[0].near_chance and base is not None and base.value == 0
+    assert "right on base; no drop can be given" in repr(result) and "0.0 %" in result.files["report"].read_text()
     assert not result.results.rows.where("impact", class_id="") and not result.results.rows.where("slope")
-    assert all(score.drop is None and score.base_accuracy is None for score in result.scores)
+    assert all(score.drop is None and score.drop_base is None and score.accuracy == 0 for score in result.scores)
     shown = near_chance_sentences(result.results)
     assert len(shown) == 2 and "no drop can be measured" in shown[0]
     text = json.dumps(result.to_json(), allow_nan=False)

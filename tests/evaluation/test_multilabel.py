@@ -198,7 +198,7 @@ def test_the_index_page_leads_to_the_report_and_says_what_is_lost(evaluation: Ev
     base, drop = evaluation.number("mAP", model=model, group="base"), evaluation.score(model, "fog").drop
     assert base is not None and drop is not None
     assert f"has an mAP of {100 * base.value:.1f} % on the base." in page
-    assert f"It loses most under “fog”: {100 * drop.value:.1f} points" in page
+    assert f"It loses most under fog: {100 * drop.value:.1f} points" in page
 
 
 def test_two_classifiers_are_compared_over_the_labels_that_both_know(built: Path, answers_file: Path) -> None:

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from counterfoil.report.reference import NEAR_CHANCE, VALIDATION, VALIDATION_GAP, everyone
-from counterfoil.report.results import ModelFacts, Results
+from counterfoil.report.results import DROP_BASE, ModelFacts, Results
 from counterfoil.report.words import NOTHING, between, percent, points
 from counterfoil.stats import Estimate
 
@@ -51,8 +51,9 @@ def drops_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
         drops = []
         for model in shown:
             drop = points_cell(number.estimate("drop", model=model.name, group=shift.name))
-            base = number.value("base_accuracy", model=model.name, group=shift.name)
-            drops.append(drop if base is None else f"{drop}\n[dim]of {percent(base)}[/dim]")
+            base = number.one(DROP_BASE, model=model.name, group=shift.name)
+            over = f"\n{base.note}" if base and base.note else ""
+            drops.append(f"{drop}\n[dim]of {percent(base.value)}{over}[/dim]" if base else drop)
         table.add_row(
             escape(shift.name),
             *drops,

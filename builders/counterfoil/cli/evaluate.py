@@ -62,7 +62,7 @@ def evaluate(
     device: Annotated[str, Option(help="Where to compute: auto, cpu, cuda (every GPU), cuda:0,cuda:2 …")] = "auto",
     batch_size: Annotated[int, Option(min=1, help="Images per batch. Does not change results.")] = 64,
     min_images: Annotated[
-        int | None, Option(min=1, help="Leave out classes with fewer accepted images than this. Default: the recipe's.")
+        int | None, Option(min=1, help="Leave classes with fewer accepted images out of drops. Default: the recipe's.")
     ] = None,
     outputs: Annotated[
         Literal["all", "classes"] | None,
@@ -330,10 +330,7 @@ def _print_table(evaluation: Evaluation) -> None:
     for group in results.groups if results.base is None else ():
         if few := [cls.name for cls in group.left_out]:
             classes = group.classes + len(few)
-            say(
-                f"{group.name}: {len(few):,} of {counted(classes, 'class', 'classes')} with fewer than"
-                f" {results.min_images_per_class} images, left out of averages over classes: {listed(few)}"
-            )
+            say(f"{group.name}: no image of {len(few):,} of {counted(classes, 'class', 'classes')}: {listed(few)}")
     if len(evaluation.models) > len(shown):
         console.print(f"and {len(evaluation.models) - len(shown)} more models, listed in the report")
     for sentence in model_sentences(results):

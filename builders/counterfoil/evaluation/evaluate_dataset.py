@@ -76,8 +76,8 @@ def evaluate(
     """Score models on a dataset and write tables and a report.
 
     Predictions are cached by content and reused. If a run is killed, call the function again: every model resumes where
-    it stopped. A model or class whose base accuracy is near chance (`near_chance`) is in the tables, but averages leave
-    it out.
+    it stopped. Accuracies are averaged over all classes. A drop leaves out classes whose base accuracy is near chance
+    (`near_chance`), and says how many remain; averages over models leave out models that are.
 
     `out` receives results.json, measures.csv (every number in one table), results.csv, robustness.csv, shifts.csv,
     classes.csv, report.html and predictions.parquet, which has a row per image and which `failures()` of the result
@@ -112,7 +112,7 @@ def evaluate(
             published nor compared, or the user's cache for other images.
         device: `auto`, `cpu`, `cuda` (every GPU) or a list such as `cuda:0,cuda:2`.
         batch_size: Images per batch. It does not change the results.
-        min_images_per_class: Leave out classes with fewer accepted images. None: the recipe's value.
+        min_images_per_class: Leave classes with fewer accepted images out of drops. None: the recipe's value.
         outputs: Whether a model with more outputs than classes answers over "all" of them or over those of the
             "classes" alone. Both accuracies are computed; drops follow this one. None: the recipe's, by default "all".
         class_order: Which class each output is, whatever the model says: "position" (output i is label i of the

@@ -255,13 +255,8 @@ def line_figure(results: Results) -> str | None:
     if not shown:
         return None
     figure, panels = _panels(len(shown))
-    names = {shift.name for shift in shown}
-    values = [
-        100 * row.value
-        for measure in ("accuracy", "base_accuracy")
-        for row in results.rows.where(measure, class_id="")
-        if row.group in names and row.value is not None
-    ]
+    sides = [results.drop_sides(model.name, shift.name) for shift in shown for model in results.models]
+    values = [100 * value for both in sides if both is not None for value in both]
     low, high = min(values), max(values)
     margin = max(2.0, 0.06 * (high - low))
     low, high = max(-2.0, low - margin), min(102.0, high + margin)
@@ -314,10 +309,8 @@ def _draw_line_panel(
     ):
         if not models:
             continue
-        x, y = (
-            [100 * (number.value(measure, model=model.name, group=shift.name) or 0.0) for model in models]
-            for measure in ("base_accuracy", "accuracy")
-        )
+        sides = [results.drop_sides(model.name, shift.name) or (0.0, 0.0) for model in models]
+        x, y = ([100 * side for side in of_models] for of_models in zip(*sides, strict=True))
         if line is not None and intercept is not None and faces != "none":
             ends = [min(x), max(x)]
             fitted = [line * end + 100 * intercept for end in ends]
@@ -365,10 +358,8 @@ def published_figure(results: Results) -> str | None:
             beside: Mapping[str, Any] = {"xytext": (3, 0), "textcoords": "offset points", "ha": "left", "va": "top"}
             panel.annotate(SETS[line.shifted], (x[0], y[0]), fontsize=7.5, color=MUTED, annotation_clip=True, **beside)
         key, number, models = {"group": shift.name}, results.rows.value, results.sound_models
-        base, shifted = (
-            np.array([number(measure, model=model.name, **key) or 0.0 for model in models])
-            for measure in ("base_accuracy", "accuracy")
-        )
+        sides = [results.drop_sides(model.name, shift.name) or (0.0, 0.0) for model in models]
+        base, shifted = np.array(sides).T
         x, y = probits(base, shift.base_images), probits(shifted, shift.images)
         colour = KIND_COLOURS[kind_of_shift(shift)]
         panel.scatter(x, y, s=20, color=colour, linewidths=0, zorder=3, gid=f"published{index}")

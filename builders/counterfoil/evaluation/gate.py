@@ -5,9 +5,10 @@ is also undecided if its images cannot answer it: a shift with unchecked labels,
 intervals hold for all comparisons of a gate at once, advisory lines included, so that a long gate rejects a good model
 no more often than a short one. A name that the dataset lacks is an error of the gate.
 
-An accuracy here is averaged over every class with enough images, including classes that a model has forgotten. A drop
-leaves out the classes on which the judged model itself is near chance on the base. The drops of other tables leave out
-the classes on which all models together are near chance; the answer of a gate must not depend on other models.
+An accuracy here is averaged over all classes with an image, as everywhere. A drop leaves out the classes on which the
+judged model itself is near chance on the base, and says how many remain and from which accuracy it is. The drops of
+other tables leave out the classes on which all models together are near chance; the answer of a gate must not depend on
+other models.
 
 The result is a table, one sentence, Markdown for a pull request, and JUnit XML. The names of groups come from the
 dataset and are not trusted: each output shows them as plain text.
@@ -40,7 +41,18 @@ from counterfoil.recipe.prompts import BASE, RecipeClass
 from counterfoil.recipe.strict_yaml import LocatedList, read_yaml
 from counterfoil.report.labels import LabelChecks
 from counterfoil.report.results import ClassFacts
-from counterfoil.report.words import Table, TableCell, TableColumn, TableRow, counted, listed, points, points_cell
+from counterfoil.report.words import (
+    Table,
+    TableCell,
+    TableColumn,
+    TableRow,
+    counted,
+    listed,
+    over_classes,
+    percent,
+    points,
+    points_cell,
+)
 from counterfoil.stats import Estimate, simultaneous_reach
 
 ANY = "any"
@@ -112,7 +124,8 @@ class Judged:
     measured. images: the smaller side's images per class (harmonic mean); for a detector, its images with an object.
     needed: the number of images per class with which the same value would decide the line; None if the line is decided,
     or if no number would decide it. reason: why the line is undecided, if not because of its interval. classes:
-    measured classes and classes of the group; zeros for a detector. level: the level of a graded shift.
+    measured classes and classes of the group; zeros for a detector. level: the level of a graded shift. base: of a
+    drop over some of the classes, what it is from.
     """
 
     line: GateLine
@@ -125,6 +138,7 @@ class Judged:
     reason: str = ""
     classes: tuple[int, int] = (0, 0)
     level: float | None = None
+    base: float | None = None
 
     def measured(self, estimate: Estimate, images: float) -> Judged:
         """Return this line with an estimate and its verdict. A line that has a reason stays undecided."""
@@ -421,6 +435,8 @@ def judge_gate(
     for (judged, _), pair, share in zip(comparisons, pairs, relative, strict=True):
         if pair:
             estimate = class_average_interval(*pair, reach=reach, relative=share)
+            if judged.line.measure in DROPS:
+                judged = replace(judged, base=pair[0].value)
             judged = judged.measured(estimate, min(average.images for average in pair))
         outcomes.append(judged)
     return GateResult(subject.name, tuple(models), tuple(outcomes), allow_undecided)
@@ -452,6 +468,10 @@ def _comparisons(
         labels = tuple(label for label in line_labels if subject.classes[label].id in class_ids)
         counts = len(labels), len(set(group.class_labels) & set(line_labels))
         reason = _reason_undecided(answered, line, model, stored, index, counts, checks)
+        if not drop and not line.class_name:
+            class_ids = {cls.class_id for cls in answered.seen(index)}
+            labels = tuple(label for label in line_labels if subject.classes[label].id in class_ids)
+            counts = len(labels), counts[1]
         accuracies: tuple[_Accuracy, ...] = ()
         if labels:
             accuracies = ((index, model, labels),)
@@ -476,7 +496,10 @@ def _reason_undecided(
     classes: tuple[int, int],
     checks: LabelChecks | None,
 ) -> str:
-    """Return why no number of images would decide the line; empty if enough images would."""
+    """Return why no number of images would decide the line; empty if enough images would.
+
+    classes: classes with enough images and, for a drop, above chance; and classes of the group.
+    """
     subject, drop = answered.subject, line.measure in DROPS
     if not classes[0] and line.class_name:
         near_chance = " or is near chance on the base" if drop else ""
@@ -567,7 +590,9 @@ def why(judged: Judged) -> str:
     else:
         value = points(None if judged.estimate is None else judged.estimate.value)
         reason = f"about {judged.needed:,} {unit} would decide it if {value} is right; it has {judged.images:,.0f}"
-    return reason + (f"; of {planned} classes {measured} are measured" if measured < planned else "")
+    over = over_classes(measured, planned)
+    base = f", from {percent(judged.base)}" if over and judged.base is not None else ""
+    return reason + (f"; {over}{base}" if over else "")
 
 
 def gate_sentence(result: GateResult) -> str:

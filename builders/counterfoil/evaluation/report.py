@@ -122,6 +122,7 @@ def evaluation_html(
         number=results.rows.estimate,
         value=results.rows.value,
         row=results.rows.one,
+        sides=results.drop_sides,
         average=results.averaged,
     )
 
@@ -150,31 +151,33 @@ class Contents:
 def headlines(
     results: Results, models: Sequence[ModelFacts], shifts: Sequence[GroupFacts]
 ) -> list[tuple[str, str, str]]:
-    """Return label, value and note of each tile, without models near chance and shifts with unchecked labels."""
+    """Return label, value and note of each tile: accuracies of all models, impacts of shifts with checked labels."""
     tiles: list[tuple[str, str, str]] = []
-    base_numbers = [(model, results.base_number(model.name)) for model in models if not model.near_chance]
-    values = [estimate.value for _, estimate in base_numbers if estimate is not None]
-    if values:
+    bases = [base for model in models if (base := results.base_number(model.name)) is not None]
+    if bases and (group := results.base_group) is not None:
+        values = [base.value for base in bases]
         low, high = points(min(values)), points(max(values))
-        note = f"{counted(len(values), 'model')}, class average"
+        who = counted(len(values), "model") if len(values) > 1 else between(bases[0])
+        note = f"{who}, average over {counted(group.classes, 'class', 'classes')}"
         near_chance = [model.short_name for model in models if model.near_chance]
         if near_chance:
-            note += f"; without {listed(near_chance, 3)}, near chance"
+            note += f"; {listed(near_chance, 3)}, near chance"
         tiles.append(("accuracy on the base", f"{low} %" if low == high else f"{low}–{high} %", note))
-    impacts = {shift.name: results.rows.estimate("impact", group=shift.name) for shift in shifts}
-    measured = {name: estimate for name, estimate in impacts.items() if estimate is not None}
+    impacts = {shift.name: results.rows.one("impact", group=shift.name) for shift in shifts}
+    measured = {name: impact.estimate for name, impact in impacts.items() if impact and impact.estimate}
+    over = {name: f", {impact.note}" if impact and impact.note else "" for name, impact in impacts.items()}
     checked = checked_shifts(results)
     shown = [name for name in measured if name in checked]
     if measured and not shown:
         name, found_impact = next(iter(measured.items()))
         note = (
-            f"{in_words(name)} has the largest, {points(found_impact.value)} points ({between(found_impact)}), but its"
-            " labels are unchecked"
+            f"{in_words(name)} has the largest, {points(found_impact.value)} points"
+            f" ({between(found_impact)}{over[name]}), but its labels are unchecked"
         )
         tiles.append(("impact of the shifts", "unchecked", note))
     for label, chosen in (("largest impact", shown[:1]), ("smallest impact", shown[1:][-1:])):
         for name in chosen:
-            note = f"{in_words(name)} ({between(measured[name])})"
+            note = f"{in_words(name)} ({between(measured[name])}{over[name]})"
             if len(shown) < len(measured):
                 note += f"; of {len(shown)} checked shifts, {len(measured) - len(shown)} unchecked"
             tiles.append((label, f"{points(measured[name].value)} points", note))
@@ -313,7 +316,7 @@ def class_rows(results: Results, shifts: Sequence[str]) -> tuple[list[ClassRow],
                 average=results.mean_of_sound(drops) if models else None,
                 drops=drops,
                 base=known.base_accuracy,
-                average_base=results.mean_of_sound(known.base_accuracy) if known.base_accuracy else None,
+                average_base=results.mean_accuracy(known.base_accuracy) if known.base_accuracy else None,
                 marks="".join("1" if near else "0" for near in known.near_chance),
                 near_chance=known.class_near_chance,
                 cells=tuple(_cell(results, by_shift[shift]) if shift in by_shift else None for shift in shifts),
@@ -333,12 +336,11 @@ def _cell(results: Results, class_numbers: ClassNumbers) -> ClassCell:
     where = f"{class_numbers.name}, {in_words(class_numbers.shift)}"
     if not class_numbers.accuracy:
         return ClassCell(class_numbers, None, f"{where}: too few images, {counts}")
-    base, shifted, drop = (
-        results.mean_of_sound(side)
-        for side in (class_numbers.base_accuracy, class_numbers.accuracy, class_numbers.drops)
-    )
+    base, shifted = map(results.mean_accuracy, (class_numbers.base_accuracy, class_numbers.accuracy))
+    drop = results.mean_of_sound(class_numbers.drops)
     if drop is None:
-        return ClassCell(class_numbers, None, f"{where}: every model is near chance; {counts}")
+        accuracies = f"base {percent(base)}, shifted {percent(shifted)}"
+        return ClassCell(class_numbers, None, f"{where}: every model is near chance; {accuracies}; {counts}")
     interval = f" ({between(class_numbers.impact)})" if class_numbers.impact else ""
     words = averaged(results)
     near = ", near chance on the base" if class_numbers.class_near_chance else ""

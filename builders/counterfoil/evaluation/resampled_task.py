@@ -41,7 +41,7 @@ from counterfoil.evaluation.result_files import report_folder, store_results, wr
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import is_stored, told_apart
 from counterfoil.evaluation.shift_report import DIFFERENCE, DROP, ShiftReport
-from counterfoil.report.results import GroupFacts, LeftOut, ModelFacts, ResultRow, Results, rounded_row, row
+from counterfoil.report.results import DROP_BASE, GroupFacts, LeftOut, ModelFacts, ResultRow, Results, rounded_row, row
 from counterfoil.report.words import counted
 from counterfoil.stats import CONFIDENCE
 from counterfoil.store.atomic import remove_stale
@@ -92,6 +92,10 @@ class ResampledModel(ABC):
         base, shift = (self.share(side, measure, label, True) for side in (0, group))
         return combined([(1.0, base), (-1.0, shift)])
 
+    def drop_note(self, group: int, measure: str) -> str:
+        """Return the words that stand beside a drop that is not over everything that the measure is over."""
+        return ""
+
     def rows(self, measure: str, groups: Sequence[Group], images: int) -> Iterator[ResultRow]:
         """Yield a measure of each group, then its drops, whose intervals hold for all shifts at once."""
         key = {"model": self.name, "n": images}
@@ -102,7 +106,11 @@ class ResampledModel(ABC):
         drops = {index: self.drop(index, measure) for index in range(1, len(groups))}
         drops = {index: drop for index, drop in drops.items() if math.isfinite(drop.value)}
         for index, estimate in zip(drops, simultaneous_intervals(list(drops.values())), strict=True):
-            yield row(DROP, estimate, group=groups[index].name, at=measure, **key)
+            note = self.drop_note(index, measure)
+            yield row(DROP, estimate, group=groups[index].name, at=measure, note=note, **key)
+            if note:
+                base = self.share(0, measure, None, True).value
+                yield row(DROP_BASE, base, group=groups[index].name, at=measure, note=note, **key)
 
 
 Model = TypeVar("Model", bound=ResampledModel)
@@ -124,6 +132,7 @@ def difference_rows(models: Sequence[Model], groups: Sequence[Group], measure: s
             difference = combined([(1.0, drops[0]), (-1.0, drops[1])])
             if math.isfinite(difference.value):
                 key = {"model": first.name, "against": second.name, "group": group.name, "n": difference.images}
+                key["note"] = pair[0].drop_note(index, measure)
                 differences.append((key, difference))
     estimates = simultaneous_intervals([difference for _, difference in differences])
     for (key, _), estimate in zip(differences, estimates, strict=True):

@@ -34,7 +34,8 @@ from counterfoil.recipe import Recipe
 from counterfoil.recipe.prompts import BASE
 from counterfoil.regular_files import named_path, read_regular
 from counterfoil.report.reference import OVER_CLASSES, VALIDATION, VALIDATION_GAP
-from counterfoil.report.results import NESTED, ModelFacts, ResultRow, Results, classes_of, rounded_row
+from counterfoil.report.results import DROP_BASE, NESTED, ModelFacts, ResultRow, Results, classes_of, rounded_row
+from counterfoil.report.words import counted, over_classes
 from counterfoil.report.words import csv_interval as interval_columns
 from counterfoil.report.words import csv_percent as percent
 from counterfoil.stats import Estimate
@@ -116,7 +117,7 @@ def write_files(
 
 
 # The first columns of robustness.csv; other measures of a model and a group follow.
-_OWN = ("base_accuracy", "accuracy", "drop", "pairs_drop", "top1", "top_k")
+_OWN = ("accuracy", DROP_BASE, "drop", "pairs_drop", "top1", "top_k")
 
 
 def result_tables(results: Results) -> dict[str, tuple[str, str]]:
@@ -143,7 +144,8 @@ def results_csv(results: Results) -> str:
     """Write one line for each model, best first: timm's columns, then `accuracy.SHIFT` and `drop.SHIFT` of each shift.
 
     top1 and top5 are on the accepted base images, each image counting once, as timm counts; top5 counts the top
-    `top_k`. `base` is averaged over the measured classes. `tied` counts images whose two best scores are equal.
+    `top_k`. `base` is averaged over all classes, and so is `accuracy.SHIFT`; `drop.SHIFT` is over the classes that
+    shifts.csv counts. `tied` counts images whose two best scores are equal.
     """
     rows, number = [], results.rows
     group = results.base or ""
@@ -182,7 +184,10 @@ def results_csv(results: Results) -> str:
 
 
 def robustness_csv(results: Results) -> str:
-    """Write one line for each model and shift: accuracies, drops with their intervals, other measures."""
+    """Write one line for each model and shift: accuracies, drops with their intervals, other measures.
+
+    Accuracies are averaged over all classes. `drop_base`, drops and counts are of the `n_classes` of the drop.
+    """
     nested = {facts.name for shown in NESTED.values() for facts in shown.measures}
     shown = {facts.name for facts in results.measures} - nested - set(_OWN)
     others = list(
@@ -206,11 +211,13 @@ def robustness_csv(results: Results) -> str:
             "shift": shift.name,
             "kind": shift.kind or "",
             "n_classes": shift.classes,
+            "n_classes_left_out": len(shift.left_out),
             "n_images": shift.images,
             "n_base_images": shift.base_images,
             "near_chance": int(model.near_chance),
-            "base_accuracy": percent(number.value("base_accuracy", **key)),
+            "base_accuracy": percent(base.value if (base := results.base_number(model.name)) else None),
             "accuracy": percent(number.value("accuracy", **key)),
+            DROP_BASE: percent(number.value(DROP_BASE, **key)),
             **interval_columns("drop", number.estimate("drop", **key)),
             "pairs": pairs.n if pairs else 0,
             **interval_columns("pairs_drop", pairs.estimate if pairs else None),
@@ -227,6 +234,8 @@ def shifts_csv(results: Results) -> str:
     """Write one line for each shift, the base first: yield, classes measured and left out, impact, ID/OOD slope."""
     rows, number = [], results.rows
     for shift in results.groups:
+        left_out = results.near_chance_classes if shift is results.base_group else shift.left_out
+        near_chance = [class_left_out.class_id for class_left_out in left_out if class_left_out.why == "near chance"]
         line, probit = (number.one(name, group=shift.name) for name in ("slope", "probit_slope"))
         rows.append(
             {
@@ -242,9 +251,7 @@ def shifts_csv(results: Results) -> str:
                 "n_images": shift.images,
                 "n_base_images": shift.base_images,
                 "classes_left_out": " ".join(class_left_out.class_id for class_left_out in shift.left_out),
-                "classes_near_chance": " ".join(
-                    class_left_out.class_id for class_left_out in shift.left_out if class_left_out.why == "near chance"
-                ),
+                "classes_near_chance": " ".join(near_chance),
                 **interval_columns("impact", number.estimate("impact", group=shift.name)),
                 **_slope_columns("slope", line),
                 "intercept": percent(number.value("intercept", group=shift.name)),
@@ -276,8 +283,8 @@ def classes_csv(results: Results) -> str:
                 "near_chance": int(numbers.class_near_chance),
                 "n_images": numbers.shift_images,
                 "n_base_images": numbers.base_images,
-                "base_accuracy": percent(results.mean_of_sound(numbers.base_accuracy)) if known else "",
-                "accuracy": percent(results.mean_of_sound(numbers.accuracy)) if known else "",
+                "base_accuracy": percent(results.mean_accuracy(numbers.base_accuracy)) if known else "",
+                "accuracy": percent(results.mean_accuracy(numbers.accuracy)) if known else "",
                 **interval_columns("drop", numbers.impact),
             }
             row |= {f"drop.{model.name}": percent(drop) for model, drop in zip(results.models, drops, strict=True)}
@@ -379,7 +386,8 @@ def _entries(results: Results, model: ModelFacts, dataset_id: str, revision: str
         drop = number.estimate("drop", model=model.name, group=group.name)
         if group is base:
             if (average := results.base_number(model.name)) is not None:
-                notes += f"; averaged over {base.classes} classes {100 * average.value:.1f}, {_interval(average)}"
+                classes = counted(base.classes, "class", "classes")
+                notes += f"; averaged over {classes} {100 * average.value:.1f}, {_interval(average)}"
             if model.near_chance:
                 notes += "; near chance, so its drops mean nothing"
             gap = number.estimate(VALIDATION_GAP, model=model.name)
@@ -388,10 +396,11 @@ def _entries(results: Results, model: ModelFacts, dataset_id: str, revision: str
                 accuracy = f"{100 * validation:.1f} on validation images of the source"
                 notes += f"; {accuracy}: gap to the base {100 * gap.value:.1f} points, {_interval(gap)}"
         elif drop is not None:
-            before = number.value("base_accuracy", model=model.name, group=group.name)
+            before = number.value(DROP_BASE, model=model.name, group=group.name)
             of = "" if before is None else f" of {100 * before:.1f} %"
             lost = f"{100 * drop.value:.1f} points{of}"
-            notes += f"; drop from the base over {group.classes} classes {lost}, {_interval(drop)}"
+            over = over_classes(group.classes, group.classes + len(group.left_out)) or f"over {group.classes} classes"
+            notes += f"; drop from the base {over} {lost}, {_interval(drop)}"
         entry = EvalResultEntry(
             dataset_id=dataset_id,
             task_id=BASE if group is base else group.name,

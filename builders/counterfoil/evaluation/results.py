@@ -17,17 +17,17 @@ from counterfoil.report.findings import MinedShiftResult
 from counterfoil.report.labels import LabelChecks
 from counterfoil.report.published import PublishedResults
 from counterfoil.report.reference import ReferenceResult
-from counterfoil.report.results import GroupFacts, LeftOut, ModelFacts, ResultRow, Results
+from counterfoil.report.results import DROP_BASE, GroupFacts, LeftOut, ModelFacts, ResultRow, Results
 from counterfoil.report.severity import ACCURACY, DROP, FAILED, MEDIAN, RANK, TEN_POINTS
 from counterfoil.report.transfer import Transfer
-from counterfoil.report.words import NOTHING, counted, points, shown_table
+from counterfoil.report.words import NOTHING, counted, points, shown_table, with_interval
 from counterfoil.stats import Estimate
 
 if TYPE_CHECKING:
     from counterfoil.evaluation.scores import AllAnswers
 
 # These measures have no interval, so each has one column; the others have three.
-_BARE = ("base_accuracy", "accuracy")
+_BARE = ("accuracy", DROP_BASE)
 _COLUMNS = {"top_k": "top_k_accuracy"}
 # Column of `severity()` → its measure, and whether it has a number for each level.
 _OF_LEVELS = {
@@ -51,7 +51,7 @@ OTHER_ANSWERS = (
 class Score:
     """One model in one group, as the rows have it: `score.drop`, or `score.get(NAME)` of any measure.
 
-    Class averages are over the group's measured classes, on both sides.
+    Accuracies are averaged over all classes. Drops and their base are over the `classes` of the drop.
     """
 
     model: str
@@ -72,37 +72,37 @@ class Score:
 
     @property
     def classes(self) -> int:
-        """The number of measured classes."""
+        """The number of classes that the drop is over."""
         return self.group.classes
 
     @property
     def images(self) -> int:
-        """The number of images of the measured classes in the group."""
+        """The number of images of the drop in the group."""
         return self.group.images
 
     @property
     def base_images(self) -> int:
-        """The number of images of the measured classes on the base."""
+        """The number of images of the drop on the base."""
         return self.group.base_images
 
     @property
-    def base_accuracy(self) -> float | None:
-        """Accuracy on the base, averaged over the same classes."""
-        return self._value("base_accuracy")
-
-    @property
     def accuracy(self) -> float | None:
-        """Accuracy averaged over classes."""
+        """Accuracy averaged over all classes."""
         return self._value("accuracy")
 
     @property
+    def drop_base(self) -> float | None:
+        """Accuracy on the base, averaged over the classes of the drop."""
+        return self._value(DROP_BASE)
+
+    @property
     def drop(self) -> Estimate | None:
-        """base_accuracy - accuracy with its bootstrap interval."""
+        """drop_base less the accuracy over the same classes, with its bootstrap interval."""
         return self.get("drop")
 
     @property
     def relative_drop(self) -> Estimate | None:
-        """Drop over base accuracy."""
+        """Drop over drop_base."""
         return self.get("relative_drop")
 
     @property
@@ -151,7 +151,7 @@ class Evaluation:
 
     def _repr_html_(self) -> str:
         lead = self.results.lead
-        shown = "top1" if lead == "accuracy" else lead
+        shown = "top1" if lead == "accuracy" and self.base is None else lead
         names = {model.name: model.short_name for model in self.models}
         rows = [
             (
@@ -180,9 +180,12 @@ class Evaluation:
         drops = [(score.drop.value, score) for score in self.scores if score.drop is not None and score.model in sound]
         if not drops:
             return [*facts, "no drop can be given" if self.base is not None else "no base, no drops"]
-        value, worst = max(drops, key=lambda pair: pair[0])
-        whose = f" ({sound[worst.model]})" if len(self.models) > 1 else ""
-        return [*facts, f"largest drop {points(value)} points in {worst.shift}{whose}"]
+        _, worst = max(drops, key=lambda pair: pair[0])
+        whose = f" of {sound[worst.model]}" if len(self.models) > 1 else ""
+        lead = "" if self.results.lead == "accuracy" else self.results.lead
+        drop = self.results.rows.one("drop", model=worst.model, group=worst.shift, at=lead)
+        over = f" {drop.note}" if drop and drop.note else ""
+        return [*facts, f"largest drop{whose} {with_interval(worst.drop)}{over} in {worst.shift}"]
 
     @property
     def name(self) -> str:
@@ -216,7 +219,7 @@ class Evaluation:
 
     @property
     def near_chance_classes(self) -> tuple[LeftOut, ...]:
-        """The classes that are near chance on the base, which averages leave out."""
+        """The classes that are near chance on the base, which drops leave out."""
         return self.results.near_chance_classes
 
     @property
@@ -291,11 +294,13 @@ class Evaluation:
         import pyarrow as pa
 
         measures = dict.fromkeys((*_BARE, *(name for score in self.scores for name in score.numbers)))
+        bases = {model.name: self.results.base_number(model.name) for model in self.models}
         rows = []
         for score in self.scores:
             row: dict[str, Any] = {
                 "model": score.model,
                 "shift": score.shift,
+                f"base_{self.results.lead}": None if bases[score.model] is None else bases[score.model].value,
                 "classes": score.classes,
                 "images": score.images,
                 "base_images": score.base_images,

@@ -20,6 +20,7 @@ from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.passes import Placement, Scored, score_models
 from counterfoil.recipe import RecipeClass
 from counterfoil.report.results import GroupFacts, LeftOut, MeasureFacts, ResultRow, Results
+from counterfoil.report.words import over_classes
 
 Made = TypeVar("Made")
 
@@ -148,7 +149,8 @@ class Asking:
 class AllAnswers:
     """The input of a measure: the images, every model's answers, and the drops that several measures share.
 
-    Averages leave out classes and models that are `near_chance` on the base. Groups have the subject's indices; the
+    Accuracies are over every class with an image. Drops leave out classes with few images and classes that are
+    `near_chance` on the base; averages over models leave out models that are. Groups have the subject's indices; the
     base, if any, is first. `asking` scores more images. `requests` are the options of single measures.
     """
 
@@ -232,13 +234,21 @@ class AllAnswers:
         base = 0 if self.subject.base else index
         return self.once(("units", index), lambda: class_units(self.subject, self.answers, index, base))
 
+    def seen(self, index: int) -> list[ClassUnits]:
+        """Return the classes with an image in a group, which its accuracy is averaged over."""
+        return [cls for cls in self.units(index) if cls.counts[1]]
+
     def enough(self, index: int) -> list[ClassUnits]:
         """Return the classes with enough images on both sides."""
         return accuracy_stats.surviving(self.units(index), self.min_images)
 
     def kept(self, index: int) -> list[ClassUnits]:
-        """Return the classes to average over: with enough images, and not near chance on the base."""
+        """Return the classes of a drop: with enough images on both sides, and not near chance on the base."""
         return [cls for cls in self.enough(index) if cls.class_id not in self.near_chance.classes]
+
+    def over(self, kept: Sequence[ClassUnits]) -> str:
+        """Return the words that stand beside a drop over some of the classes; empty for a drop over all of them."""
+        return over_classes(len(kept), len(self.subject.classes))
 
     def drops(self, index: int) -> Drops | None:
         """Return the drops of all models under a shift, over its measured classes; None if no class is measured."""
@@ -253,13 +263,10 @@ class AllAnswers:
     def pairs_drops(self, index: int) -> Drops | None:
         return self.once(("pairs", index), lambda: self._drops(index, self.pairs(index)))
 
-    def averages(self) -> Averages | None:
-        """Return every model's accuracy on the base, averaged over its measured classes."""
-        kept = self.kept(0)
-        salt = self.group(0).name
-        return self.once(
-            ("averages",), lambda: accuracy_stats.averages(kept, seed=self.seed, salt=salt) if kept else None
-        )
+    def averages(self) -> Averages:
+        """Return every model's accuracy on the base, averaged over all of its classes."""
+        seen, salt = self.seen(0), self.group(0).name
+        return self.once(("averages",), lambda: accuracy_stats.averages(seen, seed=self.seed, salt=salt))
 
     def request(self, kind: type[Asked]) -> Asked | None:
         """Return the request of this class; None if there is none."""
@@ -278,8 +285,9 @@ class AllAnswers:
         return accuracy_stats.drops(kept, paired=group.paired, seed=self.seed, salt=group.name, averaged=self.sound)
 
     def facts(self, index: int) -> GroupFacts:
-        """Return the facts of a group: its yield, and the classes and images that its averages are over."""
-        described, kept = self.group(index), self.kept(index)
+        """Return the facts of a group: its yield, and the classes and images of its drop, or else of its accuracy."""
+        described, compared = self.group(index), self.subject.base and index > 0
+        kept = self.kept(index) if compared else self.seen(index)
         in_group = self.subject.shifts == index
         base, images = (sum(cls.counts[side] for cls in kept) for side in (0, 1))
         names = {cls.id: cls.name for cls in self.subject.classes}
@@ -288,10 +296,10 @@ class AllAnswers:
         for cls in self.units(index):
             if cls.class_id not in measured:
                 counts = cls.class_id, names[cls.class_id], *cls.counts
-                if min(cls.counts) < self.min_images:
-                    left_out.append(LeftOut(*counts))
-                else:
+                if compared and min(cls.counts) >= self.min_images:
                     left_out.append(LeftOut(*counts, "near chance", self.near_chance.classes[cls.class_id]))
+                else:
+                    left_out.append(LeftOut(*counts))
         return GroupFacts(
             name=described.name,
             kind=described.kind,

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, combinations
 
 from counterfoil import __version__
-from counterfoil.report.results import GroupFacts, ModelFacts, Results
+from counterfoil.report.results import DROP_BASE, GroupFacts, ModelFacts, ResultRows, Results
 from counterfoil.report.severity import severity_words
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import (
     Table,
+    TableCell,
     TableColumn,
     TableRow,
     between,
     counted,
     in_words,
     listed,
+    loss_sentence,
+    percent,
     points,
     points_cell,
     text_cell,
@@ -75,13 +78,13 @@ class ShiftReport:
         sentences, noun = [], self.words(results)["model"]
         for model in results.models:
             who = f"Your {noun}" if len(results.models) == 1 else model.short_name
-            drops = sorted_drops(results, model, self.measure)
+            drops = results.rows.where(DROP, model=model.name, class_id="", at=self.measure)
             if model.near_chance:
                 sentences.append(f"{who} {self.near_chance(results, model)}, so drops say nothing.")
             elif not drops:
                 sentences.append(f"{who} has no drop: the dataset has no shift.")
             else:
-                sentences.append(loss_sentence(who, *drops[0], self.measure))
+                sentences.append(loss_sentence(who, self.measure, drops))
         return sentences
 
     def compared(self, results: Results) -> list[str]:
@@ -112,17 +115,6 @@ class ShiftReport:
 def headings(results: Results) -> list[tuple[str, ModelFacts]]:
     """Return each model with the heading of its tables, which is empty for a single model."""
     return [(model.short_name if len(results.models) > 1 else "", model) for model in results.models]
-
-
-def loss_sentence(who: str, group: GroupFacts, drop: Estimate, measure: str) -> str:
-    """Return under which shift a model loses most of a measure, and how much."""
-    loss = f"{in_words(group.name)}: {points(drop.value)} points of {measure}"
-    loss += f" ({between(drop)})" if drop.low is not None else ""
-    if drop.value <= 0:
-        return f"{who} loses no {measure} under any shift."
-    if drop.low is not None and drop.low <= 0:
-        return f"{who} may lose most under {loss}. The interval includes 0."
-    return f"{who} loses most under {loss}."
 
 
 def sorted_drops(results: Results, model: ModelFacts, measure: str) -> list[tuple[GroupFacts, Estimate]]:
@@ -169,11 +161,20 @@ def group_table(results: Results, model: ModelFacts, measures: Sequence[str], dr
     for group in results.groups:
         key = {"model": model.name, "group": group.name}
         cells = [points_cell(results.rows.estimate(name, **key)) for name in measures]
-        cells += [points_cell(results.rows.estimate(DROP, at=name, **key)) for name in drops]
+        cells += [_drop_cell(results.rows, {**key, "at": name}) for name in drops]
         rows.append(TableRow((text_cell(group.name), *cells)))
     columns = [TableColumn("group", "shift"), *(TableColumn(f"{titles[name]} (%)") for name in measures)]
     columns += [TableColumn(f"drop of {name} (points)") for name in drops]
     return Table(f"{model.short_name}: 95 % intervals below", tuple(columns), tuple(rows))
+
+
+def _drop_cell(rows: ResultRows, key: Mapping[str, str]) -> TableCell:
+    """Return a drop with its interval and, if it is over some of the classes, how many and from which number."""
+    drop, base = rows.one(DROP, **key), rows.value(DROP_BASE, **key)
+    cell = points_cell(None if drop is None else drop.estimate)
+    if drop is None or not drop.note or base is None:
+        return cell
+    return replace(cell, below=", ".join(filter(None, (cell.below, f"of {percent(base)}", drop.note))))
 
 
 def compared_sentences(results: Results) -> list[str]:
@@ -202,11 +203,13 @@ def compared_section(results: Results, noun: str, over: str) -> Iterator[PageSec
     rows = []
     for difference in results.rows.where(DIFFERENCE):
         drops = [
-            points_cell(results.rows.estimate(DROP, model=name, group=difference.group, at=results.lead))
+            _drop_cell(results.rows, {"model": name, "group": difference.group, "at": results.lead})
             for name in (difference.model, difference.against)
         ]
+        more = points_cell(difference.estimate, signed=True)
+        more = replace(more, below=", ".join(filter(None, (more.below, difference.note))))
         pair = text_cell(short[difference.model]), text_cell(short[difference.against]), text_cell(difference.group)
-        rows.append(TableRow((*pair, *drops, points_cell(difference.estimate, signed=True))))
+        rows.append(TableRow((*pair, *drops, more)))
     if not rows:
         return
     rows.sort(key=lambda row: -abs(float(row.cells[-1].sort or 0.0)))

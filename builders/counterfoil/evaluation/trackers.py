@@ -21,10 +21,10 @@ from counterfoil import __version__
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.gate import GateResult
 from counterfoil.recipe.names import did_you_mean
-from counterfoil.report.results import Results
+from counterfoil.report.results import DROP_BASE, Results
 
 PROJECT = "counterfoil"
-_MEASURES = ("accuracy", "drop", "top1", "AP", "AP50", "mAP")
+_MEASURES = ("accuracy", "drop", DROP_BASE, "top1", "AP", "AP50", "mAP")
 # Short names of files that a run keeps, where an evaluation wrote them.
 _FILES = ("report", "document", "measures", "gate", "junit")
 

@@ -173,7 +173,7 @@ class Evaluate(Section):
         " `onnx:…`, `predictions:…` or `lab:…`.",
     )
     min_images_per_class: int = Field(
-        default=5, ge=1, description="Leave out a class under a shift with fewer accepted images (Vendrow 2023: 5)."
+        default=5, ge=1, description="Leave a class with fewer accepted images out of a drop (Vendrow 2023: 5)."
     )
     outputs: Literal["all", "classes"] | None = Field(
         default=None,

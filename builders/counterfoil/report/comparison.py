@@ -44,7 +44,7 @@ LEVEL = round(1 - CONFIDENCE, 10)
 
 @dataclass(frozen=True, slots=True)
 class ComparedGroup(Strict):
-    """A group and how many of its classes have enough images."""
+    """A group and how many classes it compares."""
 
     name: str
     kind: str | None
@@ -156,7 +156,7 @@ def comparison_sentences(comparison: ModelComparison, rows: ResultRows) -> list[
     if names := comparison.classes_near_chance:
         sentences.append(
             f"Classes near chance on the base ({listed(names)}) count in all numbers but drops, so a class that only"
-            " one model knows counts. Other tables leave them out."
+            " one model knows counts."
         )
     return [*sentences, *([comparison.note] if comparison.note else [])]
 

@@ -131,13 +131,10 @@ def reference_note(results: Results) -> str | None:
         return None
     if reference.skipped is not None:
         return f"Accuracy on the source's validation images was not measured: {reference.skipped}"
-    if reference.classes == 0:
-        near = "all classes are near chance on the base, so no gap can be measured"
-        return f"validation → base ({reference.split}): {near}"
-    note = (
-        f"validation → base: {reference.images:,} images of {reference.split} and the base, over the same"
-        f" {counted(reference.classes, 'class', 'classes')}"
-    )
+    classes = counted(reference.classes, "class", "classes")
+    if reference.classes < len(results.classes):
+        classes = f"{reference.classes:,} of {counted(len(results.classes), 'class', 'classes')}"
+    note = f"validation → base: {reference.images:,} images of {reference.split} and the base, over the same {classes}"
     short = {model.name: model.short_name for model in results.models}
     without = "; ".join(f"not for {short.get(name, name)}, {why}" for name, why in reference.left_out.items())
     return f"{note}; {without}" if without else note
@@ -157,7 +154,7 @@ def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str,
     classes = [cls.name for cls in results.near_chance_classes]
     models = [model.short_name if short else model.name for model in results.models if model.near_chance]
     named_classes, named_models = some_of(classes, _MOST_NAMES), some_of(models, _MOST_NAMES)
-    every = base.classes + len(base.left_out)
+    every = len(results.classes)
     if classes and len(classes) == every:
         subject = "The only class" if every == 1 else f"All {every:,} classes"
         sentences.append(
@@ -165,8 +162,8 @@ def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str,
         )
     elif classes:
         sentences.append(
-            f"{len(classes):,} of {every:,} classes ({named_classes}) {_are(classes)} near chance on the base and"
-            f" {_are(classes)} left out of every average."
+            f"{len(classes):,} of {every:,} classes ({named_classes}) {_are(classes)} near chance on the base:"
+            f" accuracies count {'it' if len(classes) == 1 else 'them'}, drops do not."
         )
     if models and len(models) == len(results.models):
         subject = "The only model" if len(models) == 1 else f"All {len(models):,} models"
@@ -174,7 +171,7 @@ def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str,
     elif models:
         sentences.append(
             f"{len(models):,} of {len(results.models):,} models ({named_models}) {_are(models)} near chance on the"
-            f" base and {_are(models)} left out of averages over models."
+            f" base: averages over models leave {'it' if len(models) == 1 else 'them'} out."
         )
     reference = results.reference
     if classes and reference is not None and reference.unseen is not None and not reference.unseen_known:

@@ -162,7 +162,7 @@ class ModelFacts(Strict):
 
 @dataclass(frozen=True, slots=True)
 class LeftOut(Strict):
-    """A class that a group's averages leave out, with the images it has on either side, and why."""
+    """A class that a group's drop leaves out or that the group lacks, with its images on either side, and why."""
 
     class_id: str
     name: str
@@ -174,7 +174,10 @@ class LeftOut(Strict):
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts(Strict):
-    """A group of images (the base, a shift, or any): its yield, and the classes and images that averages are over."""
+    """A group of images (the base, a shift, or any): its yield, and its classes and images.
+
+    Those of a shift are the ones of its drop. Those of the base, or of a group without a base, have an image.
+    """
 
     name: str
     kind: str | None
@@ -207,11 +210,12 @@ class ClassFacts(Strict):
     name: str
 
 
+DROP_BASE = "drop_base"  # the measure on the base, over the classes that a drop is over
 DETECTIONS = "detections"  # what a detector's outputs are
 LABELS = "labels"  # what outputs are that are judged one by one
 # The JSON has at most this many rows; measures.csv has all.
 MOST_ROWS = 100_000
-VERSION = 3
+VERSION = 4  # up to version 3, accuracies left out classes near chance
 # A millionth is finer than any interval, and coarser than rounding errors of another library.
 _DIGITS = 6
 _AGAIN = "Run `counterfoil evaluate` again."
@@ -255,7 +259,7 @@ class Results(Strict):
     rows_left_out: Count = 0
     outputs: Literal["all", "classes"] = "all"
     preview: Count | None = None
-    version: Literal[3] = VERSION
+    version: Literal[4] = VERSION
 
     @property
     def preview_sentence(self) -> str:
@@ -311,9 +315,10 @@ class Results(Strict):
 
     @property
     def near_chance_classes(self) -> tuple[LeftOut, ...]:
-        """The classes that are near chance on the base, and in no average."""
-        left_out = self.base_group.left_out if self.base_group else ()
-        return tuple(left_class for left_class in left_out if left_class.why == "near chance")
+        """The classes that are near chance on the base, and in no drop."""
+        every = [left_out for shift in self.shifts for left_out in shift.left_out]
+        near = {left_out.class_id: left_out for left_out in every if left_out.why == "near chance"}
+        return tuple(near[cls.id] for cls in self.classes if cls.id in near)
 
     def averaged(self, measure: str, **key: str) -> float | None:
         """Return the mean of a measure over the sound models that have one; None without any."""
@@ -326,9 +331,20 @@ class Results(Strict):
         sound = [value for model, value in zip(self.models, values, strict=True) if not model.near_chance]
         return sum(sound) / len(sound) if sound else None
 
+    def mean_accuracy(self, values: Sequence[float]) -> float:
+        """Return the mean of one accuracy a model over the sound models, or over all models if none is sound."""
+        mean = self.mean_of_sound(values)
+        return sum(values) / len(values) if mean is None else mean
+
     def base_number(self, model: str) -> Estimate | None:
-        """Return a model's accuracy on the base, averaged over the measured classes, or its AP: what people see."""
+        """Return a model's accuracy on the base, averaged over all classes, or its AP: the number that leads."""
         return None if self.base is None else self.rows.estimate(self.lead, model=model, group=self.base)
+
+    def drop_sides(self, model: str, group: str) -> tuple[float, float] | None:
+        """Return a model's accuracy on the base and under a shift, both over the classes of the drop; None without."""
+        key = {"model": model, "group": group}
+        base, drop = self.rows.value(DROP_BASE, **key), self.rows.value("drop", **key)
+        return None if base is None or drop is None else (base, base - drop)
 
     def to_json(self) -> dict[str, Any]:
         """Return the document's JSON: numbers with six digits, no row of a single class, no empty field in a row."""

@@ -26,6 +26,7 @@ from counterfoil.report.words import (
     in_words,
     listed,
     number,
+    over_classes,
     points_cell,
     probability,
     table_of,
@@ -276,7 +277,7 @@ def severity_words(results: Results) -> list[str]:
         return ["Too few images, or no model above chance: nothing can be said of the levels."]
     if first is None:
         shifts = counted(len(results.severity), "shift with levels", "shifts with levels")
-        sentences = [f"No model loses ten points under the {shifts}."]
+        sentences = [f"No model loses ten points under the {shifts}{_may_lose(results)}."]
     else:
         severity, model, crossing = first
         value, interval = level_words(crossing, severity)
@@ -295,6 +296,21 @@ def severity_words(results: Results) -> list[str]:
     elif results.rows.where(RANK):
         sentences.append("No two models clearly change rank between the base and a level.")
     return sentences
+
+
+def _may_lose(results: Results) -> str:
+    """Return from which level on the intervals allow a loss of ten points; empty if they allow none."""
+    crossings = [
+        (crossing.low, in_words(severity.shift))
+        for severity in results.severity
+        for model in results.sound_models
+        if (crossing := results.rows.one(TEN_POINTS, model=model.name, group=severity.shift))
+        and crossing.low is not None
+    ]
+    if not crossings:
+        return ""
+    level, shift = min(crossings)
+    return f", but the intervals allow it from level {number(level)} of “{shift}” on"
 
 
 def order_changes(severity: Severity, results: Results) -> list[tuple[str, str, str]]:
@@ -321,14 +337,15 @@ def _surely(difference: ResultRow | None) -> int:
     return int(difference.low > 0) - int(difference.high < 0)
 
 
-def _lost_words(severity: Severity) -> str:
-    """Return how many trajectories there are, and which of their images are missing."""
+def _lost_words(severity: Severity, results: Results) -> str:
+    """Return how many trajectories there are, which of their images are missing, and what curves are over."""
     text = f"{counted(severity.trajectories, 'trajectory', 'trajectories')} with a base image"
     if any(level.lost for level in severity.levels):
         lost = listed([f"{level.lost:,} at {at(level.level)}" for level in severity.levels], len(severity.levels))
         text += f"; missing: {lost}; {severity.complete:,} have every level"
     if severity.left_out:
         text += f"; too few images for a curve: {listed(severity.left_out)}"
+    text += f". Curves are {over}" if (over := over_classes(severity.classes, len(results.classes))) else ""
     return f"{text}."
 
 
@@ -345,7 +362,7 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
             _ranks_table(severity, results),
             _pairs_table(severity, results),
         ]
-        shifts.append((severity, _lost_words(severity), [_classes_table(severity, results), *of_models]))
+        shifts.append((severity, _lost_words(severity, results), [_classes_table(severity, results), *of_models]))
     return ReportSection(
         title="How much is too much",
         short="Severity",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Literal
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from counterfoil.errors import some_of
 
 if TYPE_CHECKING:
-    from counterfoil.report.results import Results
+    from counterfoil.report.results import ResultRow, Results
     from counterfoil.report.sections import MeasureFacts
     from counterfoil.stats import Estimate
 
@@ -71,6 +71,34 @@ def listed(names: Sequence[str], most: int = _MOST_NAMES, last: str = "and") -> 
     if len(names) > most:
         return some_of(names, most)
     return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def over_classes(measured: int, classes: int, what: str = "classes") -> str:
+    """Return which classes a drop is over, "over 7 of 10 classes"; empty if it is over all."""
+    return f"over {measured:,} of {classes:,} {what}" if measured < classes else ""
+
+
+def loss_sentence(who: str, measure: str, drops: Iterable[ResultRow], beside: str = "") -> str:
+    """Return under which shift a model loses most of a measure, and what the intervals allow.
+
+    drops: one row a shift, at least one. beside: a clause on another measure.
+    """
+    known = sorted((drop for drop in drops if drop.value is not None), key=lambda drop: -(drop.value or 0.0))
+    worst = known[0]
+    over = f", {worst.note}" if worst.note else ""
+    loss = f"{in_words(worst.group)}: {points(worst.value)} points of {measure}"
+    loss += f" ({between(worst.estimate)})" if worst.low is not None else ""
+    loss += f"{over}{beside}"
+    if (worst.value or 0.0) > 0:
+        if worst.low is not None and worst.low <= 0:
+            return f"{who} may lose most under {loss}. The interval includes 0."
+        return f"{who} loses most under {loss}."
+    reach = max(known, key=lambda drop: drop.high or 0.0)
+    most = points(max(0.0, reach.high or 0.0))
+    if most == points(0.0):
+        return f"{who} loses no {measure} under any shift{over}{beside}."
+    allowed = f"the intervals allow a loss of up to {most} points ({in_words(reach.group)})"
+    return f"{who} shows no loss of {measure} under any shift{over}{beside}, but {allowed}."
 
 
 def preview_sentence(limit: int | None, what: str = "shift") -> str:

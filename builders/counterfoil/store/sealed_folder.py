@@ -96,7 +96,7 @@ class SealedFolder:
             self.write(directory, {})
 
 
-EVALUATED = SealedFolder(EVALUATION, "results.json", version=3)  # version 2 held no rows
+EVALUATED = SealedFolder(EVALUATION, "results.json", version=4)  # as `VERSION` of report/results.py
 REVIEWED = SealedFolder(REVIEW, "selection.json")
 SEALED_FOLDERS = (EVALUATED, REVIEWED)
 

@@ -35,7 +35,7 @@ from counterfoil.plan import Sample
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.schema_mine import LONGEST
 from counterfoil.report.reference import ReferenceResult
-from counterfoil.report.results import NESTED, LeftOut, ResultRow, ResultRows, Results
+from counterfoil.report.results import NESTED, ClassFacts, LeftOut, ResultRow, ResultRows, Results
 from counterfoil.report.sections import CardSection
 from counterfoil.report.transfer import Transfer, TransferModel, transfer_tables
 from counterfoil.report.words import Table, TableCell, TableColumn, TableRow
@@ -383,7 +383,7 @@ def numbers(models: int, shifts: int) -> Iterator[ResultRow]:
         yield ResultRow("accuracy", model=name, group="base", value=value, low=value - 0.1, high=value + 0.1)
         for shift in range(shifts):
             key = {"model": name, "group": f"shift_{shift}"}
-            yield ResultRow("base_accuracy", value=0.8, **key)
+            yield ResultRow("drop_base", value=0.8, **key)
             yield ResultRow("drop", value=0.2, **key)
             yield ResultRow("relative_drop", value=0.25, **key)
     for shift in range(1, shifts):
@@ -443,17 +443,18 @@ def test_what_is_near_chance_is_marked_and_counted_and_in_no_average() -> None:
     made = results(3, 1)
     models = (*made.models[:2], results_examples.model("model-2", near_chance=True))
     low = LeftOut("a", "coat", 9, 9, "near chance", 0.0)
-    groups = (replace(made.groups[0], left_out=(low,)), *made.groups[1:])
+    groups = (made.groups[0], replace(made.groups[1], left_out=(low,)))
+    classes = (ClassFacts("a", "coat"), *(ClassFacts(str(number), str(number)) for number in range(7)))
     rows = [
         replace(row, value=0.99) if (row.measure, row.model) == ("relative_drop", "model-2") else row
         for row in numbers(3, 1)
     ]
-    robustness = robustness_of(replace(made, models=models, groups=groups, rows=ResultRows(rows)))
+    robustness = robustness_of(replace(made, models=models, groups=groups, classes=classes, rows=ResultRows(rows)))
     assert "| `model-2` (near chance) |" in markdown_table(robustness.models)
     assert robustness.shifts.rows[0].cells[1].text == "25.0 %"  # no impact was measured, so that it has no column
     assert robustness.near_chance == (
-        "1 of 8 classes (coat) is near chance on the base and is left out of every average.",
-        "1 of 3 models (model-2) is near chance on the base and is left out of averages over models.",
+        "1 of 8 classes (coat) is near chance on the base: accuracies count it, drops do not.",
+        "1 of 3 models (model-2) is near chance on the base: averages over models leave it out.",
     )
 
 

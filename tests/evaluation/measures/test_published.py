@@ -115,8 +115,8 @@ def test_an_evaluation_of_imagenet_classes_stands_beside_the_published_lines(ima
     for model in imagenet.sound_models:
         for shift in imagenet.shifts:
             score = imagenet.score(model.name, shift.name)
-            assert score.base_accuracy is not None and score.accuracy is not None
-            words = f"{model.name}: base {100 * score.base_accuracy:.1f} %, {shift.name} {100 * score.accuracy:.1f} %"
+            assert score.drop_base is not None and score.accuracy is not None
+            words = f"{model.name}: base {100 * score.drop_base:.1f} %, {shift.name} {100 * score.accuracy:.1f} %"
             assert f"<title>{words}</title>" in figure
     for label in ("V2", "Sketch", ">R<", ">A<"):
         assert label in figure
@@ -133,7 +133,7 @@ def test_six_models_have_their_effective_robustness(imagenet: Evaluation) -> Non
     assert len(imagenet.sound_models) == len(imagenet.models) == 6
     for shift in imagenet.shifts:
         scores = [imagenet.score(model.name, shift.name) for model in imagenet.models]
-        base, shifted = np.array([[score.base_accuracy, score.accuracy] for score in scores], dtype=np.float64).T
+        base, shifted = np.array([[score.drop_base, score.accuracy] for score in scores], dtype=np.float64).T
         expected = effective_robustness(base, shifted, (shift.base_images, shift.images))
         estimates = [score.get("effective_robustness") for score in scores]
         assert [estimate.value for estimate in estimates if estimate] == pytest.approx(expected)

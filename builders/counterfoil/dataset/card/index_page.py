@@ -21,7 +21,7 @@ from counterfoil.recipe import load_own_recipe
 from counterfoil.recipe.keep import ACCEPTED
 from counterfoil.report.results import results_from
 from counterfoil.report.templates import template_environment
-from counterfoil.report.words import between, counted, in_words, listed, percent, points, preview_sentence
+from counterfoil.report.words import counted, in_words, listed, loss_sentence, percent, preview_sentence
 from counterfoil.store.atomic import disk_errors, write_atomically
 from counterfoil.store.inside import MOST_DOCUMENT, read_inside
 from counterfoil.store.layout import CARD, FIGURES, INDEX, LOCK, PRIVATE, REVIEW
@@ -166,19 +166,16 @@ def _evaluation(directory: Path, below: str) -> Iterator[IndexEntry]:
         line = f"{results.preview_sentence} " if results.preview else ""
         line += f"{counted(len(results.models), 'model')}: "
         best = next((model.name for model in results.best_first), "")
-        if results.lead != "accuracy":
-            base = results.base_number(best)
-            line += f"{best} has an {results.lead} of {percent(base.value if base else None)} on the base."
-            drops = results.rows.where("drop", model=best, at=results.lead)
-            worst = max(drops, key=lambda drop: drop.value or 0.0, default=None)
-            if worst is not None and worst.value is not None and worst.value > 0:
-                line += f" It loses most under “{in_words(worst.group)}”: {points(worst.value)} points"
-                line += f" ({between(worst.estimate)})."
-        elif results.by_impact and (impact := results.rows.estimate("impact", group=results.by_impact[0].name)):
-            most = in_words(results.by_impact[0].name)
-            line += f"accuracy falls most under “{most}”, by {points(impact.value)} points ({between(impact)})."
+        if (base := results.base_number(best)) is not None:
+            a = "an accuracy" if results.lead == "accuracy" else f"an {results.lead}"
+            line += f"{best} has {a} of {percent(base.value)} on the base."
+            at = "" if results.lead == "accuracy" else results.lead
+            if any(model.name == best and model.near_chance for model in results.models):
+                line += " It is near chance there, so drops say nothing."
+            elif drops := results.rows.where("drop", model=best, class_id="", at=at):
+                line += f" {loss_sentence('It', results.lead, drops)}"
         elif best:
-            right = results.rows.value("top1", model=best, group=results.base or "")
+            right = results.rows.value("top1", model=best)
             line += f"{best} is right about {percent(right)} of images."
     yield IndexEntry(f"{below}report.html", "Evaluation", _said(line))
     yield IndexEntry(f"{below}failures.html", "Failures", "The images that models get wrong, by model and shift.")

@@ -24,7 +24,7 @@ from counterfoil.report.reference import (
     order_warnings,
     outputs_sentences,
 )
-from counterfoil.report.results import GroupFacts, ModelFacts, ResultRow, Results
+from counterfoil.report.results import DROP_BASE, GroupFacts, ModelFacts, ResultRow, Results
 from counterfoil.report.words import (
     NOTHING,
     Table,
@@ -298,7 +298,7 @@ def _shift_row(results: Results, shift: GroupFacts, models: Sequence[ModelFacts]
     drops = []
     for model in models:
         key = {"model": model.name, "group": shift.name}
-        drop, base = results.rows.estimate("drop", **key), results.rows.value("base_accuracy", **key)
+        drop, base = results.rows.estimate("drop", **key), results.rows.value(DROP_BASE, **key)
         # A drop in points, beside the base accuracy that it is from.
         drops.append(_cell(drop if base is not None else None, f" points of {percent(base)}"))
     return TableRow(
@@ -346,11 +346,14 @@ def lead_drops_of(results: Results) -> LeadDrops:
     summary = Table(f"{noun.capitalize()}s", (TableColumn(noun, "name"), *map(TableColumn, heads)), tuple(rows))
     shown = models[:MOST_COLUMNS]
     drops_of = {
-        shift.name: [results.rows.estimate("drop", model=model.name, group=shift.name, at=lead) for model in shown]
+        shift.name: [results.rows.one("drop", model=model.name, group=shift.name, at=lead) for model in shown]
         for shift in results.shifts
     }
-    by_drop = sorted(drops_of.items(), key=lambda entry: -entry[1][0].value if entry[1][0] is not None else 0.0)
-    shifts = [TableRow((text_cell(name), *(_cell(drop, " points") for drop in drops))) for name, drops in by_drop]
+    by_drop = sorted(drops_of.items(), key=lambda entry: -(entry[1][0].value or 0.0) if entry[1][0] else 0.0)
+    shifts = []
+    for name, lost in by_drop:
+        cells = [_lead_drop_cell(results, drop) for drop in lost]
+        shifts.append(TableRow((text_cell(name), *cells)))
     columns = (TableColumn("shift", "name"), *(TableColumn(model.name, named=True) for model in shown))
     by_shift = Table(f"Drops of {lead} from the base", columns, tuple(shifts)).first(MOST_SHIFTS, "shifts", file)
     why = "is near chance on the base for every label, so it has no drops."
@@ -360,6 +363,16 @@ def lead_drops_of(results: Results) -> LeadDrops:
     return LeadDrops(summary.first(MOST_COLUMNS, f"{noun}s", file), by_shift, near_chance)
 
 
+def _lead_drop_cell(results: Results, drop: ResultRow | None) -> TableCell:
+    """Return a drop; if it is over some of the labels, beside the number that it is from and how many these are."""
+    if drop is None:
+        return TableCell(NOTHING)
+    if not drop.note:
+        return _cell(drop.estimate, " points")
+    base = results.rows.value(DROP_BASE, model=drop.model, group=drop.group, at=drop.at)
+    return _cell(drop.estimate, f" points of {percent(base)} {drop.note}")
+
+
 def _model_cell(model: ModelFacts) -> TableCell:
     return TableCell(model.name, NEAR_CHANCE if model.near_chance else "", model.name)
 
@@ -367,7 +380,10 @@ def _model_cell(model: ModelFacts) -> TableCell:
 def _largest_drops(drops: Iterable[ResultRow]) -> list[TableCell]:
     known = [row for row in drops if row.value is not None]
     largest = sorted(known, key=lambda row: (-(row.value or 0.0), row.group))[:MOST_LARGEST]
-    cells = [TableCell(f"{row.group}: {points(row.value)}", between(row.estimate)) for row in largest]
+    cells = []
+    for row in largest:
+        below = ", ".join(filter(None, (between(row.estimate), row.note)))
+        cells.append(TableCell(f"{row.group}: {points(row.value)}", below))
     return cells + [TableCell(NOTHING)] * (MOST_LARGEST - len(cells))
 
 

@@ -28,18 +28,16 @@ def _over_images(answered: AllAnswers, name: str, correct: NDArray[np.bool_]) ->
 
 
 def _accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
-    averages = answered.averages() if answered.subject.base else None
     for index in answered.places:
-        group, kept = answered.group(index).name, answered.kept(index)
-        images = sum(cls.counts[1] for cls in kept)
-        if averages is not None and index == 0:
+        group, seen = answered.group(index).name, answered.seen(index)
+        images = sum(cls.counts[1] for cls in seen)
+        values: list[Estimate] | list[float] = []
+        if answered.subject.base and index == 0:
+            averages = answered.averages()
             values = [averages.interval(model) for model in range(len(answered.models))]
-        elif answered.subject.base:
-            drops = answered.drops(index)
-            values = drops.accuracy.tolist() if drops else []
-        else:
-            by_class = [accuracy_stats.accuracy_per_class(cls.base_present, cls.base_correct) for cls in kept]
-            values = np.mean(by_class, axis=0).tolist() if by_class else []
+        elif seen:
+            by_class = [accuracy_stats.accuracy_per_class(cls.shift_present, cls.shift_correct) for cls in seen]
+            values = np.mean(by_class, axis=0).tolist()
         yield from (
             row("accuracy", value, model=name, group=group, n=images)
             for name, value in zip(answered.models, values, strict=False)
@@ -56,11 +54,7 @@ def _base_accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
     if not answered.subject.base:
         return
     for shift in answered.shifts:
-        group, drops = answered.group(shift).name, answered.drops(shift)
-        if drops:
-            images = sum(cls.counts[0] for cls in answered.kept(shift))
-            for name, value in zip(answered.models, drops.base_accuracy.tolist(), strict=True):
-                yield row("base_accuracy", value, model=name, group=group, n=images)
+        group = answered.group(shift).name
         for cls in answered.enough(shift):
             by_model = accuracy_stats.accuracy_per_class(cls.base_present, cls.base_correct).tolist()
             near = answered.near_chance.cells[cls.class_id]
@@ -151,13 +145,13 @@ MEASURES: dict[str, Measure] = {
         _accuracy,
         "Accuracy averaged over classes",
         "percent",
-        "The mean over classes with enough images; the interval on the base is a bootstrap interval.",
+        "The mean over all classes, those near chance too; the interval on the base is a bootstrap interval.",
     ),
     "base_accuracy": Measure(
         _base_accuracy,
-        "Accuracy on the base",
+        "Accuracy on the base, by class",
         "percent",
-        "Accuracy on the base images of the shift's measured classes: the drop is from this number.",
+        "Accuracy on the base images of one class.",
     ),
 }
 
@@ -168,15 +162,15 @@ def _either_way(measure: str, way: Outputs) -> Measure:
     def rows_of(answered: AllAnswers) -> Iterator[ResultRow]:
         label_of = {cls.id: label for label, cls in enumerate(answered.subject.classes)}
         for index in answered.places:
-            kept = [label_of[cls.class_id] for cls in answered.kept(index)]
+            seen = [label_of[cls.class_id] for cls in answered.seen(index)]
             rows = answered.rows(index)
             labels = answered.subject.labels[rows]
-            images = np.bincount(labels, minlength=len(label_of))[kept]
+            images = np.bincount(labels, minlength=len(label_of))[seen]
             for model, class_map in enumerate(answered.maps):
                 predictions = answered.scored[model].predictions
-                if kept and predictions.correct_otherwise is not None:
+                if seen and predictions.correct_otherwise is not None:
                     correct = (predictions.correct if class_map.leads == way else predictions.correct_otherwise)[rows]
-                    right = np.bincount(labels, weights=correct, minlength=len(label_of))[kept]
+                    right = np.bincount(labels, weights=correct, minlength=len(label_of))[seen]
                     key = {"model": answered.models[model], "group": answered.group(index).name}
                     yield row(measure, float((right / images).mean()), n=int(images.sum()), **key)
 

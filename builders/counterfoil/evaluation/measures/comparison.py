@@ -44,8 +44,8 @@ class ComparedModels(Request):
 def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[ResultRow]]:
     """Return the comparison of the two requested models and its rows. Without a request, the comparison is None.
 
-    Accuracies, gains and tests use every class with enough images, so that a class that only one model knows counts.
-    Drops leave out classes near chance.
+    Accuracies, gains and tests use every class, so that a class that only one model knows counts. A group in which no
+    class has enough images is not measured. Drops leave out classes with few images and classes near chance.
     """
     compared = answered.request(ComparedModels)
     if compared is None:
@@ -54,12 +54,10 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
     subject = answered.subject
     places = [answered.models.index(name) for name in pair]
     correct = answered.answers.correct[:, places]
-    # `measured` maps each group to its rows. Rows of classes with too few images are left out.
     measured: dict[int, NDArray[np.int64]] = {}
     for group in answered.places:
-        labels = subject.labels[answered.rows(group)]
-        enough = np.bincount(labels, minlength=1)[labels] >= answered.min_images
-        measured[group] = answered.rows(group)[enough]
+        most = np.bincount(subject.labels[answered.rows(group)], minlength=1).max()
+        measured[group] = answered.rows(group) if most >= answered.min_images else np.empty(0, dtype=np.int64)
     gain = correct[:, 0].astype(np.float64) - correct[:, 1]
     # `replicates` has one column for each group, in the order of `measured`.
     replicates = drawn_averages(subject, [(rows_of_group, gain) for rows_of_group in measured.values()], answered.seed)

@@ -14,7 +14,7 @@ import numpy as np
 from counterfoil import accuracy_stats
 from counterfoil.accuracy_stats import Drops, Slope, accuracy_per_class
 from counterfoil.evaluation.scores import AllAnswers, Measure
-from counterfoil.report.results import ResultRow, row
+from counterfoil.report.results import DROP_BASE, ResultRow, row
 from counterfoil.stats import Estimate, percentile_interval
 
 
@@ -28,9 +28,9 @@ def _found(answered: AllAnswers) -> Iterator[tuple[int, str, Drops]]:
 
 def _drop(answered: AllAnswers) -> Iterator[ResultRow]:
     for shift, group, drops in _found(answered):
-        images = sum(cls.counts[1] for cls in answered.kept(shift))
+        kept, (_, images) = answered.kept(shift), _images(answered, shift)
         for model, name in enumerate(answered.models):
-            yield row("drop", drops.interval(model), model=name, group=group, n=images)
+            yield row("drop", drops.interval(model), model=name, group=group, n=images, note=answered.over(kept))
     for shift in answered.shifts if answered.subject.base else ():
         for cls in answered.enough(shift):
             base = accuracy_per_class(cls.base_present, cls.base_correct)
@@ -40,13 +40,21 @@ def _drop(answered: AllAnswers) -> Iterator[ResultRow]:
                 yield row("drop", value, model=name, n=cls.counts[1], **key)
 
 
+def _drop_base(answered: AllAnswers) -> Iterator[ResultRow]:
+    for shift, group, drops in _found(answered):
+        kept, (images, _) = answered.kept(shift), _images(answered, shift)
+        for name, base in zip(answered.models, drops.base_accuracy.tolist(), strict=True):
+            yield row(DROP_BASE, base, model=name, group=group, n=images, note=answered.over(kept))
+
+
 def _pairs_drop(answered: AllAnswers) -> Iterator[ResultRow]:
     for shift, group, _ in _found(answered):
         drops = answered.pairs_drops(shift)
         pairs = sum(cls.counts[1] for cls in answered.pairs(shift))
         if drops is not None:
+            note = answered.over(answered.pairs(shift))
             for model, name in enumerate(answered.models):
-                yield row("pairs_drop", drops.interval(model), model=name, group=group, n=pairs)
+                yield row("pairs_drop", drops.interval(model), model=name, group=group, n=pairs, note=note)
 
 
 def _average_drop(answered: AllAnswers) -> Iterator[ResultRow]:
@@ -61,7 +69,7 @@ def _impact(answered: AllAnswers) -> Iterator[ResultRow]:
     models = int(answered.sound.sum())
     for shift, group, drops in _found(answered):
         if (whole := drops.impact()) is not None:
-            yield row("impact", whole, group=group, n=models)
+            yield row("impact", whole, group=group, n=models, note=answered.over(answered.kept(shift)))
         images = {cls.class_id: cls.counts[1] for cls in answered.kept(shift)}
         for class_id, impact in drops.classes.items():
             if impact is not None:
@@ -87,10 +95,11 @@ def relative_drop(drops: Drops, model: int) -> Estimate | None:
 
 
 def _relative_drop(answered: AllAnswers) -> Iterator[ResultRow]:
-    for _, group, drops in _found(answered):
+    for shift, group, drops in _found(answered):
         for model, name in enumerate(answered.models):
             if (ratio := relative_drop(drops, model)) is not None:
-                yield row("relative_drop", ratio, model=name, group=group)
+                note = answered.over(answered.kept(shift))
+                yield row("relative_drop", ratio, model=name, group=group, note=note)
 
 
 def _images(answered: AllAnswers, shift: int) -> tuple[int, int]:
@@ -130,7 +139,14 @@ MEASURES: dict[str, Measure] = {
         _drop,
         "Drop in accuracy",
         "points",
-        "Points of accuracy lost from base to shift, averaged over classes, with a bootstrap interval.",
+        "Points of accuracy lost from base to shift, averaged over the classes that have enough images on both sides"
+        " and are not near chance on the base, with a bootstrap interval. `note` says how many these are.",
+    ),
+    DROP_BASE: Measure(
+        _drop_base,
+        "Base of the drop",
+        "percent",
+        "Accuracy on the base over the classes of the drop: the drop is from this number.",
     ),
     "relative_drop": Measure(
         _relative_drop, "Relative drop", "share", "The share of its accuracy on the base that a model loses."

@@ -504,15 +504,15 @@ def _gaps(
     readable = np.all([scores.predictions.readable for scores in scored.values()], axis=0)
     correct = np.stack([scores.predictions.correct for scores in scored.values()], axis=1)
     label_of = {cls.id: label for label, cls in enumerate(subject.classes)}
-    both, enough = [], answered.enough(0)
-    for cls in enough:
+    both = []
+    enough = answered.enough(0)
+    for cls in answered.seen(0) if enough else ():
         rows = np.flatnonzero((images.labels == label_of[cls.class_id]) & readable)
         if rows.size:
             # The answers to one class, (n, models): first to validation images, then to base images.
             together = np.concatenate([correct[rows], cls.base_correct[cls.base_present][:, places]])
             first = np.arange(len(together)) < len(rows)
             both.append(ClassUnits(cls.class_id, first, together, ~first, together))
-    measured = [cls for cls in both if cls.class_id not in near.classes]
     others = [cls for cls in both if cls.class_id in near.classes]
     unseen, unseen_known = None, False
     if others:
@@ -525,20 +525,20 @@ def _gaps(
     why = "it has no readable image of these classes" if enough else "no class has enough images on the base"
     result = ReferenceResult(
         split=prepared.split,
-        images=sum(cls.counts[0] for cls in measured),
-        classes=len(measured),
+        images=sum(cls.counts[0] for cls in both),
+        classes=len(both),
         skipped=None if both else why,
         left_out=prepared.left_out,
         unseen=unseen,
         unseen_known=unseen_known,
     )
-    if not measured:
+    if not both:
         return result, []
-    drops = accuracy_stats.drops(measured, paired=False, seed=answered.seed, salt=_SALT)
-    shown = accuracy_stats.averages(measured, seed=answered.seed, salt=_SALT)
+    drops = accuracy_stats.drops(both, paired=False, seed=answered.seed, salt=_SALT)
+    shown = accuracy_stats.averages(both, seed=answered.seed, salt=_SALT)
     bases = [
         ClassUnits(cls.class_id, cls.shift_present, cls.shift_correct, cls.shift_present, cls.shift_correct)
-        for cls in measured
+        for cls in both
     ]
     base = accuracy_stats.averages(bases, seed=answered.seed, salt=subject.groups[0].name)
     return result, [

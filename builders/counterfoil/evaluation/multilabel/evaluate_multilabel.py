@@ -32,8 +32,8 @@ from counterfoil.evaluation.shift_report import DROP
 from counterfoil.models.devices import resolve_device
 from counterfoil.multilabel_stats import REPLICATES
 from counterfoil.prediction.failures import ConditionScores, condition_scores
-from counterfoil.report.results import LABELS, ClassFacts, ResultRows, Results
-from counterfoil.report.words import csv_interval
+from counterfoil.report.results import DROP_BASE, LABELS, ClassFacts, ResultRows, Results
+from counterfoil.report.words import csv_interval, csv_percent
 
 
 class MultilabelTask(ResampledTask[MeasuredClassifier]):
@@ -136,10 +136,14 @@ def multilabel_csv(results: Results) -> str:
     for model in results.models:
         for group in results.groups:
             key = {"model": model.name, "group": group.name}
+            base_key = {"model": model.name, "group": results.base or ""}
             row: dict[str, Any] = {"model": model.name, "shift": group.name, "n_images": group.images}
             for name in MEANS:
                 row |= csv_interval(name, results.rows.estimate(name, **key))
-                row |= csv_interval(f"drop_{name}", results.rows.estimate(DROP, at=name, **key))
+                drop = results.rows.one(DROP, at=name, **key)
+                base = results.rows.one(DROP_BASE, at=name, **key) or results.rows.one(name, **base_key)
+                row |= csv_interval(f"drop_{name}", drop.estimate if drop else None)
+                row[f"drop_base_{name}"] = csv_percent(base.value if drop and base else None)
             rows.append(row)
     return csv_text(rows)
 

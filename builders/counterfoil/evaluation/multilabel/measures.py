@@ -30,7 +30,8 @@ from counterfoil.multilabel_stats import (
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.failures import ConditionScores
 from counterfoil.progress import report
-from counterfoil.report.results import MeasureFacts, ResultRow, row
+from counterfoil.report.results import DROP_BASE, MeasureFacts, ResultRow, row
+from counterfoil.report.words import over_classes
 from counterfoil.stats import Estimate, chance_line, wilson_estimate
 
 # The names in rows of each measure's mean over labels.
@@ -75,6 +76,9 @@ class MeasuredClassifier(ResampledModel):
         if label is not None:
             chosen = [number for number, cls in enumerate(self.subject.labels) if cls.label == label]
         return self.scores[group].mean(MEANS[measure], chosen)
+
+    def drop_note(self, group: int, measure: str) -> str:
+        return over_classes(len(self.sound), len(self.subject.labels), "labels")
 
     def guesses(self, label: int | None) -> str:
         """Return why drops mean nothing, for all labels or for one condition; empty if they mean something."""
@@ -154,6 +158,7 @@ FACTS: tuple[MeasureFacts, ...] = (
     MeasureFacts(
         DROP, "drop", "points", "base less shift; of means, over the labels that are not near chance on the base"
     ),
+    MeasureFacts(DROP_BASE, "base of the drop", "percent", "the measure on the base, over the labels of the drop"),
     MeasureFacts(DIFFERENCE, "drop less another classifier's", "points", "drop of mAP less that of `against`"),
     MeasureFacts(PRECISION, "AP of a label", "percent", "average precision, as scikit-learn has it"),
     MeasureFacts(MISSED, "missed", "percent", "share of the images with the label that are not given it"),

@@ -93,7 +93,7 @@ def _sections(results: Results) -> Iterator[PageSection]:
         " ".join(_near_chance_notes(results)),
     )
     yield from compared_section(
-        results, "classifier", "They are over the labels that neither classifier ranks near chance on the base."
+        results, "classifier", "Differences are over the labels that neither classifier ranks near chance on the base."
     )
     yield PageSection(
         "Label by label",
