@@ -141,10 +141,9 @@ def condition_scores(
     outputs = [target[0] for target in conditions.targets]
     refuse_by_row(classifier, images.preview)
     if isinstance(classifier, RecordedClassifier):
-        # Probabilities of conditions need not sum to one. If they do in a small file, they are still no softmax.
-        plain = replace(classifier, probabilities=False)
+        # Conditions are ranked by the scores as they are written.
         values = np.full((len(images), len(outputs)), np.nan)
-        answers = plain.recorded(images.keys, images.paths)
+        answers = classifier.recorded(images.keys, images.paths)
         for at, scores in each_once(images, name, answers, conditions.num_classes):
             values[at] = scores[:, outputs]
         return ConditionScores(classifier, values, np.asarray(~np.isnan(values).any(axis=1)))
