@@ -41,9 +41,9 @@ class LabelledImages:
     units: what rows share (a garment, a patient). class_names: the names of labels, if these are the dataset's own.
     photographs: whether images may have more formats and larger sizes than a build stores. left_out: label → number of
     rows without a class. repeated: the number of lines that repeat another one. unlisted: the number of image files of
-    a folder that no row names. paths: the paths of image files in a folder. Paths may name people, so they are shown on this
-    machine only and enter no hash. other_paths: the paths of rows that were left out. preview: the most images of a
-    group, if these images are a preview.
+    a folder that no row names. paths: the paths of image files in a folder. Paths may name people, so they are shown on
+    this machine only and enter no hash. other_paths: the paths of rows that were left out. preview: the most images of
+    a group, if these images are a preview.
     """
 
     name: str
@@ -78,12 +78,11 @@ class LabelledImages:
             reasons.append(f"{count:,} {'has' if count == 1 else 'have'} no label")
         if unknown:
             count = sum(unknown.values())
-            labels = listed([f"{on_a_line(label)[:40]} ({images:,})" for label, images in unknown.items()], _MOST_SHOWN)
-            reasons.append(f"{count:,} {'is' if count == 1 else 'are'} of classes that are not scored: {labels}")
-        if self.unlisted:
-            reasons.append(
-                f"{self.unlisted:,} {'has' if self.unlisted == 1 else 'have'} no line in the table of labels"
-            )
+            labels = [f"{on_a_line(label)[:40]} ({images:,})" for label, images in unknown.items()]
+            named = listed(labels, _MOST_SHOWN)
+            reasons.append(f"{count:,} {'is' if count == 1 else 'are'} of classes that are not scored: {named}")
+        if count := self.unlisted:
+            reasons.append(f"{count:,} {'has' if count == 1 else 'have'} no line in the table of labels")
         left_out = sum(self.left_out.values()) + self.unlisted
         texts = [f"{len(self):,} of {len(self) + left_out:,} images are scored; {listed(reasons)}"] if left_out else []
         if self.repeated:

@@ -241,20 +241,21 @@ def _parquet(file: BufferedReader, types: Mapping[str, pa.DataType]) -> Iterator
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    texts = [name for name, type in types.items() if type == pa.string()]
-    # A dictionary holds a text of many rows once, and its length is checked before the text is repeated.
-    table = pq.ParquetFile(file, read_dictionary=texts)
-    kinds = dict(zip(table.schema_arrow.names, table.schema_arrow.types, strict=True))
+    schema = pq.ParquetFile(file).schema_arrow
+    kinds = dict(zip(schema.names, schema.types, strict=True))
+    texts = list[str]()
     for name, type in types.items():
         kind = kinds[name]
         numeric = pa.types.is_integer(kind) or (pa.types.is_floating(kind) and type != pa.int64())
         coded = pa.types.is_dictionary(kind) and pa.types.is_string(kind.value_type)
         text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or coded
-        if numeric and type == pa.string():
-            texts.remove(name)  # pandas saves names that are numbers as numbers
-        elif not (text if type == pa.string() else numeric):
+        if text and type == pa.string():
+            texts.append(name)
+        elif not numeric:  # pandas saves names that are numbers as numbers
             wanted = {pa.string(): "text", pa.int64(): "whole numbers"}.get(type, "numbers")
             raise ValueError(f"column {name[:40]!r} is {kind}, expected {wanted}")
+    # A dictionary holds a text of many rows once, and its length is checked before the text is repeated.
+    table = pq.ParquetFile(file, read_dictionary=texts)
     for group in range(table.metadata.num_row_groups):
         for column in range(table.metadata.num_columns):
             unfolded = table.metadata.row_group(group).column(column).total_uncompressed_size

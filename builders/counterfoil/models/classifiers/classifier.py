@@ -98,9 +98,13 @@ def scaled(classifier: Classifier, scale: AnyScale | None) -> Classifier:
     """Return a classifier whose scores are what a person says, if they say so."""
     if scale is None:
         return classifier
-    notes = [note for note in classifier.read.split("; ") if note and not note.startswith("scores ")]
-    read = "; ".join([f"scores are {scale}, as --scores-are says", *notes])
+    read = f"scores are {scale}, as --scores-are says; {apart_from_scores(classifier.read)}".removesuffix("; ")
     return replace(classifier, scale=scale, read=read)
+
+
+def apart_from_scores(read: str) -> str:
+    """Return what `Classifier.read` says, without what it says of scores."""
+    return "; ".join(note for note in read.split("; ") if not note.startswith("scores "))
 
 
 def module_fields(facts: ClassifierFacts, module: Any, content: str, device: str) -> dict[str, Any]:

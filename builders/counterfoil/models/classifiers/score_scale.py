@@ -56,7 +56,7 @@ class ScaleEvidence:
         self._lowest = min(self._lowest, float(scores.min()))
         self._highest = max(self._highest, float(scores.max()))
         self._columns = scores.shape[1]
-        above = scores > 0
+        above = (scores > 0) & np.isfinite(scores)
         powers = np.zeros_like(scores)
         powers[above] = 10.0 ** (np.floor(np.log10(scores[above])) + 1)
         self._decimals = max(self._decimals, _decimals(finite))
@@ -73,11 +73,11 @@ class ScaleEvidence:
             return UNKNOWN
         sums, positive, powers, logs = np.concatenate(self._rows, axis=1)
         half = 0.5 * 10.0**-self._decimals
-        # A number above 0 was rounded up by at most `half`. So was a 0 rounded down, which a sum cannot show.
-        most, least = half * positive, half * self._columns
         if self._decimals > _MOST_DECIMALS:
             half = 0.0
-            most = least = 0.5 * 10.0**-self._digits * powers
+        # Numbers have a fixed number of decimals, or of digits. Only what is above 0 can have been rounded up.
+        of_digits = 0.5 * 10.0**-self._digits * powers
+        most, least = np.maximum(half * positive, of_digits), np.maximum(half * self._columns, of_digits)
 
         def add_up_to(total: float) -> bool:
             slack = _SLACK * total
@@ -86,7 +86,7 @@ class ScaleEvidence:
         if self._lowest >= 0:
             if self._highest <= 1 + _SLACK and self._decimals > 0 and add_up_to(1.0):
                 return "probabilities"
-            if 1 < self._highest <= 100 * (1 + _SLACK) and add_up_to(100.0):
+            if self._highest <= 100 * (1 + _SLACK) and add_up_to(100.0):
                 return "percent"
         if self._highest <= 0 and bool((np.abs(logs) <= half + _SLACK).all()):
             return "log-probabilities"
