@@ -83,7 +83,7 @@ class ScaleEvidence:
             slack = _SLACK * total
             return bool(((sums - most <= total + slack) & (sums + least >= total - slack)).all())
 
-        if self._lowest >= 0:
+        if self._lowest >= 0 and self._highest > 0:
             if self._highest <= 1 + _SLACK and self._decimals > 0 and add_up_to(1.0):
                 return "probabilities"
             if self._highest <= 100 * (1 + _SLACK) and add_up_to(100.0):
@@ -99,7 +99,7 @@ class ScaleEvidence:
         """Return why the scale is unknown, for people."""
         if not self._rows:
             return "there is no score"
-        if self._lowest >= 0:
+        if self._lowest >= 0 and self._highest > 0:
             if self._highest > 1:
                 return "no number is below 0, and rows add up to neither 1 nor 100"
             return "the numbers lie between 0 and 1, and rows do not add up to 1"
