@@ -74,7 +74,7 @@ def find_images(names: Sequence[str], keys: Sequence[str], paths: Sequence[str],
     if several.size:
         raise UserError(
             f"{where}: {names[several[0]][:80]!r} fits several images"
-            + (f", and so do {several.size - 1:,} more lines" if several.size > 1 else ""),
+            + (f", and {counted(several.size - 1, 'more line does', 'more lines do')}" if several.size > 1 else ""),
             "Write the key of each image, as `evaluate --write-keys FILE` lists it.",
         )
     return found

@@ -56,16 +56,17 @@ class ScaleEvidence:
         self._lowest = min(self._lowest, float(scores.min()))
         self._highest = max(self._highest, float(scores.max()))
         self._columns = scores.shape[1]
-        above = (scores > 0) & np.isfinite(scores)
+        written = np.isfinite(scores) & (scores != 0)
         powers = np.zeros_like(scores)
-        powers[above] = 10.0 ** (np.floor(np.log10(scores[above])) + 1)
+        powers[written] = 10.0 ** (np.floor(np.log10(np.abs(scores[written]))) + 1)
+        above = written & (scores > 0)
         self._decimals = max(self._decimals, _decimals(finite))
-        self._digits = max(self._digits, _digits(scores[above], powers[above]))
+        self._digits = max(self._digits, _digits(scores[written], powers[written]))
         largest = scores.max(axis=1)
         with np.errstate(over="ignore", invalid="ignore"):
             logs = largest + np.log(np.exp(scores - largest[:, None]).sum(axis=1))
             sums = scores.sum(axis=1)
-        self._rows.append(np.stack([sums, above.sum(axis=1), powers.sum(axis=1), logs]))
+        self._rows.append(np.stack([sums, above.sum(axis=1), np.where(above, powers, 0).sum(axis=1), logs]))
 
     def scale(self, *, network: bool = False) -> AnyScale:
         """Return the scale. network: whether a network gave the scores, whose numbers beyond 0 and 1 are logits."""
@@ -88,7 +89,9 @@ class ScaleEvidence:
                 return "probabilities"
             if self._highest <= 100 * (1 + _SLACK) and add_up_to(100.0):
                 return "percent"
-        if self._highest <= 0 and bool((np.abs(logs) <= half + _SLACK).all()):
+        # An error of a logarithm is a share of the exponential, and the largest exponentials are above exp(-10).
+        error = max(half, 0.5 * 10.0 ** (1 - self._digits)) + _SLACK
+        if self._highest <= 0 and bool((np.abs(logs) <= error).all()):
             return "log-probabilities"
         if network:
             return "logits" if self._lowest < 0 or self._highest > 1 else UNKNOWN
