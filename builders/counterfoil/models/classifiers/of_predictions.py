@@ -502,36 +502,50 @@ def refuse_by_row(classifier: Classifier, preview: int | None) -> None:
 _CANNOT = "model {!r} is a file of predictions: it cannot score images that it has not seen"
 
 
+@dataclass(frozen=True)
+class _Described:
+    table: AnswerTable
+    columns: PredictionColumns
+    facts: ClassifierFacts
+    counts: Mapping[str, int]
+    labels: ReadLabels | None
+
+    @classmethod
+    def of(cls, name: str, classes: Sequence[RecipeClass]) -> _Described:
+        table = open_table(named_path(name.removeprefix(PREDICTIONS)), f"model {name!r}", KEYS)
+        columns = read_columns(table, classes)
+        kind = (name, str(table.path), "predictions")
+        if columns.answer is None:
+            facts = ClassifierFacts(*kind, len(columns.outputs), columns.outputs)
+            return cls(table, columns, facts, {}, None)
+        counts = _counts(table, columns)
+        labels = read_labels(counts, columns.answer, classes, f"{table.who}: {table.path}")
+        outputs = (*unique_output_names(classes), ANOTHER)
+        facts = ClassifierFacts(*kind, len(outputs), outputs, most_ranked=1, of_classes=True)
+        return cls(table, columns, facts, counts, labels)
+
+
 def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
     """Return the file's outputs: its columns of scores, or the dataset's classes if it holds labels."""
-    table, columns = _opened(name, classes)
-    if columns.answer is None:
-        return ClassifierFacts(name, str(table.path), "predictions", len(columns.outputs), columns.outputs)
-    read_labels(_counts(table, columns), columns.answer, classes, f"{table.who}: {table.path}")
-    outputs = (*unique_output_names(classes), ANOTHER)
-    return ClassifierFacts(name, str(table.path), "predictions", len(outputs), outputs, most_ranked=1, of_classes=True)
+    return _Described.of(name, classes).facts
 
 
 def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> RecordedClassifier:
-    facts = describe(name, classes)
-    table, columns = _opened(name, classes)
-    notes = []
-    labels: Mapping[str, int | None] = {}
+    described = _Described.of(name, classes)
+    table, columns, facts, read = described.table, described.columns, described.facts, described.labels
     scale: AnyScale = UNKNOWN
-    lines = 0
-    if columns.answer is not None:
-        counts = _counts(table, columns)
-        read = read_labels(counts, columns.answer, classes, f"{table.who}: {table.path}")
-        labels, lines = read.outputs, sum(count for text, count in counts.items() if read.outputs[text] is not None)
-        notes += [f"answers without confidences, from the column {columns.answer[:40]!r}", *filter(None, [read.note])]
+    if read is not None:
+        lines = sum(count for text, count in described.counts.items() if read.outputs[text] is not None)
+        notes = [f"answers without confidences, from the column {str(columns.answer)[:40]!r}"]
+        notes += [read.note] if read.note else []
     else:
-        evidence = ScaleEvidence()
+        evidence, lines = ScaleEvidence(), 0
         for batch in table.batches(dict.fromkeys(columns.scores, "numbers")):
             values = _given(_numbers(batch))
             evidence.add(values)
             lines += len(values)
         scale = evidence.scale()
-        notes.append(scale_note(scale, evidence))
+        notes = [scale_note(scale, evidence)]
     if columns.left_out:
         notes.append(f"columns that name no class are left out: {some_of([n[:40] for n in columns.left_out], 8)}")
     with open_regular(table.path) as file:
@@ -548,14 +562,9 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
         read="; ".join(notes),
         table=table,
         columns=columns,
-        labels=labels,
+        labels={} if read is None else read.outputs,
         lines=lines,
     )
-
-
-def _opened(name: str, classes: Sequence[RecipeClass]) -> tuple[AnswerTable, PredictionColumns]:
-    table = open_table(named_path(name.removeprefix(PREDICTIONS)), f"model {name!r}", KEYS)
-    return table, read_columns(table, classes)
 
 
 def _kinds(columns: PredictionColumns) -> dict[str, Any]:
