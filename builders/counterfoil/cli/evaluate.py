@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer import Option
@@ -78,6 +78,14 @@ def evaluate(
             help="Which class each output is, whatever a model says: `position` (output i is label i of the dataset),"
             " `timm` (class folders as timm sorts them), or a file with a class on each line. For all models, or"
             " repeated for one each. Default: by name, or by position if all training programs agree on it.",
+        ),
+    ] = None,
+    scores_are: Annotated[
+        list[str] | None,
+        Option(
+            metavar="[MODEL=]SCALE",
+            help="What a model's scores are: probabilities, percent, log-probabilities, logits or sigmoids. For all"
+            " models, or repeated for one each. Default: as their sums show.",
         ),
     ] = None,
     seed: Annotated[int, Option(min=0, help="Seed of the bootstrap.")] = 0,
@@ -197,7 +205,9 @@ def evaluate(
     with StageProgress():
         evaluation = evaluate(
             dataset, models or None, out=out, device=device, batch_size=batch_size, min_images_per_class=min_images,
-            outputs=outputs, class_order=_class_order(class_order), seed=seed, into_card=into_card, repo=repo,
+            outputs=outputs, class_order=_for_models("--class-order", class_order, "local-dir:my-model=timm"),
+            scores_are=_for_models("--scores-are", scores_are, "predictions:answers.csv=percent"),
+            seed=seed, into_card=into_card, repo=repo,
             recipe=recipe, groups=groups, base=base, distances=distances, against=against, compare=compare,
             beside=named_values("--beside", beside or (), "NAME=IMAGES", "v2=vaishaal/ImageNetV2:test"),
             reference=reference, gate=gate, allow_undecided=allow_undecided, workers=workers,
@@ -246,12 +256,13 @@ def _check_export(folder: Path, dataset: str, out: Path | None) -> None:
         raise UserError(*OTHER_ANSWERS)
 
 
-def _class_order(words: list[str] | None) -> str | dict[str, str] | None:
+def _for_models(option: str, words: list[str] | None, example: str) -> Any:
+    """Return the value of an option for all models, or a mapping from names of models."""
     if not words:
         return None
     if len(words) == 1 and "=" not in words[0]:
         return words[0]
-    return named_values("--class-order", words, "MODEL=ORDER", "local-dir:my-model=timm")
+    return named_values(option, words, "MODEL=VALUE", example)
 
 
 # Parameters that choose the images listed by `--write-keys`. All other parameters belong to an evaluation.

@@ -79,7 +79,15 @@ _PANELS: dict[str, dict[str, tuple[str, ...]]] = {
         _DATA: ("--recipe", "--groups", "--base", "--beside", "--write-keys"),
         "Comparisons": ("--compare", "--distances", "--against", "--reference"),
         "Gate": ("--gate", "--allow-undecided"),
-        _OUTPUT: ("--min-images", "--outputs", "--class-order", "--seed", "--export-failures", "--report-to"),
+        _OUTPUT: (
+            "--min-images",
+            "--outputs",
+            "--class-order",
+            "--scores-are",
+            "--seed",
+            "--export-failures",
+            "--report-to",
+        ),
         _HUB: ("--repo",),
     },
     "mine": {

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.recipe import sha256_json
 from counterfoil.regular_files import on_a_line
+from counterfoil.report.words import counted, listed
 from counterfoil.store.decoding import readable_image
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 # None if it is missing.
 Reading = Callable[[frozenset[str] | None], Iterator[tuple[str, bytes | None]]]
 
+# The label of rows that have none.
+NO_LABEL = "no label"
+_MOST_SHOWN = 5
 # The salt is hashed with each key, so that this choice of rows is independent of other choices.
 _SALT = "reference"
 
@@ -37,9 +41,10 @@ class LabelledImages:
     units: what rows share (a garment, a patient). class_names: the names of labels, if these are the dataset's own.
     label_names: the names of all labels that the dataset declares, by number.
     photographs: whether images may have more formats and larger sizes than a build stores. left_out: label → number of
-    rows without a class. paths: the paths of image files in a folder. Paths may name people, so they are shown on this
-    machine only and enter no hash. other_paths: the paths of rows that were left out. preview: the most images of a
-    group, if these images are a preview.
+    rows without a class. repeated: the number of lines that repeat another one. unlisted: the number of image files of
+    a folder that no row names. paths: the paths of image files in a folder. Paths may name people, so they are shown on
+    this machine only and enter no hash. other_paths: the paths of rows that were left out. preview: the most images of
+    a group, if these images are a preview.
     """
 
     name: str
@@ -54,6 +59,8 @@ class LabelledImages:
     label_names: tuple[str, ...] | None = None
     photographs: bool = False
     left_out: Mapping[str, int] = field(default_factory=dict)
+    repeated: int = 0
+    unlisted: int = 0
     paths: tuple[str, ...] | None = None
     other_paths: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -61,6 +68,28 @@ class LabelledImages:
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    @property
+    def scored_sentence(self) -> str:
+        """Say how many of the given images these are, and why others are left out; empty if none is."""
+        if self.preview is not None or not (self.left_out or self.repeated or self.unlisted):
+            return ""
+        unknown = {label: count for label, count in self.left_out.items() if label != NO_LABEL}
+        reasons = []
+        if count := self.left_out.get(NO_LABEL):
+            reasons.append(f"{count:,} {'has' if count == 1 else 'have'} no label")
+        if unknown:
+            count = sum(unknown.values())
+            labels = [f"{on_a_line(label)[:40]} ({images:,})" for label, images in unknown.items()]
+            named = listed(labels, _MOST_SHOWN)
+            reasons.append(f"{count:,} {'is' if count == 1 else 'are'} of classes that are not scored: {named}")
+        if count := self.unlisted:
+            reasons.append(f"{count:,} {'has' if count == 1 else 'have'} no line in the table of labels")
+        left_out = sum(self.left_out.values()) + self.unlisted
+        texts = [f"{len(self):,} of {len(self) + left_out:,} images are scored; {listed(reasons)}"] if left_out else []
+        if self.repeated:
+            texts.append(f"{counted(self.repeated, 'line')} that repeat another one are left out")
+        return "; ".join(texts) + "."
 
     def decoded(self, encoded: bytes | None) -> Image | None:
         """Decode an image as RGB. Return None if it is unreadable."""

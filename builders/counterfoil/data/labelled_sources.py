@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,18 +14,20 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.data.folders import refuse_among_inputs
+from counterfoil.data.folders import folder_listing, refuse_among_inputs
+from counterfoil.data.image_folders import in_junk
 from counterfoil.data.labelled_images import LabelledImages
-from counterfoil.data.labels import ConditionLabels, conditions_of, labels_of
+from counterfoil.data.labels import ConditionLabels, Labels, conditions_of, labels_of
 from counterfoil.data.open_source import OpenSource, open_source
 from counterfoil.data.pins import InputDataset, SourcePin
 from counterfoil.data.tables import Rows
 from counterfoil.errors import UserError
 from counterfoil.models.names import LAB
 from counterfoil.recipe import RecipeClass, sha256_json
-from counterfoil.recipe.names import refuse_disagreements
+from counterfoil.recipe.names import is_local, refuse_disagreements
 from counterfoil.recipe.schema_inputs import Conditions
-from counterfoil.regular_files import named_path
+from counterfoil.regular_files import named_path, on_a_line
+from counterfoil.store.decoding import PHOTOGRAPH_ENDINGS
 
 _SPLIT = re.compile(r"(?P<dataset>.+):(?P<split>\w+)", re.DOTALL)
 _ON_HUB = re.compile(r"(?P<dataset>\w[\w.-]*(/\w[\w.-]*)?)(@(?P<revision>[\w./-]+))?")
@@ -148,7 +151,9 @@ def labelled_source(
             group_names = tuple(sorted(set(values)))
             position = {name: index for index, name in enumerate(group_names)}
             part = replace(part, groups=np.asarray([position[value] for value in values], dtype=np.int64))
-        return replace(_labelled([part], group_names), notes=notes, label_names=rows.class_names(origin.label_column))
+        table = _labelled([part], group_names)
+        names = rows.class_names(origin.label_column)
+        return replace(table, notes=notes, label_names=names, unlisted=_unlisted(opened, origin, rows))
     names = opened.configs
     if len(names) < 2:
         raise UserError(
@@ -176,6 +181,21 @@ class _Part:
     class_names: tuple[str, ...] | None
     left_out: Counter[str]
     paths: tuple[str, ...] | None
+    repeated: int = 0
+
+
+def _unlisted(opened: OpenSource, origin: InputDataset, rows: Rows) -> int:
+    """Count the image files of a folder that no row of any split names."""
+    paths = rows.paths()
+    if paths is None or opened.folder is not None or not is_local(origin.dataset):
+        return 0
+    listed = {*paths}
+    for split in opened.splits:
+        if split != rows.split:
+            listed |= {*(opened.rows(split, labelled=False).paths() or ())}
+    folder = Path(origin.dataset)
+    files = (name for name in folder_listing(folder).files if not in_junk(name))
+    return sum(os.path.splitext(name)[1].lower() in PHOTOGRAPH_ENDINGS and name not in listed for name in files)  # noqa: PTH122
 
 
 def _rows_of(opened: OpenSource, split: str | None, *, labelled: bool = True) -> Rows:
@@ -209,11 +229,31 @@ def _part(
     if numbers and classes is not None and named:
         refuse_disagreements(classes, named, rows.place)
     positions = labels.places(classes, rows.place, numbers=numbers)
+    repeats = _repeats(rows, labels)
+    positions[[*repeats]] = -1
     names = None if classes is not None else tuple(map(str, labels.known))
     unit_column = origin.unit_column if units else None
     part = _chosen(rows, positions, rows.content(positions), names, unit_column, prefix, group)
-    left_out = Counter(labels.shown(row) for row in np.flatnonzero(positions < 0).tolist())
-    return replace(part, left_out=left_out)
+    left_out = Counter(labels.shown(row) for row in np.flatnonzero(positions < 0).tolist() if row not in repeats)
+    return replace(part, left_out=left_out, repeated=len(repeats))
+
+
+def _repeats(rows: Rows, labels: Labels) -> set[int]:
+    """Return the rows that name the file of an earlier row. Raise UserError if two rows of a file differ in label."""
+    first: dict[str, int] = {}
+    repeats = set[int]()
+    for row, path in enumerate(rows.paths() or ()):
+        earlier = first.setdefault(path, row)
+        if earlier == row:
+            continue
+        if labels.values[earlier] != labels.values[row]:
+            raise UserError(
+                f"source: {rows.place} gives {on_a_line(path)} two labels: {labels.shown(earlier)!r:.60} in row"
+                f" {earlier} and {labels.shown(row)!r:.60} in row {row}",
+                "Keep the line with the right label.",
+            )
+        repeats.add(row)
+    return repeats
 
 
 def _chosen(
@@ -285,6 +325,7 @@ def _labelled(parts: Sequence[_Part], group_names: tuple[str, ...]) -> LabelledI
         class_names=first.class_names,
         photographs=True,
         left_out=dict(sorted(sum((part.left_out for part in parts), Counter()).items())),
+        repeated=sum(part.repeated for part in parts),
         paths=tuple(paths) if all(part.paths is not None for part in parts) else None,
         other_paths=tuple(other_paths),
     )

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.data.labelled_images import NO_LABEL
 from counterfoil.data.tables import Rows
 from counterfoil.errors import UserError, first_of
 from counterfoil.recipe import RecipeClass
@@ -49,7 +50,7 @@ class Labels:
 
     def shown(self, row: int) -> str:
         value = self.values[row]
-        return "no label" if value is None else str(value)
+        return NO_LABEL if value is None else str(value)
 
 
 def labels_of(rows: Rows, column: str) -> Labels:

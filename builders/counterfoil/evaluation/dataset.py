@@ -192,6 +192,15 @@ class Subject:
         return tuple(dict.fromkeys(note for part in self.parts for note in part.images.notes))
 
     @property
+    def scored_sentences(self) -> tuple[str, ...]:
+        """Say for each origin how many of its images are scored, if some are not."""
+        return tuple(
+            f"{part.prefix.rstrip('/') or self.name}: {part.images.scored_sentence}"
+            for part in self.parts
+            if part.images.scored_sentence
+        )
+
+    @property
     def paths(self) -> tuple[str | None, ...] | None:
         """Each image's path below the folder that it was read from; None if no image was read from one."""
         if all(part.images.paths is None for part in self.parts):

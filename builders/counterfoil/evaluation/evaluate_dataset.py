@@ -31,8 +31,10 @@ from counterfoil.evaluation.scored_models import (
     told_apart,
 )
 from counterfoil.evaluation.scores import AllAnswers, Asking, Request
+from counterfoil.models.classifiers.of_predictions import RecordedClassifier
+from counterfoil.models.classifiers.score_scale import Scale
 from counterfoil.prediction.class_map import Outputs
-from counterfoil.prediction.passes import WORKERS_IMPORT, Placement
+from counterfoil.prediction.passes import WORKERS_IMPORT, Placement, Scored
 from counterfoil.prediction.predictions import join_predictions
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe
@@ -60,6 +62,7 @@ def evaluate(
     min_images_per_class: int | None = None,
     outputs: Outputs | None = None,
     class_order: ClassOrder | Mapping[str, ClassOrder] | None = None,
+    scores_are: Scale | Mapping[str, Scale] | None = None,
     seed: int = 0,
     into_card: bool = False,
     repo: str | None = None,
@@ -118,6 +121,9 @@ def evaluate(
         class_order: Which class each output is, whatever the model says: "position" (output i is label i of the
             dataset), "timm" (class folders as timm sorts them), the names, or a file with a name on each line. A
             mapping from names of models gives each its own. Files of predictions and open_clip need none.
+        scores_are: What a model's scores are: "probabilities", "percent", "log-probabilities", "logits" or "sigmoids".
+            For all models, or a mapping from names of models. None: as their sums show; scores that show nothing order
+            the classes, and give no confidence.
         seed: Seed of the bootstrap.
         into_card: Also store the results in the dataset (`evaluation/`) and show them on its card until its images
             change. Building again keeps them.
@@ -170,7 +176,7 @@ def evaluate(
     if isinstance(subject, OpenDataset) and subject.recipe.source.whole_images:
         task = MultilabelTask if subject.recipe.source.multilabel else DetectionTask
         others: dict[str, Any] = {"beside": beside, "outputs": outputs, "distances": distances, "against": against}
-        others |= {"compare": compare, "reference": reference, "workers": workers}
+        others |= {"compare": compare, "reference": reference, "workers": workers, "scores_are": scores_are}
         others["engine"] = None if engine == EngineChoice() else engine
         others |= {"transform": transform, "version": version, "min_images_per_class": min_images_per_class}
         _refuse_options(task, others)
@@ -197,7 +203,9 @@ def evaluate(
     lines, errors = read_gate(gate, lambda line: name_problems(line, subject, subject.classes))
     judged: tuple[str, ...] = ()
     with collected_in(errors):
-        chosen = choose_models(subject, models, transform, version, outputs, class_order, compare, models_of(lines))
+        chosen = choose_models(
+            subject, models, transform, version, outputs, class_order, compare, models_of(lines), scores_are
+        )
         judged = judged_models(lines, chosen.names)
     with collected_in(errors):
         stored = read_stored([line.other_model for line in lines if is_stored(line.other_model)], judged, subject)
@@ -326,6 +334,7 @@ def _results(answered: AllAnswers) -> Results:
         base=subject.groups[0].name if subject.base else None,
         outputs=answered.asking.models.outputs,
         preview=subject.preview,
+        scored=subject.scored_sentences,
         classes=tuple(ClassFacts(cls.id, cls.name) for cls in subject.classes),
         models=told_apart(_model_facts(answered, model) for model in range(len(answered.scored))),
         groups=tuple(answered.facts(index) for index in answered.places),
@@ -335,11 +344,24 @@ def _results(answered: AllAnswers) -> Results:
     )
 
 
+def _read(subject: Subject, scored: Scored) -> str:
+    """Return how a file of answers, or a model's scores, were read."""
+    classifier = scored.classifier
+    if not isinstance(classifier, RecordedClassifier):
+        return classifier.read
+    parts = [(part.images.keys, part.images.paths) for part in subject.parts]
+    answers = None if subject.preview is not None else int(scored.predictions.readable.sum())
+    return classifier.told(parts, answers)
+
+
 def _model_facts(answered: AllAnswers, model: int) -> ModelFacts:
     scored, near_chance = answered.scored[model], bool(answered.near_chance.models[model])
     class_map, shares = scored.class_map, scored.predictions.shares
-    # The two best answers have the same softmax: a file's scores are rounded, or the model knows neither.
-    tied = scored.predictions.readable & (shares[:, 0] == shares[:, 1]) if shares.shape[1] > 1 else np.zeros(1, bool)
+    # The two best answers are equal: a file's scores are rounded, or the model knows neither.
+    tied = scored.predictions.tied
+    if tied is None:
+        tied = shares[:, 0] == shares[:, 1] if shares.shape[1] > 1 else np.zeros(len(shares), dtype=bool)
+    tied = scored.predictions.readable & tied
     return classifier_facts(
         scored.classifier,
         outputs=class_map.outputs,
@@ -348,5 +370,6 @@ def _model_facts(answered: AllAnswers, model: int) -> ModelFacts:
         near_chance=near_chance,
         tied=int(tied.sum()),
         matched=class_map.matched,
+        read=_read(answered.subject, scored),
         likely_order=likely_order(answered, model) if near_chance else "",
     )

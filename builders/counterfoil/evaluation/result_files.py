@@ -319,7 +319,8 @@ def predictions_parquet(answered: AllAnswers) -> bytes:
         output_names = pa.array([None if output < 0 else called(output) for output in outputs.tolist()], pa.string())
         columns[f"answer.{model}"] = pa.array(answers.prediction[:, index], pa.int32(), mask=absent)
         columns[f"answered.{model}"] = output_names.take(pa.array(inverse))
-        columns[f"confidence.{model}"] = pa.array(answered.confidence[:, index], pa.float32(), mask=absent)
+        sure = answered.confidence[:, index]
+        columns[f"confidence.{model}"] = pa.array(sure, pa.float32(), mask=absent | np.isnan(sure))
         columns[f"right.{model}"] = pa.array(answers.correct[:, index], pa.bool_(), mask=absent)
     buffer = pa.BufferOutputStream()
     pq.write_table(pa.table(columns), buffer)

@@ -22,7 +22,9 @@ from counterfoil.data.open_source import trained_names
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, collected_in, raise_together
 from counterfoil.evaluation.dataset import Subject, edits_of
 from counterfoil.models.classifiers import Classifier, ClassifierFacts, describe_classifier, load_classifier
+from counterfoil.models.classifiers.classifier import scaled
 from counterfoil.models.classifiers.of_python import Transform, classifier_of, imported
+from counterfoil.models.classifiers.score_scale import SCALES, Scale
 from counterfoil.models.config_files import MOST_CLASSES
 from counterfoil.models.mended import MendedNote, mended_of
 from counterfoil.prediction.class_map import ClassMap, Order, Outputs, map_classes
@@ -193,10 +195,11 @@ def _given(
     if isinstance(model, str):
         facts = replace(describe_classifier(model, classes), name=name)
         return GivenModel(facts, lambda: replace(load_classifier(model, classes=classes), name=name))
-    first = next((image for _, encoded in images.images() if (image := images.decoded(encoded)) is not None), None)
+    shown = (image for _, encoded in images.images() if (image := images.decoded(encoded)) is not None)
+    first = next(shown, None)
     if first is None:
         raise RunFailure(f"{images.name}: no image can be decoded")
-    facts, classifier = classifier_of(name, model, transform, first, version)
+    facts, classifier = classifier_of(name, model, transform, first, version, shown)
     return GivenModel(facts, lambda: classifier)
 
 
@@ -265,7 +268,8 @@ def _order(value: ClassOrder) -> Order:
 class ChosenModels:
     """The models to score, in order, with the class map of each. given: models of a person's code, by name.
 
-    stands_for: name → the given model or its name. mended: the notes of mended models, by name.
+    stands_for: name → the given model or its name. mended: the notes of mended models, by name. scales: what the scores
+    of a model are, if a person says so.
     """
 
     classes: Sequence[RecipeClass]
@@ -275,10 +279,12 @@ class ChosenModels:
     stands_for: Mapping[str, object] = field(default_factory=dict)
     mended: Mapping[str, MendedNote] = field(default_factory=dict)
     outputs: Outputs = "all"
+    scales: Mapping[str, Scale] = field(default_factory=dict)
 
     def load(self, name: str) -> Classifier:
         given = self.given.get(name)
-        return load_classifier(name, classes=self.classes) if given is None else given.load()
+        classifier = load_classifier(name, classes=self.classes) if given is None else given.load()
+        return scaled(classifier, self.scales.get(name))
 
 
 def choose_models(
@@ -290,6 +296,7 @@ def choose_models(
     class_order: ClassOrder | Mapping[str, ClassOrder] | None,
     compare: tuple[str, str] | None,
     against: Sequence[str],
+    scores_are: Scale | Mapping[str, Scale] | None = None,
 ) -> ChosenModels:
     """Return the models to score, before any weight is loaded; `against` are those that a gate compares with.
 
@@ -326,6 +333,7 @@ def choose_models(
         except CounterfoilError as error:
             where = f"{model.line}: " if model.line else ""
             errors.append(type(error)([f"{where}{problem}" for problem in error.problems], error.hint))
+    scales = _scales(scores_are, names, maps, errors)
     raise_together(errors)
     if way == "classes" and (files := [name for name, class_map in maps.items() if class_map.most_ranked is not None]):
         raise UserError(
@@ -339,7 +347,32 @@ def choose_models(
     refuse_trained_on(subject, mended)
     # If no model has other outputs, there is no choice to report.
     chosen = way if any(class_map.class_outputs is not None for class_map in maps.values()) else "all"
-    return ChosenModels(subject.classes, names, maps, given, stands_for, mended, chosen)
+    return ChosenModels(subject.classes, names, maps, given, stands_for, mended, chosen, scales)
+
+
+def _scales(
+    requested: Scale | Mapping[str, Scale] | None,
+    names: Sequence[str],
+    maps: Mapping[str, ClassMap],
+    errors: list[CounterfoilError],
+) -> dict[str, Scale]:
+    """Return what the scores of each model are, where a person says so. Add what is wrong to `errors`."""
+    given = requested if isinstance(requested, Mapping) else dict.fromkeys(names, requested) if requested else {}
+    problems = [
+        f"scores are: {name!r} is not one of the models{did_you_mean(name, names)}"
+        for name in given
+        if name not in names
+    ]
+    problems += [f"scores are: found {scale!r:.60}" for scale in {*given.values()} if scale not in SCALES]
+    if isinstance(requested, Mapping):
+        problems += [
+            f"scores are: model {name!r} is a file of labels, without scores"
+            for name in given
+            if name in maps and maps[name].most_ranked == 1
+        ]
+    if problems:
+        errors.append(UserError(problems, f"Scores are {', '.join(SCALES[:-1])} or {SCALES[-1]}."))
+    return {name: scale for name, scale in given.items() if name in maps and maps[name].most_ranked != 1}
 
 
 _HINT = "As in --compare local-dir:mended/model lab:resnet10t: the mended model, then its original."
@@ -421,7 +454,7 @@ def classifier_facts(classifier: Classifier, **measured: Any) -> ModelFacts:
         interpolation=classifier.interpolation,
         param_count=classifier.param_count,
         sha256=classifier.sha256 or "",
-        **measured,
+        **{"read": classifier.read} | measured,
     )
 
 

@@ -23,7 +23,7 @@ from counterfoil.data import LabelledImages
 from counterfoil.data.open_source import OpenSource
 from counterfoil.errors import UserError
 from counterfoil.mining.pools import ORIGIN
-from counterfoil.models.classifiers.of_predictions import longest_text
+from counterfoil.models.answer_tables import longest_text
 from counterfoil.models.loading_errors import error_line
 from counterfoil.recipe.names import without_folders
 from counterfoil.regular_files import UnfitFile, named_path, open_regular, read_regular

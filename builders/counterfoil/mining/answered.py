@@ -65,9 +65,10 @@ class AnsweredRows:
         confidence in their label, the lowest first.
         """
         wrong = np.flatnonzero(self.failed & (self.taken_for >= 0) & (self.taken_for != self.labels))
-        if not len(wrong) or np.ptp(self.confidence) == 0:
+        if not len(wrong) or np.isnan(self.confidence).all() or np.ptp(self.confidence) == 0:
             return wrong[:0]
-        ranks = rankdata(self.label_confidence, axis=1).mean(axis=0)
+        known = ~np.isnan(self.label_confidence).any(axis=1)
+        ranks = rankdata(self.label_confidence[known], axis=1).mean(axis=0)
         return wrong[np.lexsort((-self.confidence[wrong], ranks[wrong]))]
 
     def to_look_at(self) -> NDArray[np.int64]:
@@ -120,10 +121,11 @@ def failing_rows_csv(rows: AnsweredRows, recipe: Recipe, findings: Mapping[str, 
         key, label, answer = rows.keys[row], recipe.classes[rows.labels[row]], int(rows.taken_for[row])
         taken_for = recipe.classes[answer] if answer >= 0 else None
         inside = [name for name, members in findings.items() if members[row]]
+        sure = float(rows.confidence[row])
         look = str(rank.get(row, math.inf) <= listed).lower()
         values = (
             key, rows.paths.get(key), label.id, label.name, taken_for and taken_for.id, taken_for and taken_for.name,
-            round(float(rows.confidence[row]), 4), look, rank.get(row), " ".join(inside),
+            None if math.isnan(sure) else round(sure, 4), look, rank.get(row), " ".join(inside),
         )  # fmt: skip
         lines.append(dict(zip(COLUMNS, values, strict=True)))
     return csv_text(lines, COLUMNS)

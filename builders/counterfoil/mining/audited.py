@@ -27,7 +27,7 @@ from counterfoil.generate.screen.doubts import ScreenDoubts, doubts_of
 from counterfoil.generate.screen.known_classes import KnownClasses
 from counterfoil.generate.screen.scores import ValidationScores
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
-from counterfoil.models.classifiers.of_predictions import ROW, RecordedClassifier
+from counterfoil.models.classifiers.of_predictions import RecordedClassifier
 from counterfoil.models.clip import ClipModel, load_clip, pin_clip
 from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.embedding import Embedder, clip_embedder, embed
@@ -582,7 +582,7 @@ def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages])
     """
     if not isinstance(classifier, RecordedClassifier) or any(part.preview is not None for part in parts):
         return
-    if classifier.columns.image == ROW:
+    if classifier.columns.is_row:
         if len(parts) > 1:
             raise UserError(
                 f"model {classifier.name!r} identifies images by row, but {len(parts)} splits are audited",

@@ -19,6 +19,7 @@ from counterfoil.data import LabelledImages
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier, refuse_by_row
+from counterfoil.models.classifiers.score_scale import UNKNOWN
 from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.inference import each_once
 from counterfoil.prediction.passes import score_models
@@ -132,7 +133,9 @@ def condition_scores(
     batch_size: int,
     load: Callable[[str], Classifier] = load_classifier,
 ) -> ConditionScores:
-    """Return a classifier's scores for conditions: sigmoids of its outputs, or the scores in a file of predictions.
+    """Return a classifier's scores for conditions: sigmoids of its logits, or the scores in a file of predictions.
+
+    The logits themselves are returned for a condition if different ones have the same sigmoid.
 
     conditions: the result of `map_conditions`. The answers of a model are cached in `folder`. UserError if a file has
     no answer or two answers for an image; RunFailure if the model cannot compute.
@@ -141,10 +144,9 @@ def condition_scores(
     outputs = [target[0] for target in conditions.targets]
     refuse_by_row(classifier, images.preview)
     if isinstance(classifier, RecordedClassifier):
-        # Probabilities of conditions need not sum to one. If they do in a small file, they are still no softmax.
-        plain = replace(classifier, probabilities=False)
+        # Conditions are ranked by the scores as they are written.
         values = np.full((len(images), len(outputs)), np.nan)
-        answers = plain.recorded(images.keys, images.paths)
+        answers = classifier.recorded(images.keys, images.paths)
         for at, scores in each_once(images, name, answers, conditions.num_classes):
             values[at] = scores[:, outputs]
         return ConditionScores(classifier, values, np.asarray(~np.isnan(values).any(axis=1)))
@@ -155,11 +157,19 @@ def condition_scores(
     answers = scored[name].predictions
     if answers.logits is None:
         raise RunFailure(f"model {name!r} gives no scores of its outputs")
-    logits_of_conditions = answers.logits[:, outputs].astype(np.float64)
-    small = np.exp(-np.abs(logits_of_conditions))  # the sigmoid, without overflow at either end
-    values = np.where(logits_of_conditions >= 0, 1.0, small) / (1.0 + small)
+    given = answers.logits[:, outputs]
+    small = np.exp(-np.abs(given))  # the sigmoid, without overflow at either end
+    values = np.where(given >= 0, 1.0, small) / (1.0 + small)
+    for column in range(len(outputs)):
+        # Above a logit of 33, different logits have one sigmoid. Ranks and thresholds tell them apart.
+        if classifier.scale in ("sigmoids", UNKNOWN) or _distinct(values[:, column]) < _distinct(given[:, column]):
+            values[:, column] = given[:, column]
     values[~answers.readable] = np.nan
     return ConditionScores(scored[name].classifier, values, answers.readable)
+
+
+def _distinct(values: NDArray[np.float64]) -> int:
+    return len(np.unique(values))
 
 
 def best_thresholds(

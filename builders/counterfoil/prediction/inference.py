@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from counterfoil.data import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, some_of
 from counterfoil.models.classifiers.classifier import Recorded
+from counterfoil.models.classifiers.score_scale import UNKNOWN, AnyScale, confidences
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.predictions import Predictions, no_answers, ranked_of
 from counterfoil.store.decoding import decoded_batches, readable_image
@@ -79,7 +81,7 @@ def _batch(tensors: list[torch.Tensor | CounterfoilError], name: str) -> torch.T
 
 
 def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch.Tensor:
-    """Return the model's outputs (b, num_classes), float32 on the CPU. UserError for another shape of the outputs."""
+    """Return the model's outputs (b, num_classes), floats on the CPU. UserError for another shape of the outputs."""
     import torch
 
     try:
@@ -102,32 +104,33 @@ def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch
     return logits
 
 
-def torch_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+def torch_softmax(logits: NDArray[np.floating]) -> NDArray[np.float32]:
     import torch
 
-    return torch.from_numpy(logits).softmax(dim=1).numpy()
+    return torch.from_numpy(logits).softmax(dim=1).float().numpy()
 
 
-def numpy_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the softmax of each row without importing torch. The last bit may differ from torch's softmax."""
-    shares = np.exp((logits - logits.max(axis=1, keepdims=True)).astype(np.float64))
-    shares /= shares.sum(axis=1, keepdims=True)
-    return shares.astype(np.float32)
+def shares_of(scale: AnyScale) -> Callable[[NDArray[np.floating]], NDArray[np.float32]]:
+    """Return how the confidences of a model's scores are computed. `Classifier.logits` are logits if they can be."""
+    return partial(confidences, scale=scale) if scale in ("sigmoids", UNKNOWN) else torch_softmax
 
 
 def answer_columns(
-    logits: NDArray[np.float32],
+    logits: NDArray[np.floating],
     labels: NDArray[np.int64],
     class_map: ClassMap,
     ranked: int,
-    softmax: Callable[[NDArray[np.float32]], NDArray[np.float32]] = torch_softmax,
+    softmax: Callable[[NDArray[np.floating]], NDArray[np.float32]] = torch_softmax,
 ) -> dict[str, np.ndarray]:
-    """Return the columns of `Predictions` for a batch of logits (b, num_classes) and labels (b,)."""
+    """Return the columns of `Predictions` for a batch of scores (b, num_classes) and labels (b,).
+
+    softmax: gives the confidence of each score.
+    """
     otherwise = {}
     if class_map.class_outputs is not None:
         elsewhere = np.ones(class_map.num_classes, dtype=bool)
         elsewhere[list(class_map.class_outputs)] = False
-        among = np.where(elsewhere, np.float32(-np.inf), logits)
+        among = np.where(elsewhere, logits.dtype.type(-np.inf), logits)
         other = replace(class_map, class_outputs=None)
         logits, left = (among, logits) if class_map.leads == "classes" else (logits, among)
         otherwise = {"correct_otherwise": answer_columns(left, labels, other, 1, softmax)["correct"]}
@@ -137,7 +140,7 @@ def answer_columns(
     rows = np.repeat(np.arange(len(labels)), [len(outputs) for outputs in targets])
     right[rows, list(chain.from_iterable(targets))] = True
     shares = softmax(logits)
-    # Sort by logits, because softmax may round different values to the same. Equal logits keep the order of outputs.
+    # Sort by scores, because softmax may round different values to the same. Equal logits keep the order of outputs.
     best = np.argsort(-logits, axis=1, kind="stable")[:, :ranked]
     hits = np.take_along_axis(right, best, axis=1)
     return {
@@ -147,8 +150,17 @@ def answer_columns(
         "correct_top_k": np.asarray(hits[:, : class_map.top_k].any(axis=1)),
         "true_confidence": (shares * right).sum(axis=1),
         "logits": logits,
+        "tied": _tied(logits, best),
         **otherwise,
     }
+
+
+def _tied(scores: NDArray[np.floating], best: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return whether the two best scores of each row are equal."""
+    if best.shape[1] < 2:
+        return np.zeros(len(best), dtype=bool)
+    first, second = np.take_along_axis(scores, best[:, :2], axis=1).T
+    return np.asarray(first == second)
 
 
 @dataclass
@@ -214,7 +226,8 @@ def _answer(
             # Rows with known answers keep them, bit for bit.
             new = rows >= model.done
             ranked = model.answers.answers.shape[1]
-            columns = answer_columns(logits.numpy(), labels[rows], model.class_map, ranked)
+            softmax = shares_of(model.classifier.scale)
+            columns = answer_columns(logits.numpy(), labels[rows], model.class_map, ranked, softmax)
             model.answers.fill(rows[new], {name: values[new] for name, values in columns.items()})
     except CounterfoilError as error:
         model.failure = error
@@ -226,12 +239,15 @@ def _answer(
 _MOST_SHOWN = 5
 
 
-def take_over(images: LabelledImages, name: str, recorded: Recorded, class_map: ClassMap) -> Predictions:
+def take_over(
+    images: LabelledImages, name: str, recorded: Recorded, class_map: ClassMap, scale: AnyScale
+) -> Predictions:
     """Make predictions from a classifier's recorded scores. Raises the same errors as `each_once`."""
     answers = no_answers(len(images), class_map, ranked_of(class_map))
+    answers = replace(answers, tied=np.zeros(len(images), dtype=bool))
     for at, scores in each_once(images, name, recorded, class_map.num_classes):
         ranked, labels = answers.answers.shape[1], images.labels[at]
-        answers.fill(at, answer_columns(scores, labels, class_map, ranked, numpy_softmax))
+        answers.fill(at, answer_columns(scores, labels, class_map, ranked, partial(confidences, scale=scale)))
         answers.readable[at] = True
     return answers
 

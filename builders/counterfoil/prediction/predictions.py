@@ -41,11 +41,12 @@ class Predictions:
     """A model's answers to n images, in the order of the images.
 
     readable: (n,) bool; if False, the other columns of the row mean nothing. answers: (n, k) int32, the k best outputs,
-    best first. shares: (n, k) float32, the softmax of these outputs, over the outputs that an answer is chosen from
-    (`ClassMap.answering`). correct, correct_top_k: (n,) bool, by the class map. true_confidence: (n,) softmax, summed
-    over the right outputs. correct_otherwise: (n,) bool, whether the answer is correct if it is chosen from the other
-    set of outputs (`ClassMap.leads`), if there are two sets. logits: (n, outputs) float32, if requested; -inf at
-    outputs that are never an answer.
+    best first. shares: (n, k) float32, the confidence in these outputs, over the outputs that an answer is chosen from
+    (`ClassMap.answering`); NaN if the scale of the scores is unknown. correct, correct_top_k: (n,) bool, by the class
+    map. true_confidence: (n,) confidence, summed over the right outputs. correct_otherwise: (n,) bool, whether the
+    answer is correct if it is chosen from the other set of outputs (`ClassMap.leads`), if there are two sets. logits:
+    (n, outputs) float64, if requested; -inf at outputs that are never an answer. tied: (n,) bool, whether the two best
+    scores are equal, if it is known.
     """
 
     readable: NDArray[np.bool_]
@@ -54,8 +55,9 @@ class Predictions:
     correct: NDArray[np.bool_]
     correct_top_k: NDArray[np.bool_]
     true_confidence: NDArray[np.float32]
-    logits: NDArray[np.float32] | None = None
+    logits: NDArray[np.float64] | None = None
     correct_otherwise: NDArray[np.bool_] | None = None
+    tied: NDArray[np.bool_] | None = None
 
     @classmethod
     def empty(cls, n: int, ranked: int = 1, outputs: int | None = None, both_ways: bool = False) -> Predictions:
@@ -67,7 +69,7 @@ class Predictions:
             correct=np.zeros(n, dtype=bool),
             correct_top_k=np.zeros(n, dtype=bool),
             true_confidence=np.zeros(n, dtype=np.float32),
-            logits=None if outputs is None else np.zeros((n, outputs), dtype=np.float32),
+            logits=None if outputs is None else np.zeros((n, outputs)),
             correct_otherwise=np.zeros(n, dtype=bool) if both_ways else None,
         )
 
@@ -122,6 +124,8 @@ def cache_key(
         "top_k": class_map.top_k,
         "ranked": ranked,
         "logits": logits,
+        # Other scales are newer than the cache, so logits have the key that they had.
+        **({} if classifier.scale == "logits" else {"scale": classifier.scale}),
         # Without `class_outputs`, the key is the same as in versions that had no `class_outputs`.
         **({} if class_map.class_outputs is None else {"answers": class_map.leads}),
         # Floats differ in the last bits between kinds of device and versions of torch.

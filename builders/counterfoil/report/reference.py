@@ -205,6 +205,11 @@ def matching_sentences(results: Results) -> tuple[str, ...]:
     )
 
 
+def reading_sentences(results: Results) -> tuple[str, ...]:
+    """Return how files of answers were read and what scores are, a sentence for each model."""
+    return tuple(f"{model.short_name}: {model.read}." for model in results.models if model.read)
+
+
 def order_warnings(results: Results, *, short: bool = True) -> tuple[str, ...]:
     """Return a warning for each model near chance whose outputs fit the classes far better in another order."""
     return tuple(
@@ -240,8 +245,16 @@ def outputs_sentences(results: Results) -> tuple[str, ...]:
 
 
 def model_sentences(results: Results) -> Iterator[str]:
-    """Yield how to read the models' answers: their matching, sizes, chance level, outputs and ties."""
-    for sentences in (matching_sentences, size_sentences, near_chance_sentences, outputs_sentences, tie_sentences):
+    """Yield which images are scored, and how to read the models' answers: their matching, scores, sizes and ties."""
+    yield from results.scored
+    for sentences in (
+        matching_sentences,
+        reading_sentences,
+        size_sentences,
+        near_chance_sentences,
+        outputs_sentences,
+        tie_sentences,
+    ):
         yield from sentences(results)
 
 

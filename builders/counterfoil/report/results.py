@@ -138,8 +138,9 @@ class ModelFacts(Strict):
     """A model, and whether it is near chance on the base (on all images without a base), in no average then.
 
     tied: images whose two best scores are equal. chance: right outputs over those that it answers over, averaged over
-    classes. matched: how its outputs were matched to classes. likely_order: another order that they seem to have. Facts
-    unknown for a kind of classifier are None, its hash empty.
+    classes. matched: how its outputs were matched to classes. likely_order: another order that they seem to have. read:
+    how a file of answers was read, and what scores are, unless they are logits of a network. Facts unknown for a kind
+    of classifier are None, its hash empty.
     """
 
     name: str
@@ -158,6 +159,7 @@ class ModelFacts(Strict):
     tied: Count
     matched: str = ""
     likely_order: str = ""
+    read: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +231,7 @@ class Results(Strict):
     unreadable: images that could not be decoded. image_side: the usual shorter side of the images, or of the source's,
     in pixels. rows_left_out: how many rows the JSON has no room for, beside those of single classes, which it never
     has. outputs: whether models answer over all their outputs or over those of the classes alone.
-    preview: the most images of a group, if these are not all.
+    preview: the most images of a group, if these are not all. scored: which images were given and are not scored.
     """
 
     FORM: ClassVar[Form] = Form("a results document that Counterfoil writes", _AGAIN, VERSION)
@@ -259,6 +261,7 @@ class Results(Strict):
     rows_left_out: Count = 0
     outputs: Literal["all", "classes"] = "all"
     preview: Count | None = None
+    scored: tuple[str, ...] = ()
     version: Literal[4] = VERSION
 
     @property

@@ -27,7 +27,7 @@ from counterfoil.errors import UserError, first_of
 from counterfoil.evaluation.detection.categories import CategoryMap, map_found
 from counterfoil.evaluation.detection.placement import misplaced_detections
 from counterfoil.evaluation.detection.subject import DetectionSubject
-from counterfoil.models.classifiers.of_predictions import csv_form
+from counterfoil.models.answer_tables import csv_form
 from counterfoil.recipe.names import quoted
 from counterfoil.regular_files import named_path, read_regular
 

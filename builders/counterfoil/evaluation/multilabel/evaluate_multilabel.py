@@ -29,6 +29,7 @@ from counterfoil.evaluation.multilabel.subject import MultilabelSubject, open_co
 from counterfoil.evaluation.resampled_task import ResampledTask, TaskSettings
 from counterfoil.evaluation.scored_models import choose_models, classifier_facts
 from counterfoil.evaluation.shift_report import DROP
+from counterfoil.models.classifiers.classifier import apart_from_scores
 from counterfoil.models.devices import resolve_device
 from counterfoil.multilabel_stats import REPLICATES
 from counterfoil.prediction.failures import ConditionScores, condition_scores
@@ -113,6 +114,7 @@ class MultilabelTask(ResampledTask[MeasuredClassifier]):
                     near_chance=not model.sound,
                     tied=0,
                     matched=model.class_map.matched,
+                    read=apart_from_scores(model.answered.classifier.read),
                 )
                 for model in self.models
             ),

@@ -39,6 +39,8 @@ def multilabel_notes(results: Results) -> Iterator[str]:
     for model in results.models:
         if model.matched:
             yield f"{model.short_name}: outputs were matched {model.matched}."
+        if model.read:
+            yield f"{model.short_name}: {model.read}."
     if base.left_out:
         few = [label.name for label in base.left_out]
         yield (

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.models.classifiers.score_scale import AnyScale
 from counterfoil.models.loading_errors import while_loading
 from counterfoil.models.weights_files import weights_sha256
 from counterfoil.recipe.names import nearest, plain_name
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     import torch
 
 # Batches: rows of labelled images (b,), and the scores of these rows (b, num_classes).
-Recorded = Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]
+Recorded = Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Classifier:
 
     input_key: models with the same key get the same tensor for an image. sha256: of everything that decides the answer
     to a tensor, or None if that is unknown. input_size: (channels, height, width), or None if it depends on the image.
+    scale: what the scores are. read: how a file or its scores were read, for people.
     kept: whether a later run may reuse answers if the hash and the input key are equal. module: the torch module, or
     None if the kind has none or it was released.
     """
@@ -62,13 +64,18 @@ class Classifier:
     interpolation: str | None = None
     kept: bool = True
     module: Any = None
+    scale: AnyScale = "logits"
+    read: str = ""
 
     def transform(self) -> Callable[[Any], Any]:
         """Return a function that turns a PIL image into the input tensor, and raises UserError if that fails."""
         raise NotImplementedError
 
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
-        """Return the scores of a batch from any device, float32 (b, num_classes) on the CPU. Errors are not caught."""
+        """Return the scores of a batch from any device, (b, num_classes) floats on the CPU. Errors are not caught.
+
+        Their softmax is the model's confidence, unless `scale` says that they are sigmoids or unknown.
+        """
         raise NotImplementedError
 
     def features(self, batch: torch.Tensor, device: str) -> torch.Tensor | None:
@@ -85,6 +92,19 @@ class Classifier:
 
     def released(self) -> Self:
         return replace(self, module=None)
+
+
+def scaled(classifier: Classifier, scale: AnyScale | None) -> Classifier:
+    """Return a classifier whose scores are what a person says, if they say so."""
+    if scale is None:
+        return classifier
+    read = f"scores are {scale}, as --scores-are says; {apart_from_scores(classifier.read)}".removesuffix("; ")
+    return replace(classifier, scale=scale, read=read)
+
+
+def apart_from_scores(read: str) -> str:
+    """Return what `Classifier.read` says, without what it says of scores."""
+    return "; ".join(note for note in read.split("; ") if not note.startswith("scores "))
 
 
 def module_fields(facts: ClassifierFacts, module: Any, content: str, device: str) -> dict[str, Any]:

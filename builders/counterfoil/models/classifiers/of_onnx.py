@@ -23,6 +23,7 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
 from counterfoil.models.classifiers.of_timm import TimmDocument, checked_config, timm_transform
 from counterfoil.models.classifiers.of_transformers import CLASSIFIERS, ModelKind, checked_transformers
+from counterfoil.models.classifiers.score_scale import UNKNOWN, ScaleEvidence, as_logits, scale_note
 from counterfoil.models.config_files import CONFIG, Label, expected, read_config
 from counterfoil.models.loading_errors import while_loading
 from counterfoil.models.names import refuse_elsewhere
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 
     from counterfoil.recipe.prompts import RecipeClass
 
-# The least probability, because 0 has no logarithm. It is near the smallest normal float32.
-_LEAST = 1e-37
+# Noise whose answers show whether outputs between 0 and 1 are always that.
+_STRENGTHS = (-1, 3, -3, 10, -10, 30)
 # protobuf's limit for a message.
 MOST_BYTES = (1 << 31) - 1
 FLOAT_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
@@ -52,14 +53,12 @@ class OnnxDocument(TimmDocument):
 class OnnxClassifier(Classifier):
     """A graph of ONNX Runtime on the CPU or a CUDA device. sha256: of the file and the version of ONNX Runtime.
 
-    batch: the number of images that the graph takes at once, or None for any number. probabilities: whether the graph
-    ends in a softmax. If so, the scores are the logarithms of its outputs.
+    batch: the number of images that the graph takes at once, or None for any number.
     """
 
     session: Any
     prepare: Callable[[Any], Any]
     batch: int | None
-    probabilities: bool
 
     def transform(self) -> Callable[[Any], Any]:
         return self.prepare
@@ -67,8 +66,7 @@ class OnnxClassifier(Classifier):
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
         import torch
 
-        scores = torch.from_numpy(_run(self.session, batch.numpy(), self.batch))
-        return scores.clamp_min(_LEAST).log() if self.probabilities else scores
+        return as_logits(torch.from_numpy(_run(self.session, batch.numpy(), self.batch)), self.scale)
 
     def released(self) -> Self:
         return replace(self, session=None)
@@ -102,6 +100,14 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
             f"model {name!r}: for {len(probe)} images the graph gives {list(scores.shape)} numbers, expected"
             f" {[len(probe), deployed.facts.num_classes]}, a score for each output of {CONFIG}"
         )
+    evidence = ScaleEvidence()
+    evidence.add(scores.astype(np.float64))
+    for strength in _STRENGTHS:
+        if evidence.scale(network=True) != UNKNOWN:
+            break  # a few images may have logits between 0 and 1 by chance
+        stronger = np.float32(strength) * probe[:, :, ::-1]
+        evidence.add(_run(session, np.ascontiguousarray(stronger), batch).astype(np.float64))
+    scale = evidence.scale(network=True)
     return OnnxClassifier(
         name=name,
         architecture=deployed.facts.architecture,
@@ -113,7 +119,8 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
         session=session,
         prepare=deployed.prepare(),
         batch=batch,
-        probabilities=bool((scores >= 0).all() and np.allclose(scores.sum(axis=1), 1, atol=1e-3)),
+        scale=scale,
+        read="" if scale == "logits" else scale_note(scale, evidence),
     )
 
 

@@ -1,47 +1,40 @@
-"""Read a model's answers from a file of predictions: `predictions:FILE`, Parquet or CSV. The file is not trusted.
+"""Read a model's answers from a file of predictions: `predictions:FILE`. The file is not trusted.
 
-One column names the image: `key` (a key, or a path below a folder), `path`, or `row` (the image's index in the dataset,
-from 0). The answer is a column `label` (a class's name) or `class_id`, or a column of scores for each class: these are
-probabilities if every row sums to one, else logits. A label has a probability of 1, and is wrong if it is no class.
+One column names the image: `key` (a key, or a path), `path`, or `row` (the image's index in the dataset, from 0).
 
-Changes by spreadsheets and pandas are read if they are unambiguous: other delimiters, UTF-16, a decimal comma, `Path`,
-`.\\red\\1.jpg`, `7` for the class `007`, and the `'` that `documents.as_cell` puts before a formula.
+The answers are the columns that name a class, one for each, whose numbers are read by `score_scale.py`. A file without
+such columns has one more column, which holds the answers whatever it is called: names of classes, or ids. Other columns
+are no answers. They are left out, and said to be; where it is uncertain what is an answer, the file is refused.
 """
 
 from __future__ import annotations
 
-import codecs
-import csv
 import hashlib
-import io
-import os
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from io import BufferedReader
-from itertools import islice
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.documents import as_cell
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import UserError, some_of
+from counterfoil.models.answer_tables import AnswerTable, called, open_table
 from counterfoil.models.classifiers.classifier import (
-    MOST_LINES,
     Classifier,
     ClassifierFacts,
     Recorded,
     side_by_side,
     unique_output_names,
 )
-from counterfoil.models.loading_errors import error_line
-from counterfoil.recipe.names import PREDICTIONS, nearest, plain_name
-from counterfoil.regular_files import UnfitFile, named_path, open_regular
+from counterfoil.models.classifiers.image_names import NO_IMAGE, find_images
+from counterfoil.models.classifiers.score_scale import UNKNOWN, AnyScale, ScaleEvidence, scale_note
+from counterfoil.recipe.names import PREDICTIONS, plain_name
+from counterfoil.regular_files import named_path, open_regular
+from counterfoil.report.words import counted, listed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,19 +42,60 @@ if TYPE_CHECKING:
 
     from counterfoil.recipe.prompts import RecipeClass
 
-# The output for every label that is no class of the dataset.
+# The output for every label that is no class of the dataset. A file may also say so itself.
 ANOTHER = "(another label)"
 _MOST_LABELS = 1_000_000
 _MOST_SHOWN = 5
-# The logit of a label. Its softmax is exactly 1 in float32.
-_CERTAIN = 100.0
-_SUM_OF_ONE = 1e-3
-# The logit of a probability of 0. It is below the logits of models.
-_NEVER = -1e4
+
+PATH, ROW = "path", "row"
+KEYS = ("key", PATH, ROW)
+LABEL, CLASS_ID = "label", "class_id"
+ANSWERS = (LABEL, CLASS_ID)
+# Columns that programs write beside scores or beside an answer, and that are neither.
+_BESIDE = frozenset(
+    [
+        "index",
+        "id",
+        "number",
+        "n",
+        "confidence",
+        "probability",
+        "prob",
+        "score",
+        "margin",
+        "entropy",
+        "loss",
+        "nll",
+        "uncertainty",
+        "variance",
+        "std",
+        "temperature",
+        "energy",
+        "distance",
+        "rank",
+        "time",
+        "seconds",
+        "width",
+        "height",
+        "size",
+        "fold",
+        "seed",
+        "epoch",
+        "batch",
+        "weight",
+    ]
+)
+_SUMMARIES = _BESIDE | {"max", "min", "mean", "sum", "top", "top1", "best", "argmax", "pred", "true", "total"}
+# The names of an index in files of pandas and spreadsheets.
+_UNNAMED = re.compile(r"\s*(unnamed: \d+|__index_level_\d+__)?\s*", re.IGNORECASE)
+# Outputs that are called by their numbers.
+_NUMBERED = re.compile(r"(?:label|class|output|logit|score|prob)?[ _-]?(\d+)", re.IGNORECASE)
+# What pandas writes for an answer that is missing.
+_MISSING = frozenset(("nan", "none", "null", "na", "n/a", "<na>", "nat"))
 
 
 class Spellings:
-    """Find images or classes by texts from a file. Texts are normalised in several ways; the first match is taken."""
+    """Find classes by texts from a file. Texts are normalised in several ways; the first match is taken."""
 
     SEVERAL = -1
 
@@ -85,26 +119,6 @@ class Spellings:
         return None
 
 
-def spelled_images(keys: Sequence[str], paths: Sequence[str]) -> Spellings:
-    """Return the spellings of images: their keys, then their paths below a folder."""
-    by_path = [*enumerate(paths)]
-    return Spellings((str, enumerate(keys)), (str, by_path), (_plain_path, by_path))
-
-
-def _plain_path(path: str) -> str:
-    """Remove `./`, and normalise slashes and accents."""
-    parts = unicodedata.normalize("NFC", path).replace("\\", "/").split("/")
-    return "/".join(part for part in parts if part not in ("", "."))
-
-
-def _spelled_classes(classes: Sequence[RecipeClass], column: str) -> Spellings:
-    """Return the spellings of classes in a column. Numbers are ids only if no class has a number as its name."""
-    ids = [(output, label.id) for output, label in enumerate(classes)]
-    names = [(output, label.name) for output, label in enumerate(classes)] if column == "label" else []
-    numbered = names if any(_number(name) for _, name in names) else ids
-    return Spellings((str, names), (str, ids), (_plain, names), (_plain, ids), (_number, numbered))
-
-
 def _plain(name: str) -> str:
     return plain_name(unicodedata.normalize("NFC", name))
 
@@ -118,14 +132,263 @@ def _number(text: str) -> str | None:
     return None if match is None else str(int(match[1]))
 
 
+@dataclass(frozen=True)
+class PredictionColumns:
+    """What the columns of a file are: of the image, of the answer or of scores.
+
+    outputs: the name of the output that each column of scores is of. left_out: columns that are neither.
+    """
+
+    image: str
+    is_row: bool
+    answer: str | None
+    scores: tuple[str, ...]
+    outputs: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def read_columns(table: AnswerTable, classes: Sequence[RecipeClass]) -> PredictionColumns:
+    """Say what each column is. Raise UserError if that is uncertain."""
+    names = [name for name in table.columns if not _UNNAMED.fullmatch(name)]
+    who, shown = f"{table.who}: {table.path}", _shown(names)
+    repeated = [name for name, times in Counter(names).items() if times > 1]
+    if repeated:
+        raise UserError(f"{who} has the column {repeated[0][:40]!r} more than once")
+    images = called(KEYS, names)
+    if len(images) != 1 and {*images} != {"key", PATH}:
+        raise UserError(
+            f"{who} has the columns {shown}; expected key (or path or row), then a column of scores for each class, or"
+            " one column with the answers",
+            "Call the column of the images key or path, as evaluate --write-keys FILE does.",
+        )
+    image = "key" if "key" in images else next(iter(images))
+    rest = [name for name in names if name not in images.values()]
+    if not rest:
+        raise UserError(f"{who} has the columns {shown}, and no answers", "Add a label, or scores for each class.")
+    of_image = (images[image], image == ROW)
+    scores = _score_columns(table, rest, classes, who)
+    if scores:
+        left_out = tuple(name for name in rest if name not in scores)
+        return PredictionColumns(*of_image, None, tuple(scores), tuple(scores.values()), left_out)
+    answer = _answer_column(table, rest, who)
+    return PredictionColumns(*of_image, answer, (), (), tuple(name for name in rest if name != answer))
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(repr(name[:40]) for name in names[:8]) + (" …" if len(names) > 8 else "")
+
+
+def _score_columns(table: AnswerTable, rest: Sequence[str], classes: Sequence[RecipeClass], who: str) -> dict[str, str]:
+    """Return the columns of scores and the outputs that they are of, or nothing if the file has none.
+
+    Raise UserError if a column may be a further output or not.
+    """
+    if len(rest) == 1 and (rest[0] not in table.numeric or rest[0].strip().casefold() in ANSWERS):
+        return {}
+    numbers = [name for name in rest if name in table.numeric]
+    known = {_plain(text) for label in classes for text in (label.name, label.id)}
+    named = {as_cell(label.name): label.name for label in classes} | {label.name: label.name for label in classes}
+
+    def of_class(output: str) -> bool:
+        return output in named or any(_plain(part) in known for part in (output, *output.split(",")))
+
+    before, after = _affixes(rest, of_class)
+    affixed = [name for name in rest if name.startswith(before) and name.endswith(after)]
+    outputs = {name: name[len(before) : len(name) - len(after)] for name in affixed}
+    scores = {name: named.get(output, output) for name, output in outputs.items() if of_class(output)}
+    others = [name for name in numbers if name not in scores and name.strip().casefold() not in _BESIDE]
+    if before or after:
+        # Further outputs are called like those of the classes. Unless sums say otherwise, they are no summary of these.
+        others = [name for name in others if name in outputs and outputs[name].strip().casefold() not in _SUMMARIES]
+        if others and _further_outputs(table, [*scores], others) is False:
+            others = []
+        return {name: named.get(outputs[name], outputs[name]) for name in rest if name in scores or name in others}
+    if scores and others and any(label.imagenet for label in classes) and len(scores) + len(others) == 1000:
+        return {name: named.get(name, name) for name in rest if name in scores or name in others}
+    if not scores:
+        matches = [_NUMBERED.fullmatch(name.strip()) for name in numbers]
+        numbered = {name: int(match[1]) for name, match in zip(numbers, matches, strict=True) if match}
+        if len(numbered) > 1 and sorted(numbered.values()) == list(range(len(numbered))):
+            ordered = sorted(numbered, key=lambda name: numbered[name])
+            return {name: str(numbered[name]) for name in ordered}
+        if len(others) > 1 and len(others) == len([name for name in rest if name.strip().casefold() not in _BESIDE]):
+            return {name: name for name in others}  # matching their names with classes says what is missing
+        return {}
+    missing = len(classes) > len(scores)
+    if others and not missing:
+        in_all = _further_outputs(table, [*scores], others)
+        if in_all is None:
+            raise UserError(
+                f"{who}: {counted(len(others), 'column of numbers', 'columns of numbers')} name no class:"
+                f" {_shown(others)}",
+                "Remove them if they are no outputs of the model. If they are, call every output score_NAME: score_"
+                f"{classes[0].name[:40]}.",
+            )
+        if not in_all:
+            others = []
+    return {name: scores.get(name, name) for name in rest if name in scores or name in others}
+
+
+def _affixes(names: Sequence[str], of_class: Callable[[str], bool]) -> tuple[str, str]:
+    """Return what most columns of classes have before and after the class: `prob_cat`, `cat_prob` or `p(cat)`."""
+    if any(map(of_class, names)):
+        return "", ""
+    found = Counter[tuple[str, str]]()
+    for name in names[:_MOST_AFFIXED]:
+        for mark in re.finditer(r"[_ :./(\-]", name):
+            found[name[: mark.end()], ")" if name[mark.start()] == "(" else ""] += of_class(
+                name[mark.end() :].removesuffix(")") if name[mark.start()] == "(" else name[mark.end() :]
+            )
+            found["", name[mark.start() :]] += of_class(name[: mark.start()])
+    ((affixes, count),) = found.most_common(1) or [(("", ""), 0)]
+    return affixes if count > 0 and (count > 1 or len(names) == 1) else ("", "")
+
+
+_MOST_AFFIXED = 10_000
+
+
+def _further_outputs(table: AnswerTable, scores: Sequence[str], others: Sequence[str]) -> bool | None:
+    """Return whether other columns of numbers are outputs too, as sums show it; None if sums show nothing."""
+    alone, together = ScaleEvidence(), ScaleEvidence()
+    kinds: dict[str, Any] = dict.fromkeys((*scores, *others), "numbers")
+    for batch in table.batches(kinds):
+        values = _given(_numbers(batch))
+        alone.add(values[:, : len(scores)])
+        together.add(values)
+    if alone.scale() in _ADDING_UP:
+        return False
+    return True if together.scale() in _ADDING_UP else None
+
+
+_ADDING_UP = ("probabilities", "percent", "log-probabilities")
+
+
+def _answer_column(table: AnswerTable, rest: Sequence[str], who: str) -> str:
+    """Return the column that holds the answers of a file without scores. Raise UserError if several may."""
+    others = [name for name in rest if name not in table.numeric or name.strip().casefold() not in _BESIDE]
+    answers = [name for name in others if name.strip().casefold() in ANSWERS]
+    if len(rest) == 1:
+        return rest[0]
+    if len(others) == 1 and answers:
+        return answers[0]
+    hint = "Keep one column of answers beside the key: one of the others may be the true label."
+    if len(answers) == 1:
+        hint = f"If {answers[0]!r} holds the answers, keep it alone beside the key: it may be the true label."
+    raise UserError(
+        f"{who} has the columns {_shown(rest)} beside the key, and several of them may be the answers", hint
+    )
+
+
+def _numbers(batch: pa.RecordBatch, first: int = 0) -> NDArray[np.float64]:
+    """Return the columns from `first` on as scores (b, columns), NaN for an empty cell."""
+    columns: Iterator[Any] = (column.to_numpy(zero_copy_only=False) for column in batch.columns[first:])
+    return np.stack(list(columns), axis=1).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class ReadLabels:
+    """How the values of a column of answers are read.
+
+    outputs: value → class; None for a missing answer, the number of classes for an answer that is no class.
+    """
+
+    outputs: Mapping[str, int | None]
+    note: str
+
+
+def read_labels(counts: Mapping[str, int], column: str, classes: Sequence[RecipeClass], where: str) -> ReadLabels:
+    """Match the values of a column of answers with the classes. counts: value → number of lines.
+
+    All values are names of classes, or all are ids. Raise UserError if both fit and differ, or if a class is never
+    answered while other answers are no class: it may have another name there.
+    """
+    names = [(output, label.name) for output, label in enumerate(classes)]
+    ids = [(output, label.id) for output, label in enumerate(classes)]
+    # Numbers are ids only if no class has a number as its name.
+    called_by_number = any(_number(name) for _, name in names)
+    by_name = Spellings((str, names), (_plain, names), (_number, names))
+    by_id = Spellings((str, ids), (_plain, ids), (_number, ids))
+    numbered = (_number, names if called_by_number else ids)
+    by_either = Spellings((str, names), (str, ids), (_plain, names), (_plain, ids), numbered)
+    missing = {text for text in counts if text.strip().casefold() in _MISSING and by_either.find(text) is None}
+    values = [text for text in sorted(counts) if text not in missing and text != ANOTHER]
+    as_names, as_ids = ([spelled.find(text) for text in values] for spelled in (by_name, by_id))
+    exact_names, exact_ids = ({text for _, text in known}.issuperset(values) for known in (names, ids))
+    fits_names, fits_ids = None not in as_names, None not in as_ids
+    is_id = column.strip().casefold() == CLASS_ID
+    # As they are documented, and as they are written.
+    certain = exact_ids and not exact_names if is_id else exact_names and column.strip().casefold() == LABEL
+    note = ""
+    if certain:
+        outputs = as_ids if is_id else as_names
+    elif fits_names and fits_ids and as_names != as_ids and (is_id or called_by_number):
+        if Spellings.SEVERAL not in (*as_names, *as_ids):
+            raise _two_readings(values, as_names, as_ids, column, classes, where)
+        outputs = as_ids if Spellings.SEVERAL in as_names else as_names
+    elif fits_names and not (is_id and fits_ids):
+        outputs = as_names
+        note = f"{column} holds names of classes" if is_id else ""
+    elif fits_ids and (is_id or exact_ids or not called_by_number):
+        outputs = as_ids
+    else:
+        outputs = [(by_id if is_id else by_either).find(text) for text in values]
+    several = [text for text, output in zip(values, outputs, strict=True) if output == Spellings.SEVERAL]
+    if several:
+        raise UserError(
+            f"{where} has the {column} {several[0][:80]!r}, which is the name of two classes of the dataset",
+            "Write the column class_id, with ids as evaluate --write-keys FILE lists them.",
+        )
+    unknown = [text for text, output in zip(values, outputs, strict=True) if output is None]
+    absent = [label for output, label in enumerate(classes) if output not in outputs]
+    if unknown and absent:
+        lines = sum(counts[text] for text in unknown)
+        raise UserError(
+            f"{where}: {counted(len(absent), 'class is', 'classes are')} never answered, and"
+            f" {counted(lines, 'answer is', 'answers are')} no class: they may be the same under two names, in the"
+            f" column {column[:40]!r}\n" + "\n".join(side_by_side(absent, unknown, ())),
+            "Write the names of the dataset's classes as label, or their ids as class_id, as evaluate --write-keys FILE"
+            f" lists them. Write {ANOTHER} for an answer that is none of them, which counts as wrong.",
+        )
+    notes = [note] if note else []
+    if unknown:
+        lines = sum(counts[text] for text in unknown)
+        named = listed([f"{text[:40]!r} ({counts[text]:,})" for text in unknown], _MOST_SHOWN)
+        notes.append(
+            f"{lines:,} of {sum(counts.values()):,} answers are no class of the dataset and count as wrong: {named}"
+        )
+    of_value: dict[str, int | None] = dict.fromkeys(missing) | {ANOTHER: len(classes)}
+    of_value |= {text: len(classes) if output is None else output for text, output in zip(values, outputs, strict=True)}
+    return ReadLabels(of_value, "; ".join(notes))
+
+
+def _two_readings(
+    values: Sequence[str],
+    as_names: Sequence[int | None],
+    as_ids: Sequence[int | None],
+    column: str,
+    classes: Sequence[RecipeClass],
+    where: str,
+) -> UserError:
+    lines = []
+    for text, by_name, by_id in zip(values, as_names, as_ids, strict=True):
+        if by_name is not None and by_id is not None and by_name != by_id and len(lines) < _MOST_SHOWN:
+            lines.append(f"  {text[:40]!r} is the name of {classes[by_name].name[:40]!r} and the id of"
+                         f" {classes[by_id].name[:40]!r} ({classes[by_id].id[:40]})")  # fmt: skip
+    return UserError(
+        f"{where}: the column {column[:40]!r} may hold names of classes or ids, and these differ\n" + "\n".join(lines),
+        "Write the names as text in a column label, with words that no id has, or ids as evaluate --write-keys FILE"
+        " lists them in a column class_id, with their zeros.",
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class RecordedClassifier(Classifier):
-    """A file of predictions. classes: map labels to outputs, if the file has labels."""
+    """A file of predictions. labels: the output of each value of its column of answers. lines: with an answer."""
 
-    path: Path
+    table: AnswerTable
     columns: PredictionColumns
-    classes: Spellings
-    probabilities: bool
+    labels: Mapping[str, int | None] = field(default_factory=dict)
+    lines: int = 0
 
     def transform(self) -> Callable[[Any], Any]:
         raise UserError(_CANNOT.format(self.name))
@@ -135,79 +398,101 @@ class RecordedClassifier(Classifier):
 
     def recorded(self, keys: Sequence[str], paths: Sequence[str] | None = None) -> Recorded:
         """Yield scores of the images that have an answer, in file order. Raise UserError for an invalid answer."""
-        images, known, first = spelled_images(keys, paths or ()), 0, []
-        for batch in read_prediction_batches(self.path, self.name, self.columns):
-            rows = self._image_rows(batch, images, len(keys))
-            scores, answered = self._scores(batch)
-            known += int((rows >= 0).sum())
-            first += batch.column(self.columns.image).slice(0, _MOST_SHOWN - len(first)).to_pylist()
-            usable = (rows >= 0) & answered
-            if usable.any():
-                yield rows[usable], scores[usable]
-        if keys and first and not known:
-            in_file, expected = (
-                ", ".join(repr(name[:80]) for name in names) for names in (first, (paths or keys)[:_MOST_SHOWN])
-            )
+        names = self._image_names()
+        rows, start = self.found(names, keys, paths or ()), 0
+        if keys and len(names) and not (rows != NO_IMAGE).any():
+            in_file = ", ".join(repr(str(name)[:80]) for name in names[:_MOST_SHOWN])
+            expected = ", ".join(repr(name[:80]) for name in (paths or keys)[:_MOST_SHOWN])
             raise UserError(
-                f"model {self.name!r}: no {self.columns.image} of {self.path} is an image of these\n"
+                f"model {self.name!r}: no {self.columns.image} of {self.table.path} is an image of these\n"
                 f"  there: {in_file}\n  expected: {expected}",
                 "evaluate --write-keys FILE lists all keys and paths.",
             )
+        for batch in self.table.batches(_kinds(self.columns)):
+            batch_rows = rows[start : start + batch.num_rows]
+            start += batch.num_rows
+            scores, answered = self._scores(batch)
+            usable = (batch_rows != NO_IMAGE) & answered
+            if usable.any():
+                yield batch_rows[usable], scores[usable]
+
+    def found(self, names: Sequence[Any], keys: Sequence[str], paths: Sequence[str]) -> NDArray[np.int64]:
+        """Return the index of each line's image, or NO_IMAGE."""
+        who = f"model {self.name!r}: {self.table.path}"
+        if not self.columns.is_row:
+            return find_images(names, keys, paths, who).rows
+        rows = np.array(names, dtype=np.int64)
+        wrong = rows[(rows < 0) | (rows >= len(keys))]
+        if wrong.size and len(keys):
+            raise UserError(f"{who} has row {wrong[0]:,}, and there are {len(keys):,} images")
+        return rows if len(keys) else np.full(len(rows), NO_IMAGE)
+
+    def told(self, parts: Iterable[tuple[Sequence[str], Sequence[str] | None]], answered: int | None) -> str:
+        """Return in words how the file was read. parts: keys and paths of images. answered: their number, or None if
+        these images are only some of those that the file is for.
+        """
+        notes = [self.read]
+        if not self.columns.is_row:
+            names, where = self._image_names(), f"model {self.name!r}: {self.table.path}"
+            notes += dict.fromkeys(find_images(names, keys, paths or (), where).how for keys, paths in parts)
+        if answered is not None and answered < self.lines:
+            notes.append(f"{answered:,} of {self.lines:,} lines are of these images, and the others are left out")
+        return "; ".join(filter(None, notes))
 
     def unknown_keys(self, known: Collection[str]) -> tuple[int, tuple[str, ...]]:
-        """Count the rows whose keys are not known, and return the first few of these keys."""
-        count, first, images = 0, [], spelled_images((), [*known])
-        for batch in read_prediction_batches(self.path, self.name, self.columns):
-            keys = batch.column(self.columns.image).to_pylist()
-            unknown = [str(key) for key in keys if images.find(key) is None]
-            count += len(unknown)
-            first += [key[:80] for key in unknown[: _MOST_SHOWN - len(first)]]
-        return count, tuple(first)
+        """Count the lines whose images are not known, and return the first few of their names."""
+        names = self._image_names()
+        rows = self.found(names, (), [*known])
+        unknown = np.flatnonzero(rows == NO_IMAGE)
+        return int(unknown.size), tuple(str(names[line])[:80] for line in unknown[:_MOST_SHOWN])
 
-    def _image_rows(self, batch: pa.RecordBatch, spelled: Spellings, images: int) -> NDArray[np.int64]:
-        """Return the index of each row's image, or -1 for an unknown image."""
-        column = batch.column(self.columns.image)
-        if column.null_count:
-            raise UserError(f"model {self.name!r}: {self.path} has rows without a {self.columns.image}")
-        if self.columns.image != ROW:
-            numbers = (spelled.find(key) for key in column.to_pylist())
-            return np.array([-1 if number is None else number for number in numbers], dtype=np.int64)
-        rows = column.to_numpy(zero_copy_only=False)
-        if rows.size and (rows.min() < 0 or rows.max() >= images):
-            wrong = rows[(rows < 0) | (rows >= images)][0]
-            raise UserError(f"model {self.name!r}: {self.path} has row {wrong:,}, and there are {images:,} images")
-        return rows
+    def _image_names(self) -> list[Any]:
+        """Return the name of each line's image."""
+        image, names = self.columns.image, []
+        for batch in self.table.batches({image: "whole numbers" if self.columns.is_row else "text"}):
+            if batch.column(0).null_count:
+                raise UserError(f"model {self.name!r}: {self.table.path} has rows without a {image}")
+            names += batch.column(0).to_pylist()
+        return names
 
-    def _scores(self, batch: pa.RecordBatch) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Return logits (b, num_classes), and whether each row has an answer (b,)."""
+    def _scores(self, batch: pa.RecordBatch) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return scores (b, num_classes) as the file writes them, and whether each row has an answer (b,)."""
         if self.columns.answer is not None:
-            labels = batch.column(self.columns.answer).to_pylist()
-            scores = np.zeros((len(labels), self.num_classes), dtype=np.float32)
-            for row, label in enumerate(labels):
-                output = None if label is None else self.classes.find(label)
-                scores[row, self.num_classes - 1 if output is None else output] = _CERTAIN
-            return scores, np.array([label is not None for label in labels], dtype=bool)
-        values = _numbers(batch, self.columns.scores)
-        # A row has no answer if every score is missing or minus infinity.
-        answered = np.asarray((values > -np.inf).any(axis=1))
+            values = batch.column(1).to_pylist()
+            outputs = [None if value is None else self.labels.get(value, self.num_classes - 1) for value in values]
+            scores = np.zeros((len(outputs), self.num_classes))
+            for row, output in enumerate(outputs):
+                if output is not None:
+                    scores[row, output] = 1.0
+            return scores, np.array([output is not None for output in outputs], dtype=bool)
+        values = _numbers(batch, 1)
+        answered = _answered(values)
         wrong = np.flatnonzero(answered & (np.isnan(values) | (values == np.inf)).any(axis=1))
         if wrong.size:
-            image = batch.column(self.columns.image)[int(wrong[0])].as_py()
+            image = batch.column(0)[int(wrong[0])].as_py()
             column = self.columns.scores[int(np.isfinite(values[wrong[0]]).argmin())]
             raise UserError(
-                f"model {self.name!r}: {self.path} has a score that is not a number for {str(image)[:80]!r}, in column"
-                f" {column[:80]!r}",
+                f"model {self.name!r}: {self.table.path} has a score that is not a number for {str(image)[:80]!r}, in"
+                f" column {column[:80]!r}",
                 "Write a score for each image and each class.",
             )
-        if self.probabilities:
-            with np.errstate(divide="ignore"):
-                values = np.log(values)
-        return np.maximum(np.nan_to_num(values, nan=_NEVER), _NEVER).astype(np.float32), answered
+        return values, answered
+
+
+def _answered(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which rows have an answer: not those in which every score is missing or minus infinity."""
+    return np.asarray((values > -np.inf).any(axis=1))
+
+
+def _given(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the rows that have an answer, in which an empty score is minus infinity."""
+    given = values[_answered(values)]
+    return np.where(np.isnan(given), -np.inf, given)
 
 
 def refuse_by_row(classifier: Classifier, preview: int | None) -> None:
     """Raise UserError if a file identifies images by row and the dataset is a preview, which lacks rows."""
-    if preview is not None and isinstance(classifier, RecordedClassifier) and classifier.columns.image == ROW:
+    if preview is not None and isinstance(classifier, RecordedClassifier) and classifier.columns.is_row:
         raise UserError(
             f"model {classifier.name!r} identifies images by row, and a preview does not have every row",
             "Identify images by key or path, or leave out the limit.",
@@ -217,59 +502,53 @@ def refuse_by_row(classifier: Classifier, preview: int | None) -> None:
 _CANNOT = "model {!r} is a file of predictions: it cannot score images that it has not seen"
 
 
+@dataclass(frozen=True)
+class _Described:
+    table: AnswerTable
+    columns: PredictionColumns
+    facts: ClassifierFacts
+    counts: Mapping[str, int]
+    labels: ReadLabels | None
+
+    @classmethod
+    def of(cls, name: str, classes: Sequence[RecipeClass]) -> _Described:
+        table = open_table(named_path(name.removeprefix(PREDICTIONS)), f"model {name!r}", KEYS)
+        columns = read_columns(table, classes)
+        kind = (name, str(table.path), "predictions")
+        if columns.answer is None:
+            facts = ClassifierFacts(*kind, len(columns.outputs), columns.outputs)
+            return cls(table, columns, facts, {}, None)
+        counts = _counts(table, columns)
+        labels = read_labels(counts, columns.answer, classes, f"{table.who}: {table.path}")
+        outputs = (*unique_output_names(classes), ANOTHER)
+        facts = ClassifierFacts(*kind, len(outputs), outputs, most_ranked=1, of_classes=True)
+        return cls(table, columns, facts, counts, labels)
+
+
 def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
     """Return the file's outputs: its columns of scores, or the dataset's classes if it holds labels."""
-    path = named_path(name.removeprefix(PREDICTIONS))
-    columns = read_columns(path, name)
-    if columns.answer is None:
-        names = {as_cell(label.name): label.name for label in classes} | {label.name: label.name for label in classes}
-        scores = tuple(names.get(score, score) for score in columns.scores)
-        return ClassifierFacts(name, str(path), "predictions", len(scores), scores)
-    # Unknown labels count as wrong. Without the checks below, a misspelled class would have an accuracy of 0.
-    spelled = _spelled_classes(classes, columns.answer)
-    labels: set[str] = set()
-    for batch in read_prediction_batches(path, name, columns):
-        labels |= {*batch.column(columns.answer).unique().to_pylist()} - {None}
-        if len(labels) > _MOST_LABELS:
-            raise UserError(f"model {name!r}: {path} has more than {_MOST_LABELS:,} different labels")
-    output_of = {label: spelled.find(label) for label in sorted(labels)}
-    several = [label for label, output in output_of.items() if output == Spellings.SEVERAL]
-    if several:
-        raise UserError(
-            f"model {name!r}: {path} has the {columns.answer} {several[0][:80]!r}, which is the name of two classes of"
-            " the dataset",
-            "Write the column class_id, with ids as evaluate --write-keys FILE lists them.",
-        )
-    predicted = set(output_of.values())
-    missing = [label for output, label in enumerate(classes) if output not in predicted]
-    unknown = [label for label, output in output_of.items() if output is None]
-    folded = [label.casefold() for label in unknown]
-    close = [nearest(label.name.casefold(), folded) for label in missing[:MOST_LINES]]
-    none_known = len(unknown) == len(output_of)
-    if unknown and missing and (none_known or (columns.answer == "label" and any(close))):
-        raise UserError(
-            f"model {name!r}: {path} never predicts {len(missing)} of {len(classes)} classes, and has unknown values in"
-            f" its column {columns.answer}\n" + "\n".join(side_by_side(missing, unknown, ())),
-            "Write the names of the dataset's classes as label, or their ids as class_id, as evaluate --write-keys FILE"
-            " lists them.",
-        )
-    outputs = (*unique_output_names(classes), ANOTHER)
-    return ClassifierFacts(name, str(path), "predictions", len(outputs), outputs, most_ranked=1, of_classes=True)
+    return _Described.of(name, classes).facts
 
 
 def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> RecordedClassifier:
-    facts = describe(name, classes)
-    path = named_path(name.removeprefix(PREDICTIONS))
-    columns = read_columns(path, name)
-    probabilities = columns.answer is None
-    for batch in read_prediction_batches(path, name, columns) if probabilities else ():
-        values = _numbers(batch, columns.scores)
-        whole = values[(values > -np.inf).any(axis=1)]
-        sum_to_one = np.abs(whole.sum(axis=1) - 1) <= _SUM_OF_ONE
-        probabilities = bool((whole >= 0).all() and sum_to_one.all())
-        if not probabilities:
-            break
-    with _opened(path, name) as file:
+    described = _Described.of(name, classes)
+    table, columns, facts, read = described.table, described.columns, described.facts, described.labels
+    scale: AnyScale = UNKNOWN
+    if read is not None:
+        lines = sum(count for text, count in described.counts.items() if read.outputs[text] is not None)
+        notes = [f"answers without confidences, from the column {str(columns.answer)[:40]!r}"]
+        notes += [read.note] if read.note else []
+    else:
+        evidence, lines = ScaleEvidence(), 0
+        for batch in table.batches(dict.fromkeys(columns.scores, "numbers")):
+            values = _given(_numbers(batch))
+            evidence.add(values)
+            lines += len(values)
+        scale = evidence.scale()
+        notes = [scale_note(scale, evidence)]
+    if columns.left_out:
+        notes.append(f"columns that name no class are left out: {some_of([n[:40] for n in columns.left_out], 8)}")
+    with open_regular(table.path) as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     return RecordedClassifier(
         name=name,
@@ -279,290 +558,27 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
         sha256=sha256,
         input_key="predictions",
         kept=False,
-        path=path,
+        scale=scale,
+        read="; ".join(notes),
+        table=table,
         columns=columns,
-        classes=_spelled_classes(classes, columns.answer or ""),
-        probabilities=probabilities,
+        labels={} if read is None else read.outputs,
+        lines=lines,
     )
 
 
-def _numbers(batch: pa.RecordBatch, names: Sequence[str]) -> NDArray[np.float64]:
-    """Return scores (b, columns), NaN for an empty cell."""
-    index = {name: number for number, name in enumerate(batch.schema.names)}
-    columns: Iterator[Any] = (batch.column(index[name]).to_numpy(zero_copy_only=False) for name in names)
-    return np.stack(list(columns), axis=1).astype(np.float64)
+def _kinds(columns: PredictionColumns) -> dict[str, Any]:
+    kinds: dict[str, Any] = {columns.image: "whole numbers" if columns.is_row else "text"}
+    if columns.answer is not None:
+        return kinds | {columns.answer: "text"}
+    return kinds | dict.fromkeys(columns.scores, "numbers")
 
 
-# The size of the scores of 1,000 classes for 250,000 images as float32.
-MOST_BYTES = 1 << 30
-MOST_COLUMNS = 100_000
-_MOST_HEADER_BYTES = 1 << 24
-# The most bytes of the values in one batch.
-_BATCH_BYTES = 1 << 26
-_MOST_UNFOLDED = 1 << 30
-_MOST_ROWS_A_BATCH = 8_192
-_LONGEST_TEXT = 10_000
-
-PATH, ROW = "path", "row"
-KEYS = ("key", PATH, ROW)
-ANSWERS = ("label", "class_id")
-# Names of common columns that are not scores of a class.
-_NO_SCORES = frozenset(
-    {"index", "shift", "split", "prediction", "confidence", "probability", "score", "correct", "right", "class"}
-)
-# The names of an index in files of pandas and spreadsheets.
-_UNNAMED = re.compile(r"\s*(unnamed: \d+|__index_level_\d+__)?\s*", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class PredictionColumns:
-    """The columns of a file: image, and answer or scores. written: image and answer column → name in the file."""
-
-    image: str
-    answer: str | None
-    scores: tuple[str, ...]
-    written: Mapping[str, str]
-
-
-def read_columns(path: Path, model: str) -> PredictionColumns:
-    import pyarrow.parquet as pq
-
-    with _opened(path, model) as file:
-        columns = csv_form(file, KEYS).columns if _is_csv(path) else pq.ParquetFile(file).schema_arrow.names
-    names = [name for name in columns if not _UNNAMED.fullmatch(name)]
-    images = _called(KEYS, names)
-    rest = [name for name in names if name not in images.values()]
-    answers = _called(ANSWERS, rest) if len(rest) == 1 else {name: name for name in rest if name in ANSWERS}
-    others = [name for name in rest if name not in answers.values()]
-    repeated = [name for name, times in Counter(names).items() if times > 1]
-    shown = ", ".join(repr(name[:40]) for name in names[:8]) + (" …" if len(names) > 8 else "")
-    if len(names) > MOST_COLUMNS:
-        raise UserError(f"model {model!r}: {path} has {len(names):,} columns, expected at most {MOST_COLUMNS:,}")
-    if repeated:
-        raise UserError(f"model {model!r}: {path} has the column {repeated[0][:40]!r} more than once")
-    if (len(images) != 1 and {*images} != {"key", PATH}) or len(answers) > 1 or bool(answers) == bool(others):
-        if not images:
-            hint = "Call the column of the images key or path, as evaluate --write-keys FILE does."
-        elif not rest:
-            hint = "Add the answers."
-        else:
-            hint = "If the file has both scores and a label, remove the label: it may be the true one."
-        raise UserError(
-            f"model {model!r}: {path} has the columns {shown}; expected key (or path or row), then label, or class_id,"
-            " or a column of scores a class, and no others",
-            hint,
-        )
-    odd = [name for name in others if name.strip().casefold() in _NO_SCORES]
-    if odd:
-        raise UserError(
-            f"model {model!r}: {path} has the column {odd[0][:40]!r} among its scores, which is not a class",
-            "If it holds the answers, call it label (names of classes) or class_id; else remove it.",
-        )
-    image = "key" if "key" in images else next(iter(images))
-    return PredictionColumns(image, next(iter(answers), None), tuple(others), images | answers)
-
-
-def read_prediction_batches(path: Path, model: str, columns: PredictionColumns) -> Iterator[pa.RecordBatch]:
-    """Read rows in batches of bounded size: keys and answers as text, rows as int64, scores as float64."""
-    import pyarrow as pa
-
-    kinds = {columns.image: pa.int64() if columns.image == ROW else pa.string()}
-    kinds |= {columns.answer: pa.string()} if columns.answer else dict.fromkeys(columns.scores, pa.float64())
-    types = {columns.written.get(name, name): type for name, type in kinds.items()}
-    with _opened(path, model) as file:
-        for batch in _csv(file, types) if _is_csv(path) else _parquet(file, types, path, model, columns):
-            # Columns are taken by index, because pyarrow searches all names for a column's name.
-            index = {name: number for number, name in enumerate(batch.schema.names)}
-            typed = pa.RecordBatch.from_arrays(
-                [batch.column(index[name]).cast(type) for name, type in types.items()], list(kinds)
-            )
-            typed.validate(full=True)  # refuses text that is not UTF-8
-            yield typed
-
-
-def _called(wanted: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """Map the wanted columns that exist to their names in the file. Case is ignored if no name is exact."""
-    exact = {name: name for name in wanted if name in names}
-    return exact or {name.strip().casefold(): name for name in names if name.strip().casefold() in wanted}
-
-
-@dataclass(frozen=True)
-class CsvForm:
-    columns: list[str]
-    encoding: str
-    delimiter: str
-    decimal: str
-    spaced: bool
-
-
-_DELIMITERS = (",", ";", "\t")
-_LOOKED_AT = 100  # rows
-_FRACTION = r"\s*[+-]?\d*{}\d+(e[+-]?\d+)?\s*"
-_WITH_COMMA, _WITH_POINT = (re.compile(_FRACTION.format(mark), re.IGNORECASE) for mark in (",", r"\."))
-
-
-def csv_form(file: IO[bytes], keys: Sequence[str]) -> CsvForm:
-    """Read the format of a CSV file that has one of the columns `keys`, and go back to its beginning.
-
-    Raise ValueError if it is not CSV.
-    """
-    head = file.read(_MOST_HEADER_BYTES)
-    file.seek(0)
-    encoding = "utf-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
-    try:
-        text = codecs.getincrementaldecoder(encoding)().decode(head)
-    except UnicodeError:
-        text = "\0"
-    if "\0" in text:
-        raise ValueError("it is neither UTF-8 nor UTF-16 text with its mark; save it as CSV in UTF-8")
-    parsed = {
-        mark: list(islice(csv.reader(io.StringIO(text, newline=""), delimiter=mark), _LOOKED_AT))
-        for mark in _DELIMITERS
-    }
-    if not parsed[","]:
-        raise ValueError("it is empty")
-    delimiter = next((mark for mark in _DELIMITERS if _called(keys, parsed[mark][0])), ",")
-    header, *rows = parsed[delimiter]
-    if not rows and len(head) == _MOST_HEADER_BYTES:
-        raise ValueError(f"its header has more than {_MOST_HEADER_BYTES:,} bytes")
-    cells = [cell for row in rows for cell in row] if delimiter != "," else []
-    comma = any(map(_WITH_COMMA.fullmatch, cells)) and not any(map(_WITH_POINT.fullmatch, cells))
-    spaced = len(header) > 1 and all(cell.startswith(" ") for cell in header[1:])
-    columns = [cell.lstrip(" ") for cell in header] if spaced else header
-    return CsvForm(columns, encoding.removesuffix("-sig"), delimiter, "," if comma else ".", spaced)
-
-
-def _csv(file: BufferedReader, types: dict[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-    import pyarrow.csv as pc
-
-    form = csv_form(file, KEYS)
-    if form.spaced:
-        yield from _spaced_csv(file, form, types)
-        return
-    # Columns that are not read may have equal names or no names.
-    names = [name if name in types else f"\0{number}" for number, name in enumerate(form.columns)]
-    try:
-        reader = pc.open_csv(
-            file,
-            read_options=pc.ReadOptions(
-                block_size=_MOST_HEADER_BYTES, encoding=form.encoding, column_names=names, skip_rows_after_names=1
-            ),
-            parse_options=pc.ParseOptions(delimiter=form.delimiter, newlines_in_values=True),
-            convert_options=pc.ConvertOptions(
-                column_types=types,
-                include_columns=list(types),
-                strings_can_be_null=True,
-                null_values=[""],
-                decimal_point=form.decimal,
-            ),
-        )
-        for batch in reader:
-            for start in range(0, batch.num_rows, _MOST_ROWS_A_BATCH):
-                yield batch.slice(start, _MOST_ROWS_A_BATCH)
-    except pa.ArrowInvalid as error:
-        message = re.sub(r"CSV column #(\d+)", lambda match: f"column {form.columns[int(match[1])][:40]!r}", str(error))
-        if "conversion error to double" in message:
-            message += "; each column but that of the image must have the scores of one class"
-        raise ValueError(message) from error
-
-
-def _spaced_csv(file: BufferedReader, form: CsvForm, types: dict[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
-    """Read a CSV with spaces after its delimiters. pyarrow would read these spaces as parts of texts."""
-    import pyarrow as pa
-
-    text = io.TextIOWrapper(file, form.encoding, newline="")
-    reader = csv.reader(text, delimiter=form.delimiter, skipinitialspace=True)
-    next(reader)
-    index = {name: number for number, name in enumerate(form.columns)}
-    while rows := [row for row in islice(reader, _rows_a_batch(len(form.columns))) if row]:
-        wrong = next((row for row in rows if len(row) != len(form.columns)), None)
-        if wrong is not None:
-            raise ValueError(
-                f"expected {len(form.columns)} columns, got {len(wrong)}, in a row before {reader.line_num}"
-            )
-        arrays = []
-        for name, type in types.items():
-            cells = [row[index[name]].strip() or None for row in rows]
-            if type == pa.float64():
-                cells = [None if cell is None else cell.replace(form.decimal, ".") for cell in cells]
-            arrays.append(pa.array(cells, pa.string()))
-        yield pa.RecordBatch.from_arrays(arrays, list(types))
-
-
-def _rows_a_batch(columns: int) -> int:
-    return max(1, min(_MOST_ROWS_A_BATCH, _BATCH_BYTES // (8 * columns)))
-
-
-def _parquet(
-    file: BufferedReader, types: dict[str, pa.DataType], path: Path, model: str, columns: PredictionColumns
-) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    texts = [name for name, type in types.items() if type == pa.string()]
-    answer = columns.written.get(columns.answer or "")
-    # A dictionary holds a text of many rows once, and its length is checked before the text is repeated.
-    table = pq.ParquetFile(file, read_dictionary=texts)
-    kinds = dict(zip(table.schema_arrow.names, table.schema_arrow.types, strict=True))
-    for name, type in types.items():
-        kind = kinds[name]
-        numeric = pa.types.is_integer(kind) or (pa.types.is_floating(kind) and type != pa.int64())
-        coded = pa.types.is_dictionary(kind) and pa.types.is_string(kind.value_type)
-        text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or coded
-        if numeric and name == answer:
-            texts.remove(name)  # pandas saves names and ids that are numbers as numbers
-        elif not (text if type == pa.string() else numeric):
-            wanted = {pa.string(): "text", pa.int64(): "whole numbers"}.get(type, "numbers")
-            raise UserError(f"model {model!r}: {path}: column {name[:40]!r} is {kind}, expected {wanted}")
-    for group in range(table.metadata.num_row_groups):
-        for column in range(table.metadata.num_columns):
-            unfolded = table.metadata.row_group(group).column(column).total_uncompressed_size
-            if unfolded > _MOST_UNFOLDED:
-                raise UserError(
-                    f"model {model!r}: {path} has a column of {unfolded:,} uncompressed bytes, too many to read"
-                )
-    for batch in table.iter_batches(batch_size=_rows_a_batch(len(types)), columns=list(types)):
-        for name in texts:
-            if (longest := longest_text(batch.column(name))) > _LONGEST_TEXT:
-                raise UserError(
-                    f"model {model!r}: {path}: column {name!r} has a text of {longest:,} letters, expected at most"
-                    f" {_LONGEST_TEXT:,}"
-                )
-        yield batch
-
-
-def longest_text(column: Any) -> int:
-    import pyarrow as pa
-    import pyarrow.compute
-
-    functions: Any = pyarrow.compute
-    texts = column.dictionary if pa.types.is_dictionary(column.type) else column
-    return functions.max(functions.binary_length(texts)).as_py() or 0
-
-
-def _is_csv(path: Path) -> bool:
-    return path.suffix.lower() in (".csv", ".tsv")
-
-
-@contextmanager
-def _opened(path: Path, model: str) -> Iterator[BufferedReader]:
-    """Open a file of predictions. Raise UserError or RunFailure for any error in opening or reading it."""
-    import pyarrow as pa
-
-    if path.suffix.lower() not in (".csv", ".tsv", ".parquet"):
-        raise UserError(f"model {model!r}: {path} is not a file of predictions: expected .parquet or .csv")
-    try:
-        with open_regular(path) as file:
-            size = os.fstat(file.fileno()).st_size
-            if size > MOST_BYTES:
-                raise UnfitFile(f"has {size:,} bytes, expected at most {MOST_BYTES:,}")
-            yield file
-    except FileNotFoundError as error:
-        raise UserError(f"model {model!r}: there is no file {path}", "Correct the path.") from error
-    except UnfitFile as error:
-        raise UserError(f"model {model!r}: {path} {error.strerror}") from error
-    except (pa.ArrowException, csv.Error, ValueError, OverflowError) as error:
-        raise UserError(f"model {model!r}: {path} cannot be read: {error_line(error)}") from error
-    except OSError as error:
-        raise RunFailure(f"model {model!r}: {path} cannot be read: {error.strerror or error}") from error
+def _counts(table: AnswerTable, columns: PredictionColumns) -> Counter[str]:
+    """Count the lines of each answer. Raise UserError for too many different answers."""
+    counts = Counter[str]()
+    for batch in table.batches({columns.image: "text", columns.answer or "": "text"}):
+        counts.update(value for value in batch.column(1).to_pylist() if value is not None)
+        if len(counts) > _MOST_LABELS:
+            raise UserError(f"{table.who}: {table.path} has more than {_MOST_LABELS:,} different labels")
+    return counts

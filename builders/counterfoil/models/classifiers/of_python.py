@@ -12,9 +12,10 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,6 +23,7 @@ import numpy as np
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, shortened
+from counterfoil.models.classifiers.score_scale import UNKNOWN, ScaleEvidence, as_logits, scale_note
 from counterfoil.models.loading_errors import error_line
 from counterfoil.models.weights_files import weights_sha256
 from counterfoil.recipe.names import PYTHON, did_you_mean
@@ -67,7 +69,8 @@ class CallableClassifier(Classifier):
         return transformed
 
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
-        return _scores_of(self.name, self.model, batch, device if self.home is not None else None)
+        scores = _scores_of(self.name, self.model, batch, device if self.home is not None else None)
+        return as_logits(scores, self.scale)
 
     def features(self, batch: torch.Tensor, device: str) -> torch.Tensor:
         """Return the inputs of `last_linear`. Raise RunFailure if this layer is not called exactly once."""
@@ -116,10 +119,21 @@ class CallableClassifier(Classifier):
         return self.placed(self.home) if self.home is not None else self
 
 
+# Images that show whether outputs between 0 and 1 are always that.
+_MOST_TRIED = 15
+
+
 def classifier_of(
-    name: str, model: Callable[[Any], Any], transform: Transform | None, image: Any, version: str | None = None
+    name: str,
+    model: Callable[[Any], Any],
+    transform: Transform | None,
+    image: Any,
+    version: str | None = None,
+    more: Iterable[Any] = (),
 ) -> tuple[ClassifierFacts, CallableClassifier]:
     """Wrap a callable as a classifier. It is called with a first PIL image to count its scores.
+
+    more: further images, for a callable whose scores of the first one do not show what they are.
 
     Without a transform, timm modules use their own, and functions get float32 [3, height, width] from 0 to 1. version:
     the user's name for the code of model and transform. Raise UserError for other modules without a transform, and for
@@ -170,7 +184,17 @@ def classifier_of(
         )
     outputs = int(scores.shape[1])
     names = _names_of(name, model, outputs)
-    classifier = replace(first, num_classes=outputs, label_names=names, shape=tuple(tensor.shape))
+    evidence = ScaleEvidence()
+    evidence.add(scores.double().numpy())
+    for another in islice(more, _MOST_TRIED):
+        if evidence.scale(network=True) != UNKNOWN:
+            break  # a few images may have logits between 0 and 1 by chance
+        tensor_of_another = first.transform()(another)[None]
+        evidence.add(_scores_of(name, model, tensor_of_another, first.home).double().numpy())
+    scale = evidence.scale(network=True)
+    read = "" if scale == "logits" else scale_note(scale, evidence)
+    shape = tuple(tensor.shape)
+    classifier = replace(first, num_classes=outputs, label_names=names, shape=shape, scale=scale, read=read)
     return ClassifierFacts(name, name, first.architecture, outputs, names), classifier
 
 
@@ -242,7 +266,8 @@ def _scores_of(name: str, model: Callable[[Any], Any], batch: torch.Tensor, devi
             f"model {name!r} gives scores such as {whole[beyond][0].item():.3g}, larger than float32 holds (3.4e38)",
             "Scores are logits or probabilities: divide them, or take their logarithm.",
         )
-    return single
+    # float64 only if float32 would lose digits, for ranks are taken of these numbers.
+    return whole if (whole.double() != single.double()).any() else single
 
 
 def _error_line(error: BaseException) -> str:
@@ -355,10 +380,11 @@ class HandedOver:
         if self._known is None:
             assert self.images is not None
             decoded = (part.decoded(image) for part in self.images() for _, image in part.images())
-            first = next((image for image in decoded if image is not None), None)
+            shown = (image for image in decoded if image is not None)
+            first = next(shown, None)
             if first is None:
                 raise RunFailure(f"model {self.name!r}: no image can be decoded to try it with")
-            self._known = classifier_of(self.name, self.model, self.transform, first)
+            self._known = classifier_of(self.name, self.model, self.transform, first, more=shown)
         return self._known
 
 

@@ -1,0 +1,343 @@
+"""Read tables that other programs wrote: CSV, Parquet, and JSON with a mapping on each line or in a list.
+
+Only the columns asked for are read, in batches of bounded size, and sizes are checked before anything is decoded. What
+spreadsheets and pandas do to a CSV is undone: other delimiters, UTF-16, a decimal comma, spaces after delimiters.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BufferedReader
+from itertools import islice
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+from counterfoil.documents import parse_json
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.models.loading_errors import error_line
+from counterfoil.regular_files import UnfitFile, open_regular
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# The size of the scores of 1,000 classes for 250,000 images as float32.
+MOST_BYTES = 1 << 30
+MOST_COLUMNS = 100_000
+# A JSON document is in memory as a whole, in Python's objects.
+_MOST_JSON_BYTES = 1 << 27
+_MOST_HEADER_BYTES = 1 << 24
+# The most bytes of the values in one batch.
+_BATCH_BYTES = 1 << 26
+_MOST_UNFOLDED = 1 << 30
+_MOST_ROWS_A_BATCH = 8_192
+_LONGEST_TEXT = 10_000
+_LOOKED_AT = 100  # rows
+_CSV, _PARQUET, _JSON, _LINES = (".csv", ".tsv"), (".parquet",), (".json",), (".jsonl", ".ndjson")
+
+# What a column is asked for as. Whole numbers are also read as text.
+Kind = Literal["text", "whole numbers", "numbers"]
+
+
+@dataclass(frozen=True)
+class AnswerTable:
+    """A table, opened once to see its columns. numeric: the columns whose first values are numbers."""
+
+    path: Path
+    columns: tuple[str, ...]
+    numeric: frozenset[str]
+    who: str
+
+    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[pa.RecordBatch]:
+        """Yield these columns in batches of rows, as text, int64 or float64; an empty cell is null.
+
+        Raise UserError for values of another kind, RunFailure if the file cannot be read.
+        """
+        import pyarrow as pa
+
+        arrow: dict[Kind, pa.DataType] = {"text": pa.string(), "whole numbers": pa.int64(), "numbers": pa.float64()}
+        types = {name: arrow[kind] for name, kind in kinds.items()}
+        with _opened(self.path, self.who) as file:
+            ending = self.path.suffix.lower()
+            if ending in _CSV:
+                read = _csv(file, types)
+            elif ending in _PARQUET:
+                read = _parquet(file, types)
+            else:
+                read = _json(file, types, ending)
+            for batch in read:
+                # Columns are taken by index, because pyarrow searches all names for a column's name.
+                index = {name: number for number, name in enumerate(batch.schema.names)}
+                columns = [batch.column(index[name]).cast(type) for name, type in types.items()]
+                typed = pa.RecordBatch.from_arrays(columns, list(types))
+                typed.validate(full=True)  # refuses text that is not UTF-8
+                yield typed
+
+
+def open_table(path: Path, who: str, keys: Sequence[str]) -> AnswerTable:
+    """Read the columns of a table that has one of the columns `keys`. who: begins every message ("model 'x'")."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with _opened(path, who) as file:
+        ending = path.suffix.lower()
+        if ending in _PARQUET:
+            schema = pq.ParquetFile(file).schema_arrow
+            kinds = dict(zip(schema.names, schema.types, strict=True))
+            numeric = {name for name, kind in kinds.items() if pa.types.is_integer(kind) or pa.types.is_floating(kind)}
+            columns = list(schema.names)
+        elif ending in _CSV:
+            form = csv_form(file, keys)
+            columns = form.columns
+            cells = [[row[at] for row in form.rows if at < len(row)] for at in range(len(columns))]
+            numeric = {name for name, column in zip(columns, cells, strict=True) if _are_numbers(column, form.decimal)}
+        else:
+            records = [*islice(_records(file, ending), _LOOKED_AT)]
+            columns = [*dict.fromkeys(name for record in records for name in record)]
+            numeric = {name for name in columns if all(_is_number(record.get(name)) for record in records)}
+    if len(columns) > MOST_COLUMNS:
+        raise UserError(f"{who}: {path} has {len(columns):,} columns, expected at most {MOST_COLUMNS:,}")
+    return AnswerTable(path, tuple(columns), frozenset(numeric), who)
+
+
+def _are_numbers(cells: Sequence[str], decimal: str) -> bool:
+    filled = [cell.strip().replace(decimal, ".") for cell in cells if cell.strip()]
+    return bool(filled) and all(map(_NUMBER.fullmatch, filled))
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?|nan", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class CsvForm:
+    """How a CSV is written. rows: the first ones."""
+
+    columns: list[str]
+    encoding: str
+    delimiter: str
+    decimal: str
+    spaced: bool
+    rows: Sequence[Sequence[str]] = ()
+
+
+_DELIMITERS = (",", ";", "\t")
+_FRACTION = r"\s*[+-]?\d*{}\d+(e[+-]?\d+)?\s*"
+_WITH_COMMA, _WITH_POINT = (re.compile(_FRACTION.format(mark), re.IGNORECASE) for mark in (",", r"\."))
+
+
+def csv_form(file: IO[bytes], keys: Sequence[str]) -> CsvForm:
+    """Read the format of a CSV file that has one of the columns `keys`, and go back to its beginning.
+
+    Raise ValueError if it is not CSV.
+    """
+    head = file.read(_MOST_HEADER_BYTES)
+    file.seek(0)
+    encoding = "utf-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    try:
+        text = codecs.getincrementaldecoder(encoding)().decode(head)
+    except UnicodeError:
+        text = "\0"
+    if "\0" in text:
+        raise ValueError("it is neither UTF-8 nor UTF-16 text with its mark; save it as CSV in UTF-8")
+    parsed = {
+        mark: list(islice(csv.reader(io.StringIO(text, newline=""), delimiter=mark), _LOOKED_AT))
+        for mark in _DELIMITERS
+    }
+    if not parsed[","]:
+        raise ValueError("it is empty")
+    delimiter = next((mark for mark in _DELIMITERS if called(keys, parsed[mark][0])), ",")
+    header, *rows = parsed[delimiter]
+    if not rows and len(head) == _MOST_HEADER_BYTES:
+        raise ValueError(f"its header has more than {_MOST_HEADER_BYTES:,} bytes")
+    cells = [cell for row in rows for cell in row] if delimiter != "," else []
+    comma = any(map(_WITH_COMMA.fullmatch, cells)) and not any(map(_WITH_POINT.fullmatch, cells))
+    spaced = len(header) > 1 and all(cell.startswith(" ") for cell in header[1:])
+    if spaced:
+        lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
+        header, *rows = islice(lines, _LOOKED_AT)
+    return CsvForm(header, encoding.removesuffix("-sig"), delimiter, "," if comma else ".", spaced, rows)
+
+
+def _csv(file: BufferedReader, types: dict[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+    import pyarrow.csv as pc
+
+    form = csv_form(file, [*types])
+    if form.spaced:
+        yield from _spaced_csv(file, form, types)
+        return
+    # Columns that are not read may have equal names or no names.
+    names = [name if name in types else f"\0{number}" for number, name in enumerate(form.columns)]
+    try:
+        reader = pc.open_csv(
+            file,
+            read_options=pc.ReadOptions(
+                block_size=_MOST_HEADER_BYTES, encoding=form.encoding, column_names=names, skip_rows_after_names=1
+            ),
+            parse_options=pc.ParseOptions(delimiter=form.delimiter, newlines_in_values=True),
+            convert_options=pc.ConvertOptions(
+                column_types=types,
+                include_columns=list(types),
+                strings_can_be_null=True,
+                null_values=[""],
+                decimal_point=form.decimal,
+            ),
+        )
+        for batch in reader:
+            for start in range(0, batch.num_rows, _MOST_ROWS_A_BATCH):
+                yield batch.slice(start, _MOST_ROWS_A_BATCH)
+    except pa.ArrowInvalid as error:
+        message = re.sub(r"CSV column #(\d+)", lambda match: f"column {form.columns[int(match[1])][:40]!r}", str(error))
+        if "conversion error to double" in message:
+            message += "; each column but that of the image must have the scores of one class"
+        raise ValueError(message) from error
+
+
+def _spaced_csv(file: BufferedReader, form: CsvForm, types: dict[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+    """Read a CSV with spaces after its delimiters. pyarrow would read these spaces as parts of texts."""
+    import pyarrow as pa
+
+    text = io.TextIOWrapper(file, form.encoding, newline="")
+    reader = csv.reader(text, delimiter=form.delimiter, skipinitialspace=True)
+    next(reader)
+    index = {name: number for number, name in enumerate(form.columns)}
+    while rows := [row for row in islice(reader, _rows_a_batch(len(form.columns))) if row]:
+        wrong = next((row for row in rows if len(row) != len(form.columns)), None)
+        if wrong is not None:
+            raise ValueError(
+                f"expected {len(form.columns)} columns, got {len(wrong)}, in a row before {reader.line_num}"
+            )
+        arrays = []
+        for name, type in types.items():
+            cells = [row[index[name]].strip() or None for row in rows]
+            if type == pa.float64():
+                cells = [None if cell is None else cell.replace(form.decimal, ".") for cell in cells]
+            arrays.append(pa.array(cells, pa.string()))
+        yield pa.RecordBatch.from_arrays(arrays, list(types))
+
+
+def _rows_a_batch(columns: int) -> int:
+    return max(1, min(_MOST_ROWS_A_BATCH, _BATCH_BYTES // (8 * columns)))
+
+
+def called(wanted: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """Map the wanted columns that exist to their names in the file. Case is ignored if no name is exact."""
+    exact = {name: name for name in wanted if name in names}
+    return exact or {name.strip().casefold(): name for name in names if name.strip().casefold() in wanted}
+
+
+def _parquet(file: BufferedReader, types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pq.ParquetFile(file).schema_arrow
+    kinds = dict(zip(schema.names, schema.types, strict=True))
+    texts = list[str]()
+    for name, type in types.items():
+        kind = kinds[name]
+        numeric = pa.types.is_integer(kind) or (pa.types.is_floating(kind) and type != pa.int64())
+        coded = pa.types.is_dictionary(kind) and pa.types.is_string(kind.value_type)
+        text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or coded
+        if text and type == pa.string():
+            texts.append(name)
+        elif not numeric:  # pandas saves names that are numbers as numbers
+            wanted = {pa.string(): "text", pa.int64(): "whole numbers"}.get(type, "numbers")
+            raise ValueError(f"column {name[:40]!r} is {kind}, expected {wanted}")
+    # A dictionary holds a text of many rows once, and its length is checked before the text is repeated.
+    table = pq.ParquetFile(file, read_dictionary=texts)
+    for group in range(table.metadata.num_row_groups):
+        for column in range(table.metadata.num_columns):
+            unfolded = table.metadata.row_group(group).column(column).total_uncompressed_size
+            if unfolded > _MOST_UNFOLDED:
+                raise ValueError(f"it has a column of {unfolded:,} uncompressed bytes, too many to read")
+    for batch in table.iter_batches(batch_size=_rows_a_batch(len(types)), columns=list(types)):
+        for name in texts:
+            if (longest := longest_text(batch.column(name))) > _LONGEST_TEXT:
+                raise ValueError(
+                    f"column {name!r} has a text of {longest:,} letters, expected at most {_LONGEST_TEXT:,}"
+                )
+        yield batch
+
+
+def longest_text(column: Any) -> int:
+    import pyarrow as pa
+    import pyarrow.compute
+
+    functions: Any = pyarrow.compute
+    texts = column.dictionary if pa.types.is_dictionary(column.type) else column
+    return functions.max(functions.binary_length(texts)).as_py() or 0
+
+
+def _json(file: BufferedReader, types: Mapping[str, pa.DataType], ending: str) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    records = _records(file, ending)
+    while rows := [*islice(records, _rows_a_batch(len(types)))]:
+        arrays = []
+        for name, type in types.items():
+            values = [row.get(name) for row in rows]
+            wrong = next((value for value in values if not (_is_number(value) or isinstance(value, str))), None)
+            if wrong is not None:
+                raise ValueError(f"column {name[:40]!r} has {str(wrong)[:40]!r}, expected a text or a number")
+            if type == pa.string():
+                values = [None if value is None or value == "" else str(value) for value in values]
+            arrays.append(pa.array(values, type))
+        yield pa.RecordBatch.from_arrays(arrays, list(types))
+
+
+def _records(file: BufferedReader, ending: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the mappings of a JSON list, or of a file with one on each line."""
+    if ending in _LINES:
+        lines = iter(lambda: file.readline(_MOST_HEADER_BYTES), b"")
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                yield _record(parse_json(line), f"line {number:,}")
+        return
+    content = file.read(_MOST_JSON_BYTES + 1)
+    if len(content) > _MOST_JSON_BYTES:
+        raise ValueError(f"it is JSON of more than {_MOST_JSON_BYTES:,} bytes; write CSV or Parquet")
+    document = parse_json(content)
+    if not isinstance(document, list):
+        raise ValueError("it is JSON without a list; write a list with a mapping for each image")
+    for number, record in enumerate(document):
+        yield _record(record, f"entry {number:,}")
+
+
+def _record(record: Any, where: str) -> Mapping[str, Any]:
+    if not isinstance(record, dict):
+        raise ValueError(f"{where} is no mapping of columns to values")
+    return record
+
+
+@contextmanager
+def _opened(path: Path, who: str) -> Iterator[BufferedReader]:
+    """Open a table. Raise UserError or RunFailure for any error in opening or reading it."""
+    import pyarrow as pa
+
+    if path.suffix.lower() not in (*_CSV, *_PARQUET, *_JSON, *_LINES):
+        raise UserError(f"{who}: {path} is not a file of predictions: expected .parquet, .csv, .json or .jsonl")
+    try:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > MOST_BYTES:
+                raise UnfitFile(f"has {size:,} bytes, expected at most {MOST_BYTES:,}")
+            yield file
+    except FileNotFoundError as error:
+        raise UserError(f"{who}: there is no file {path}", "Correct the path.") from error
+    except UnfitFile as error:
+        raise UserError(f"{who}: {path} {error.strerror}") from error
+    except (pa.ArrowException, csv.Error, json.JSONDecodeError, ValueError, OverflowError, RecursionError) as error:
+        raise UserError(f"{who}: {path} cannot be read: {error_line(error)}") from error
+    except OSError as error:
+        raise RunFailure(f"{who}: {path} cannot be read: {error.strerror or error}") from error

@@ -1,0 +1,63 @@
+"""Names of images in a file of answers match by one rule, whatever folder paths begin in."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+
+from counterfoil.errors import UserError
+from counterfoil.models.classifiers.image_names import NO_IMAGE, find_images
+
+PATHS = ["val/cat/1.jpg", "val/cat/2.jpg", "val/dog/1.jpg", "val/dog/ü x.jpg"]
+KEYS = [f"val_{row:08d}" for row in range(len(PATHS))]
+WRITTEN = {
+    "keys": KEYS,
+    "below the folder": PATHS,
+    "below the split's folder": [path.removeprefix("val/") for path in PATHS],
+    "absolute": [f"/home/me/photos/{path}" for path in PATHS],
+    "another root": [f"/data/{path.removeprefix('val/')}" for path in PATHS],
+    "above": [f"../photos/{path}" for path in PATHS],
+    "dots": [f"./{path}" for path in PATHS],
+    "backslashes": [path.replace("/", "\\") for path in PATHS],
+    "a drive": ["C:\\photos\\" + path.replace("/", "\\") for path in PATHS],
+    "decomposed accents": [unicodedata.normalize("NFD", path) for path in PATHS],
+    "another order": [*PATHS[2:], *PATHS[:2]],
+}
+
+
+@pytest.mark.parametrize("case", WRITTEN)
+@pytest.mark.parametrize("further", [[], ["train/bird/7.jpg", "nothing"]])
+def test_one_rule_fits_every_line(case: str, further: list[str]) -> None:
+    names = [*further, *WRITTEN[case]]
+    right = [PATHS.index(path) for path in (WRITTEN[case] if case == "another order" else PATHS)]
+    found = find_images(names, KEYS, PATHS, "answers.csv")
+    assert found.rows.tolist() == [NO_IMAGE] * len(further) + right
+    assert bool(found.how) == (case in ("below the split's folder", "absolute", "another root", "above", "a drive"))
+    assert "photos" not in found.how and "home" not in found.how
+
+
+def test_file_names_alone_are_enough_if_each_is_of_one_image() -> None:
+    paths = [f"val/{'cat' if number % 2 else 'dog'}/im{number}.jpg" for number in range(8)]
+    names = [path.rpartition("/")[2] for path in paths]
+    for before in ("", "/tmp/all/"):
+        found = find_images([f"{before}{name}" for name in names], [f"k{n}" for n in range(8)], paths, "answers.csv")
+        assert found.rows.tolist() == list(range(8)) and found.how
+    with pytest.raises(UserError, match=r"'1.jpg' fits several images, and 1 more line does"):
+        find_images(["1.jpg", "1.jpg"], KEYS, PATHS, "answers.csv")
+
+
+def test_two_rules_that_fit_are_told() -> None:
+    paths = ["cat/1.jpg", "cat/2.jpg"]
+    names = ["train/cat/1.jpg", "train/cat/2.jpg", "val/cat/1.jpg", "val/cat/2.jpg"]
+    with pytest.raises(
+        UserError, match=r"fit the dataset's in more than one way: 'train/cat/1.jpg' may be cat/1.jpg or"
+    ):
+        find_images(names, ["a", "b"], paths, "answers.csv")
+
+
+def test_keys_come_first_and_lines_of_other_images_are_none() -> None:
+    found = find_images(["a", "b", "c", "x/b"], ["b", "a"], ["a", "x/b"], "answers.csv")
+    assert found.rows.tolist() == [1, 0, NO_IMAGE, 1]
+    assert find_images(["'=1.jpg"], ["k"], ["=1.jpg"], "answers.csv").rows.tolist() == [0]
+    assert find_images(["elsewhere/9.jpg"], KEYS, PATHS, "answers.csv").rows.tolist() == [NO_IMAGE]
