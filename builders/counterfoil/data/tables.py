@@ -21,6 +21,7 @@ from counterfoil.data.folders import folder_listing, pinned_content
 from counterfoil.data.image_folders import ImageFolder, read_image_folder, rows_mark
 from counterfoil.data.object_folders import ObjectFolder, read_object_folder
 from counterfoil.data.pins import InputDataset, SourcePin, cached_commit, prepared_folders
+from counterfoil.data.written_objects import notes_of
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.loading_errors import error_line, known_cause
 from counterfoil.models.names import refuse_elsewhere, refuse_shadowed
@@ -42,7 +43,7 @@ class Rows:
     pinned: sha256 of the pin that determines labels and images, or None if nothing determines them. class_names: the
     declared names of a column's labels. images: encoded images; a row without an image has None. paths: each row's path
     in a folder of image files. rendered: a function that gives a row's pixels, for a dataset that is rendered on
-    access.
+    access. notes: sentences on how boxes were read.
     """
 
     dataset: str
@@ -55,6 +56,7 @@ class Rows:
     images: Callable[[Sequence[int]], Iterator[bytes | None]]
     paths: Callable[[], tuple[str, ...] | None] = lambda: None
     rendered: Callable[[int], Image.Image] | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def place(self) -> str:
@@ -178,6 +180,7 @@ def rows_of_table(source: InputDataset, split: str, pin: SourcePin, table: Any, 
         class_names=lambda name: _class_names(table.features[name]),
         images=images,
         paths=functools.cache(lambda: _paths(table, source)),
+        notes=notes_of(table.info.description) if is_local(source.dataset) else (),
     )
     rows.need(image_column=source.image_column, label_column=source.label_column if labelled else None)
     return rows
@@ -377,7 +380,9 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
         listing = listing or folder_listing(path)
         folder: ImageFolder | ObjectFolder | None = None
         if source.objects is not None:
-            folder = read_object_folder(path.resolve(), listing, split)
+            folder = read_object_folder(path.resolve(), listing, split, source.exif)
+            if folder is not None and split is None:
+                return {name: folder.table(name, measured=False) for name in folder.splits}
         folder = folder or read_image_folder(path.resolve(), listing)
         if folder is not None:
             return {name: folder.table(name) for name in folder.splits} if split is None else folder.table(split)
