@@ -1,8 +1,8 @@
 """Match the categories of a detector with those of a dataset, by name or by number.
 
 A number alone is ambiguous: it may count the dataset's own categories from 0 or from 1, be that of the dataset's
-source, or count COCO's 80 categories from 0 to 79 or by COCO's own ids from 1 to 90. A meaning is taken only if it is the
-only one that explains every number.
+source, or count COCO's 80 categories from 0 to 79 or by COCO's own ids from 1 to 90. A meaning is taken only if it is
+the only one that explains every number.
 """
 
 from __future__ import annotations
