@@ -492,4 +492,4 @@ def test_boxes_that_begin_at_pixel_0_are_told(tmp_path: Path) -> None:
     voc_folder(tmp_path)
     text = f"<annotation><object><name>box</name>{BOX.format(0, 0, 9, 9)}</object></annotation>"
     (tmp_path / "Annotations" / "000.xml").write_text(text)
-    assert any("1 box begin at pixel 0: the files may count from 0" in note for note in read(tmp_path).notes)
+    assert any("1 box with a corner at pixel 0: the files may count from 0" in note for note in read(tmp_path).notes)

@@ -251,8 +251,8 @@ def _notes(annotations: Sequence[_Annotation], unlabelled: int) -> list[str]:
     at_zero = sum(min(box[:2]) < 0 for _, box, _ in objects)
     if at_zero:
         notes.append(
-            f"{counted(at_zero, 'box', 'boxes')} begin at pixel 0: the files may count from 0, and then every box is"
-            " read one pixel too far to the upper left and one pixel too large"
+            f"{counted(at_zero, 'box', 'boxes')} with a corner at pixel 0: the files may count from 0, and then every"
+            " box is read one pixel too far to the upper left and one pixel too large"
         )
     if difficult := sum(hard for *_, hard in objects):
         notes.append(f"{counted(difficult, 'object')} marked difficult, which are neither found nor missed")

@@ -191,19 +191,13 @@ def _decided(counts: Mapping[Any, int], categories: Sequence[str], model: str, i
     if len(keeping) == 1:
         return keeping[0]
     total = sum(counts.values())
-    lines = [
+    meanings = [
         f"{reading.order or 'names'} ({reading.words}) keeps {reading.kept(counts):,} of {total:,} detections"
         for reading in keeping or readings
     ]
     numbers = listed([str(number) for number in sorted(counts)], _MOST_SHOWN)
     problem = "have several meanings" if keeping else "have no meaning that explains all"
-    raise UserError(
-        [
-            f"{model}: its categories are the numbers {numbers}, which {problem}",
-            *(f"{model}: {line}" for line in lines),
-        ],
-        _HINT,
-    )
+    raise UserError(f"{model}: its categories are the numbers {numbers}, which {problem}: {'; '.join(meanings)}", _HINT)
 
 
 def _left_out(unmatched: Mapping[Any, int], total: int) -> str:
