@@ -443,6 +443,8 @@ def voc_folder(folder: Path, count: int = 6, home: str = "") -> Any:
 @pytest.mark.parametrize("home", ["", "VOCdevkit/VOC2007"])
 def test_a_folder_of_pascal_voc_has_the_boxes_that_were_drawn(home: str, tmp_path: Path) -> None:
     drawn = voc_folder(tmp_path, home=home)
+    for beside in ("SegmentationClass", "thumbnails"):  # drawings and copies of the same names
+        shutil.copytree(tmp_path / home / "JPEGImages", tmp_path / home / beside)
     folder = read(tmp_path)
     assert (folder.form, folder.names, folder.absent) == ("Pascal VOC", ("box", "disk"), {"train": 0, "validation": 1})
     assert folder.notes[0] == "boxes count pixels from 1 and include their last pixel, as Pascal VOC has it"

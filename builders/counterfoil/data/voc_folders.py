@@ -38,6 +38,8 @@ _FORM = (
 _MOST_XML = 4_000_000
 _DEEPEST = 20
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
+# Folders of drawings that have the names of the photographs.
+_MASKS = frozenset(("SegmentationClass", "SegmentationObject", "SegmentationClassRaw"))
 # The lists of ImageSets/Main that are splits. Other lists there are of one category (aeroplane_train.txt).
 _LISTS = {"train": "train", "val": "validation", "test": "test"}
 _BOTH = "trainval"
@@ -57,8 +59,9 @@ def voc_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> Obj
     annotations = _annotations(folder, names)
     if not annotations:
         return None
+    photographs = [image for image in images if _MASKS.isdisjoint(image.split("/")[:-1])]
     by_stem: dict[str, list[str]] = {}
-    for image in images:
+    for image in photographs:
         by_stem.setdefault(_stem(image), []).append(image)
     image_of: dict[str, str] = {}
     without = 0
@@ -86,7 +89,7 @@ def voc_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> Obj
     splits: dict[str, list[WrittenObjects]] = {}
     for split, listed in files.items():
         splits[split] = [_written(image_of[file], annotations[file], index_of) for file in listed]
-    unlabelled = len(images) - len(set(image_of.values()))
+    unlabelled = len(photographs) - len(set(image_of.values()))
     return ObjectFolder(
         folder, "Pascal VOC", tuple(found), splits, absent, notes=tuple(_notes([*annotations.values()], unlabelled))
     )
@@ -196,7 +199,8 @@ def _images_of(file: str, images: Sequence[str]) -> Sequence[str]:
     nearest = [image for image, length in zip(images, shared, strict=True) if length == max(shared)]
     # Annotations/train/1.xml is of JPEGImages/train/1.jpg.
     below = [image for image in nearest if image.split("/")[-2:-1] == home.split("/")[-1:]]
-    return below or nearest
+    named = [image for image in nearest if {"jpegimages", "images"} & set(image.lower().split("/")[:-1])]
+    return below or named or nearest
 
 
 def _splits(
