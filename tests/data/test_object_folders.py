@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from counterfoil.data import NamedDataset
 from counterfoil.data.folders import folder_listing
-from counterfoil.data.object_folders import ObjectFolder, read_object_folder
+from counterfoil.data.object_folders import read_object_folder
 from counterfoil.data.open_source import open_source
+from counterfoil.data.written_objects import ObjectFolder, ObjectLists
 from counterfoil.errors import UserError
 from support.boxes import coco_document, coco_folder, draw_images, drawn_objects, yolo_folder
 
@@ -23,6 +25,14 @@ def read(folder: Path) -> ObjectFolder:
     objects = read_object_folder(folder, folder_listing(folder))
     assert objects is not None
     return objects
+
+
+def boxes_of(folder: Path, split: str = "train", exif: Any = "ignore") -> dict[str, ObjectLists]:
+    """Return name of the image → its objects, in pixels of the image."""
+    objects = read_object_folder(folder, folder_listing(folder), split, exif)
+    assert objects is not None
+    lists, _ = objects.objects(split)
+    return {Path(image.path).name: cell for image, cell in zip(objects.splits[split], lists, strict=True)}
 
 
 @pytest.mark.parametrize("make", [coco_folder, yolo_folder])
@@ -49,7 +59,7 @@ def test_coco_splits_are_read_from_names_of_files_or_of_folders(tmp_path: Path) 
         annotations.write_text(json.dumps(coco_document(images)))
     (tmp_path / "annotations" / "captions_val2017.json").write_text("{}")
     objects = read(tmp_path)
-    assert {split: [path for path, _ in rows] for split, rows in objects.splits.items()} == {
+    assert {split: [image.path for image in rows] for split, rows in objects.splits.items()} == {
         "train": [f"train2017/{name}" for name, _ in first],
         "validation": [f"val2017/{name}" for name, _ in second],
     }
@@ -63,14 +73,14 @@ def test_images_that_a_folder_lacks_are_counted_and_crowds_are_kept(tmp_path: Pa
     (tmp_path / "annotations.json").write_text(json.dumps(document))
     folder = read(tmp_path)
     assert folder.absent == {"train": 1} and len(folder.splits["train"]) == len(drawn) - 1
-    objects = folder.splits["train"][0][1]
+    objects = folder.splits["train"][0].lists
     assert objects["iscrowd"][-1] is True and objects["area"][-1] == 9.5 and objects["category"][-1] == 1
 
 
 def test_polygons_of_yolo_are_read_as_the_boxes_around_them(tmp_path: Path) -> None:
     drawn = yolo_folder(tmp_path)
     (tmp_path / "labels" / "train" / "000.txt").write_text("1 0.25 0.5 0.75 0.5 0.5 0.75")
-    objects = read(tmp_path).splits["train"][0][1]
+    objects = boxes_of(tmp_path)["000.png"]
     assert objects["bbox"] == [[40.0, 60.0, 80.0, 30.0]] and objects["category"] == [1] and len(drawn) == 12
 
 
@@ -95,6 +105,7 @@ def second_file(folder: Path) -> None:
     [
         (damaged(bbox=[1, 2, 3]), r"annotations\[0\]: bbox is .* expected \[x, y, width, height\]"),
         (damaged(bbox=[1, 2, float("inf"), 3]), "bbox is"),
+        (damaged(bbox=[9, 9, -3, 3]), "of which no side is below 0"),
         (damaged(category_id=4), "there is no category '4'"),
         (damaged(image_id=99), "there is no image '99'"),
         (damaged(iscrowd=2), "iscrowd is '2', expected 0 or 1"),
@@ -130,6 +141,11 @@ def test_a_name_that_leads_out_of_the_folder_is_no_image_of_it(tmp_path: Path) -
         ("labels/train/000.txt", "2 0.5 0.5 0.1 0.1", "line 1: .* expected a number from 0 to 1 and four shares"),
         ("labels/train/000.txt", "0 0.5 0.5 nan 0.1", "line 1"),
         ("labels/train/000.txt", "0 0.5\nbox", "line 2"),
+        ("labels/train/000.txt", "0 80 60 20 20", "four shares from 0 to 1"),
+        ("labels/train/000.txt", "0 0.5 0.5 -0.1 0.1", "from 0 to 1"),
+        ("labels/train/000.txt", "0 0.5 0.5 0.1 0.1 0.9 7", "a score and the number of a track"),
+        ("labels/train/000.txt", "0.5 0.5 0.5 0.1 0.1", "a number from 0 to 1"),
+        ("data.yaml", "nc: 3\nnames: [a, b]\ntrain: images/train", "nc is 3, and names has 2"),
         ("data.yaml", "names: {0: a, 2: b}\ntrain: images/train", "numbers that are not 0 to 1"),
         ("data.yaml", "names: [a, a]\ntrain: images/train", "found 'a' again"),
         ("data.yaml", "names: [a]\ntrain: ../../etc", "name no folder that has an image"),
@@ -148,3 +164,334 @@ def test_class_folders_with_another_json_file_are_no_folder_of_boxes(tmp_path: P
     draw_images(tmp_path / "box", drawn_objects(2))
     (tmp_path / "notes.json").write_text('{"images": 3}')
     assert read_object_folder(tmp_path, folder_listing(tmp_path)) is None
+
+
+# ---- Variants of one folder: however it is written, the boxes are those that were drawn
+
+
+def drawn_boxes(drawn: Any) -> dict[str, list[list[float]]]:
+    return {name: [list(map(float, box)) for _, box in objects] for name, objects in drawn}
+
+
+def changed_coco(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
+    """Return a writer that changes a COCO document."""
+
+    def write(folder: Path) -> None:
+        document = json.loads((folder / "annotations.json").read_text())
+        change(document)
+        (folder / "annotations.json").write_text(json.dumps(document))
+
+    return write
+
+
+def with_ids(convert: Callable[[int], Any]) -> Callable[[Path], None]:
+    def change(document: dict[str, Any]) -> None:
+        for entry in (*document["images"], *document["categories"]):
+            entry["id"] = convert(entry["id"])
+        for entry in document["annotations"]:
+            entry["image_id"], entry["category_id"] = convert(entry["image_id"]), convert(entry["category_id"])
+
+    return changed_coco(change)
+
+
+def with_sizes(width: Any, height: Any, times: float = 1.0) -> Callable[[Path], None]:
+    def change(document: dict[str, Any]) -> None:
+        for entry in document["images"]:
+            entry |= {"width": width, "height": height}
+        for entry in document["annotations"]:
+            entry["bbox"] = [value * times for value in entry["bbox"]]
+            entry["area"] *= times**2
+
+    return changed_coco(change)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        with_ids(str),
+        with_ids(float),
+        with_ids(lambda number: f"no. {number}"),
+        changed_coco(lambda document: document["categories"].reverse()),
+        with_sizes(0, 0),
+        with_sizes(None, None),
+        with_sizes("160", "120"),
+        with_sizes(80, 60, 0.5),
+        with_sizes(320, 240, 2.0),
+        with_sizes(161, 120),  # rounded
+    ],
+)
+def test_variants_of_a_coco_file_have_the_same_boxes(change: Callable[[Path], None], tmp_path: Path) -> None:
+    drawn = coco_folder(tmp_path)
+    change(tmp_path)
+    found = boxes_of(tmp_path)
+    assert read(tmp_path).names == ("box", "disk")
+    for name, objects in drawn:
+        assert found[name]["bbox"] == [pytest.approx(list(box)) for _, box in objects]
+        assert found[name]["category"] == [category for category, _ in objects]
+        assert found[name]["area"] == pytest.approx([box[2] * box[3] for _, box in objects])
+
+
+def one_other_size(document: dict[str, Any]) -> None:
+    document["images"][0] |= {"width": 640, "height": 480}
+
+
+@pytest.mark.parametrize(
+    "change", [with_sizes(160, 60), with_sizes(120, 160), with_sizes(640, 640), changed_coco(one_other_size)]
+)
+def test_sizes_that_no_ratio_explains_are_refused(change: Callable[[Path], None], tmp_path: Path) -> None:
+    coco_folder(tmp_path)
+    change(tmp_path)
+    with pytest.raises(UserError, match="another size than their file says, and no single ratio explains it"):
+        boxes_of(tmp_path)
+
+
+def test_a_scaled_file_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    coco_folder(folder)
+    with_sizes(80, 60, 0.5)(folder)
+    rows = open_source(NamedDataset(str(folder), objects="objects")).rows("train", labelled=False)
+    assert any("boxes are multiplied by 2, because images have another size" in note for note in rows.notes)
+
+
+ROOTS = {
+    "of Roboflow": [{"id": 0, "name": "things", "supercategory": "none"}, "things"],
+    "without a word": [{"id": 0, "name": "things"}, None],
+    "with a number elsewhere": [{"id": 9, "name": "things", "supercategory": "none"}, "things"],
+}
+
+
+@pytest.mark.parametrize("name", ROOTS)
+def test_an_empty_category_that_groups_others_is_no_category(name: str, tmp_path: Path) -> None:
+    coco_folder(tmp_path)
+    root, above = ROOTS[name]
+
+    def change(document: dict[str, Any]) -> None:
+        first = 10 if root["id"] else 1
+        for entry in document["annotations"]:
+            entry["category_id"] = first + (entry["category_id"] == 7)
+        others = [{"id": first, "name": "box"}, {"id": first + 1, "name": "disk"}]
+        if above is not None:
+            others = [{**entry, "supercategory": above} for entry in others]
+        document["categories"] = [root, *others]
+
+    changed_coco(change)(tmp_path)
+    folder = read(tmp_path)
+    assert folder.groups == {"things"} and folder.names == ("things", "box", "disk")
+    assert folder.ids == (() if root["id"] == 0 else (10, 11))
+    assert any("'things' has no object and groups the others" in note for note in folder.notes)
+
+
+def test_an_empty_category_of_its_own_stays(tmp_path: Path) -> None:
+    coco_folder(tmp_path)
+    changed_coco(lambda document: document["categories"].append({"id": 8, "name": "cup"}))(tmp_path)
+    folder = read(tmp_path)
+    assert folder.groups == frozenset() and folder.names == ("box", "disk", "cup") and folder.ids == (3, 7, 8)
+
+
+def test_an_annotation_id_of_0_is_told(tmp_path: Path) -> None:
+    coco_folder(tmp_path)
+    changed_coco(lambda document: document["annotations"][0].update(id=0))(tmp_path)
+    assert any("pycocotools counts its object as missed" in note for note in read(tmp_path).notes)
+
+
+@pytest.mark.parametrize("ending", ["bmp", "BMP", "tif", "TIFF", "webp", "JPG", "jpeg", "gif", "ppm"])
+def test_images_of_every_ending_keep_their_boxes(ending: str, tmp_path: Path) -> None:
+    drawn = yolo_folder(tmp_path, 3)
+    for name, _ in drawn:
+        path = tmp_path / "images" / "train" / name
+        with Image.open(path) as picture:
+            picture.convert("RGB").save(path.with_suffix(f".{ending}"))
+        path.unlink()
+    found = boxes_of(tmp_path)
+    for name, objects in drawn:
+        of_image = found[str(Path(name).with_suffix(f".{ending}"))]
+        assert of_image["bbox"] == [pytest.approx(list(box)) for _, box in objects]
+
+
+def test_an_image_of_more_pixels_than_a_stored_one_keeps_its_boxes(tmp_path: Path) -> None:
+    yolo_folder(tmp_path, 2)
+    Image.new("L", (5000, 4000)).save(tmp_path / "images" / "train" / "000.png")
+    (tmp_path / "labels" / "train" / "000.txt").write_text("0 0.5 0.5 0.25 0.5")
+    assert boxes_of(tmp_path)["000.png"]["bbox"] == [[1875.0, 1000.0, 1250.0, 2000.0]]
+
+
+TRANSPOSED = {3: Image.Transpose.ROTATE_180, 6: Image.Transpose.ROTATE_90, 8: Image.Transpose.ROTATE_270}
+
+
+def turn_photographs(folder: Path, tag: int) -> None:
+    """Store photographs as a camera held otherwise does: a viewer that follows the tag shows them as before."""
+    exif = Image.Exif()
+    exif[274] = tag
+    for path in sorted(folder.rglob("*.png")):
+        with Image.open(path) as picture:
+            picture.transpose(TRANSPOSED[tag]).save(path, exif=exif)
+
+
+@pytest.mark.parametrize("tag", [3, 6, 8])
+@pytest.mark.parametrize("make", [coco_folder, yolo_folder])
+def test_boxes_of_upright_photographs_stay_when_these_are_turned(
+    make: Callable[[Path], Any], tag: int, tmp_path: Path
+) -> None:
+    drawn = drawn_boxes(make(tmp_path))
+    turn_photographs(tmp_path, tag)
+    folder = read(tmp_path)
+    assert folder.turning("train") == "apply"
+    found = boxes_of(tmp_path, exif="apply")
+    assert {name: objects["bbox"] for name, objects in found.items()} == {
+        name: [pytest.approx(box) for box in boxes] for name, boxes in drawn.items()
+    }
+    if make is coco_folder and tag != 3:
+        with pytest.raises(UserError, match="sizes and boxes of photographs as they are turned") as refused:
+            boxes_of(tmp_path)
+        assert "Set source.exif to apply" in (refused.value.hint or "")
+
+
+def test_a_coco_file_of_photographs_as_stored_is_refused_where_they_are_turned(tmp_path: Path) -> None:
+    coco_folder(tmp_path)
+    turn_photographs(tmp_path, 6)
+    with_sizes(120, 160)(tmp_path)
+    assert read(tmp_path).turning("train") == "ignore"
+    assert boxes_of(tmp_path)
+    with pytest.raises(UserError, match="photographs as they are stored"):
+        boxes_of(tmp_path, exif="apply")
+
+
+def test_two_images_of_one_file_of_labels_are_refused(tmp_path: Path) -> None:
+    yolo_folder(tmp_path)
+    shutil.copy(tmp_path / "images" / "train" / "000.png", tmp_path / "images" / "train" / "000.bmp")
+    with pytest.raises(UserError, match=r"000\.txt may be the labels of images/train/000"):
+        read(tmp_path)
+
+
+def write_names(text: str) -> Callable[[Path], Any]:
+    return lambda folder: (folder / "data.yaml").write_text(f"train: images/train\n{text}\n")
+
+
+def labels_in_capitals(folder: Path) -> None:
+    for path in (folder / "labels" / "train").iterdir():
+        path.rename(path.with_suffix(".TXT"))
+
+
+def numbers_as_floats(folder: Path) -> None:
+    for path in (folder / "labels" / "train").iterdir():
+        lines = (line.split(" ", 1) for line in path.read_text().splitlines())
+        path.write_text("".join(f"{float(number)} {rest} 0.75\n" for number, rest in lines))
+
+
+def as_list_of_files(folder: Path) -> None:
+    paths = sorted((folder / "images" / "train").iterdir())
+    (folder / "train.txt").write_text("".join(f"./images/train/{path.name}\n" for path in paths))
+    (folder / "data.yaml").write_text("train: train.txt\nnames: [box, disk]\n")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        write_names("names: [box, disk]"),
+        write_names("names: {1: disk, 0: box}"),
+        write_names("nc: 2\nnames: {'0': box, '1': disk}"),
+        labels_in_capitals,
+        numbers_as_floats,
+        as_list_of_files,
+    ],
+)
+def test_variants_of_a_yolo_folder_have_the_same_boxes(change: Callable[[Path], Any], tmp_path: Path) -> None:
+    drawn = yolo_folder(tmp_path, 4)
+    change(tmp_path)
+    assert read(tmp_path).names == ("box", "disk")
+    found = boxes_of(tmp_path)
+    for name, objects in drawn:
+        assert found[name]["bbox"] == [pytest.approx(list(box)) for _, box in objects]
+        assert found[name]["category"] == [category for category, _ in objects]
+
+
+def test_labels_and_listed_files_without_an_image_are_counted(tmp_path: Path) -> None:
+    yolo_folder(tmp_path, 4)
+    as_list_of_files(tmp_path)
+    (tmp_path / "images" / "train" / "001.png").unlink()
+    folder = read(tmp_path)
+    assert folder.absent == {"train": 1}
+    assert folder.notes == ("1 file of labels, such as 'labels/train/001.txt', of no image in a split",)
+
+
+# ---- Pascal VOC
+
+
+def voc_folder(folder: Path, count: int = 6, home: str = "") -> Any:
+    """Write Annotations/, JPEGImages/ and ImageSets/Main/ with the boxes of `drawn_objects`, from pixel 1 on."""
+    drawn = drawn_objects(count)
+    draw_images(folder / home / "JPEGImages", drawn)
+    annotations, lists = folder / home / "Annotations", folder / home / "ImageSets" / "Main"
+    annotations.mkdir(parents=True)
+    lists.mkdir(parents=True)
+    for name, objects in drawn:
+        parts = [
+            f"<object><name>{('box', 'disk')[category]}</name><difficult>{int(number == 1)}</difficult><bndbox>"
+            f"<xmin>{x + 1}</xmin><ymin>{y + 1}</ymin><xmax>{x + w}</xmax><ymax>{y + h}</ymax></bndbox></object>"
+            for number, (category, (x, y, w, h)) in enumerate(objects)
+        ]
+        size = "<size><width>160</width><height>120</height><depth>3</depth></size>"
+        text = f"<?xml version='1.0'?><annotation><filename>{name}</filename>{size}{''.join(parts)}</annotation>"
+        (annotations / name).with_suffix(".xml").write_text(text)
+    stems = [Path(name).stem for name, _ in drawn]
+    (lists / "train.txt").write_text("\n".join(stems[2:]))
+    (lists / "val.txt").write_text("\n".join(f"{stem}  1" for stem in [*stems[:2], "999"]))
+    (lists / "box_train.txt").write_text(f"{stems[0]} -1")
+    return drawn
+
+
+@pytest.mark.parametrize("home", ["", "VOCdevkit/VOC2007"])
+def test_a_folder_of_pascal_voc_has_the_boxes_that_were_drawn(home: str, tmp_path: Path) -> None:
+    drawn = voc_folder(tmp_path, home=home)
+    for beside in ("SegmentationClass", "thumbnails"):  # drawings and copies of the same names
+        shutil.copytree(tmp_path / home / "JPEGImages", tmp_path / home / beside)
+    folder = read(tmp_path)
+    assert (folder.form, folder.names, folder.absent) == ("Pascal VOC", ("box", "disk"), {"train": 0, "validation": 1})
+    assert folder.notes[0] == "boxes count pixels from 1 and include their last pixel, as Pascal VOC has it"
+    found = boxes_of(tmp_path, "train") | boxes_of(tmp_path, "validation")
+    assert set(boxes_of(tmp_path, "validation")) == {name for name, _ in drawn[:2]}
+    for name, objects in drawn:
+        assert found[name]["bbox"] == [list(map(float, box)) for _, box in objects]
+        assert found[name]["iscrowd"] == [number == 1 for number in range(len(objects))]
+
+
+def test_annotations_beside_images_are_split_by_their_folders(tmp_path: Path) -> None:
+    for split, seed in (("train", 0), ("test", 1)):
+        voc_folder(tmp_path / split, 3)
+        shutil.rmtree(tmp_path / split / "ImageSets")
+        for path in (tmp_path / split / "Annotations").iterdir():
+            path.rename(tmp_path / split / "JPEGImages" / f"{seed}{path.name}")
+        for path in (tmp_path / split / "JPEGImages").glob("*.png"):
+            path.rename(path.with_name(f"{seed}{path.name}"))
+    assert {split: len(images) for split, images in read(tmp_path).splits.items()} == {"test": 3, "train": 3}
+
+
+BOX = "<bndbox><xmin>{}</xmin><ymin>{}</ymin><xmax>{}</xmax><ymax>{}</ymax></bndbox>"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("<annotation><object><name>box</name></object></annotation>", "object 1 has the bndbox"),
+        (f"<annotation><object>{BOX.format(1, 1, 5, 5)}</object></annotation>", "object 1 has no name"),
+        (f"<annotation><object><name>a</name>{BOX.format(9, 1, 5, 5)}</object></annotation>", "'9, 1, 5, 5'"),
+        (f"<annotation><object><name>a</name>{BOX.format(1, 1, 'nan', 5)}</object></annotation>", "the bndbox"),
+        ("<annotation><object></annotation>", "is not XML"),
+        ("<!DOCTYPE a [<!ENTITY e SYSTEM 'file:///etc/passwd'>]><annotation>&e;</annotation>", "document type"),
+        ("<!DOCTYPE a [<!ENTITY e 'ha'><!ENTITY f '&e;&e;'>]><annotation>&f;</annotation>", "document type"),
+        ("<annotation>" + "<a>" * 500 + "</a>" * 500 + "</annotation>", "nested deeper"),
+    ],
+)
+def test_xml_of_another_form_is_refused_in_words(text: str, message: str, tmp_path: Path) -> None:
+    voc_folder(tmp_path)
+    (tmp_path / "Annotations" / "000.xml").write_text(text)
+    with pytest.raises(UserError) as caught:
+        read(tmp_path)
+    assert message in "\n".join(caught.value.problems)
+
+
+def test_boxes_that_begin_at_pixel_0_are_told(tmp_path: Path) -> None:
+    voc_folder(tmp_path)
+    text = f"<annotation><object><name>box</name>{BOX.format(0, 0, 9, 9)}</object></annotation>"
+    (tmp_path / "Annotations" / "000.xml").write_text(text)
+    assert any("1 box with a corner at pixel 0: the files may count from 0" in note for note in read(tmp_path).notes)

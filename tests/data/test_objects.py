@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from counterfoil.data import NamedDataset
-from counterfoil.data.objects import SourceObjects, in_image, objects_of
+from counterfoil.data.objects import SourceObjects, objects_of
 from counterfoil.data.open_source import open_source
 from counterfoil.errors import UserError
 from counterfoil.recipe.schema_inputs import Source
@@ -35,14 +35,14 @@ def saved(folder: Path, cells: list[Any], features: Any = None) -> Any:
     return open_source(NamedDataset(str(folder), objects="objects")).rows("train", labelled=False)
 
 
-def test_boxes_are_cut_to_their_image_and_scaled_with_it() -> None:
+def test_boxes_are_scaled_with_their_image_and_not_cut() -> None:
     objects = SourceObjects([CELL | EMPTY], {0: 0, 1: 1}, "coco").of_image(0, SIZE, (50, 20))
     assert objects == {
-        "id": [0, 1],
-        "bbox": [[5.0, 5.0, 15.0, 10.0], [45.0, 17.5, 5.0, 2.5]],
-        "category": [1, 0],
-        "area": [30 * 40 / 8, 10 * 10 / 8],
-        "iscrowd": [False, False],
+        "id": [0, 1, 2],
+        "bbox": [[5.0, 5.0, 15.0, 10.0], [45.0, 17.5, 15.0, 7.5], [60.0, 0.0, 2.5, 1.25]],
+        "category": [1, 0, 0],
+        "area": [30 * 40 / 8, 30 * 30 / 8, 5 * 5 / 8],
+        "iscrowd": [False, False, False],
     }
 
 
@@ -61,13 +61,13 @@ def test_the_three_forms_of_a_box_are_one_box(form: Any, box: list[float]) -> No
     st.tuples(st.integers(1, 300), st.integers(1, 300)),
     st.tuples(st.integers(1, 300), st.integers(1, 300)),
 )
-def test_no_box_leaves_its_image(box: list[float], size: tuple[int, int], stored: tuple[int, int]) -> None:
+def test_a_box_has_the_same_place_in_its_image_whatever_the_size(
+    box: list[float], size: tuple[int, int], stored: tuple[int, int]
+) -> None:
     cell = {"bbox": [box], "category": [0]} | EMPTY
-    objects = SourceObjects([cell], {0: 0}, "coco").of_image(0, size, stored)
-    assert (objects["bbox"] == []) == (in_image(box, size) is None)
-    for x, y, width, height in objects["bbox"]:
-        assert x >= 0 and y >= 0 and width >= 0 and height >= 0
-        assert x + width <= stored[0] + 1e-9 and y + height <= stored[1] + 1e-9
+    [kept] = SourceObjects([cell], {0: 0}, "coco").of_image(0, size, stored)["bbox"]
+    shares = [value / size[number % 2] for number, value in enumerate(box)]
+    assert [value / stored[number % 2] for number, value in enumerate(kept)] == pytest.approx(shares)
 
 
 def test_categories_are_matched_by_name_and_others_are_left_out(tmp_path: Path) -> None:
@@ -92,6 +92,7 @@ def test_names_in_a_list_of_structs_are_read_too(tmp_path: Path) -> None:
     ("cell", "message"),
     [
         ({"bbox": [[0, 0, 4]], "category": [0]}, "has the box"),
+        ({"bbox": [[5, 5, -4, 4]], "category": [0]}, "with a side below 0 as coco"),
         ({"bbox": [[0, 0, 4, 4]], "category": [0, 1]}, "has 1 boxes and 2 categories"),
         ({"bbox": [[0, 0, 4, 4]], "category": [5]}, "has an object of category 5"),
         ({"bbox": [[0, 0, 4, 4]], "category": ["van"]}, "has no category 'car'"),

@@ -81,8 +81,8 @@ def test_odd_boxes_and_crowds_are_counted(tmp_path: Path) -> None:
         (folder / "annotations.json").write_text(json.dumps(document))
 
     notes = "\n".join(started(tmp_path, make).notes)
-    assert "1 leave their image, and are cut at its edge" in notes
-    assert "2 have no area in their image, and are left out" in notes
+    assert "1 leave their image, and are kept as they are" in notes
+    assert "2 have no area in their image, and count as objects that nothing finds" in notes
     assert "1 box is of crowds, which are neither found nor missed" in notes
 
 

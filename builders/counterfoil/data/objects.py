@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from counterfoil.data.object_folders import from_shares, is_box, is_number
+from counterfoil.data.written_objects import from_shares, is_box, is_number
 from counterfoil.documents import parse_json
 from counterfoil.errors import MOST_SHOWN, UserError, first_of
 from counterfoil.recipe.names import did_you_mean, plain_name, quoted
@@ -45,21 +45,20 @@ class SourceObjects:
     form: BoxForm
 
     def of_image(self, row: int, size: Size, stored: Size) -> dict[str, list[Any]]:
-        """Return a row's objects for an image that is resized. Boxes are [x, y, width, height], cut to the image."""
+        """Return a row's objects for an image that is resized. Boxes are [x, y, width, height].
+
+        No box is cut at the edge of the image, because detections are not cut either.
+        """
         cell, objects = self.cells[row], no_objects()
         across, down = stored[0] / size[0], stored[1] / size[1]
         for index, box in enumerate(cell["bbox"]):
             category = self.places.get(cell["category"][index])
-            clipped = in_image(in_pixels(box, self.form, size), size)
-            if category is None or clipped is None:
+            if category is None:
                 continue
-            x, y, width, height = clipped
-            right, bottom = min(stored[0], (x + width) * across), min(stored[1], (y + height) * down)
-            x, y = x * across, y * down
-            area = cell["area"][index] if cell["area"] else None
-            object_area = width * height if area is None else min(area, width * height)
+            x, y, width, height = in_pixels(box, self.form, size)
+            object_area = cell["area"][index] if cell["area"] else width * height
             objects["id"].append(cell["id"][index] if cell["id"] else index)
-            objects["bbox"].append([x, y, right - x, bottom - y])
+            objects["bbox"].append([x * across, y * down, width * across, height * down])
             objects["category"].append(category)
             objects["area"].append(object_area * across * down)
             objects["iscrowd"].append(bool(cell["iscrowd"][index]) if cell["iscrowd"] else False)
@@ -70,19 +69,25 @@ def objects_of(rows: Rows, source: Source) -> SourceObjects:
     """Return the objects of rows by a recipe's `source`. Raise UserError for unsuitable columns and categories."""
     assert source.objects is not None
     rows.need(objects=source.objects)
-    cells = cells_of(rows, source.objects)
+    cells = cells_of(rows, source.objects, source.boxes)
     names = rows.class_names(source.objects)
     return SourceObjects(cells, _places(rows, cells, names, source.categories), source.boxes)
 
 
-def cells_of(rows: Rows, column: str) -> list[Mapping[str, list[Any]]]:
-    """Return the parts of each row's objects. Every part is a list. Raise UserError with every malformed row."""
+def cells_of(rows: Rows, column: str, form: BoxForm | None = None) -> list[Mapping[str, list[Any]]]:
+    """Return the parts of each row's objects. Every part is a list. Raise UserError with every malformed row.
+
+    form: the form of boxes, of which none may then have a side below 0.
+    """
     problems: list[str] = []
     cells: list[Mapping[str, list[Any]]] = []
     wrong = 0
     for row, value in enumerate(rows.column(column)):
         cell, problem = _parts(value)
         cells.append(cell)
+        if problem is None and form is not None:
+            inverted = [box for box in cell["bbox"] if min(in_pixels(box, form, (1, 1))[2:]) < 0]
+            problem = f"has the box {quoted(str(inverted[0]))}, with a side below 0 as {form}" if inverted else None
         if problem is not None:
             wrong += 1
             if len(problems) < MOST_SHOWN:
@@ -129,7 +134,7 @@ def _parts(value: Any) -> tuple[dict[str, list[Any]], str | None]:
         return empty, f"has the box {quoted(str(odd))}, expected four numbers"
     if any(type(category) not in (int, str) for category in cell["category"]):
         return empty, "has a category that is neither a name nor a number"
-    if not all(map(is_number, cell["area"])):
+    if not all(is_number(area) and area >= 0 for area in cell["area"]):
         cell["area"] = []
     if not all(type(number) is int and abs(number) < 1 << 63 for number in cell["id"]):
         cell["id"] = []

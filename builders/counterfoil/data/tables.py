@@ -38,6 +38,7 @@ from counterfoil.data.table_files import (
     refuse_outside,
     refuse_unassigned,
 )
+from counterfoil.data.written_objects import notes_of
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.loading_errors import error_line, known_cause
 from counterfoil.models.names import refuse_elsewhere, refuse_shadowed
@@ -61,7 +62,7 @@ class Rows:
     pinned: sha256 of the pin that determines labels and images, or None if nothing determines them. class_names: the
     declared names of a column's labels. images: encoded images; a row without an image has None. paths: each row's path
     in a folder of image files. rendered: a function that gives a row's pixels, for a dataset that is rendered on
-    access.
+    access. notes: sentences on how boxes were read.
     """
 
     dataset: str
@@ -74,6 +75,7 @@ class Rows:
     images: Callable[[Sequence[int]], Iterator[bytes | None]]
     paths: Callable[[], tuple[str, ...] | None] = lambda: None
     rendered: Callable[[int], Image.Image] | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def place(self) -> str:
@@ -191,6 +193,7 @@ def rows_of_table(source: InputDataset, split: str, pin: SourcePin, table: Any, 
         class_names=lambda name: _class_names(table.features[name]),
         images=images,
         paths=functools.cache(lambda: _paths(table, source)),
+        notes=notes_of(table.info.description) if is_local(source.dataset) else (),
     )
     rows.need(image_column=source.image_column, label_column=source.label_column if labelled else None)
     return rows
@@ -438,7 +441,9 @@ def _of_images(source: InputDataset, folder: Path, listing: Listing, split: str 
     """Return the table of a split, or all tables by split, of a folder whose rows are image files; None for another."""
     read: ImageFolder | ObjectFolder | None = None
     if source.objects is not None and source.config is None:
-        read = read_object_folder(folder, listing, split)
+        read = read_object_folder(folder, listing, split, source.exif)
+        if read is not None and split is None:
+            return {name: read.table(name, measured=False) for name in read.splits}
     read = read or read_image_folder(folder, listing, source)
     if read is None:
         return None

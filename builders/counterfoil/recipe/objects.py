@@ -75,13 +75,16 @@ def object_problems(parts: RecipeParts) -> Iterator[RecipeProblem]:
     pixels.
     """
     if parts.source.get("objects") is None:
-        for key in ("categories", "boxes"):
+        for key in ("categories", "category_ids", "boxes"):
             if parts.source.get(key) not in (None, (), [], "coco"):
                 yield ("source", key), "found without source.objects, the column of boxes, expected null"
         return
     if not sequence(parts.source.get("categories")):
         message = "missing, expected the names of the objects' categories; `counterfoil init` writes them"
         yield ("source", "categories"), message
+    ids = sequence(parts.source.get("category_ids"))
+    if ids and (len(ids) != len(sequence(parts.source.get("categories"))) or len(set(map(str, ids))) < len(ids)):
+        yield ("source", "category_ids"), f"found {quoted(str([*ids]))}, expected a number of its own for each category"
     classes = parts.source.get("classes")
     if classes is not None and not is_every_image(classes):
         yield ("source", "classes"), "images with objects have categories and no classes, expected null"

@@ -213,7 +213,7 @@ class ClassEntry(Section):
 
 
 # Keys of a source that were added later, and that older datasets lack.
-_LATER_KEYS = ("exif", "objects", "categories", "boxes")
+_LATER_KEYS = ("exif", "objects", "categories", "category_ids", "boxes")
 
 
 class Source(Section):
@@ -234,7 +234,8 @@ class Source(Section):
     exif: Literal["apply", "ignore"] = Field(
         default="ignore",
         description="Whether a photograph is turned as its camera noted (EXIF). `ignore` reads the pixels as they are"
-        " stored, as torchvision and timm do.",
+        " stored, as torchvision and timm do. With `objects`, boxes are of the photographs that are so read, and a"
+        " recipe says which if an EXIF tag turns one.",
     )
     conditions: Conditions | None = Field(
         default=None,
@@ -252,17 +253,23 @@ class Source(Section):
         default=None,
         min_length=1,
         description="For detectors: the column with the objects of each image, their boxes and categories. Folders in"
-        " the form of COCO or YOLO have it as `objects`. null: images have classes.",
+        " the form of COCO, YOLO or Pascal VOC have it as `objects`. null: images have classes.",
     )
     categories: tuple[str, ...] = Field(
         default=(),
         description="With `objects`: the names of categories, in the order of their numbers in the dataset. Objects of"
         " other categories are left out.",
     )
+    category_ids: tuple[int, ...] = Field(
+        default=(),
+        description="With `categories`: the number of each in the dataset's own files, where these are not 1, 2 and so"
+        " on. Predictions may use these numbers.",
+    )
     boxes: Literal["coco", "yolo", "pascal"] = Field(
         default="coco",
         description="How a table writes a box: `coco` is [x, y, width, height] in pixels, `pascal` two corners in"
-        " pixels, `yolo` the centre and the size as shares of the image. Folders of COCO or YOLO files say it.",
+        " pixels, `yolo` the centre and the size as shares of the image. Folders of COCO, YOLO or Pascal VOC files say"
+        " it.",
     )
 
     _names_of_categories = checked("categories", by=categories_problem)
@@ -280,8 +287,13 @@ class Source(Section):
 
     @model_serializer(mode="wrap")
     def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out a later key at its default, so that the text of older datasets is unchanged."""
+        """Leave out a later key at its default, so that the text of older datasets is unchanged.
+
+        With boxes, `exif` says whether they are of turned photographs, so it is kept if the recipe says it.
+        """
         unsaid = set(_LATER_KEYS) - set(written(self, _LATER_KEYS))
+        if self.objects is not None and "exif" in self.model_fields_set:
+            unsaid.discard("exif")
         return {name: value for name, value in dump(self).items() if name not in unsaid}
 
     @model_validator(mode="before")

@@ -17,7 +17,8 @@ from statistics import median_low
 from typing import Any
 
 from counterfoil.data import NamedDataset
-from counterfoil.data.image_folders import ImageFolder, shown_name
+from counterfoil.data.folder_splits import shown_name
+from counterfoil.data.image_folders import ImageFolder
 from counterfoil.data.labels import labels_of
 from counterfoil.data.open_source import OpenSource, open_source
 from counterfoil.data.pictures import MOST_BYTES, MOST_LOOKED_AT, evenly_spread, look_at_pictures
@@ -31,7 +32,7 @@ from counterfoil.recipe.names import LONGEST_NAME, is_local, label_by_name
 from counterfoil.recipe.objects import OBJECTS
 from counterfoil.regular_files import read_regular
 from counterfoil.report.words import counted
-from counterfoil.starting.found_objects import FoundObjects, find_objects, object_folder, objects_column
+from counterfoil.starting.found_objects import FoundObjects, find_objects, object_folder, objects_column, turning
 
 # Ids that stand for names elsewhere: WordNet's, and plain numbers.
 _NO_WORD = re.compile(r"n\d{8}|[\d_.\- ]+")
@@ -213,8 +214,12 @@ def find_data(source: str | Path, wanted: Wanted) -> FoundData:
     if column is not None:
         origin = replace(origin, image_column=_image_column(outline, wanted), objects=column)
         train, validation = _splits(outline, wanted)
+        exif = None if boxes is None else boxes.turning(validation)
+        if boxes is None:
+            exif = turning(open_source(origin, pin=opened.pin).rows(validation, labelled=False))
+        origin = replace(origin, exif=exif or "ignore")
         rows = open_source(origin, pin=opened.pin).rows(validation, labelled=False)
-        objects = find_objects(rows, column, boxes)
+        objects = find_objects(rows, column, boxes, exif)
         return FoundData(origin, outline.rows, train, validation, (), (), objects.notes, objects.side, objects)
     flat = [] if folder is None else [split for split in folder.splits if folder.is_flat(split)]
     outline = replace(outline, rows={split: count for split, count in outline.rows.items() if split not in flat})

@@ -6,24 +6,26 @@ recipe.
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from counterfoil.data import NamedDataset
 from counterfoil.data.folders import folder_listing
-from counterfoil.data.object_folders import ObjectFolder, read_object_folder
-from counterfoil.data.objects import BoxForm, Size, cells_of, in_image, in_pixels
+from counterfoil.data.object_folders import read_object_folder
+from counterfoil.data.objects import BoxForm, cells_of, in_image, in_pixels
 from counterfoil.data.pictures import evenly_spread
 from counterfoil.data.tables import Outline, Rows
+from counterfoil.data.written_objects import ObjectFolder, Size
 from counterfoil.errors import UserError
 from counterfoil.recipe.names import is_local
 from counterfoil.recipe.objects import OBJECTS, categories_problem
 from counterfoil.report.words import counted, listed
-from counterfoil.store.decoding import UnreadableImage, open_image, readable_image
+from counterfoil.store.decoding import UnreadableImage, picture_sides
 
 # The number of images whose size is looked up, and the number of images in the picture.
 _MOST_LOOKED_AT, SHOWN = 500, 12
@@ -33,13 +35,17 @@ _WRITTEN: Mapping[BoxForm, str] = {
     "yolo": "centre and size as shares of the image, as YOLO",
     "pascal": "two corners in pixels, as Pascal VOC",
 }
+_WRITTEN_IN_FOLDERS = {"COCO": _WRITTEN["coco"], "YOLO": _WRITTEN["yolo"], "Pascal VOC": _WRITTEN["pascal"]}
+Exif = Literal["apply", "ignore"]
 _TOLERANCE = 1.0  # pixels by which rounding may push a box out
 
 
 @dataclass(frozen=True)
 class FoundObjects:
-    """The objects of a split. form: how boxes are written. picture: PNG of some images with their boxes. notes:
-    sentences.
+    """The objects of a split.
+
+    form: how boxes are written. exif: how photographs are read, None if no EXIF tag turns one. ids: numbers of the
+    categories, if they are not 1, 2 and so on. picture: PNG of some images with their boxes. notes: sentences.
     """
 
     column: str
@@ -49,10 +55,12 @@ class FoundObjects:
     notes: tuple[str, ...]
     picture: bytes
     side: int | None
+    exif: Exif | None = None
+    ids: tuple[int, ...] = ()
 
 
 def object_folder(origin: NamedDataset) -> ObjectFolder | None:
-    """Return a folder of COCO or YOLO files; None for any other dataset. Raises as `read_object_folder`."""
+    """Return a folder of COCO, YOLO or Pascal VOC files; None for any other dataset. Raises as `read_object_folder`."""
     folder = Path(origin.dataset)
     if not is_local(origin.dataset) or not folder.is_dir() or origin.config is not None:
         return None
@@ -69,7 +77,18 @@ def objects_column(outline: Outline) -> str | None:
     return columns[0] if columns else None
 
 
-def find_objects(rows: Rows, column: str, folder: ObjectFolder | None) -> FoundObjects:
+def turning(rows: Rows) -> Exif | None:
+    """Return `apply`, as programs show photographs, if an EXIF tag turns one of a split's photographs, else None."""
+    if rows.rendered is not None:
+        return None
+    for encoded in rows.images(evenly_spread(range(rows.count), _MOST_LOOKED_AT)):
+        with contextlib.suppress(UnreadableImage):
+            if picture_sides(encoded).turned:
+                return "apply"
+    return None
+
+
+def find_objects(rows: Rows, column: str, folder: ObjectFolder | None, exif: Exif | None) -> FoundObjects:
     """Look at the objects of a split. UserError for what is not an object, and for categories without names."""
     cells = cells_of(rows, column)
     used = Counter(category for cell in cells for category in cell["category"])
@@ -87,22 +106,29 @@ def find_objects(rows: Rows, column: str, folder: ObjectFolder | None) -> FoundO
     looked = evenly_spread(with_boxes, _MOST_LOOKED_AT)
     sizes = _sizes(rows, looked)
     form: BoxForm = "coco" if folder is not None else _form_of(cells, sizes)
-    written: BoxForm = "yolo" if folder is not None and folder.form == "YOLO" else form
+    written = _WRITTEN[form] if folder is None else _WRITTEN_IN_FOLDERS[folder.form]
     counts = Counter(
         {names[category] if isinstance(category, int) else category: count for category, count in used.items()}
     )
     notes = [
-        f"boxes are read as {_WRITTEN[written]} writes them",
+        f"boxes are read as {written} writes them",
         f"{counted(sum(used.values()), 'object')} of {counted(len(counts), 'category', 'categories')}: "
         + listed([f"{name} ({count:,})" for name, count in counts.most_common()], _MOST_NAMED),
         *_odd_boxes(cells, sizes, form),
     ]
     if empty := len(cells) - len(with_boxes):
         notes.append(f"{counted(empty, 'image has', 'images have')} no object")
-    if folder is not None and (absent := folder.absent.get(rows.split)):
-        notes.append(f"{counted(absent, 'image')} of the JSON file are not in the folder, and are left out")
+    notes += rows.notes
+    if exif is not None:
+        state = "turned" if exif == "apply" else "stored"
+        notes.append(
+            f"an EXIF tag turns some photographs: source.exif is {exif}, so boxes are of photographs as {state}"
+        )
     side = sorted(min(size) for size in sizes.values())[len(sizes) // 2] if sizes else None
-    return FoundObjects(column, form, tuple(names), rows.count, tuple(notes), _picture(rows, cells, names, form), side)
+    groups, ids = (frozenset[str](), ()) if folder is None else (folder.groups, folder.ids)
+    categories = tuple(name for name in names if name not in groups)
+    picture = _picture(rows, cells, names, form)
+    return FoundObjects(column, form, categories, rows.count, tuple(notes), picture, side, exif, ids)
 
 
 def _sizes(rows: Rows, chosen: Sequence[int]) -> dict[int, Size]:
@@ -112,8 +138,8 @@ def _sizes(rows: Rows, chosen: Sequence[int]) -> dict[int, Size]:
             sizes[row] = rows.image(row).size
             continue
         try:
-            with open_image(next(rows.images([row])), photograph=True) as picture:
-                sizes[row] = picture.size
+            # The EXIF orientation is already applied where it is to be.
+            sizes[row] = picture_sides(next(rows.images([row]))).stored
         except UnreadableImage:
             continue
     return sizes
@@ -149,9 +175,9 @@ def _odd_boxes(cells: Sequence[Mapping[str, list[Any]]], sizes: Mapping[int, Siz
     notes = []
     where = f"of {counted(total, 'box', 'boxes')} in {counted(len(sizes), 'image')}"
     if outside:
-        notes.append(f"{where}, {outside:,} leave their image, and are cut at its edge")
+        notes.append(f"{where}, {outside:,} leave their image, and are kept as they are")
     if empty:
-        notes.append(f"{where}, {empty:,} have no area in their image, and are left out")
+        notes.append(f"{where}, {empty:,} have no area in their image, and count as objects that nothing finds")
     if crowds:
         notes.append(f"{counted(crowds, 'box is', 'boxes are')} of crowds, which are neither found nor missed")
     if total and (outside + empty) / total > 0.05:
@@ -170,8 +196,9 @@ def _picture(rows: Rows, cells: Sequence[Mapping[str, list[Any]]], names: Sequen
     columns = min(4, len(chosen)) or 1
     sheet = Image.new("RGB", (columns * _TILE, -(-max(1, len(chosen)) // columns) * _TILE), "white")
     for index, row in enumerate(chosen):
-        picture = rows.image(row) if rows.rendered is not None else readable_image(next(rows.images([row])))
-        if picture is None:
+        try:
+            picture = rows.image(row)
+        except UserError:
             continue
         size = picture.size
         scale = (_TILE - 8) / max(size)

@@ -388,9 +388,11 @@ def object_recipe_text(data: FoundData, objects: FoundObjects, name: str, named:
         "image_column": data.origin.image_column,
         "objects": objects.column,
         "boxes": None if objects.form == "coco" else objects.form,
+        "exif": objects.exif,
         "train_split": data.train_split,
         "validation_split": data.validation_split,
         "categories": list(objects.names),
+        "category_ids": list(objects.ids) or None,
     }
     large = objects.side is None or objects.side > _SIDE_OF_OBJECTS
     generator, image = _photographs(data.validation_split, objects.side, _SIDE_OF_OBJECTS if large else None)

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from counterfoil.recipe.schema_inputs import LARGEST_SIDE
 
@@ -80,6 +80,30 @@ def orientation(picture: Image.Image) -> int:
     except Exception:  # tags may hold anything; if they are unreadable, the image is not rotated
         return 1
     return value if isinstance(value, int) and 1 <= value <= 8 else 1
+
+
+class PictureSides(NamedTuple):
+    """Width and height of a photograph as its file stores it, and as its EXIF orientation turns it.
+
+    turned: whether it has such an orientation. A half turn changes no side.
+    """
+
+    stored: tuple[int, int]
+    upright: tuple[int, int]
+    turned: bool
+
+    def read(self, exif: str) -> tuple[int, int]:
+        """Return the sides of the picture that is read with `source.exif`: apply or ignore."""
+        return self.upright if exif == "apply" else self.stored
+
+
+def picture_sides(encoded: Any) -> PictureSides:
+    """Return the sides of a photograph from its header. Raise UnreadableImage if it cannot be opened."""
+    with open_image(encoded, photograph=True) as picture:
+        turn = orientation(picture)
+        # Orientations from 5 on turn a photograph by a quarter.
+        upright = picture.size[::-1] if turn >= 5 else picture.size
+        return PictureSides(picture.size, upright, turn != 1)
 
 
 def load_image(picture: Image.Image) -> Image.Image:

@@ -1,14 +1,18 @@
 """Match the categories of a detector with those of a dataset, by name or by number.
 
-A number alone is ambiguous: detectors of COCO number its 80 categories from 0 to 79, or by COCO's own ids from 1 to 90.
+A number alone is ambiguous: it may count the dataset's own categories from 0 or from 1, be that of the dataset's
+source, or count COCO's 80 categories from 0 to 79 or by COCO's own ids from 1 to 90. A meaning is taken only if it is
+the only one that explains every number.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from counterfoil.data.written_objects import identity
 from counterfoil.errors import UserError, first_of
 from counterfoil.recipe.names import did_you_mean, plain_name
 from counterfoil.report.words import listed
@@ -26,16 +30,21 @@ COCO_NAMES = (
 # The numbers from 1 to 90 that are no id of COCO.
 _GAPS = frozenset((12, 26, 29, 30, 45, 66, 68, 69, 71, 83))
 COCO_IDS = tuple(number for number in range(1, 91) if number not in _GAPS)
-POSITION, COCO_80, COCO_91 = "position", "coco80", "coco91"
+# What numbers of categories may count, as --class-order names it.
+POSITION, FROM_ONE, IDS, COCO_80, COCO_91 = ORDERS = ("position", "from1", "ids", "coco80", "coco91")
 _HINT = (
-    "Write names of categories, or say which category each number is with --class-order MODEL=position, coco80,"
-    " coco91 or a file with a name on each line."
+    "Write names of categories, or say which category each number is with --class-order MODEL=ORDER: position, from1,"
+    " ids, coco80, coco91 or a file with a name on each line, from number 0 on."
 )
-_MOST_UNKNOWN = 5
+_MOST_UNKNOWN, _MOST_SHOWN = 5, 12
 
 
-def category_ids(categories: Sequence[str]) -> tuple[int, ...]:
-    """Return the number of each category in a COCO file: COCO's own id if all are COCO's, else 1, 2 and so on."""
+def category_ids(categories: Sequence[str], ids: Sequence[int] = ()) -> tuple[int, ...]:
+    """Return the number of each category in a COCO file: its number in the source if known (`ids`), COCO's own id if
+    all are COCO's, else 1, 2 and so on.
+    """
+    if ids:
+        return tuple(ids)
     of_coco = {plain_name(name): number for name, number in zip(COCO_NAMES, COCO_IDS, strict=True)}
     coco_ids = tuple(of_coco.get(plain_name(name), 0) for name in categories)
     return coco_ids if all(coco_ids) else tuple(range(1, len(categories) + 1))
@@ -75,71 +84,136 @@ def map_names(names: Sequence[str], categories: Sequence[str], model: str) -> Ca
     )
 
 
+@dataclass(frozen=True)
+class _Reading:
+    """A meaning of numbers. order: its name, or empty. place: number → index of the dataset's category. others: numbers
+    of further categories.
+    """
+
+    order: str
+    words: str
+    place: Mapping[Any, int]
+    others: frozenset[int] = frozenset()
+
+    def explains(self, numbers: Iterable[int]) -> bool:
+        return all(number in self.place or number in self.others for number in numbers)
+
+    def kept(self, found: Mapping[Any, int]) -> int:
+        """Return how many detections are of the dataset's categories."""
+        return sum(count for number, count in found.items() if number in self.place)
+
+
 def map_found(
-    found: Iterable[str | int],
+    found: Mapping[Any, int],
     categories: Sequence[str],
     model: str,
     order: str | Sequence[str] | None,
-    *,
-    from_one: bool = False,
+    ids: Sequence[int] = (),
 ) -> CategoryMap:
-    """Match the categories that a file of detections uses, names or numbers. `order` says what the numbers mean.
+    """Match the categories that a file of detections uses, names or numbers, with the number of detections of each.
 
-    from_one: whether numbers from 1 to the number of categories count from 1 if nothing else says what they mean.
+    order: what the numbers mean, if it is said. ids: the numbers of the dataset's categories in its source, if known.
 
-    If the dataset has COCO's names, the numbers themselves show whether they are COCO's ids or count from 0. Raise
-    UserError for numbers whose meaning is unknown, if the dataset has none of the names, or if a name looks misspelled.
+    Raise UserError for numbers that have several meanings or none, if no detection is of the dataset's categories, or
+    if a name looks misspelled.
     """
-    values = list(found)
-    numbers = [value for value in values if isinstance(value, int)]
-    if not numbers:
-        return _by_name([value for value in values if isinstance(value, str)], categories, model)
-    if len(numbers) < len(values):
+    known = set(map(plain_name, categories))
+    # Tables may write numbers as text.
+    nameless = [value for value in found if not isinstance(value, str) or plain_name(value) not in known]
+    number_of = {value: identity(value) for value in nameless}
+    if not any(isinstance(number, int) for number in number_of.values()):
+        return _by_name(found, categories, model)
+    if len(number_of) < len(found) or not all(isinstance(number, int) for number in number_of.values()):
         raise UserError(f"{model}: some categories are numbers and some are names", _HINT)
-    if order is not None and not isinstance(order, str):
-        return map_names([str(name) for name in order], categories, model)
-    if order == POSITION:
-        beyond = [number for number in numbers if not 0 <= number < len(categories)]
-        if beyond:
-            raise UserError(f"{model}: there is no category {beyond[0]}; the dataset has {len(categories)}, from 0 on")
-        return CategoryMap({index: index for index in range(len(categories))}, "category i is the dataset's category i")
+    counts: Counter[Any] = Counter()
+    for value, number in number_of.items():
+        counts[number] += found[value]
+    if order is None:
+        chosen = _decided(counts, categories, model, ids)
+    elif isinstance(order, str):
+        chosen = _ordered(order, categories, model, ids)
+    else:
+        by_name = map_names([str(name) for name in order], categories, model)
+        chosen = _Reading("", by_name.matched, by_name.place)
+    if not chosen.kept(counts):
+        numbers = listed([f"{number} ({count:,})" for number, count in counts.most_common()], _MOST_UNKNOWN)
+        raise UserError(f"{model}: no detection is of the dataset's categories: {numbers}, {chosen.words}", _HINT)
+    place = {value: chosen.place[number] for value, number in number_of.items() if number in chosen.place}
+    unmatched = {number: count for number, count in counts.items() if number not in chosen.place}
+    return CategoryMap(place, "; ".join(filter(None, (chosen.words, _left_out(unmatched, counts.total())))))
+
+
+def _readings(categories: Sequence[str], ids: Sequence[int]) -> list[_Reading]:
+    """Return what numbers may mean: the dataset's order, its source's numbers, or COCO's if its names are COCO's."""
+    count = len(categories)
+    readings = [
+        _Reading(POSITION, f"numbers are 0 to {count - 1}, in the dataset's order", dict(enumerate(range(count)))),
+        _Reading(FROM_ONE, f"numbers are 1 to {count}, in the dataset's order", dict(enumerate(range(count), start=1))),
+    ]
+    if ids:
+        words = "numbers are those of the dataset's source (source.category_ids)"
+        readings.append(_Reading(IDS, words, {number: index for index, number in enumerate(ids)}))
+    named = [identity(name) for name in categories]
+    if all(isinstance(number, int) for number in named):
+        readings.append(_Reading("", "numbers are names", {number: index for index, number in enumerate(named)}))
     of_coco = {plain_name(name): index for index, name in enumerate(COCO_NAMES)}
-    unknown = [name for name in categories if plain_name(name) not in of_coco]
-    if unknown and order is not None:
-        raise UserError(f"{model}: '{unknown[0][:80]}' is no category of COCO", _HINT)
-    if unknown:
-        return _by_own_number(numbers, len(categories), model, from_one)
-    looks_80 = 0 in numbers or any(number in _GAPS for number in numbers)
-    looks_91 = any(number > 79 for number in numbers)
-    if any(not 0 <= number <= 90 for number in numbers) or (looks_80 and looks_91 and order is None):
-        raise UserError(f"{model}: its categories are numbered neither from 0 to 79 nor by COCO's ids", _HINT)
-    from_zero = order == COCO_80 or (order is None and looks_80)
-    index_of = {}
-    for at, name in enumerate(categories):
-        coco = of_coco[plain_name(name)]
-        index_of[coco if from_zero else COCO_IDS[coco]] = at
-    numbered = "0 to 79, in COCO's order" if from_zero else "COCO's ids, 1 to 90"
-    return CategoryMap(index_of, f"categories are numbered {numbered}")
+    if all(plain_name(name) in of_coco for name in categories):
+        index_of = {of_coco[plain_name(name)]: index for index, name in enumerate(categories)}
+        of_ids = {COCO_IDS[coco]: index for coco, index in index_of.items()}
+        readings.append(_Reading(COCO_80, "numbers are COCO's, 0 to 79", index_of, frozenset(range(80))))
+        readings.append(_Reading(COCO_91, "numbers are COCO's ids, 1 to 90", of_ids, frozenset(COCO_IDS)))
+    return readings
 
 
-def _by_own_number(numbers: Sequence[int], count: int, model: str, from_one: bool) -> CategoryMap:
-    """Match numbers that count the dataset's categories from 0 or from 1. Raise UserError if they do not show which."""
-    first = 0 if 0 in numbers else 1 if from_one or count in numbers else None
-    if first is None or any(not first <= number < first + count for number in numbers):
-        raise UserError(
-            f"{model}: its numbers of categories may count from 0 or from 1"
-            if first is None
-            else f"{model}: its numbers of categories are not those of {count} categories",
-            _HINT,
-        )
-    return CategoryMap({first + index: index for index in range(count)}, f"categories are numbered from {first}")
+def _ordered(order: str, categories: Sequence[str], model: str, ids: Sequence[int]) -> _Reading:
+    """Return the reading that --class-order names."""
+    chosen = next((reading for reading in _readings(categories, ids) if reading.order == order), None)
+    if chosen is not None:
+        return chosen
+    if order == IDS:
+        raise UserError(f"{model}: the dataset's recipe has no source.category_ids, so its numbers are unknown", _HINT)
+    of_coco = set(map(plain_name, COCO_NAMES))
+    unknown = next(name for name in categories if plain_name(name) not in of_coco)
+    raise UserError(f"{model}: '{unknown[:80]}' is no category of COCO", _HINT)
 
 
-def _by_name(names: Sequence[str], categories: Sequence[str], model: str) -> CategoryMap:
+def _decided(counts: Mapping[Any, int], categories: Sequence[str], model: str, ids: Sequence[int]) -> _Reading:
+    """Return the only reading that explains every number. Raise UserError if there is none, or more than one.
+
+    Readings that place the numbers alike are one. A reading that keeps no detection is none if another keeps some.
+    """
+    readings, left = _readings(categories, ids), dict[Any, _Reading]()
+    for reading in readings:
+        if reading.explains(counts):
+            places = tuple(reading.place.get(number) for number in counts)
+            left.setdefault(places, reading)
+    keeping = [reading for reading in left.values() if reading.kept(counts)] or [*left.values()]
+    if len(keeping) == 1:
+        return keeping[0]
+    total = sum(counts.values())
+    meanings = [
+        f"{reading.order or 'names'} ({reading.words}) keeps {reading.kept(counts):,} of {total:,} detections"
+        for reading in keeping or readings
+    ]
+    numbers = listed([str(number) for number in sorted(counts)], _MOST_SHOWN)
+    problem = "have several meanings" if keeping else "have no meaning that explains all"
+    raise UserError(f"{model}: its categories are the numbers {numbers}, which {problem}: {'; '.join(meanings)}", _HINT)
+
+
+def _left_out(unmatched: Mapping[Any, int], total: int) -> str:
+    """Return a sentence on the detections of categories that the dataset does not have, or an empty text."""
+    if not unmatched:
+        return ""
+    most = sorted(unmatched.items(), key=lambda entry: -entry[1])
+    named = listed([f"{category} ({count:,})" for category, count in most], _MOST_UNKNOWN)
+    return f"{sum(unmatched.values()):,} of {total:,} detections left out, as of no category of the dataset: {named}"
+
+
+def _by_name(found: Mapping[str, int], categories: Sequence[str], model: str) -> CategoryMap:
     known = {plain_name(name): index for index, name in enumerate(categories)}
-    index_of = {name: known[plain_name(name)] for name in names if plain_name(name) in known}
-    others = [name for name in names if name not in index_of]
-    if names and not index_of:
+    index_of = {name: known[plain_name(name)] for name in found if plain_name(name) in known}
+    others = {name: count for name, count in found.items() if name not in index_of}
+    if found and not index_of:
         raise UserError(
             f"{model}: none of its categories is one of the dataset's: {', '.join(others)[:200]}",
             f"The dataset's categories are {', '.join(categories)[:300]}.",
@@ -151,5 +225,4 @@ def _by_name(names: Sequence[str], categories: Sequence[str], model: str) -> Cat
             first_of([f"{model}: there is no category '{name[:80]}'{hint}" for name, hint in alike]),
             f"The dataset's categories are {', '.join(categories)[:300]}.",
         )
-    note = f"left out, as no category of the dataset: {listed(others, _MOST_UNKNOWN)}" if others else ""
-    return CategoryMap(index_of, note)
+    return CategoryMap(index_of, _left_out(others, sum(found.values())))

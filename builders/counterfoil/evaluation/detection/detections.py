@@ -12,6 +12,7 @@ import csv
 import hashlib
 import io
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.data.object_folders import is_box, is_number
+from counterfoil.data.written_objects import is_box, is_number
 from counterfoil.detection_stats import Detections
 from counterfoil.documents import parse_json
 from counterfoil.errors import UserError, first_of
@@ -80,7 +81,7 @@ def read_detections(name: str, subject: DetectionSubject, order: str | Sequence[
         content = read_regular(path, _MOST_BYTES)
     except OSError as error:
         raise UserError(f"{name}: {error.strerror or 'cannot be read'}", _FORM) from error
-    rows, answered, numbered = [], set[int](), True
+    rows, answered = [], set[int]()
     # How many detections have the same problem, and the first of them.
     problems: dict[str, tuple[int, int]] = {}
     keys = subject.dataset.keys
@@ -88,8 +89,9 @@ def read_detections(name: str, subject: DetectionSubject, order: str | Sequence[
     for index, entry in enumerate(_entries(path, content, name)):
         image, problem = _first(entry, _KEYS), None
         row = _row_of(image, row_of, images)
-        numbered &= type(image) is int
         category, box, score = _first(entry, _CATEGORIES), _box(entry), _first(entry, _SCORES)
+        if isinstance(category, float) and category.is_integer():
+            category = int(category)
         if row is None:
             problem = f"there is no image {quoted(str(image))} in the dataset"
         elif box is None and category is None and score is None:
@@ -116,11 +118,10 @@ def read_detections(name: str, subject: DetectionSubject, order: str | Sequence[
         raise UserError(first_of(found), _FORM)
     if not rows and not answered:
         raise UserError(f"{name} lists no image", _FORM)
-    names = list(dict.fromkeys(category for _, _, category, _ in rows))
+    counts = Counter(category for _, _, category, _ in rows)
     categories = CategoryMap({})
-    if names:
-        # Numbers of images are those of the file that `--write-keys` writes, whose categories count from 1.
-        categories = map_found(names, subject.categories, name, order, from_one=numbered)
+    if counts:
+        categories = map_found(counts, subject.categories, name, order, subject.category_ids)
     kept = [detection_row for detection_row in rows if detection_row[2] in categories.place]
     answered |= {row for row, *_ in rows}
     _refuse_other_images(name, subject, answered)
@@ -161,6 +162,8 @@ def _refuse_other_images(name: str, subject: DetectionSubject, answered: set[int
 
 def _row_of(name: Any, row_of: Mapping[str, int], images: int) -> int | None:
     """Find an image by its key, by a file name that ends in its key, or by its number from 1; None if none matches."""
+    if type(name) is float and name.is_integer():
+        name = int(name)
     if type(name) is int:
         return name - 1 if 1 <= name <= images else None
     if not isinstance(name, str):

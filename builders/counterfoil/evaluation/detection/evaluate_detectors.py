@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from counterfoil.documents import csv_text
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset
-from counterfoil.evaluation.detection.categories import COCO_80, COCO_91, POSITION
+from counterfoil.evaluation.detection.categories import ORDERS, POSITION
 from counterfoil.evaluation.detection.detections import PREFIX, ModelDetections, read_detections
 from counterfoil.evaluation.detection.measures import (
     FACTS,
@@ -26,10 +26,10 @@ from counterfoil.evaluation.detection.measures import (
     measure_levels,
     measure_model,
 )
-from counterfoil.evaluation.detection.placement import misplaced_objects
 from counterfoil.evaluation.detection.report import REPORT
 from counterfoil.evaluation.detection.running import DetectionCache, run_detector
 from counterfoil.evaluation.detection.subject import open_objects
+from counterfoil.evaluation.detection.truth_notes import truth_notes
 from counterfoil.evaluation.detection_failures import ScoredDetector, detection_failures, write_detection_failures
 from counterfoil.evaluation.gate import LINE_HINT, GateLine
 from counterfoil.evaluation.resampled_task import ResampledTask, TaskSettings, difference_rows
@@ -72,7 +72,7 @@ class DetectionTask(ResampledTask[MeasuredModel]):
         self.categories = tuple(ClassFacts(name, name) for name in self.subject.categories)
         self.line_classes = self.categories
         self.left_out = self.subject.left_out, ""
-        self.notes = tuple(filter(None, (misplaced_objects(self.subject),)))
+        self.notes = tuple(truth_notes(self.subject))
 
     def line_problems(self, line: GateLine) -> Iterator[str]:
         yield from super().line_problems(line)
@@ -200,15 +200,13 @@ def _order(order: Any, name: str) -> str | Sequence[str] | None:
     """Return the order of a model's labels that the user gives: a known order, or the names in a file or a list."""
     if isinstance(order, Mapping):
         order = order.get(name)
-    if order is None or not isinstance(order, str) or order in (POSITION, COCO_80, COCO_91):
+    if order is None or not isinstance(order, str) or order in ORDERS:
         return order
     try:
         text = read_regular(named_path(order), _LONGEST_LIST).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "is not UTF-8 text"
-        raise UserError(
-            f"class order {order[:200]}: {why}", "Give position, coco80, coco91 or a file of names."
-        ) from error
+        raise UserError(f"class order {order[:200]}: {why}", f"Give {', '.join(ORDERS)} or a file of names.") from error
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 

@@ -36,7 +36,7 @@ def write_image_keys(dataset: OpenDataset, path: Path) -> int:
 def coco_document(subject: DetectionSubject) -> dict[str, Any]:
     """Return the dataset as a COCO document. A file of results may name images and categories by the ids in it."""
     dataset, suffix = subject.dataset, subject.dataset.recipe.output.image.format
-    ids = category_ids(subject.categories)
+    ids = category_ids(subject.categories, subject.category_ids)
     images, annotations = [], []
     for row, (key, encoded) in enumerate(dataset.images()):
         with open_image(encoded) as picture:

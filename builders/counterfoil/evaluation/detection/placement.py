@@ -34,7 +34,7 @@ def misplaced_detections(
     sides = subject.sides[number[row[chosen]]]
     start, extent = box[:, :2] / sides, box[:, 2:] / sides
     end = start + extent
-    outside = (start < -_BEYOND).any(axis=1) | (end > 1 + _BEYOND).any(axis=1)
+    outside = _outside(start, end)
     if outside.mean() > _MOST_OUTSIDE:
         corners = (extent >= start).all(axis=1) & (extent <= 1 + _BEYOND).all(axis=1)
         cause = (
@@ -56,7 +56,7 @@ def misplaced_detections(
 def misplaced_objects(subject: DetectionSubject) -> str:
     """Return a sentence on a dataset's boxes and the likely cause if they seem to be of another form; else empty.
 
-    A build cuts boxes at the edges of their image. Boxes of another form are then cut at the right and lower edges.
+    Boxes of another form leave their image, mostly at the right and lower edges.
     """
     box = subject.truth.box
     if not len(box):
@@ -64,12 +64,15 @@ def misplaced_objects(subject: DetectionSubject) -> str:
     if box.max() <= 1:
         return "No box of the dataset is larger than a pixel: they may be shares, which are source.boxes: yolo."
     sides = subject.sides[subject.truth.image]
-    at_end = (box[:, :2] + box[:, 2:] >= sides - 1e-6).any(axis=1)
-    at_start = (box[:, :2] <= 1e-6).any(axis=1)
-    if len(box) < _FEWEST or at_end.mean() <= 0.5 or at_start.mean() > at_end.mean() / 2:
+    outside = _outside(box[:, :2] / sides, (box[:, :2] + box[:, 2:]) / sides)
+    if len(box) < _FEWEST or outside.mean() <= _MOST_OUTSIDE:
         return ""
     return (
-        f"{int(at_end.sum()):,} of the dataset's {len(box):,} boxes end at the right or lower edge of their image, and"
-        f" {int(at_start.sum()):,} begin at the left or upper edge: the build may have read them in another form than"
-        " they have (source.boxes: coco, yolo or pascal), or as pixels of another image size."
+        f"{int(outside.sum()):,} of the dataset's {len(box):,} boxes leave their image by far: the build may have read"
+        " them in another form than they have (source.boxes: coco, yolo or pascal), or as pixels of another image size."
     )
+
+
+def _outside(start: NDArray[np.float64], end: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which boxes leave their image by far. start, end: corners as shares of the image's sides, (n, 2)."""
+    return ((start < -_BEYOND) | (end > 1 + _BEYOND)).any(axis=1)

@@ -138,7 +138,7 @@ def _words(results: Results) -> dict[str, str]:
         "lead": f"{categories} of objects. AP is the mean over IoU thresholds from .50 to .95 and over categories, as"
         " COCO has it.",
         "failures": "Failures, image by image",
-        "method": "Boxes are those of the source, cut and scaled with their images.",
+        "method": "Boxes are those of the source, scaled with their images and not cut at the edge.",
         "files": "measures.csv and detection.csv in this folder hold every number, predictions.parquet what became of"
         " each image",
     }

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.data.labelled_images import evenly_chosen
-from counterfoil.data.object_folders import is_box, is_number
+from counterfoil.data.written_objects import is_box, is_number
 from counterfoil.detection_stats import Objects
 from counterfoil.errors import RunFailure
 from counterfoil.evaluation.dataset import OpenDataset, rows_in_every_group
@@ -44,6 +44,11 @@ class DetectionSubject:
     @property
     def categories(self) -> tuple[str, ...]:
         return self.dataset.recipe.source.categories
+
+    @property
+    def category_ids(self) -> tuple[int, ...]:
+        """The numbers of the categories in the dataset's source, if the recipe has them."""
+        return self.dataset.recipe.source.category_ids
 
     @cached_property
     def truth(self) -> Objects:

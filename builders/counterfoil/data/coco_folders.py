@@ -1,0 +1,242 @@
+"""Folders of images with a COCO file for each split: `images`, `annotations` and `categories`."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from counterfoil.data.folder_splits import DEFAULT_SPLIT, shown_name
+from counterfoil.data.image_folders import split_of_name
+from counterfoil.data.written_objects import (
+    ObjectFolder,
+    Problems,
+    Size,
+    WrittenObjects,
+    file_content,
+    identity,
+    is_box,
+    is_number,
+)
+from counterfoil.documents import parse_json
+from counterfoil.errors import UserError, some_of
+from counterfoil.recipe.names import quoted
+from counterfoil.recipe.objects import categories_problem, no_objects
+from counterfoil.report.words import counted
+
+# COCO's annotations of its 118,287 training images take 450 MB.
+_MOST_JSON = 1 << 30
+# Prefixes of COCO's annotation files without boxes. These files list the same images as the files with boxes.
+_NO_BOXES = ("captions_", "person_keypoints_", "panoptic_", "stuff_", "image_info_")
+_KEYS = ("images", "annotations", "categories")
+_FORM = "A COCO file has the lists images (id, file_name), annotations (image_id, category_id, bbox) and categories."
+
+
+def coco_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> ObjectFolder | None:
+    """Return a folder of COCO files, or None if no file in it is one."""
+    documents = _documents(folder, names)
+    if not documents:
+        return None
+    by_split: dict[str, list[str]] = {}
+    for name in documents:
+        # The split is in the name of the file, or else in the name of the file's folder (train/_annotations.coco.json).
+        split_name = split_of_name(posixpath.splitext(_basename(name))[0]) or split_of_name(name.rpartition("/")[0])
+        by_split.setdefault(split_name or DEFAULT_SPLIT, []).append(name)
+    if twice := [files for files in by_split.values() if len(files) > 1]:
+        raise UserError(
+            [f"{folder}: {some_of([*map(shown_name, files)])} are annotations of one split" for files in twice],
+            "Keep one COCO file for each split, named after it: annotations/train.json, annotations/val.json.",
+        )
+    categories = {name: _categories(folder / name, documents[name]) for name in documents}
+    first, *others = documents
+    if other := next((name for name in others if [*categories[name].values()] != [*categories[first].values()]), None):
+        raise UserError(
+            f"{folder}: {shown_name(first)} and {shown_name(other)} have other categories, or in another order",
+            "Give every split the same list of categories.",
+        )
+    by_basename: dict[str, list[str]] = {}
+    for image in images:
+        by_basename.setdefault(_basename(image), []).append(image)
+    splits, absent, from_zero = {}, {}, 0
+    for split_name, (name,) in sorted(by_split.items()):
+        file = _CocoFile(folder / name, name, documents[name], categories[name])
+        splits[split_name], absent[split_name] = file.rows(by_basename)
+        from_zero += file.from_zero
+    used = {number for rows in splits.values() for image in rows for number in image.lists["category"]}
+    group = _group(documents[first]["categories"], categories[first], used)
+    notes = []
+    if group is not None:
+        notes.append(f"the category {quoted(group)} has no object and groups the others, so it is no category here")
+    if from_zero:
+        notes.append(
+            f"{counted(from_zero, 'annotation')} with the id 0: pycocotools counts its object as missed (its issue"
+            " 332), and Counterfoil matches it like any other"
+        )
+    ids = [number for number, name in categories[first].items() if name != group]
+    from_one = ids == [*range(1, len(ids) + 1)]
+    return ObjectFolder(
+        folder,
+        "COCO",
+        tuple(categories[first].values()),
+        splits,
+        absent,
+        frozenset(() if group is None else (group,)),
+        () if from_one else tuple(number for number in ids if isinstance(number, int)),
+        tuple(notes),
+    )
+
+
+def _documents(folder: Path, names: Sequence[str]) -> dict[str, Any]:
+    """Return the COCO files of a folder by name."""
+    documents: dict[str, Any] = {}
+    for name in names:
+        if not name.lower().endswith(".json") or _basename(name).startswith(_NO_BOXES):
+            continue
+        content = file_content(folder / name, _MOST_JSON)
+        # Other JSON files are skipped without parsing them.
+        if not all(f'"{key}"'.encode() in content for key in _KEYS):
+            continue
+        try:
+            document = parse_json(content)
+        except ValueError as error:
+            raise UserError(f"{folder / name}: is not JSON: {error}", _FORM) from error
+        if isinstance(document, Mapping) and all(isinstance(document.get(key), list) for key in _KEYS):
+            documents[name] = document
+    return documents
+
+
+def _basename(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _categories(path: Path, document: Mapping[str, Any]) -> dict[int | str, str]:
+    """Return category id → name in the order of ids, which is how detectors number them."""
+    problems, names = Problems(str(path)), dict[int | str, str]()
+    for index, entry in enumerate(document["categories"]):
+        number, name = (entry.get(key) if isinstance(entry, Mapping) else None for key in ("id", "name"))
+        number = identity(number)
+        if number is None or not isinstance(name, str) or number in names:
+            problems.add(f"categories[{index}] is {quoted(str(entry))}, expected a name, and an id of its own")
+        else:
+            names[number] = name
+    if not problems.count and (problem := categories_problem([*names.values()]) if names else "found no category"):
+        problems.add(f"categories: {problem}")
+    problems.refuse(_FORM)
+    if all(isinstance(number, int) for number in names):
+        return dict(sorted(names.items()))
+    return names
+
+
+def _group(entries: Sequence[Mapping[str, Any]], names: Mapping[int | str, str], used: set[int]) -> str | None:
+    """Return the category without objects that only groups the others, as exports of Roboflow begin with one."""
+    if len(names) < 2:
+        return None
+    above = {entry.get("supercategory") for entry in entries if entry.get("name") != entry.get("supercategory")}
+    (number, name), *others = names.items()
+    if 0 in used:
+        return None
+    of_others = [other for other, _ in others]
+    from_one = number == 0 and of_others == [*range(1, len(names))]
+    own = next(entry.get("supercategory") for entry in entries if entry["name"] == name)
+    alone = own in (None, "", "none")
+    return name if alone and (from_one or name in above) else None
+
+
+class _CocoFile:
+    """A COCO file: its images with their objects, and what is wrong with it."""
+
+    def __init__(self, path: Path, name: str, document: Mapping[str, Any], categories: Mapping[int | str, str]) -> None:
+        self.path, self.name, self.document = path, name, document
+        self.index_of = {number: index for index, number in enumerate(categories)}
+        self.problems = Problems(str(path))
+        self.from_zero = 0  # annotations with the id 0
+
+    def rows(self, position: Mapping[str, list[str]]) -> tuple[list[WrittenObjects], int]:
+        """Return the images that are in the folder, with their objects, and the number of missing images."""
+        rows: list[WrittenObjects] = []
+        lists_of: dict[int | str, Any] = {}
+        absent = 0
+        used: set[str] = set()
+        for number, entry in enumerate(self.document["images"]):
+            image, file = (entry.get(key) if isinstance(entry, Mapping) else None for key in ("id", "file_name"))
+            image = identity(image)
+            if image is None or not isinstance(file, str) or image in lists_of:
+                expected = "expected a file_name, and an id of its own"
+                self.problems.add(f"images[{number}] is {quoted(str(entry))}, {expected}")
+                continue
+            lists_of[image] = no_objects()
+            matches = _files_named(file, self.name, position)
+            if len(matches) > 1:
+                self.problems.add(f"images[{number}]: {quoted(file)} may be {some_of([*map(shown_name, matches)])}")
+            elif matches and matches[0] in used:
+                self.problems.add(f"images[{number}]: {quoted(file)} is listed again")
+            elif matches:
+                used.add(matches[0])
+                rows.append(WrittenObjects(matches[0], lists_of[image], _written_size(entry)))
+            else:
+                absent += 1
+        for number, entry in enumerate(self.document["annotations"]):
+            problem = self._add(entry, lists_of)
+            if problem is not None:
+                self.problems.add(f"annotations[{number}]{problem}")
+        self.problems.refuse(_FORM)
+        if not rows:
+            raise UserError(
+                f"{self.path} lists {absent:,} images, and none of them is in the folder",
+                "Put the images beside the file, or into a folder images/. Names must be those of the file"
+                " (file_name).",
+            )
+        return rows, absent
+
+    def _add(self, entry: Any, lists_of: Mapping[int | str, dict[str, list[Any]]]) -> str | None:
+        """Add an annotation to the objects of its image. Return what is wrong with it, or None."""
+        if not isinstance(entry, Mapping):
+            return f" is {quoted(str(entry))}, expected a mapping"
+        image, category = identity(entry.get("image_id")), identity(entry.get("category_id"))
+        box, area, crowd = entry.get("bbox"), entry.get("area"), entry.get("iscrowd", 0)
+        if image is None or image not in lists_of:
+            return f": there is no image {quoted(str(entry.get('image_id')))}"
+        if category is None or category not in self.index_of:
+            return f": there is no category {quoted(str(entry.get('category_id')))}"
+        if not isinstance(box, list) or not is_box(box):
+            return f": bbox is {quoted(str(box))}, expected [x, y, width, height]"
+        if min(box[2:]) < 0:
+            return f": bbox is {quoted(str(box))}, expected [x, y, width, height], of which no side is below 0"
+        if crowd not in (0, 1):
+            return f": iscrowd is {quoted(str(crowd))}, expected 0 or 1"
+        lists = lists_of[image]
+        number = identity(entry.get("id"))
+        self.from_zero += number == 0
+        if not isinstance(number, int) or abs(number) >= 1 << 63:
+            number = len(lists["id"])
+        has_area = area is not None and is_number(area) and area >= 0
+        lists["id"].append(number)
+        lists["bbox"].append([float(value) for value in box])
+        lists["category"].append(self.index_of[category])
+        lists["area"].append(float(area) if has_area else float(box[2]) * float(box[3]))
+        lists["iscrowd"].append(bool(crowd))
+        return None
+
+
+def _written_size(entry: Mapping[str, Any]) -> Size | None:
+    """Return the width and height of an entry of `images`; None for sizes that some programs leave at 0."""
+    width, height = identity(entry.get("width")), identity(entry.get("height"))
+    if isinstance(width, int) and isinstance(height, int) and width > 0 and height > 0:
+        return width, height
+    return None
+
+
+def _files_named(file: str, name: str, position: Mapping[str, list[str]]) -> list[str]:
+    """Return the images that `file` may mean in a COCO file at `name`: the image in the COCO file's own folder, or the
+    best matches.
+    """
+    written = posixpath.normpath(file.replace("\\", "/")).lstrip("/")
+    matches = [image for image in position.get(_basename(written), ()) if f"/{image}".endswith(f"/{written}")]
+    if len(matches) < 2:
+        return matches
+    home, stem = name.rpartition("/")[0], posixpath.splitext(_basename(name))[0]
+    beside = [image for image in matches if image == posixpath.join(home, written)]
+    # For example, the COCO file instances_val2017.json means images/val2017/1.jpg.
+    named = [image for image in matches if any(part and part in stem for part in image.split("/")[:-1])]
+    return beside or named or matches

@@ -1,0 +1,266 @@
+"""Folders of images with an XML file of annotations for each image, in the form of Pascal VOC.
+
+VOC counts pixels from 1, and a box includes its last pixel: xmin 1 and xmax 10 are the first ten pixels. A box here
+begins at xmin - 1 and is xmax - xmin + 1 wide. Objects that are `difficult` are neither found nor missed, as for VOC.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.data.folder_splits import DEFAULT_SPLIT, shown_name
+from counterfoil.data.image_folders import split_of_name
+from counterfoil.data.written_objects import (
+    ObjectFolder,
+    Problems,
+    Size,
+    WrittenObjects,
+    file_content,
+    is_box,
+    text_of,
+)
+from counterfoil.errors import UserError, some_of
+from counterfoil.recipe.names import quoted
+from counterfoil.recipe.objects import categories_problem, no_objects
+from counterfoil.report.words import counted
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
+_FORM = (
+    "A VOC folder has Annotations/*.xml, JPEGImages/ and, for splits, ImageSets/Main/train.txt, val.txt and test.txt. A"
+    " file has objects with a name and a bndbox of xmin, ymin, xmax and ymax."
+)
+# An annotation of an image with 1,000 objects takes 300 kB.
+_MOST_XML = 4_000_000
+_DEEPEST = 20
+_CORNERS = ("xmin", "ymin", "xmax", "ymax")
+# Folders of drawings that have the names of the photographs.
+_MASKS = frozenset(("SegmentationClass", "SegmentationObject", "SegmentationClassRaw"))
+# The lists of ImageSets/Main that are splits. Other lists there are of one category (aeroplane_train.txt).
+_LISTS = {"train": "train", "val": "validation", "test": "test"}
+_BOTH = "trainval"
+
+
+@dataclass(frozen=True)
+class _Annotation:
+    """The content of an annotation file. objects: name, box [x, y, width, height] and whether it is difficult."""
+
+    file: str
+    size: Size | None
+    objects: list[tuple[str, list[float], bool]]
+
+
+def voc_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> ObjectFolder | None:
+    """Return a folder of VOC files, or None if no file in it is one."""
+    annotations = _annotations(folder, names)
+    if not annotations:
+        return None
+    photographs = [image for image in images if _MASKS.isdisjoint(image.split("/")[:-1])]
+    by_stem: dict[str, list[str]] = {}
+    for image in photographs:
+        by_stem.setdefault(_stem(image), []).append(image)
+    image_of: dict[str, str] = {}
+    without = 0
+    for file in annotations:
+        matches = _images_of(file, by_stem.get(_stem(file), []))
+        if len(matches) > 1:
+            raise UserError(
+                f"{folder}: {shown_name(file)} may be of {some_of([*map(shown_name, matches)])}",
+                "Give every image a name of its own, or keep one of them.",
+            )
+        if matches:
+            image_of[file] = matches[0]
+        else:
+            without += 1
+    if not image_of:
+        raise UserError(f"{folder} has {len(annotations):,} files of annotations, and no image of their names", _FORM)
+    if len(set(image_of.values())) < len(image_of):
+        raise UserError(f"{folder}: an image has several files of annotations", "Keep one file for each image.")
+    files, absent = _splits(folder, names, image_of, without)
+    found = sorted({name for annotation in annotations.values() for name, *_ in annotation.objects})
+    problem = categories_problem(found) if found else "no image has an object"
+    if problem is not None:
+        raise UserError(f"{folder}: categories: {problem}", _FORM)
+    index_of = {name: index for index, name in enumerate(found)}
+    splits: dict[str, list[WrittenObjects]] = {}
+    for split, listed in files.items():
+        splits[split] = [_written(image_of[file], annotations[file], index_of) for file in listed]
+    unlabelled = len(photographs) - len(set(image_of.values()))
+    return ObjectFolder(
+        folder, "Pascal VOC", tuple(found), splits, absent, notes=tuple(_notes([*annotations.values()], unlabelled))
+    )
+
+
+def _stem(name: str) -> str:
+    return posixpath.splitext(name.rpartition("/")[2])[0]
+
+
+def _annotations(folder: Path, names: Sequence[str]) -> dict[str, _Annotation]:
+    """Return the annotation files of a folder by name. Raise UserError with the problems of all files."""
+    annotations: dict[str, _Annotation] = {}
+    problems = Problems(str(folder))
+    for name in names:
+        if not name.lower().endswith(".xml"):
+            continue
+        content = file_content(folder / name, _MOST_XML)
+        try:
+            root = _parsed(content)
+        except ValueError as error:
+            problems.add(f"{shown_name(name)}: {error}")
+            continue
+        if root.tag == "annotation":
+            annotations[name] = _Annotation(name, _written_size(root), _objects(root, name, problems))
+    if annotations:
+        problems.refuse(_FORM)
+    return annotations
+
+
+def _parsed(content: bytes) -> Element:
+    """Parse XML without entities. Raise ValueError for other content: an entity may name a file, or expand without
+    end.
+    """
+    from xml.etree.ElementTree import TreeBuilder
+    from xml.parsers import expat
+
+    builder, depth = TreeBuilder(), 0
+    parser = expat.ParserCreate()
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > _DEEPEST:
+            raise ValueError(f"is nested deeper than {_DEEPEST} elements")
+        builder.start(tag, attributes)
+
+    def end(tag: str) -> None:
+        nonlocal depth
+        depth -= 1
+        builder.end(tag)
+
+    def declared(*_: Any) -> None:
+        raise ValueError("has a document type, which is not read: remove <!DOCTYPE …>")
+
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.CharacterDataHandler = builder.data
+    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = declared
+    try:
+        parser.Parse(content, True)
+    except expat.ExpatError as error:
+        raise ValueError(f"is not XML: {error}") from error
+    return builder.close()
+
+
+def _written_size(root: Element) -> Size | None:
+    """Return the image's width and height, or None: some programs write 0."""
+    size = root.find("size")
+    texts = [] if size is None else [(size.findtext(side) or "").strip() for side in ("width", "height")]
+    if not texts or not all(text.isascii() and text.isdecimal() and len(text) < 10 for text in texts):
+        return None
+    width, height = map(int, texts)
+    return (width, height) if width and height else None
+
+
+def _objects(root: Element, name: str, problems: Problems) -> list[tuple[str, list[float], bool]]:
+    objects = []
+    for number, entry in enumerate(root.findall("object"), start=1):
+        category, bounds = (entry.findtext("name") or "").strip(), entry.find("bndbox")
+        texts = ["" if bounds is None else (bounds.findtext(corner) or "").strip() for corner in _CORNERS]
+        difficult = (entry.findtext("difficult") or "0").strip()
+        try:
+            corners = [float(text) for text in texts]
+        except ValueError:
+            corners = []
+        if not category:
+            problems.add(f"{shown_name(name)}: object {number} has no name")
+        elif not is_box(corners) or corners[2] < corners[0] or corners[3] < corners[1]:
+            shown = quoted(", ".join(texts))
+            problems.add(f"{shown_name(name)}: object {number} has the bndbox {shown}, expected {', '.join(_CORNERS)}")
+        elif difficult not in ("0", "1"):
+            problems.add(f"{shown_name(name)}: object {number}: difficult is {quoted(difficult)}, expected 0 or 1")
+        else:
+            left, top, right, bottom = corners
+            box = [left - 1, top - 1, right - left + 1, bottom - top + 1]
+            objects.append((category, box, difficult == "1"))
+    return objects
+
+
+def _images_of(file: str, images: Sequence[str]) -> Sequence[str]:
+    """Return the images that an annotation file may be of, from those of its name: one beside it, or the nearest."""
+    home = file.rpartition("/")[0]
+    beside = [image for image in images if image.rpartition("/")[0] == home]
+    if beside or len(images) < 2:
+        return beside or images
+    # VOC2007/Annotations/1.xml is of VOC2007/JPEGImages/1.jpg.
+    shared = [len(posixpath.commonprefix([f"{home}/", image]).rpartition("/")[0]) for image in images]
+    nearest = [image for image, length in zip(images, shared, strict=True) if length == max(shared)]
+    # Annotations/train/1.xml is of JPEGImages/train/1.jpg.
+    below = [image for image in nearest if image.split("/")[-2:-1] == home.split("/")[-1:]]
+    named = [image for image in nearest if {"jpegimages", "images"} & set(image.lower().split("/")[:-1])]
+    return below or named or nearest
+
+
+def _splits(
+    folder: Path, names: Sequence[str], image_of: Mapping[str, str], without: int
+) -> tuple[dict[str, list[str]], dict[str, int]]:
+    """Return the annotation files of each split that have an image, and the number of listed images that lack one."""
+    lists = {
+        _stem(name): name
+        for name in names
+        if name.lower().endswith(".txt") and f"/{name}".rpartition("/")[0].endswith("/ImageSets/Main")
+    }
+    chosen = {split: lists[word] for word, split in _LISTS.items() if word in lists}
+    if _BOTH in lists and not {"train", "validation"} & set(chosen):
+        chosen[_LISTS["train"]] = lists[_BOTH]
+    files: dict[str, list[str]] = {}
+    if not chosen:
+        for file, image in image_of.items():
+            homes = (home.rpartition("/")[0] for home in (image, file))
+            split = next(filter(None, map(split_of_name, homes)), DEFAULT_SPLIT)
+            files.setdefault(split, []).append(file)
+        return dict(sorted(files.items())), dict.fromkeys(files, without) if len(files) == 1 else {}
+    if len({_stem(file) for file in image_of}) < len(image_of):
+        raise UserError(f"{folder}: ImageSets/Main names images, and several have one name", "Name each image once.")
+    file_of = {_stem(file): file for file in image_of}
+    absent: dict[str, int] = {}
+    for split, name in chosen.items():
+        lines = [line.split()[0] for line in text_of(folder / name).splitlines() if line.strip()]
+        listed = list(dict.fromkeys(line if line in file_of else _stem(line) for line in lines))
+        files[split] = [file_of[stem] for stem in listed if stem in file_of]
+        absent[split] = len(listed) - len(files[split])
+        if not files[split]:
+            del files[split]
+    if not files:
+        raise UserError(f"{folder}: ImageSets/Main lists no image that has annotations", _FORM)
+    return files, absent
+
+
+def _written(image: str, annotation: _Annotation, index_of: Mapping[str, int]) -> WrittenObjects:
+    lists = no_objects()
+    for number, (name, box, difficult) in enumerate(annotation.objects):
+        lists["id"].append(number)
+        lists["bbox"].append(box)
+        lists["category"].append(index_of[name])
+        lists["area"].append(box[2] * box[3])
+        lists["iscrowd"].append(difficult)
+    return WrittenObjects(image, lists, annotation.size)
+
+
+def _notes(annotations: Sequence[_Annotation], unlabelled: int) -> list[str]:
+    objects = [entry for annotation in annotations for entry in annotation.objects]
+    notes = ["boxes count pixels from 1 and include their last pixel, as Pascal VOC has it"]
+    at_zero = sum(min(box[:2]) < 0 for _, box, _ in objects)
+    if at_zero:
+        notes.append(
+            f"{counted(at_zero, 'box', 'boxes')} with a corner at pixel 0: the files may count from 0, and then every"
+            " box is read one pixel too far to the upper left and one pixel too large"
+        )
+    if difficult := sum(hard for *_, hard in objects):
+        notes.append(f"{counted(difficult, 'object')} marked difficult, which are neither found nor missed")
+    if unlabelled:
+        notes.append(f"{counted(unlabelled, 'image')} without a file of annotations, and left out")
+    return notes

@@ -1,0 +1,254 @@
+"""Objects as a folder's files write them, and their boxes in pixels of the images that are in the folder.
+
+Files of COCO, YOLO and Pascal VOC differ in how they are found and written; what their boxes mean on an image is
+decided here. Boxes in pixels are [x, y, width, height] from the top left. An image is opened only if the folder's own
+listing has its name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeGuard
+
+from counterfoil.errors import MOST_SHOWN, RunFailure, UserError, first_of
+from counterfoil.recipe.names import did_you_mean, quoted
+from counterfoil.recipe.objects import OBJECTS, objects_feature
+from counterfoil.regular_files import read_regular
+from counterfoil.report.words import counted
+from counterfoil.store.decoding import PictureSides, UnreadableImage, picture_sides
+
+ObjectLists = dict[str, list[Any]]
+Size = tuple[int, int]
+# The limit of a file of labels, of a list of images and of an image.
+_MOST_TEXT = 16_000_000
+_MOST_IMAGE = 1 << 28
+# A declared size may be rounded by this number of pixels.
+_ROUNDING = 1
+# A table's description begins with this word if it holds notes on how boxes were read.
+_MARK = "boxes:\n"
+
+
+@dataclass(frozen=True)
+class WrittenObjects:
+    """The objects of an image as a file writes them.
+
+    path: of the image. lists: the parts of the objects; boxes are in pixels of the written size, or in the form of
+    YOLO. size: width and height of the image as the file has it, if it does.
+    """
+
+    path: str
+    lists: ObjectLists
+    size: Size | None = None
+
+
+@dataclass(frozen=True)
+class ObjectFolder:
+    """A folder of images with boxes.
+
+    names: the categories, in the order of their numbers. ids: their numbers in the files, if these are not 1, 2 and so
+    on for the categories that are no groups. splits: split → the images and their objects. absent: split →
+    the number of listed images that the folder lacks. groups: categories without objects that only group others. notes:
+    sentences on what was read. exif: `apply` if photographs are turned as their EXIF tag says.
+    """
+
+    folder: Path
+    form: Literal["COCO", "YOLO", "Pascal VOC"]
+    names: tuple[str, ...]
+    splits: Mapping[str, Sequence[WrittenObjects]]
+    absent: Mapping[str, int]
+    groups: frozenset[str] = frozenset()
+    ids: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+    exif: Literal["apply", "ignore"] = "ignore"
+
+    def objects(self, split: str) -> tuple[list[ObjectLists], tuple[str, ...]]:
+        """Return the objects of a split's images, with boxes in pixels of each image, and notes.
+
+        Raise UserError if the sizes in a file are not those of the images.
+        """
+        written = self.splits[split]
+        if self.form == "YOLO":
+            return [self._from_shares(image) for image in written], ()
+        ratio, note = self._ratio(written)
+        if ratio == 1:
+            return [image.lists for image in written], ()
+        return [_scaled(image.lists, ratio) for image in written], (note,)
+
+    def table(self, split: str, *, measured: bool = True) -> Any:
+        """Return a split's rows as a table of `datasets`. measured: whether the boxes are needed; without, no image is
+        opened, and rows have no objects.
+        """
+        import datasets
+        import pyarrow
+        from datasets.table import InMemoryTable
+
+        if split not in self.splits:
+            raise UserError(
+                f"source: '{self.folder}' has no split '{split[:80]}'{did_you_mean(split, self.splits)}",
+                f"Its splits are {', '.join(self.splits)}.",
+            )
+        rows = self.splits[split]
+        objects: Sequence[ObjectLists | None] = [None] * len(rows)
+        notes: tuple[str, ...] = ()
+        if measured:
+            objects, notes = self.objects(split)
+        features = datasets.Features.from_dict({"image": {"_type": "Image"}, OBJECTS: objects_feature(self.names)})
+        files = pyarrow.array([f"{self.folder}/{image.path}" for image in rows], pyarrow.string())
+        nothing = pyarrow.nulls(len(rows), pyarrow.binary())
+        columns = {
+            "image": pyarrow.StructArray.from_arrays([nothing, files], names=["bytes", "path"]),
+            OBJECTS: pyarrow.array(objects, features.arrow_schema.field(OBJECTS).type),
+        }
+        if absent := self.absent.get(split):
+            notes = (f"{counted(absent, 'listed image')} not in the folder, and left out", *notes)
+        described = _MARK + "\n".join((*self.notes, *notes))
+        return datasets.Dataset(
+            InMemoryTable(pyarrow.table(columns)),
+            info=datasets.DatasetInfo(features=features, description=described),
+            split=datasets.NamedSplit(split),
+            fingerprint="counterfoil",  # unused; without a fingerprint `datasets` would hash the content
+        )
+
+    def turning(self, split: str) -> Literal["apply", "ignore"] | None:
+        """Return the `source.exif` that suits the boxes of a split: `ignore` if written sizes are those of photographs
+        that are not turned, else `apply`; None if no photograph has an EXIF tag that turns it.
+        """
+        turned = False
+        for image in self.splits[split]:
+            sides = self._sides(image.path)
+            if sides is None or not sides.turned:
+                continue
+            turned = True
+            if image.size is not None and _agree(sides.stored, image.size) and not _agree(sides.upright, image.size):
+                return "ignore"
+        return "apply" if turned else None
+
+    def _sides(self, path: str) -> PictureSides | None:
+        """Return an image's sides, or None if it cannot be opened: it is left out when rows are chosen."""
+        try:
+            return picture_sides(file_content(self.folder / path, _MOST_IMAGE))
+        except UnreadableImage:
+            return None
+
+    def _from_shares(self, image: WrittenObjects) -> ObjectLists:
+        if not image.lists["bbox"]:
+            return image.lists
+        sides = self._sides(image.path)
+        if sides is None:
+            return {name: [] for name in image.lists}
+        boxes = [from_shares(box, *sides.read(self.exif)) for box in image.lists["bbox"]]
+        return image.lists | {"bbox": boxes, "area": [box[2] * box[3] for box in boxes]}
+
+    def _ratio(self, written: Sequence[WrittenObjects]) -> tuple[float, str]:
+        """Return the images' sides over the written ones, and a note. Raise UserError unless one ratio explains all."""
+        low, high = 0.0, math.inf
+        total = [0, 0]
+        unlike: list[str] = []
+        turned: list[str] = []
+        for image in written:
+            sides = None if image.size is None else self._sides(image.path)
+            if sides is None or image.size is None:
+                continue
+            size = sides.read(self.exif)
+            if size != image.size:
+                says = f"{image.size[0]} × {image.size[1]}"
+                unlike.append(f"{quoted(image.path)} has {size[0]} × {size[1]} pixels, and the file says {says}")
+                if not _agree(size, image.size) and any(_agree(other, image.size) for other in sides[:2]):
+                    turned.append(image.path)
+            for has, wrote in zip(size, image.size, strict=True):
+                low, high = max(low, (has - _ROUNDING) / wrote), min(high, (has + _ROUNDING) / wrote)
+                total = [total[0] + has, total[1] + wrote]
+        if not unlike or low <= 1 <= high:
+            return 1.0, ""
+        if turned:
+            wanted, state = ("ignore", "stored") if self.exif == "apply" else ("apply", "turned")
+            raise UserError(
+                f"{self.folder}: an EXIF tag turns {counted(len(turned), 'photograph')} such as {quoted(turned[0])},"
+                f" and the file has sizes and boxes of photographs as they are {state}",
+                f"Set source.exif to {wanted} in the recipe.",
+            )
+        if low > high:
+            raise UserError(
+                f"{self.folder}: {counted(len(unlike), 'image')} of {len(written):,} have another size than their file"
+                f" says, and no single ratio explains it: {unlike[0]}",
+                "Boxes are in pixels of the written size: use the images that were labelled, or correct the file.",
+            )
+        ratio = min(max(total[0] / total[1], low), high)
+        return ratio, f"boxes are multiplied by {ratio:.4g}, because images have another size: {unlike[0]}"
+
+
+def notes_of(description: str | None) -> tuple[str, ...]:
+    """Return the notes on how boxes were read, from the description of a table."""
+    if description is None or not description.startswith(_MARK):
+        return ()
+    return tuple(line for line in description.removeprefix(_MARK).splitlines() if line)
+
+
+def _agree(size: Size, written: Size) -> bool:
+    return all(abs(has - says) <= _ROUNDING for has, says in zip(size, written, strict=True))
+
+
+def _scaled(lists: ObjectLists, ratio: float) -> ObjectLists:
+    boxes = [[value * ratio for value in box] for box in lists["bbox"]]
+    return lists | {"bbox": boxes, "area": [area * ratio**2 for area in lists["area"]]}
+
+
+def from_shares(centre: Sequence[float], width: int, height: int) -> list[float]:
+    """Return [x, y, width, height] in pixels for a box whose centre and size are fractions of the image."""
+    across, down, wide, high = centre
+    return [(across - wide / 2) * width, (down - high / 2) * height, wide * width, high * height]
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a finite number and not a bool."""
+    return type(value) in (int, float) and math.isfinite(value) and abs(value) < 1e15
+
+
+def is_box(value: Any) -> TypeGuard[list[float]]:
+    """Return whether a value is a list of four finite numbers."""
+    return isinstance(value, list | tuple) and len(value) == 4 and all(map(is_number, value))
+
+
+def identity(value: Any) -> int | str | None:
+    """Return an id as a number if it is a whole number, also as text or 3.0, else as text; None for anything else."""
+    if type(value) is float and value.is_integer():
+        return int(value)
+    if isinstance(value, str):
+        whole = value.isascii() and value.isdecimal() and (value == "0" or not value.startswith("0"))
+        return int(value) if whole and len(value) < 19 else value
+    return value if type(value) is int else None
+
+
+def text_of(path: Path) -> str:
+    """Read a file of text. Raise RunFailure if it cannot be read."""
+    return file_content(path, _MOST_TEXT).decode("utf-8-sig", "replace")
+
+
+def file_content(path: Path, most: int = _MOST_TEXT) -> bytes:
+    """Read at most `most` bytes of a file. Raise RunFailure if it cannot be read."""
+    try:
+        return read_regular(path, most, follow=False)
+    except OSError as error:
+        raise RunFailure(f"{path} {error.strerror or 'cannot be read'}") from error
+
+
+@dataclass
+class Problems:
+    """The problems of a file. Only the first problem lines are kept, because there may be millions."""
+
+    file: str
+    lines: list[str] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, text: str) -> None:
+        self.count += 1
+        if len(self.lines) < MOST_SHOWN:
+            self.lines.append(f"{self.file}: {text}")
+
+    def refuse(self, hint: str) -> None:
+        """Raise UserError if there are problems."""
+        if self.count:
+            raise UserError(first_of(self.lines, count=self.count), hint)

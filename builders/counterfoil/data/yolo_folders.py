@@ -1,0 +1,209 @@
+"""Folders of images with a text file of labels for each image, as YOLO's loaders read them."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from counterfoil.data.folder_splits import shown_name
+from counterfoil.data.written_objects import ObjectFolder, Problems, WrittenObjects, identity, is_number, text_of
+from counterfoil.errors import UserError, some_of
+from counterfoil.recipe.names import quoted
+from counterfoil.recipe.objects import categories_problem, no_objects
+from counterfoil.recipe.strict_yaml import refuse_unbounded
+from counterfoil.report.words import counted
+
+_YAML_FORM = (
+    "data.yaml has names (of the categories) and train, val, test: folders of images, beside folders of labels."
+)
+_LABEL_FORM = (
+    "A line is a category's number and the box's centre and size as shares of the image: 0 0.5 0.5 0.2 0.3. A polygon"
+    " is read as the box around it."
+)
+_SPLITS = {"train": "train", "val": "validation", "test": "test"}
+# Shares may leave the image by rounding. YOLO's loaders allow as much.
+_BEYOND = 0.01
+
+
+def yolo_folder(folder: Path, names: Sequence[str], images: Sequence[str], split: str | None) -> ObjectFolder | None:
+    """Return a folder of YOLO files, with the objects of one split or of all, or None if it is none."""
+    # By the path without its ending, which may be in capitals.
+    labels = {name[:-4]: name for name in names if name.lower().endswith(".txt") and "labels" in name.split("/")[:-1]}
+    named = _description(folder, names) if labels else None
+    if named is None:
+        return None
+    yaml_path, document = named
+    categories = _names(yaml_path, document)
+    listed: dict[str, list[str]] = {}
+    absent: dict[str, int] = {}
+    for key, split_name in _SPLITS.items():
+        paths, missing = _listed(yaml_path, document, document.get(key), names, images)
+        if paths:
+            listed[split_name], absent[split_name] = paths, missing
+    if not listed:
+        raise UserError(f"{yaml_path}: train, val and test name no folder that has an image", _YAML_FORM)
+    points = "kpt_shape" in document
+    splits: dict[str, list[WrittenObjects]] = {}
+    unused = set(labels)
+    for split_name, paths in listed.items():
+        files = {path: _stem_of_labels(path) for path in paths}
+        unused -= set(files.values())
+        _refuse_shared_labels(folder, files, labels)
+        problems = Problems(str(folder))
+        splits[split_name] = []
+        for path, stem in files.items():
+            lists = no_objects()
+            if split in (None, split_name) and stem in labels:
+                lists = _objects(folder, labels[stem], len(categories), points, problems)
+            splits[split_name].append(WrittenObjects(path, lists))
+        problems.refuse(_LABEL_FORM)
+    notes = []
+    if unused:
+        notes.append(
+            f"{counted(len(unused), 'file')} of labels, such as {quoted(labels[min(unused)])}, of no image in a split"
+        )
+    return ObjectFolder(folder, "YOLO", categories, splits, absent, notes=tuple(notes))
+
+
+def _description(folder: Path, names: Sequence[str]) -> tuple[Path, Mapping[str, Any]] | None:
+    """Return the YAML file that names the categories, and its content; None if there is none."""
+    import yaml
+
+    documents: dict[str, Mapping[str, Any]] = {}
+    for name in names:
+        if "/" in name or not name.lower().endswith((".yaml", ".yml")):
+            continue
+        text = text_of(folder / name)
+        try:
+            refuse_unbounded(text, str(folder / name))
+            document = yaml.safe_load(text)
+        except (yaml.YAMLError, ValueError) as error:
+            what = " ".join(str(error).split())[:200]
+            raise UserError(f"{folder / name}: is not YAML: {what}", _YAML_FORM) from error
+        if isinstance(document, Mapping) and isinstance(document.get("names"), list | Mapping):
+            documents[name] = document
+    if len(documents) > 1:
+        raise UserError(f"{folder} has {some_of([*documents])}, each with names of categories", "Keep one.")
+    return next(((folder / name, document) for name, document in documents.items()), None)
+
+
+def _names(path: Path, document: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the category names in the order of their numbers, from a list or a mapping that starts at 0."""
+    names = document["names"]
+    if isinstance(names, Mapping):
+        by_number = {identity(number): name for number, name in names.items()}
+        if set(by_number) != set(range(len(names))):
+            raise UserError(f"{path}: names has numbers that are not 0 to {len(names) - 1}", _YAML_FORM)
+        names = [by_number[number] for number in range(len(names))]
+    count = document.get("nc")
+    if type(count) is int and count != len(names):
+        raise UserError(f"{path}: nc is {count}, and names has {len(names)} names", _YAML_FORM)
+    texts = tuple(str(name) for name in names)
+    problem = categories_problem(texts) if texts else "found no name"
+    if problem is not None:
+        raise UserError(f"{path}: names: {problem}", _YAML_FORM)
+    return texts
+
+
+def _listed(
+    yaml_path: Path, document: Mapping[str, Any], entry: Any, names: Sequence[str], images: Sequence[str]
+) -> tuple[list[str], int]:
+    """Return the images of a split, from the folders or lists of files that `entry` names, and the number of listed
+    images that the folder lacks.
+    """
+    known = frozenset(images)
+    paths: dict[str, None] = {}
+    absent = 0
+    for text in entry if isinstance(entry, list) else [entry]:
+        if text is None:
+            continue
+        if not isinstance(text, str):
+            raise UserError(f"{yaml_path}: found {quoted(str(text))}, expected the name of a folder", _YAML_FORM)
+        # Some exports write ../train/images for a folder that is beside the file.
+        name = _inside(text)
+        if not name.lower().endswith(".txt"):
+            inside = "" if name == "." else f"{name}/"
+            paths |= dict.fromkeys(image for image in images if image.startswith(inside))
+            continue
+        lines = text_of(yaml_path.parent / name).splitlines() if name in names else []
+        root = str(document.get("path") or "").replace("\\", "/").rstrip("/")
+        for line in filter(None, map(str.strip, lines)):
+            image = line.replace("\\", "/")
+            # A list may have paths below the dataset's own place, as data.yaml writes it.
+            image = _inside(image.removeprefix(f"{root}/") if root else image)
+            if image in known:
+                paths[image] = None
+            else:
+                absent += 1
+    return [*paths], absent
+
+
+def _inside(path: str) -> str:
+    name = posixpath.normpath(path.replace("\\", "/"))
+    while name.startswith("../"):
+        name = name[3:]
+    return name
+
+
+def _stem_of_labels(image: str) -> str:
+    """Return the path of an image's labels without its ending: the last folder images/ of the path is labels/, as for
+    YOLO's own loaders.
+    """
+    before, inside, after = f"/{image}".rpartition("/images/")
+    return posixpath.splitext(f"{before}/labels/{after}" if inside else f"/labels{after}")[0].lstrip("/")
+
+
+def _refuse_shared_labels(folder: Path, files: Mapping[str, str], labels: Mapping[str, str]) -> None:
+    """Raise UserError if two images have the same file of labels: its boxes are of one of them."""
+    image_of: dict[str, str] = {}
+    for image, stem in files.items():
+        first = image_of.setdefault(stem, image)
+        if first != image and stem in labels:
+            raise UserError(
+                f"{folder}: {shown_name(labels[stem])} may be the labels of {shown_name(first)} or of"
+                f" {shown_name(image)}",
+                "Give every image a name of its own, or keep one of them.",
+            )
+
+
+def _objects(folder: Path, file: str, categories: int, points: bool, problems: Problems) -> dict[str, list[Any]]:
+    """Return the objects of a file of labels, with boxes as shares of the image: centre and size."""
+    objects = no_objects()
+    for row, line in enumerate(text_of(folder / file).splitlines(), start=1):
+        parts = line.split()
+        if not parts:
+            continue
+        try:
+            category, numbers = identity(float(parts[0])), [float(part) for part in parts[1:]]
+        except ValueError:
+            category, numbers = None, []
+        many = len(numbers) >= 6 and len(numbers) % 2 == 0 and not points
+        # A fifth number is a score. In a pose file, the numbers after the box are points.
+        has_box = many or len(numbers) in (4, 5) or (points and len(numbers) > 4)
+        shares = numbers if many else numbers[:4]
+        expected = f"a number from 0 to {categories - 1} and four shares"
+        if not (isinstance(category, int) and 0 <= category < categories and has_box and all(map(is_number, numbers))):
+            problem = f"expected {expected}"
+        elif many and len(numbers) == 6 and float(parts[6]) >= 1 and parts[6].isdecimal():
+            problem = f"which may be a box with a score and the number of a track, or a triangle; expected {expected}"
+        elif min(shares) < -_BEYOND or max(shares) > 1 + _BEYOND:
+            problem = f"expected {expected} from 0 to 1"
+        elif not many and min(shares[2:]) < 0:
+            problem = f"expected {expected}, of which no side is below 0"
+        else:
+            problem = ""
+        if problem:
+            problems.add(f"{file}, line {row}: found {quoted(line.strip())}, {problem}")
+            continue
+        if many:
+            across, down = numbers[::2], numbers[1::2]
+            left, top, right, bottom = min(across), min(down), max(across), max(down)
+            shares = [(left + right) / 2, (top + bottom) / 2, right - left, bottom - top]
+        objects["id"].append(len(objects["id"]))
+        objects["bbox"].append(shares)
+        objects["category"].append(category)
+        objects["area"].append(0.0)
+        objects["iscrowd"].append(False)
+    return objects
