@@ -60,7 +60,7 @@ class ShiftReport:
 
     measure: what people see first. words: the page's own words, with the model's noun in `model`. near_chance: what a
     model near chance on the base does, of results and model. notes: what a reader needs to understand the numbers.
-    terminal: the measures and the drops of its table there.
+    terminal: the measures and the drops of its table there. beside: a measure whose loss stands beside the first one's.
     """
 
     measure: str
@@ -69,6 +69,7 @@ class ShiftReport:
     notes: Callable[[Results], Iterator[str]]
     sections: Callable[[Results], Iterator[PageSection]]
     terminal: tuple[Sequence[str], Sequence[str]]
+    beside: str = ""
 
     def sentences(self, results: Results) -> list[str]:
         """Return a sentence for each model: under which shift it loses most, and how much."""
@@ -81,8 +82,25 @@ class ShiftReport:
             elif not drops:
                 sentences.append(f"{who} has no drop: the dataset has no shift.")
             else:
-                sentences.append(loss_sentence(who, *drops[0], self.measure))
+                beside = self._loss_beside(results, model, drops[0])
+                sentences.append(loss_sentence(who, *drops[0], self.measure, beside))
         return sentences
+
+    def _loss_beside(self, results: Results, model: ModelFacts, worst: tuple[GroupFacts, Estimate]) -> str:
+        """Return how much of `beside` a model loses under its worst shift, and under the worst for `beside`."""
+        drops = sorted_drops(results, model, self.beside) if self.beside else []
+        if not drops:
+            return ""
+        (most_group, most), (worst_group, worst_drop) = drops[0], worst
+        if most.value <= 0:
+            return f", and no {self.beside} under any shift"
+        if worst_drop.value <= 0:
+            return f", but {_loss(most, self.beside)} under {in_words(most_group.name)}"
+        here = next((drop for group, drop in drops if group.name == worst_group.name), None)
+        text = "" if here is None else f" and {_loss(here, self.beside)}"
+        if most_group.name != worst_group.name:
+            text += f"; it loses most {self.beside} under {in_words(most_group.name)}: {points(most.value)} points"
+        return text
 
     def compared(self, results: Results) -> list[str]:
         """Return sentences on pairs of models, and on levels of shifts."""
@@ -114,15 +132,20 @@ def headings(results: Results) -> list[tuple[str, ModelFacts]]:
     return [(model.short_name if len(results.models) > 1 else "", model) for model in results.models]
 
 
-def loss_sentence(who: str, group: GroupFacts, drop: Estimate, measure: str) -> str:
-    """Return under which shift a model loses most of a measure, and how much."""
-    loss = f"{in_words(group.name)}: {points(drop.value)} points of {measure}"
-    loss += f" ({between(drop)})" if drop.low is not None else ""
+def loss_sentence(who: str, group: GroupFacts, drop: Estimate, measure: str, beside: str = "") -> str:
+    """Return under which shift a model loses most of a measure, and how much. beside: a clause on another measure."""
+    loss = f"{in_words(group.name)}: {_loss(drop, measure)}{beside}"
     if drop.value <= 0:
-        return f"{who} loses no {measure} under any shift."
+        return f"{who} loses no {measure} under any shift{beside}."
     if drop.low is not None and drop.low <= 0:
         return f"{who} may lose most under {loss}. The interval includes 0."
     return f"{who} loses most under {loss}."
+
+
+def _loss(drop: Estimate, measure: str) -> str:
+    """Return a drop in words, "5.0 points of AP (1.0 to 9.0)"."""
+    interval = f" ({between(drop)})" if drop.low is not None else ""
+    return f"{points(drop.value)} points of {measure}{interval}"
 
 
 def sorted_drops(results: Results, model: ModelFacts, measure: str) -> list[tuple[GroupFacts, Estimate]]:

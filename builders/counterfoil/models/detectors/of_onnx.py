@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.classifiers.of_onnx import FLOAT_TYPES, deployed_graph, open_graph, refuse_other_size
 from counterfoil.models.config_files import CONFIG
-from counterfoil.models.detectors.detector import Detector, ImageDetections, checked_detections
+from counterfoil.models.detectors.detector import Detector, ImageDetections, checked_detections, refuse_unnamed_labels
 from counterfoil.models.detectors.of_transformers import DETECTORS
 from counterfoil.models.loading_errors import computing
 
@@ -64,14 +64,7 @@ class OnnxDetector(Detector):
         # Graphs fill up their answers with scores of 0. A score that is no number is kept, and is refused.
         kept = ~(scores.reshape(-1) <= 0)
         boxes, scores, labels = boxes.reshape(-1, 4)[kept], scores.reshape(-1)[kept], labels.reshape(-1)[kept]
-        names = len(self.label_names)
-        odd = labels[~((labels >= 0) & (labels < names) & (labels == labels.floor()))]
-        if len(odd):
-            raise RunFailure(
-                f"model {self.name!r} gives the labels {odd[:5].tolist()}, expected a label from 0 to {names - 1}:"
-                f" {CONFIG} names so many",
-                "If its labels count from 1, name a first label in label_names that stands for none.",
-            )
+        refuse_unnamed_labels(self.name, labels.numpy(), self.label_names, CONFIG)
         across, down = image.width / pixels.shape[2], image.height / pixels.shape[1]
         return {"boxes": boxes.float() * torch.tensor([across, down, across, down]), "scores": scores, "labels": labels}
 
