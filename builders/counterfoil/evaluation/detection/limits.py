@@ -63,5 +63,6 @@ def crowded_sentence(truth: Objects, images: int, categories: Sequence[str]) -> 
     bounds = [f"{percent(float(reachable[index] / totals[index]))} ({categories[index]})" for index in limited]
     return (
         f"{subject} more than {MOST_DETECTIONS} objects of a category, at most {objects.max():,}. COCO counts"
-        f" {MOST_DETECTIONS} detections an image and category, so recall is at most {listed(bounds, _MOST_NAMED)}, and AP and F1 are lower than with all detections."
+        f" {MOST_DETECTIONS} detections an image and category, so recall is at most {listed(bounds, _MOST_NAMED)}, and"
+        " AP and F1 are lower than with all detections."
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
 from counterfoil.models.classifiers.of_timm import TimmDocument, checked_config, timm_transform
 from counterfoil.models.classifiers.of_transformers import CLASSIFIERS, ModelKind, checked_transformers
-from counterfoil.models.config_files import CONFIG, Label, expected, read_config
+from counterfoil.models.config_files import CONFIG, Label, expected, read_config, shown
 from counterfoil.models.loading_errors import while_loading
 from counterfoil.models.names import refuse_elsewhere
 from counterfoil.models.transformers_files import as_configuration, image_processor_of, input_key_of, prepared_by, quiet
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 _LEAST = 1e-37
 # protobuf's limit for a message.
 MOST_BYTES = (1 << 31) - 1
+# The key of a config.json that names the output with the scores.
+OUTPUT = "output"
 FLOAT_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 
 
@@ -53,10 +56,11 @@ class OnnxClassifier(Classifier):
     """A graph of ONNX Runtime on the CPU or a CUDA device. sha256: of the file and the version of ONNX Runtime.
 
     batch: the number of images that the graph takes at once, or None for any number. probabilities: whether the graph
-    ends in a softmax. If so, the scores are the logarithms of its outputs.
+    ends in a softmax. If so, the scores are the logarithms of its outputs. output: the output with the scores.
     """
 
     session: Any
+    output: str
     prepare: Callable[[Any], Any]
     batch: int | None
     probabilities: bool
@@ -67,7 +71,7 @@ class OnnxClassifier(Classifier):
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
         import torch
 
-        scores = torch.from_numpy(_run(self.session, batch.numpy(), self.batch))
+        scores = torch.from_numpy(_run(self.session, batch.numpy(), self.batch, [self.output])[self.output])
         return scores.clamp_min(_LEAST).log() if self.probabilities else scores
 
     def released(self) -> Self:
@@ -79,6 +83,7 @@ class Deployed:
     """A graph's file and its folder's configuration. `prepare` makes the transform of images from `settings`."""
 
     file: Path
+    document: Mapping[str, Any]
     facts: ClassifierFacts
     input_key: str
     input_size: tuple[int, int, int] | None
@@ -96,12 +101,10 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
     session, sha256 = open_graph(name, deployed.file, device)
     batch, shape = _input_of(name, session, deployed)
     probe = np.random.default_rng(0).normal(size=(batch or 2, *shape)).astype(np.float32)
-    scores = while_loading(name, lambda: _run(session, probe, batch))
-    if scores.ndim != 2 or scores.shape[1] != deployed.facts.num_classes:
-        raise UserError(
-            f"model {name!r}: for {len(probe)} images the graph gives {list(scores.shape)} numbers, expected"
-            f" {[len(probe), deployed.facts.num_classes]}, a score for each output of {CONFIG}"
-        )
+    given = [entry.name for entry in session.get_outputs()]
+    outputs = while_loading(name, lambda: _run(session, probe, batch, given))
+    output = _output_of(name, deployed, {key: list(scores.shape) for key, scores in outputs.items()}, len(probe))
+    scores = outputs[output]
     return OnnxClassifier(
         name=name,
         architecture=deployed.facts.architecture,
@@ -111,9 +114,35 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
         input_key=deployed.input_key,
         input_size=deployed.input_size,
         session=session,
+        output=output,
         prepare=deployed.prepare(),
         batch=batch,
         probabilities=bool((scores >= 0).all() and np.allclose(scores.sum(axis=1), 1, atol=1e-3)),
+    )
+
+
+def _output_of(name: str, deployed: Deployed, shapes: Mapping[str, list[int]], images: int) -> str:
+    """Return the output that scores the classes: the one that the configuration names, or the only one of that width.
+
+    shapes: of each output for so many images. Raise UserError if no output fits, or several do.
+    """
+    wanted = [images, deployed.facts.num_classes]
+    fitting = [output for output, shape in shapes.items() if shape == wanted]
+    named_output = deployed.document.get(OUTPUT)
+    if named_output is not None:
+        fitting = [output for output in fitting if output == named_output]
+    if len(fitting) == 1:
+        return fitting[0]
+    given = ", ".join(f"{output} {shape}" for output, shape in shapes.items())
+    if fitting:
+        raise UserError(
+            f"model {name!r}: {len(fitting)} of its outputs are as wide as {CONFIG} has classes: {', '.join(fitting)}",
+            f'Name the one that scores them in {CONFIG}: "{OUTPUT}": {json.dumps(fitting[0])}.',
+        )
+    called = "" if named_output is None else f" called {shown(named_output)}"
+    raise UserError(
+        f"model {name!r}: for {images} images the graph gives {given}, expected {wanted}{called}, a score for each"
+        f" output of {CONFIG}"
     )
 
 
@@ -130,13 +159,18 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
         raise UserError(f"model {name!r}: found {what}, expected one", "Write onnx:FOLDER/model.onnx.")
     folder = files[0].parent
     if not (folder / CONFIG).is_file():
+        what = f"model {name!r}: {folder} has no {CONFIG}, so it does not say how images are prepared"
+        if kind is not CLASSIFIERS:
+            raise UserError(what, f"`counterfoil init --detector {shlex.quote(str(files[0]))}` writes one.")
         raise UserError(
-            f"model {name!r}: {folder} has no {CONFIG}, so it does not say how images are prepared",
+            what,
             'As in {"architecture": "mine", "num_classes": 2, "label_names": ["cat", "dog"], "pretrained_cfg":'
             ' {"input_size": [3, 224, 224], "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5], "crop_pct": 1.0,'
             ' "interpolation": "bilinear"}}, or the files that Optimum exports.',
         )
     document = read_config(folder / CONFIG, name)
+    if kind is not CLASSIFIERS and isinstance(labels := document.get("label_names"), list) and labels:
+        document = {"num_classes": len(labels), **document}
     if "architecture" in document and document.get("model_type") in (None, "timm_wrapper"):
         from timm.data.config import resolve_data_config
 
@@ -147,6 +181,7 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
         architecture, outputs = timm_config.architecture, timm_config.num_classes
         return Deployed(
             file=files[0],
+            document=document,
             facts=ClassifierFacts(name, files[0].name, architecture, outputs, timm_config.label_names),
             input_key=json.dumps(data_config, sort_keys=True, default=str),
             input_size=(channels, height, width),
@@ -160,7 +195,7 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
     labels = config.label_names
     facts = ClassifierFacts(name, files[0].name, config.architecture, len(labels), labels)
     prepare = partial(prepared_by, name, processor)
-    return Deployed(files[0], facts, input_key_of(processor), None, prepare, processor.to_dict(), processor)
+    return Deployed(files[0], document, facts, input_key_of(processor), None, prepare, processor.to_dict(), processor)
 
 
 def open_graph(name: str, file: Path, device: str) -> tuple[Any, str]:
@@ -235,8 +270,10 @@ def refuse_other_size(name: str, dimensions: Sequence[Any], prepared: Sequence[i
         )
 
 
-def _run(session: Any, images: NDArray[np.float32], batch: int | None) -> NDArray[np.float32]:
-    """Return the graph's first output (n, num_classes) for n images, in batches of the graph's size."""
+def _run(
+    session: Any, images: NDArray[np.float32], batch: int | None, outputs: Sequence[str]
+) -> dict[str, NDArray[np.float32]]:
+    """Return these outputs of the graph (n, …) for n images, in batches of the graph's size."""
     entry = session.get_inputs()[0]
     size = batch or len(images)
     parts = []
@@ -244,5 +281,7 @@ def _run(session: Any, images: NDArray[np.float32], batch: int | None) -> NDArra
         part = images[start : start + size].astype(FLOAT_TYPES[entry.type])
         # The last batch is padded, because a graph with a fixed batch size takes no smaller batch.
         padded = np.concatenate([part, np.zeros((size - len(part), *part.shape[1:]), part.dtype)])
-        parts.append(session.run([session.get_outputs()[0].name], {entry.name: padded})[0][: len(part)])
-    return np.concatenate(parts).astype(np.float32)
+        given = session.run(outputs, {entry.name: padded})
+        parts.append([np.atleast_1d(scores)[: len(part)] for scores in given])
+    whole = (np.concatenate(scores).astype(np.float32) for scores in zip(*parts, strict=True))
+    return dict(zip(outputs, whole, strict=True))
