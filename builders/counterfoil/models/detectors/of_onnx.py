@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.classifiers.of_onnx import FLOAT_TYPES, deployed_graph, open_graph, refuse_other_size
+from counterfoil.models.classifiers.of_onnx import deployed_graph, refuse_other_size
 from counterfoil.models.config_files import CONFIG
 from counterfoil.models.detectors.detector import Detector, ImageDetections, checked_detections
 from counterfoil.models.detectors.of_transformers import DETECTORS
 from counterfoil.models.loading_errors import computing
+from counterfoil.models.onnx_graphs import FLOAT_TYPES, open_graph
 
 if TYPE_CHECKING:
     from PIL import Image
