@@ -17,11 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
-from counterfoil.models.classifiers.of_onnx import open_graph
 from counterfoil.models.config_files import CONFIG, LARGEST_SIDE, MOST_CLASSES, is_text
 from counterfoil.models.detectors.of_onnx import OTHER_WAYS, input_shape, run_graph
 from counterfoil.models.detectors.onnx_forms import SECTION, grid_cells
-from counterfoil.models.loading_errors import while_loading
+from counterfoil.models.onnx_graphs import open_graph, refuse_vast_input
 from counterfoil.recipe.names import ONNX
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import write_atomically
@@ -120,20 +119,21 @@ _RESIZED = {
 
 
 def _look_at(name: str, path: Path) -> _Look:
-    session, _ = open_graph(name, path, "cpu")
-    channels, *spatial = input_shape(name, session)
+    graph, _ = open_graph(name, path, "cpu")
+    channels, *spatial = input_shape(name, graph)
     if isinstance(channels, int) and channels != 3:
         raise UserError(f"model {name!r}: its graph takes images of {channels} channels, expected 3")
-    metadata = session.get_modelmeta().custom_metadata_map
-    known = _literal(metadata.get("imgsz"))
+    known = _literal(graph.metadata.get("imgsz"))
     usual = known if isinstance(known, list) and len(known) == 2 else [_SIDE, _SIDE]
     sizes = [given if isinstance(given, int) else side for given, side in zip(spatial, usual, strict=True)]
     if not all(isinstance(side, int) and 1 <= side <= LARGEST_SIDE for side in sizes):
         raise UserError(f"model {name!r}: its graph takes images of {sizes}, expected sides of 1 to {LARGEST_SIDE:,}")
+    refuse_vast_input(name, 1, (3, *sizes))
     pixels = np.random.default_rng(0).random((3, *sizes), np.float32)
-    outputs = while_loading(name, lambda: run_graph(session, pixels))
+    outputs = run_graph(graph, pixels)
+    graph.close()
     free = not any(isinstance(side, int) for side in spatial)
-    return _Look(name, outputs, (sizes[1], sizes[0]), free, _names_in(metadata.get("names")))
+    return _Look(name, outputs, (sizes[1], sizes[0]), free, _names_in(graph.metadata.get("names")))
 
 
 def _literal(text: str | None) -> Any:

@@ -6,30 +6,27 @@ transformers. A graph with weights in other files is refused, and no library of 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shlex
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import UserError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
 from counterfoil.models.classifiers.of_timm import TimmDocument, checked_config, timm_transform
 from counterfoil.models.classifiers.of_transformers import CLASSIFIERS, ModelKind, checked_transformers
 from counterfoil.models.config_files import CONFIG, Label, expected, read_config, shown
-from counterfoil.models.loading_errors import while_loading
 from counterfoil.models.names import refuse_elsewhere
+from counterfoil.models.onnx_graphs import FLOAT_TYPES, open_graph, refuse_vast_input
 from counterfoil.models.transformers_files import as_configuration, image_processor_of, input_key_of, prepared_by, quiet
 from counterfoil.recipe.names import ONNX
-from counterfoil.regular_files import named_path, read_regular
+from counterfoil.regular_files import named_path
 
 if TYPE_CHECKING:
     import torch
@@ -38,11 +35,8 @@ if TYPE_CHECKING:
 
 # The least probability, because 0 has no logarithm. It is near the smallest normal float32.
 _LEAST = 1e-37
-# protobuf's limit for a message.
-MOST_BYTES = (1 << 31) - 1
 # The key of a config.json that names the output with the scores.
 OUTPUT = "output"
-FLOAT_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 
 
 class OnnxDocument(TimmDocument):
@@ -100,9 +94,10 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
     deployed = deployed_graph(name)
     session, sha256 = open_graph(name, deployed.file, device)
     batch, shape = _input_of(name, session, deployed)
+    refuse_vast_input(name, batch, shape)
     probe = np.random.default_rng(0).normal(size=(batch or 2, *shape)).astype(np.float32)
     given = [entry.name for entry in session.get_outputs()]
-    outputs = while_loading(name, lambda: _run(session, probe, batch, given))
+    outputs = _run(session, probe, batch, given)
     output = _output_of(name, deployed, {key: list(scores.shape) for key, scores in outputs.items()}, len(probe))
     scores = outputs[output]
     return OnnxClassifier(
@@ -196,50 +191,6 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
     facts = ClassifierFacts(name, files[0].name, config.architecture, len(labels), labels)
     prepare = partial(prepared_by, name, processor)
     return Deployed(files[0], document, facts, input_key_of(processor), None, prepare, processor.to_dict(), processor)
-
-
-def open_graph(name: str, file: Path, device: str) -> tuple[Any, str]:
-    """Return ONNX Runtime's session of a graph, and a hash of the file and the version of ONNX Runtime."""
-    try:
-        content = read_regular(file, MOST_BYTES)
-    except OSError as error:
-        raise UserError(f"model {name!r}: {file} {error.strerror or error}") from error
-    try:
-        session = while_loading(name, lambda: _session(name, content, device))
-    except RunFailure as error:
-        if "External data" not in str(error):
-            raise
-        raise RunFailure(
-            f"model {name!r} could not be loaded: its weights are in other files",
-            f"Save it as one file: onnx.save(onnx.load('{file.name}'), 'model.onnx').",
-        ) from error
-    digest = hashlib.sha256(content)
-    digest.update(f"onnxruntime {version('onnxruntime')}".encode())
-    return session, digest.hexdigest()
-
-
-def _session(name: str, content: bytes, device: str) -> Any:
-    import torch
-
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise UserError(
-            f"model {name!r} needs ONNX Runtime, which is not installed", "Install it: pip install 'counterfoil[onnx]'."
-        ) from error
-    provider = "CPUExecutionProvider" if device == "cpu" else "CUDAExecutionProvider"
-    if provider not in onnxruntime.get_available_providers():
-        raise UserError(
-            f"model {name!r}: the ONNX Runtime here has no {provider} for the device {device}",
-            "Install onnxruntime-gpu, or use --device cpu.",
-        )
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 3
-    with tempfile.TemporaryDirectory() as nothing:
-        # By default, external weights would be read from the working folder, and no hash would include them.
-        options.add_session_config_entry("session.model_external_initializers_file_folder_path", nothing)
-        return onnxruntime.InferenceSession(content, options, providers=[provider])
 
 
 def _input_of(name: str, session: Any, deployed: Deployed) -> tuple[int | None, tuple[int, int, int]]:

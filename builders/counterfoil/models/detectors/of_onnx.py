@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.classifiers.of_onnx import FLOAT_TYPES, Deployed, deployed_graph, open_graph, refuse_other_size
+from counterfoil.models.classifiers.of_onnx import Deployed, deployed_graph, refuse_other_size
 from counterfoil.models.config_files import CONFIG, refuse_problems
 from counterfoil.models.detectors.detector import Detector, ImageDetections, checked_detections, refuse_unnamed_labels
 from counterfoil.models.detectors.of_transformers import DETECTORS
@@ -30,6 +30,7 @@ from counterfoil.models.detectors.onnx_forms import (
     read_outputs,
 )
 from counterfoil.models.loading_errors import computing
+from counterfoil.models.onnx_graphs import FLOAT_TYPES, Graph, open_graph
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -131,7 +132,7 @@ def load(name: str, device: str = "cpu") -> OnnxDetector:
     )
 
 
-def _form_of(name: str, session: Any, deployed: Deployed) -> OutputForm | None:
+def _form_of(name: str, session: Graph, deployed: Deployed) -> OutputForm | None:
     """Return the form of a graph's outputs, or None for those that an image processor reads."""
     outputs = {entry.name for entry in session.get_outputs()}
     if SECTION in deployed.document:
@@ -151,7 +152,7 @@ def _form_of(name: str, session: Any, deployed: Deployed) -> OutputForm | None:
     )
 
 
-def input_shape(name: str, session: Any) -> list[Any]:
+def input_shape(name: str, session: Graph) -> list[Any]:
     """Return channels, height and width of the graph's input; a dimension with a name is free."""
     inputs = [entry for entry in session.get_inputs() if entry.name != _SIDES]
     shape = list(inputs[0].shape) if len(inputs) == 1 and inputs[0].type in FLOAT_TYPES else []
@@ -171,7 +172,7 @@ def _only_resizes(settings: Mapping[str, Any]) -> bool:
     return not settings.get("do_center_crop") and settings.get("pad_size") is None
 
 
-def run_graph(session: Any, pixels: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
+def run_graph(session: Graph, pixels: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
     """Return the outputs for one image (C, H, W), by name."""
     given: dict[str, NDArray[Any]] = {}
     for entry in session.get_inputs():
