@@ -106,7 +106,7 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
         num_classes=deployed.facts.num_classes,
         label_names=deployed.facts.label_names,
         sha256=sha256,
-        input_key=deployed.input_key,
+        input_key=f"{deployed.input_key} {output}" if OUTPUT in deployed.document else deployed.input_key,
         input_size=deployed.input_size,
         session=session,
         output=output,
@@ -164,8 +164,9 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
             ' "interpolation": "bilinear"}}, or the files that Optimum exports.',
         )
     document = read_config(folder / CONFIG, name)
-    if kind is not CLASSIFIERS and isinstance(labels := document.get("label_names"), list) and labels:
-        document = {"num_classes": len(labels), **document}
+    if kind is not CLASSIFIERS:
+        labels = document.get("label_names")
+        document = {"num_classes": max(1, len(labels) if isinstance(labels, list) else 0), **document}
     if "architecture" in document and document.get("model_type") in (None, "timm_wrapper"):
         from timm.data.config import resolve_data_config
 
