@@ -186,6 +186,15 @@ class Init(TypedDict):
 
 
 @closed
+class InitDetector(TypedDict):
+    """`init --detector` without a source."""
+
+    config: str
+    model: str
+    notes: list[str]
+
+
+@closed
 class BundledRecipe(TypedDict):
     name: str
     description: str | None
@@ -414,7 +423,7 @@ OUTPUTS: dict[str, Any] = {
     "calibrate": Calibrate | Recut,
     "check": Check,
     "evaluate": Evaluate,
-    "init": Init,
+    "init": Init | InitDetector,
     "mend": Mend,
     "mine": Mine,
     "open": Open,

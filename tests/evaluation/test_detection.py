@@ -142,7 +142,9 @@ def test_the_report_begins_with_what_the_detector_loses(evaluation: Evaluation) 
     sentence = re.search(r'<p class="verdict">(.*?)</p>', page)
     assert sentence is not None
     assert re.fullmatch(
-        r"Your detector loses most under gaussian noise: [\d.]+ points of AP \([\d.]+ to [\d.]+\)\.", sentence[1]
+        r"Your detector loses most under gaussian noise: [\d.]+ points of AP \([\d.]+ to [\d.]+\)"
+        r" and [\d.]+ points of F1 \([\d.]+ to [\d.]+\)\.",
+        sentence[1],
     )
     assert "class average" not in page and "https://" not in page
     assert "12 images, each unchanged and under 3 shifts" in page
@@ -171,6 +173,27 @@ def test_a_gate_judges_drops_of_any_measure(built: Path, results_file: Path) -> 
     assert verdicts["drop(any) <= 0", "gaussian_noise"] == "fail"
     assert verdicts["drop(gaussian_noise@1) <= 90", "gaussian_noise_1"] == "pass"
     assert (built.parent / "gate" / "gate.md").is_file() and len(gate.judged) == 6
+
+
+class FromOne(ColourDetector):
+    """Count labels from 1, as torchvision does, with names that count from 0 or that begin with the background."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.label_names = names
+
+    def __call__(self, images: list[Image.Image]) -> list[dict[str, Any]]:
+        return [{**answer, "labels": answer["labels"] + 1} for answer in super().__call__(images)]
+
+
+def test_labels_beyond_the_names_of_a_function_are_refused(built: Path, evaluation: Evaluation, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"gives the labels \[2.*, expected a label from 0 to 1: label_names"):
+        evaluate(built, {"mine": FromOne(NAMES)}, out=tmp_path)
+    whole = evaluate(built, {"mine": FromOne(("background", *NAMES))}, out=tmp_path)
+    value = evaluation.results.rows.value("AP", model=evaluation.results.models[0].name, group="base")
+    assert whole.results.rows.value("AP", model="mine", group="base") == pytest.approx(value)
+    # A name too many hides the mistake: the first category of the dataset has no box.
+    noted = evaluate(built, {"mine": FromOne((*NAMES, "other"))}, out=tmp_path)
+    assert "no box has label 0, 'box': if its labels count from 1" in noted.results.models[0].matched
 
 
 class Blind(ColourDetector):

@@ -35,13 +35,15 @@ app = typer.Typer()
 @app.command(epilog="Example: counterfoil init ./photos --out photos.yaml")
 def init(
     source: Annotated[
-        str,
+        str | None,
         Argument(
             metavar="SOURCE",
             help="Your images: a folder with a folder for each class (below a folder for each split, if you have"
-            " splits), a folder of Parquet files, one that `datasets` saved, or USER/NAME\\[@REVISION] on the Hub.",
+            " splits), a folder of Parquet files, one that `datasets` saved, or USER/NAME\\[@REVISION] on the Hub."
+            " Not needed with --detector.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     out: Annotated[Path, Option("--out", "-o", help="Recipe file to write.")] = Path("recipe.yaml"),
     name: Annotated[str | None, Option(help="Name of the dataset to build. Default: taken from SOURCE.")] = None,
     config: Annotated[str | None, Option(help="Config to use, if the dataset has several.")] = None,
@@ -59,6 +61,14 @@ def init(
         str | None,
         Option(metavar="MODEL", help="CLIP that screens images: open_clip's ARCH/TAG, lab:clip, hf-hub:… or a folder."),
     ] = None,
+    detector: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="An exported detector, NAME.onnx: look at its graph and write the config.json beside it, which says"
+            " how its outputs are read.",
+        ),
+    ] = None,
     device: Annotated[str, Option(help="Device to propose models for: auto, cpu, cuda …")] = "auto",
     force: Annotated[bool, Option("--force", help="Overwrite an existing file.")] = False,
     json: JsonOption = False,
@@ -66,12 +76,15 @@ def init(
     """Look at your own images and write a commented recipe for them: classes, shifts, models and thresholds."""
     from counterfoil.starting.init_recipe import init
 
+    if source is None:
+        _describe_detector(detector, force, json)
+        return
     note(f"{fit(source)}: reading")
     with StageProgress():
         result = init(
             source, out, name=name, config=config, image_column=image_column, label_column=label_column,
             train_split=train_split, validation_split=validation_split, generator=generator, clip=clip,
-            device=device, force=force,
+            detector=detector, device=device, force=force,
         )  # fmt: skip
     recipe = result.recipe
     if json:
@@ -114,6 +127,21 @@ def init(
         )
         for command in result.commands:
             console.print(f"  {escape(fit(command))}", soft_wrap=True)
+
+
+def _describe_detector(detector: Path | None, force: bool, json: bool) -> None:
+    """Write the config.json of an exported detector, and print what was found."""
+    from counterfoil.starting.found_detector import find_detector
+
+    if detector is None:
+        raise UserError("init: no SOURCE is named", "For example: counterfoil init ./photos --out photos.yaml")
+    found = find_detector(detector, force=force)
+    if json:
+        print_json({"config": str(found.path), "model": found.model, "notes": list(found.notes)})
+        return
+    for sentence in found.notes:
+        say(f"- {sentence}")
+    say(f"{found.path} is written. Read it, then evaluate --models {found.model}")
 
 
 @app.command(epilog="Example: counterfoil recipes --json")

@@ -63,7 +63,7 @@ class ShiftReport:
 
     measure: what people see first. words: the page's own words, with the model's noun in `model`. near_chance: what a
     model near chance on the base does, of results and model. notes: what a reader needs to understand the numbers.
-    terminal: the measures and the drops of its table there.
+    terminal: the measures and the drops of its table there. beside: a measure whose loss stands beside the first one's.
     """
 
     measure: str
@@ -72,6 +72,7 @@ class ShiftReport:
     notes: Callable[[Results], Iterator[str]]
     sections: Callable[[Results], Iterator[PageSection]]
     terminal: tuple[Sequence[str], Sequence[str]]
+    beside: str = ""
 
     def sentences(self, results: Results) -> list[str]:
         """Return a sentence for each model: under which shift it loses most, and how much."""
@@ -84,8 +85,26 @@ class ShiftReport:
             elif not drops:
                 sentences.append(f"{who} has no drop: the dataset has no shift.")
             else:
-                sentences.append(loss_sentence(who, self.measure, drops))
+                beside = self._loss_beside(results, model)
+                sentences.append(loss_sentence(who, self.measure, drops, beside))
         return sentences
+
+    def _loss_beside(self, results: Results, model: ModelFacts) -> str:
+        """Return how much of `beside` a model loses under its worst shift, and under the worst for `beside`."""
+        drops = sorted_drops(results, model, self.beside) if self.beside else []
+        if not drops:
+            return ""
+        most_group, most = drops[0]
+        worst_group, worst_drop = sorted_drops(results, model, self.measure)[0]
+        if most.value <= 0:
+            return f", and no {self.beside} under any shift"
+        if worst_drop.value <= 0:
+            return f", but {_loss(most, self.beside)} under {in_words(most_group.name)}"
+        here = next((drop for group, drop in drops if group.name == worst_group.name), None)
+        text = "" if here is None else f" and {_loss(here, self.beside)}"
+        if most_group.name != worst_group.name:
+            text += f"; it loses most {self.beside} under {in_words(most_group.name)}: {points(most.value)} points"
+        return text
 
     def compared(self, results: Results) -> list[str]:
         """Return sentences on pairs of models, and on levels of shifts."""
@@ -115,6 +134,12 @@ class ShiftReport:
 def headings(results: Results) -> list[tuple[str, ModelFacts]]:
     """Return each model with the heading of its tables, which is empty for a single model."""
     return [(model.short_name if len(results.models) > 1 else "", model) for model in results.models]
+
+
+def _loss(drop: Estimate, measure: str) -> str:
+    """Return a drop in words, "5.0 points of AP (1.0 to 9.0)"."""
+    interval = f" ({between(drop)})" if drop.low is not None else ""
+    return f"{points(drop.value)} points of {measure}{interval}"
 
 
 def sorted_drops(results: Results, model: ModelFacts, measure: str) -> list[tuple[GroupFacts, Estimate]]:

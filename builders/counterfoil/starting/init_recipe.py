@@ -32,6 +32,7 @@ from counterfoil.recipe.names import dataset_name_problem, derived_name, is_loca
 from counterfoil.recipe.strict_yaml import dump_yaml
 from counterfoil.regular_files import named_path
 from counterfoil.starting.found_data import PERCENTILE, FoundData, Wanted, class_entries, find_data
+from counterfoil.starting.found_detector import FoundDetector, find_detector
 from counterfoil.starting.found_objects import FoundObjects
 from counterfoil.store.atomic import write_atomically
 
@@ -467,13 +468,14 @@ def init(
     validation_split: str | None = None,
     generator: str | None = None,
     clip: str | None = None,
+    detector: str | Path | None = None,
     device: str = "auto",
     force: bool = False,
 ) -> InitResult:
     """Propose a recipe for a dataset: its classes, a base, shifts, models and thresholds. Write it to `out`.
 
-    It renders nothing and loads no model. Without a GPU, and without `generator` or `clip`, the shifts are known
-    changes (corruptions) of your own images.
+    It renders nothing and loads no model but `detector`. Without a GPU, and without `generator` or `clip`, the shifts
+    are known changes (corruptions) of your own images.
 
     Args:
         source: A folder or a dataset of the Hub (`user/name`). A folder holds class folders (also inside folders of
@@ -487,6 +489,7 @@ def init(
         validation_split: Split to validate on. What you do not name is detected where the data show it.
         generator: The generator's name. None: one that this machine can run.
         clip: The CLIP's name, or ARCH/TAG of open_clip. None: one that this machine can run.
+        detector: An exported detector, NAME.onnx. Its graph is looked at, and the config.json beside it is written.
         device: `auto`, `cpu`, `cuda` or a list such as `cuda:0,cuda:2`.
         force: Replace an existing file.
 
@@ -523,7 +526,10 @@ def init(
                 "these images have boxes, and an image that is drawn has none",
                 "Leave out --generator and --clip, or name a column of labels with --label-column.",
             )
-        return _init_objects(path, data, data.objects, dataset, named)
+        found = None if detector is None else find_detector(detector, data.objects.names, force=force)
+        return _init_objects(path, data, data.objects, dataset, named, found)
+    if detector is not None:
+        raise UserError("these images have no boxes, so no detector can be evaluated on them", "Leave out --detector.")
     text = corrupt_recipe_text(data, dataset, named) if models is None else recipe_text(data, models, dataset, named)
     recipe = load_recipe_text(text, [f"source.dataset={json.dumps(data.origin.dataset)}"], place=str(path))
     recipe = resolve_classes(recipe, names=data.labels)
@@ -548,26 +554,31 @@ def init(
     )
 
 
-def _init_objects(path: Path, data: FoundData, objects: FoundObjects, dataset: str, named: str) -> InitResult:
+def _init_objects(
+    path: Path, data: FoundData, objects: FoundObjects, dataset: str, named: str, detector: FoundDetector | None
+) -> InitResult:
     text = object_recipe_text(data, objects, dataset, named)
     recipe = load_recipe_text(text, [f"source.dataset={json.dumps(data.origin.dataset)}"], place=str(path))
     _write(path, text)
     picture = path.with_name(f"{path.stem}-boxes.png")
     write_atomically(picture, objects.picture)
     check, build, evaluate = _commands(path, dataset, cut=False)
+    keys = f"counterfoil evaluate {shlex.quote(str(path.with_name(dataset)))} --write-keys keys.json"
+    evaluations = (keys, evaluate.replace("YOUR-MODEL", "predictions:FILE"))
+    if detector is not None:
+        evaluations = (evaluate.replace("YOUR-MODEL", shlex.quote(detector.model)),)
     return InitResult(
         path=path,
         recipe=recipe,
         images={cls.name: {split: count or 0 for split, count in data.rows.items()} for cls in recipe.classes},
         rows=data.rows,
-        notes=(*objects.notes, f"{picture} shows some images with their boxes: look whether they are right"),
-        models="Each shift is a known change to your own photographs, which leaves every object where it is.",
-        commands=(
-            check,
-            build,
-            f"counterfoil evaluate {shlex.quote(str(path.with_name(dataset)))} --write-keys keys.json",
-            evaluate.replace("YOUR-MODEL", "predictions:FILE"),
+        notes=(
+            *objects.notes,
+            f"{picture} shows some images with their boxes: look whether they are right",
+            *(detector.notes if detector is not None else ()),
         ),
+        models="Each shift is a known change to your own photographs, which leaves every object where it is.",
+        commands=(check, build, *evaluations),
     )
 
 

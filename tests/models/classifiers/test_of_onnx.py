@@ -104,6 +104,46 @@ def test_a_graph_of_half_precision_takes_its_own_numbers(tmp_path: Path) -> None
     np.testing.assert_allclose(scores_of(save_graph(tmp_path, half=True), images), plain_scores(images), atol=2e-2)
 
 
+def _with_outputs(**shares: float) -> Callable[[onnx.ModelProto], None]:
+    """Add outputs before the first one: a share of the scores each, or their mean where the share is 0."""
+
+    def change(model: onnx.ModelProto) -> None:
+        for name, share in shares.items():
+            model.graph.initializer.append(numpy_helper.from_array(np.float32(share), f"{name}_share"))
+            node = helper.make_node("Mul", ["scores", f"{name}_share"], [name])
+            if not share:
+                node = helper.make_node("ReduceMean", ["scores"], [name], axes=[1], keepdims=1)
+            model.graph.node.append(node)
+            model.graph.output.insert(0, helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
+
+    return change
+
+
+def test_equally_wide_outputs_are_asked_about(tmp_path: Path) -> None:
+    images, change = pictures(5), _with_outputs(half=0.5)
+    name = save_graph(tmp_path, change=change)
+    with pytest.raises(
+        UserError, match=r"2 of its outputs are as wide as config\.json has classes: half, scores"
+    ) as refused:
+        load_classifier(name)
+    assert '"output": "half"' in str(refused.value)
+    keys = set()
+    for output, share in (("half", 0.5), ("scores", 1.0)):
+        save_graph(tmp_path, change=change, output=output)
+        np.testing.assert_allclose(scores_of(name, images), share * plain_scores(images), atol=1e-5)
+        keys.add(load_classifier(name).input_key)
+    assert len(keys) == 2, "another output has other answers, which are kept apart"
+    save_graph(tmp_path, change=change, output="quarter")
+    with pytest.raises(UserError, match="called 'quarter'"):
+        load_classifier(name)
+
+
+def test_the_only_output_as_wide_as_the_classes_has_the_scores(tmp_path: Path) -> None:
+    images = pictures(5)
+    name = save_graph(tmp_path, change=_with_outputs(mean=0.0))
+    np.testing.assert_allclose(scores_of(name, images), plain_scores(images), atol=1e-5)
+
+
 def test_a_folder_of_one_graph_is_that_graph(tmp_path: Path) -> None:
     save_graph(tmp_path)
     facts = describe_classifier(f"onnx:{tmp_path}")

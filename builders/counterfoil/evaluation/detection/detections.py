@@ -54,7 +54,8 @@ class ModelDetections:
     """The d detections of a model, in arrays of length d.
 
     row: the image's place in the dataset's order. box: (d, 4), x, y, width and height in pixels. matched: a sentence on
-    how categories were matched. sha256: the hash of the file or of the model's weights, if known.
+    how categories were matched. sha256: the hash of the file or of the model's weights, if known. complete: whether the
+    detector is known to keep answers of any score.
     """
 
     name: str
@@ -64,6 +65,7 @@ class ModelDetections:
     score: NDArray[np.float64]
     matched: str = ""
     sha256: str = ""
+    complete: bool = False
 
     def of_group(self, subject: DetectionSubject, place: int) -> Detections:
         """Return the detections on a group's images, by the numbers of images."""

@@ -15,6 +15,7 @@ from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.detection.categories import ORDERS, POSITION
 from counterfoil.evaluation.detection.detections import PREFIX, ModelDetections, read_detections
+from counterfoil.evaluation.detection.limits import crowded_sentence, cut_sentence
 from counterfoil.evaluation.detection.measures import (
     FACTS,
     MPC,
@@ -72,7 +73,8 @@ class DetectionTask(ResampledTask[MeasuredModel]):
         self.categories = tuple(ClassFacts(name, name) for name in self.subject.categories)
         self.line_classes = self.categories
         self.left_out = self.subject.left_out, ""
-        self.notes = tuple(truth_notes(self.subject))
+        crowded = crowded_sentence(self.subject.truth, self.subject.images, self.subject.categories)
+        self.notes = (*truth_notes(self.subject), *filter(None, [crowded]))
 
     def line_problems(self, line: GateLine) -> Iterator[str]:
         yield from super().line_problems(line)
@@ -151,8 +153,13 @@ class DetectionTask(ResampledTask[MeasuredModel]):
             chance=0.0,
             near_chance=model.near_chance,
             tied=0,
-            matched=model.detections.matched,
+            matched="; ".join(filter(None, (model.detections.matched, self._cut(model)))),
         )
+
+    def _cut(self, model: MeasuredModel) -> str:
+        if model.detections.complete:
+            return ""
+        return cut_sentence(model.groups, list(zip(model.answers, model.matches, strict=True)))
 
     def tables(self, results: Results) -> dict[str, tuple[str, str]]:
         return {"detection": (self.table, detection_csv(results))}

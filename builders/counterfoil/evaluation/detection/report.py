@@ -145,5 +145,5 @@ def _words(results: Results) -> dict[str, str]:
 
 
 REPORT = ShiftReport(
-    "AP", _words, _near_chance, detection_notes, _sections, (("AP", "AP50", "AP75", F1), ("AP", "AP50"))
+    "AP", _words, _near_chance, detection_notes, _sections, (("AP", "AP50", "AP75", F1), ("AP", F1)), F1
 )

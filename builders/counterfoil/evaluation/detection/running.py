@@ -21,13 +21,15 @@ from numpy.typing import NDArray
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.dataset import OpenDataset
-from counterfoil.evaluation.detection.categories import map_names
+from counterfoil.evaluation.detection.categories import CategoryMap, map_names
 from counterfoil.evaluation.detection.detections import ModelDetections
 from counterfoil.evaluation.detection.placement import misplaced_detections
 from counterfoil.evaluation.detection.subject import DetectionSubject
 from counterfoil.models.detectors import Detector
+from counterfoil.models.detectors.detector import refuse_unnamed_labels
 from counterfoil.prediction.predictions import cache_path, parts_folder
 from counterfoil.progress import report
+from counterfoil.report.words import named
 from counterfoil.store.atomic import write_atomically
 from counterfoil.store.decoding import readable_image
 
@@ -115,7 +117,8 @@ def run_detector(
             f"{name}: it does not say what its labels are called",
             'Give it a list `label_names`, by number, or pass class_order={"NAME": [names]}.',
         )
-    categories = map_names([str(label) for label in names], subject.categories, name)
+    names = [str(label) for label in names]
+    categories = map_names(names, subject.categories, name)
     keys = subject.dataset.keys
     chosen = np.sort(subject.rows, axis=None).tolist()
     parts = [tuple(chosen[start : start + PART_ROWS]) for start in range(0, len(chosen), PART_ROWS)]
@@ -135,6 +138,8 @@ def run_detector(
         column: np.concatenate([part[column] for part in answers.values() if part is not None])
         for column in ("row", *_SIDES, "score", "label")
     }
+    refuse_unnamed_labels(name, columns["label"], names, "label_names")
+    shifted = _first_label_note(columns["label"], names, categories)
     known = np.isin(columns["label"], list(categories.place))
     columns = {column: values[known] for column, values in columns.items()}
     left, top, right, bottom = (columns[side].astype(np.float64) for side in _SIDES)
@@ -147,8 +152,19 @@ def run_detector(
         boxes,
         np.array([categories.place[label] for label in columns["label"].tolist()], np.int64),
         scores,
-        "; ".join(filter(None, (categories.matched, misplaced))),
+        "; ".join(filter(None, (categories.matched, shifted, misplaced))),
         getattr(detector, "sha256", ""),
+        complete=getattr(detector, "complete", False),
+    )
+
+
+def _first_label_note(labels: NDArray[Any], names: Sequence[str], categories: CategoryMap) -> str:
+    """Return a sentence if label 0 is a category of the dataset and no box has it; else empty."""
+    if not len(labels) or 0 not in categories.place or labels.min() == 0:
+        return ""
+    return (
+        f"no box has label 0, '{named(names[0])}': if its labels count from 1, label_names lacks a first name that"
+        " stands for none"
     )
 
 
@@ -181,7 +197,7 @@ def _columns(answer: Any, row: int, name: str) -> DetectionColumns:
     """Return one image's answer as columns."""
     try:
         boxes = _floats(answer["boxes"]).reshape(-1, 4)
-        scores, labels = _floats(answer["scores"]), _array(answer["labels"]).astype(np.int64)
+        scores, labels = _floats(answer["scores"]), _whole(_array(answer["labels"]))
         if not len(boxes) == len(scores) == len(labels):
             raise ValueError(f"{len(boxes)} boxes, {len(scores)} scores and {len(labels)} labels")
         if not (np.isfinite(boxes).all() and np.isfinite(scores).all()):
@@ -199,6 +215,13 @@ def _floats(values: Any) -> NDArray[Any]:
     """Return numbers as floats. float32 stays float32, because that halves the size of the kept files."""
     array = _array(values)
     return array if array.dtype == np.float32 else array.astype(np.float64)
+
+
+def _whole(labels: NDArray[Any]) -> NDArray[np.int64]:
+    """Return labels as integers. ValueError for a fraction, which no conversion may round."""
+    if labels.dtype.kind == "f" and not (labels == np.floor(labels)).all():
+        raise ValueError("a label that is no whole number")
+    return labels.astype(np.int64)
 
 
 def _array(values: Any) -> NDArray[Any]:

@@ -6,30 +6,28 @@ transformers. A graph with weights in other files is refused, and no library of 
 
 from __future__ import annotations
 
-import hashlib
 import json
-import tempfile
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import UserError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
 from counterfoil.models.classifiers.of_timm import TimmDocument, checked_config, timm_transform
 from counterfoil.models.classifiers.of_transformers import CLASSIFIERS, ModelKind, checked_transformers
 from counterfoil.models.classifiers.score_scale import UNKNOWN, ScaleEvidence, as_logits, scale_note
-from counterfoil.models.config_files import CONFIG, Label, expected, read_config
-from counterfoil.models.loading_errors import while_loading
+from counterfoil.models.config_files import CONFIG, Label, expected, read_config, shown
 from counterfoil.models.names import refuse_elsewhere
+from counterfoil.models.onnx_graphs import FLOAT_TYPES, open_graph, refuse_vast_input
 from counterfoil.models.transformers_files import as_configuration, image_processor_of, input_key_of, prepared_by, quiet
 from counterfoil.recipe.names import ONNX
-from counterfoil.regular_files import named_path, read_regular
+from counterfoil.regular_files import named_path
 
 if TYPE_CHECKING:
     import torch
@@ -38,9 +36,8 @@ if TYPE_CHECKING:
 
 # Noise whose answers show whether outputs between 0 and 1 are always that.
 _STRENGTHS = (-1, 3, -3, 10, -10, 30)
-# protobuf's limit for a message.
-MOST_BYTES = (1 << 31) - 1
-FLOAT_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+# The key of a config.json that names the output with the scores.
+OUTPUT = "output"
 
 
 class OnnxDocument(TimmDocument):
@@ -53,10 +50,11 @@ class OnnxDocument(TimmDocument):
 class OnnxClassifier(Classifier):
     """A graph of ONNX Runtime on the CPU or a CUDA device. sha256: of the file and the version of ONNX Runtime.
 
-    batch: the number of images that the graph takes at once, or None for any number.
+    batch: the number of images that the graph takes at once, or None for any number. output: the output with the scores.
     """
 
     session: Any
+    output: str
     prepare: Callable[[Any], Any]
     batch: int | None
 
@@ -66,7 +64,8 @@ class OnnxClassifier(Classifier):
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
         import torch
 
-        return as_logits(torch.from_numpy(_run(self.session, batch.numpy(), self.batch)), self.scale)
+        scores = _run(self.session, batch.numpy(), self.batch, [self.output])[self.output]
+        return as_logits(torch.from_numpy(scores), self.scale)
 
     def released(self) -> Self:
         return replace(self, session=None)
@@ -77,6 +76,7 @@ class Deployed:
     """A graph's file and its folder's configuration. `prepare` makes the transform of images from `settings`."""
 
     file: Path
+    document: Mapping[str, Any]
     facts: ClassifierFacts
     input_key: str
     input_size: tuple[int, int, int] | None
@@ -93,20 +93,18 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
     deployed = deployed_graph(name)
     session, sha256 = open_graph(name, deployed.file, device)
     batch, shape = _input_of(name, session, deployed)
+    refuse_vast_input(name, batch, shape)
     probe = np.random.default_rng(0).normal(size=(batch or 2, *shape)).astype(np.float32)
-    scores = while_loading(name, lambda: _run(session, probe, batch))
-    if scores.ndim != 2 or scores.shape[1] != deployed.facts.num_classes:
-        raise UserError(
-            f"model {name!r}: for {len(probe)} images the graph gives {list(scores.shape)} numbers, expected"
-            f" {[len(probe), deployed.facts.num_classes]}, a score for each output of {CONFIG}"
-        )
+    given = [entry.name for entry in session.get_outputs()]
+    outputs = _run(session, probe, batch, given)
+    output = _output_of(name, deployed, {key: list(scores.shape) for key, scores in outputs.items()}, len(probe))
     evidence = ScaleEvidence()
-    evidence.add(scores.astype(np.float64))
+    evidence.add(outputs[output].astype(np.float64))
     for strength in _STRENGTHS:
         if evidence.scale(network=True) != UNKNOWN:
             break  # a few images may have logits between 0 and 1 by chance
-        stronger = np.float32(strength) * probe[:, :, ::-1]
-        evidence.add(_run(session, np.ascontiguousarray(stronger), batch).astype(np.float64))
+        stronger = np.ascontiguousarray(np.float32(strength) * probe[:, :, ::-1])
+        evidence.add(_run(session, stronger, batch, [output])[output].astype(np.float64))
     scale = evidence.scale(network=True)
     return OnnxClassifier(
         name=name,
@@ -114,13 +112,39 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
         num_classes=deployed.facts.num_classes,
         label_names=deployed.facts.label_names,
         sha256=sha256,
-        input_key=deployed.input_key,
+        input_key=f"{deployed.input_key} {output}" if OUTPUT in deployed.document else deployed.input_key,
         input_size=deployed.input_size,
         session=session,
+        output=output,
         prepare=deployed.prepare(),
         batch=batch,
         scale=scale,
         read="" if scale == "logits" else scale_note(scale, evidence),
+    )
+
+
+def _output_of(name: str, deployed: Deployed, shapes: Mapping[str, list[int]], images: int) -> str:
+    """Return the output that scores the classes: the one that the configuration names, or the only one of that width.
+
+    shapes: of each output for so many images. Raise UserError if no output fits, or several do.
+    """
+    wanted = [images, deployed.facts.num_classes]
+    fitting = [output for output, shape in shapes.items() if shape == wanted]
+    named_output = deployed.document.get(OUTPUT)
+    if named_output is not None:
+        fitting = [output for output in fitting if output == named_output]
+    if len(fitting) == 1:
+        return fitting[0]
+    given = ", ".join(f"{output} {shape}" for output, shape in shapes.items())
+    if fitting:
+        raise UserError(
+            f"model {name!r}: {len(fitting)} of its outputs are as wide as {CONFIG} has classes: {', '.join(fitting)}",
+            f'Name the one that scores them in {CONFIG}: "{OUTPUT}": {json.dumps(fitting[0])}.',
+        )
+    called = "" if named_output is None else f" called {shown(named_output)}"
+    raise UserError(
+        f"model {name!r}: for {images} images the graph gives {given}, expected {wanted}{called}, a score for each"
+        f" output of {CONFIG}"
     )
 
 
@@ -137,13 +161,19 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
         raise UserError(f"model {name!r}: found {what}, expected one", "Write onnx:FOLDER/model.onnx.")
     folder = files[0].parent
     if not (folder / CONFIG).is_file():
+        what = f"model {name!r}: {folder} has no {CONFIG}, so it does not say how images are prepared"
+        if kind is not CLASSIFIERS:
+            raise UserError(what, f"`counterfoil init --detector {shlex.quote(str(files[0]))}` writes one.")
         raise UserError(
-            f"model {name!r}: {folder} has no {CONFIG}, so it does not say how images are prepared",
+            what,
             'As in {"architecture": "mine", "num_classes": 2, "label_names": ["cat", "dog"], "pretrained_cfg":'
             ' {"input_size": [3, 224, 224], "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5], "crop_pct": 1.0,'
             ' "interpolation": "bilinear"}}, or the files that Optimum exports.',
         )
     document = read_config(folder / CONFIG, name)
+    if kind is not CLASSIFIERS:
+        labels = document.get("label_names")
+        document = {"num_classes": max(1, len(labels) if isinstance(labels, list) else 0), **document}
     if "architecture" in document and document.get("model_type") in (None, "timm_wrapper"):
         from timm.data.config import resolve_data_config
 
@@ -154,6 +184,7 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
         architecture, outputs = timm_config.architecture, timm_config.num_classes
         return Deployed(
             file=files[0],
+            document=document,
             facts=ClassifierFacts(name, files[0].name, architecture, outputs, timm_config.label_names),
             input_key=json.dumps(data_config, sort_keys=True, default=str),
             input_size=(channels, height, width),
@@ -167,51 +198,7 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
     labels = config.label_names
     facts = ClassifierFacts(name, files[0].name, config.architecture, len(labels), labels)
     prepare = partial(prepared_by, name, processor)
-    return Deployed(files[0], facts, input_key_of(processor), None, prepare, processor.to_dict(), processor)
-
-
-def open_graph(name: str, file: Path, device: str) -> tuple[Any, str]:
-    """Return ONNX Runtime's session of a graph, and a hash of the file and the version of ONNX Runtime."""
-    try:
-        content = read_regular(file, MOST_BYTES)
-    except OSError as error:
-        raise UserError(f"model {name!r}: {file} {error.strerror or error}") from error
-    try:
-        session = while_loading(name, lambda: _session(name, content, device))
-    except RunFailure as error:
-        if "External data" not in str(error):
-            raise
-        raise RunFailure(
-            f"model {name!r} could not be loaded: its weights are in other files",
-            f"Save it as one file: onnx.save(onnx.load('{file.name}'), 'model.onnx').",
-        ) from error
-    digest = hashlib.sha256(content)
-    digest.update(f"onnxruntime {version('onnxruntime')}".encode())
-    return session, digest.hexdigest()
-
-
-def _session(name: str, content: bytes, device: str) -> Any:
-    import torch
-
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise UserError(
-            f"model {name!r} needs ONNX Runtime, which is not installed", "Install it: pip install 'counterfoil[onnx]'."
-        ) from error
-    provider = "CPUExecutionProvider" if device == "cpu" else "CUDAExecutionProvider"
-    if provider not in onnxruntime.get_available_providers():
-        raise UserError(
-            f"model {name!r}: the ONNX Runtime here has no {provider} for the device {device}",
-            "Install onnxruntime-gpu, or use --device cpu.",
-        )
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 3
-    with tempfile.TemporaryDirectory() as nothing:
-        # By default, external weights would be read from the working folder, and no hash would include them.
-        options.add_session_config_entry("session.model_external_initializers_file_folder_path", nothing)
-        return onnxruntime.InferenceSession(content, options, providers=[provider])
+    return Deployed(files[0], document, facts, input_key_of(processor), None, prepare, processor.to_dict(), processor)
 
 
 def _input_of(name: str, session: Any, deployed: Deployed) -> tuple[int | None, tuple[int, int, int]]:
@@ -242,8 +229,10 @@ def refuse_other_size(name: str, dimensions: Sequence[Any], prepared: Sequence[i
         )
 
 
-def _run(session: Any, images: NDArray[np.float32], batch: int | None) -> NDArray[np.float32]:
-    """Return the graph's first output (n, num_classes) for n images, in batches of the graph's size."""
+def _run(
+    session: Any, images: NDArray[np.float32], batch: int | None, outputs: Sequence[str]
+) -> dict[str, NDArray[np.float32]]:
+    """Return these outputs of the graph (n, …) for n images, in batches of the graph's size."""
     entry = session.get_inputs()[0]
     size = batch or len(images)
     parts = []
@@ -251,5 +240,7 @@ def _run(session: Any, images: NDArray[np.float32], batch: int | None) -> NDArra
         part = images[start : start + size].astype(FLOAT_TYPES[entry.type])
         # The last batch is padded, because a graph with a fixed batch size takes no smaller batch.
         padded = np.concatenate([part, np.zeros((size - len(part), *part.shape[1:]), part.dtype)])
-        parts.append(session.run([session.get_outputs()[0].name], {entry.name: padded})[0][: len(part)])
-    return np.concatenate(parts).astype(np.float32)
+        given = session.run(outputs, {entry.name: padded})
+        parts.append([np.atleast_1d(scores)[: len(part)] for scores in given])
+    whole = (np.concatenate(scores).astype(np.float32) for scores in zip(*parts, strict=True))
+    return dict(zip(outputs, whole, strict=True))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from counterfoil.errors import RunFailure
+from counterfoil.errors import RunFailure, UserError
 
 if TYPE_CHECKING:
     import torch
+    from numpy.typing import NDArray
     from PIL import Image
 
 ImageDetections = dict[str, Any]
@@ -21,8 +22,11 @@ ImageDetections = dict[str, Any]
 class Detector:
     """A trained model that finds objects; each kind is a subclass in a file of its own.
 
-    Its answers are all that it has, with a score above 0. Equal `sha256` and `input_key` mean equal answers.
+    Its answers are all that it has, with a score above 0. Equal `sha256` and `input_key` mean equal answers. complete:
+    whether it keeps answers of any score, so that nothing is cut.
     """
+
+    complete: ClassVar[bool] = False
 
     name: str
     architecture: str
@@ -55,3 +59,15 @@ def checked_detections(name: str, detections: ImageDetections) -> ImageDetection
     if not (torch.isfinite(boxes).all() and torch.isfinite(scores).all()):
         raise RunFailure(f"model {name!r} gives boxes or scores that are not finite numbers")
     return {"boxes": boxes, "scores": scores, "labels": detections["labels"].long().cpu()}
+
+
+def refuse_unnamed_labels(name: str, labels: NDArray[Any], names: Sequence[str], where: str) -> None:
+    """Raise UserError if a label has no name. Labels are places in `names`, from 0. where: what holds the names."""
+    named = (labels >= 0) & (labels < len(names)) & (labels % 1 == 0)
+    if named.all():
+        return
+    odd = labels[~named][:5].tolist()
+    raise UserError(
+        f"model {name!r} gives the labels {odd}, expected a label from 0 to {len(names) - 1}: {where} names so many",
+        f"If its labels count from 1, name a first label in {where} that stands for none, such as background.",
+    )

@@ -1,11 +1,13 @@
 """Load detectors of ONNX Runtime: `onnx:FOLDER`, or `onnx:FOLDER/model.onnx`, with a configuration as a classifier's.
 
 A graph has the outputs `boxes` (corners in pixels of its input), `scores` and `labels`, or `logits` and `pred_boxes` as
-Optimum exports a model of transformers. It takes one image at a time.
+Optimum exports a model of transformers, or others that the section `detector` of its config.json describes
+(`onnx_forms.py`). It takes one image at a time.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -15,17 +17,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.classifiers.of_onnx import FLOAT_TYPES, deployed_graph, open_graph, refuse_other_size
-from counterfoil.models.config_files import CONFIG
-from counterfoil.models.detectors.detector import Detector, ImageDetections, checked_detections
+from counterfoil.models.classifiers.of_onnx import Deployed, deployed_graph, refuse_other_size
+from counterfoil.models.config_files import CONFIG, refuse_problems
+from counterfoil.models.detectors.detector import Detector, ImageDetections, checked_detections, refuse_unnamed_labels
 from counterfoil.models.detectors.of_transformers import DETECTORS
+from counterfoil.models.detectors.onnx_forms import (
+    SECTION,
+    OutputForm,
+    Placement,
+    checked_form,
+    letterboxed,
+    read_outputs,
+)
 from counterfoil.models.loading_errors import computing
+from counterfoil.models.onnx_graphs import FLOAT_TYPES, Graph, open_graph
 
 if TYPE_CHECKING:
     from PIL import Image
 
 _BOXES = ("boxes", "scores", "labels")
 _LOGITS = ("logits", "pred_boxes")
+OTHER_WAYS = "Or hand over its answers as predictions:FILE, or a Python function as python:MODULE:FUNCTION."
 # What the exports of RT-DETR and D-FINE ask for beside the image: width and height that boxes are scaled to.
 _SIDES = "orig_target_sizes"
 _SIDE_TYPES = {**FLOAT_TYPES, "tensor(int32)": np.int32}
@@ -33,12 +45,18 @@ _SIDE_TYPES = {**FLOAT_TYPES, "tensor(int32)": np.int32}
 
 @dataclass(frozen=True, kw_only=True)
 class OnnxDetector(Detector):
-    """A graph of ONNX Runtime. prepare: PIL image → float tensor (C, H, W). processor: of transformers, or None."""
+    """A graph of ONNX Runtime. prepare: PIL image → float tensor (C, H, W). processor: of transformers, or None.
+
+    form: of its outputs; None for those of transformers. size: height and width of the input. colours: mean and std.
+    """
 
     session: Any
     prepare: Any
     processor: Any
     device: str
+    form: OutputForm | None
+    size: tuple[int, int] | None
+    colours: tuple[Sequence[float], Sequence[float]]
 
     def __call__(self, images: Sequence[Image.Image]) -> list[ImageDetections]:
         return [checked_detections(self.name, self._found(image)) for image in images]
@@ -46,34 +64,39 @@ class OnnxDetector(Detector):
     def _found(self, image: Image.Image) -> ImageDetections:
         import torch
 
-        pixels = self.prepare(image).numpy()
+        pixels, placement = self._prepared(image)
         with computing(f"model {self.name!r}", "find objects", self.device):
-            outputs = {name: torch.from_numpy(values) for name, values in _run(self.session, pixels).items()}
-            if _LOGITS[0] in outputs:
-                raw = SimpleNamespace(**{name: outputs[name].float() for name in _LOGITS})
+            outputs = run_graph(self.session, pixels)
+            if self.form is None:
+                raw = SimpleNamespace(**{name: torch.from_numpy(outputs[name]).float() for name in _LOGITS})
                 sides = [(image.height, image.width)]
                 (detected,) = self.processor.post_process_object_detection(raw, threshold=0.0, target_sizes=sides)
                 return detected
-            boxes, scores, labels = (outputs[name] for name in _BOXES)
-        count = scores.numel()
-        if labels.numel() != count or boxes.numel() != 4 * count or (count and boxes.shape[-1] != 4):
-            shapes = ", ".join(f"{name} {list(outputs[name].shape)}" for name in _BOXES)
-            raise RunFailure(
-                f"model {self.name!r} gives {shapes}, expected boxes [n, 4], scores [n] and labels [n] for an image"
-            )
-        # Graphs fill up their answers with scores of 0. A score that is no number is kept, and is refused.
-        kept = ~(scores.reshape(-1) <= 0)
-        boxes, scores, labels = boxes.reshape(-1, 4)[kept], scores.reshape(-1)[kept], labels.reshape(-1)[kept]
-        names = len(self.label_names)
-        odd = labels[~((labels >= 0) & (labels < names) & (labels == labels.floor()))]
-        if len(odd):
-            raise RunFailure(
-                f"model {self.name!r} gives the labels {odd[:5].tolist()}, expected a label from 0 to {names - 1}:"
-                f" {CONFIG} names so many",
-                "If its labels count from 1, name a first label in label_names that stands for none.",
-            )
-        across, down = image.width / pixels.shape[2], image.height / pixels.shape[1]
-        return {"boxes": boxes.float() * torch.tensor([across, down, across, down]), "scores": scores, "labels": labels}
+        try:
+            found = read_outputs(self.form, outputs, (pixels.shape[2], pixels.shape[1]), len(self.label_names))
+        except ValueError as error:
+            raise RunFailure(f"model {self.name!r} gives {error}") from error
+        refuse_unnamed_labels(self.name, found.labels, self.label_names, CONFIG)
+        return {
+            "boxes": torch.from_numpy(placement.in_image(found.boxes)),
+            "scores": torch.from_numpy(found.scores),
+            "labels": torch.from_numpy(found.labels),
+        }
+
+    def _prepared(self, image: Image.Image) -> tuple[NDArray[np.float32], Placement]:
+        """Return an image as the graph takes it, (C, H, W), and how it lies there."""
+        form = self.form
+        if form is not None and form.resize == "none":
+            mean, std = (np.asarray(colour, np.float32) for colour in self.colours)
+            pixels = ((np.asarray(image, np.float32) / 255 - mean) / std).transpose(2, 0, 1)
+            placement = Placement((1.0, 1.0))
+        elif form is not None and form.resize != "squash" and self.size is not None:
+            canvas, placement = letterboxed(image, self.size, form.resize == "letterbox_corner", form.pad)
+            pixels = self.prepare(canvas).numpy()
+        else:
+            pixels = self.prepare(image).numpy()
+            placement = Placement((pixels.shape[2] / image.width, pixels.shape[1] / image.height))
+        return (pixels[::-1] if form is not None and form.channels == "bgr" else pixels), placement
 
 
 def load(name: str, device: str = "cpu") -> OnnxDetector:
@@ -82,37 +105,64 @@ def load(name: str, device: str = "cpu") -> OnnxDetector:
     if deployed.facts.label_names is None:
         raise UserError(f"model {name!r}: its {CONFIG} has no label_names", "Name its labels, in order.")
     session, sha256 = open_graph(name, deployed.file, device)
-    outputs = {entry.name for entry in session.get_outputs()}
-    if not (outputs >= set(_BOXES) or (deployed.processor is not None and outputs >= set(_LOGITS))):
-        raise UserError(
-            f"model {name!r}: its graph gives {', '.join(sorted(outputs))}, expected boxes, scores and labels",
-            "Name the outputs so, or export it with Optimum: logits and pred_boxes, with the image processor's files.",
-        )
-    inputs = [entry for entry in session.get_inputs() if entry.name != _SIDES]
-    shape = inputs[0].shape if len(inputs) == 1 and inputs[0].type in FLOAT_TYPES else []
-    # A dimension with a name is free.
-    if len(shape) != 4 or (isinstance(shape[0], int) and shape[0] != 1):
-        takes = ", ".join(f"{entry.name} {entry.type} {entry.shape}" for entry in session.get_inputs())
-        raise UserError(f"model {name!r}: its graph takes {takes}, expected one input of floats [1, 3, height, width]")
-    if deployed.input_size is not None:
-        refuse_other_size(name, shape, deployed.input_size)
+    form = _form_of(name, session, deployed)
+    shape = input_shape(name, session)
+    if deployed.input_size is not None and (form is None or form.resize != "none"):
+        refuse_other_size(name, (1, *shape), deployed.input_size)
     if not _only_resizes(deployed.settings):
         raise UserError(
             f"model {name!r}: its configuration crops or pads images, so that boxes do not lie as in the image",
             'Write "crop_pct": 1.0 and "crop_mode": "squash", and no padding.',
         )
+    mean, std = (deployed.settings.get(key) or default for key, default in (("mean", (0,) * 3), ("std", (1,) * 3)))
     return OnnxDetector(
         name=name,
         architecture=deployed.facts.architecture,
         label_names=deployed.facts.label_names,
         param_count=None,
         sha256=sha256,
-        input_key=deployed.input_key,
+        input_key=deployed.input_key if form is None else f"{deployed.input_key} {form.model_dump_json()}",
         session=session,
         prepare=deployed.prepare(),
         processor=deployed.processor,
         device=device,
+        form=form,
+        size=None if deployed.input_size is None else deployed.input_size[1:],
+        colours=(mean, std),
     )
+
+
+def _form_of(name: str, session: Graph, deployed: Deployed) -> OutputForm | None:
+    """Return the form of a graph's outputs, or None for those that an image processor reads."""
+    outputs = {entry.name for entry in session.get_outputs()}
+    if SECTION in deployed.document:
+        form, problems = checked_form(deployed.document)
+        if form is not None and (lacking := [output for output in form.outputs if output not in outputs]):
+            problems.append(f"{SECTION}.outputs: the graph gives {', '.join(sorted(outputs))}, and no {lacking[0]}")
+        refuse_problems(name, [f"{CONFIG}: {problem}" for problem in problems])
+        return form
+    if outputs >= set(_BOXES):
+        return OutputForm(form="separate", outputs=list(_BOXES))
+    if deployed.processor is not None and outputs >= set(_LOGITS):
+        return None
+    raise UserError(
+        f"model {name!r}: its graph gives {', '.join(sorted(outputs))}, expected boxes, scores and labels",
+        f"`counterfoil init --detector {shlex.quote(str(deployed.file))} --force` looks at the graph and writes what"
+        f" must be known of it into {CONFIG}. {OTHER_WAYS}",
+    )
+
+
+def input_shape(name: str, session: Graph) -> list[Any]:
+    """Return channels, height and width of the graph's input; a dimension with a name is free."""
+    inputs = [entry for entry in session.get_inputs() if entry.name != _SIDES]
+    shape = list(inputs[0].shape) if len(inputs) == 1 and inputs[0].type in FLOAT_TYPES else []
+    if len(shape) == 4 and not (isinstance(shape[0], int) and shape[0] != 1):
+        shape = shape[1:]
+    # The exports of torchvision take an image without a batch.
+    if len(shape) != 3:
+        takes = ", ".join(f"{entry.name} {entry.type} {entry.shape}" for entry in session.get_inputs())
+        raise UserError(f"model {name!r}: its graph takes {takes}, expected one input of floats [1, 3, height, width]")
+    return shape
 
 
 def _only_resizes(settings: Mapping[str, Any]) -> bool:
@@ -122,13 +172,14 @@ def _only_resizes(settings: Mapping[str, Any]) -> bool:
     return not settings.get("do_center_crop") and settings.get("pad_size") is None
 
 
-def _run(session: Any, pixels: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
+def run_graph(session: Graph, pixels: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
     """Return the outputs for one image (C, H, W), by name."""
     given: dict[str, NDArray[Any]] = {}
     for entry in session.get_inputs():
         if entry.name == _SIDES:
             given[entry.name] = np.asarray([pixels.shape[:0:-1]], _SIDE_TYPES.get(entry.type, np.int64))
         else:
-            given[entry.name] = pixels[None].astype(FLOAT_TYPES[entry.type])
+            image = pixels[None] if len(entry.shape) == 4 else pixels
+            given[entry.name] = np.ascontiguousarray(image, FLOAT_TYPES[entry.type])
     names = [entry.name for entry in session.get_outputs()]
     return dict(zip(names, session.run(names, given), strict=True))

@@ -63,6 +63,7 @@ DETECTORS = ModelKind("detector", "MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES", _f
 class TransformersDetector(Detector):
     """A model of transformers in eval mode with its image processor."""
 
+    complete = True
     processor: Any
     module: Any
     device: str

@@ -1,0 +1,68 @@
+"""What keeps AP and recall below what a detector could reach: answers that were cut, and detections beyond 100."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from counterfoil.detection_stats import MOST_DETECTIONS, Detections, Matches, Objects
+from counterfoil.report.words import counted, in_words, listed, number, percent
+
+# Programs that keep all answers have some below this score. The usual cuts are .05 (torchvision) and .25 (Ultralytics).
+_CUT_FROM = 0.01
+_FEWEST_DETECTIONS = 10
+_MOST_NAMED = 3
+
+
+def cut_sentence(names: Sequence[str], groups: Sequence[tuple[Detections, Matches]]) -> str:
+    """Return a sentence if answers below a score seem to be cut and objects are missed, so that AP is too low.
+
+    names: of the groups, the base first. groups: a detector's detections and matches. Empty if every object is found,
+    because then answers of lower scores cannot raise AP.
+    """
+    lowest = {
+        name: float(detections.score.min())
+        for name, (detections, matches) in zip(names, groups, strict=True)
+        if len(detections.score) >= _FEWEST_DETECTIONS and _misses(matches)
+    }
+    highest = max((detections.score.max() for detections, _ in groups if len(detections.score)), default=0.0)
+    cut = {name: score for name, score in lowest.items() if score >= _CUT_FROM * max(1.0, float(highest))}
+    if not cut:
+        return ""
+    where = "" if len(cut) == len(lowest) else f" on {listed([in_words(name) for name in cut], _MOST_NAMED)}"
+    return (
+        f"the lowest score{where} is {number(min(cut.values()))}: if answers below it were left out, AP and recall"
+        f"{' there' if where else ''} are lower bounds. Ask for all answers, down to a score of .001"
+    )
+
+
+def _misses(matches: Matches) -> bool:
+    """Return whether an object that counts is not found at some IoU threshold, although COCO counts enough boxes."""
+    found = (matches.matched[0] & ~matches.ignored[0]).sum(axis=1)
+    counting = matches.counted[0]
+    group = matches.object_image[counting] * matches.categories + matches.object_category[counting]
+    reachable = np.minimum(np.unique(group, return_counts=True)[1], MOST_DETECTIONS).sum()
+    return bool((found < reachable).any())
+
+
+def crowded_sentence(truth: Objects, images: int, categories: Sequence[str]) -> str:
+    """Return a sentence if images have more objects of a category than COCO counts detections; else empty."""
+    counting = ~truth.crowd
+    shape = (images, len(categories))
+    objects = np.zeros(shape, np.int64)
+    np.add.at(objects, (truth.image[counting], truth.category[counting]), 1)
+    crowded = (objects > MOST_DETECTIONS).any(axis=1).sum()
+    if not crowded:
+        return ""
+    reachable = np.minimum(objects, MOST_DETECTIONS).sum(axis=0)
+    totals = objects.sum(axis=0)
+    limited = np.flatnonzero(reachable < totals)
+    limited = limited[np.argsort(reachable[limited] / totals[limited], kind="stable")]
+    subject = counted(int(crowded), "image has", "images have")
+    bounds = [f"{percent(float(reachable[index] / totals[index]))} ({categories[index]})" for index in limited]
+    return (
+        f"{subject} more than {MOST_DETECTIONS} objects of a category, at most {objects.max():,}. COCO counts"
+        f" {MOST_DETECTIONS} detections an image and category, so recall is at most {listed(bounds, _MOST_NAMED)}, and"
+        " AP and F1 are lower than with all detections."
+    )

@@ -1,0 +1,225 @@
+"""Read the outputs of exported graphs: what `detector` in a config.json says of them, as functions on arrays.
+
+Three forms are read. `separate`: three outputs, boxes, scores and labels. `rows`: one output [1, N, 6] of corners,
+score and label, from which the graph has removed boxes of the same object. `raw`: one output [1, 4+n, N] or [1, N, 4+n]
+of a box and a score for each of n labels, with a score of any object before them where `objectness` is true; boxes of
+the same object are removed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from counterfoil.models.config_files import Foreign, Label, declared, expected
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+SECTION = "detector"
+BoxOrder = Literal["xyxy", "cxcywh", "xywh"]
+Resize = Literal["squash", "letterbox", "letterbox_corner", "none"]
+_Share = Annotated[float, Field(ge=0, le=1), expected("a number from 0 to 1")]
+_Stride = Annotated[int, Field(ge=1, le=1024), expected("whole numbers from 1 to 1,024")]
+# Candidates of higher scores are compared with each other; Ultralytics takes as many.
+_MOST_COMPARED = 30_000
+
+
+class OutputForm(Foreign):
+    """What must be known of a graph's outputs and of its input beside timm's keys.
+
+    outputs: names, in the order boxes, scores, labels for `separate`. boxes: order of the four numbers. unit: pixels of
+    the input, or shares of its sides. strides: of the grids that boxes are relative to, where the graph leaves them so
+    (YOLOX). nms_iou: boxes of one label that overlap more are one object; null if none are removed. resize: the image
+    is squashed to the input, scaled as a whole into its middle or its upper left corner, or given as it is. pad: the
+    grey around it.
+    """
+
+    form: Annotated[Literal["separate", "rows", "raw"], expected("separate, rows or raw")]
+    outputs: Annotated[list[Label], Field(min_length=1, max_length=3), expected("a list of names of outputs")]
+    boxes: Annotated[BoxOrder, expected("xyxy, cxcywh or xywh")] = "xyxy"
+    unit: Annotated[Literal["pixels", "shares"], expected("pixels or shares")] = "pixels"
+    scores: Annotated[Literal["probabilities", "logits"], expected("probabilities or logits")] = "probabilities"
+    objectness: Annotated[bool, expected("true or false")] = False
+    strides: Annotated[list[_Stride] | None, Field(max_length=8), expected("a list of whole numbers, or null")] = None
+    nms_iou: _Share | None = None
+    least_score: _Share = 0.001
+    most_boxes: Annotated[int, Field(ge=1, le=10_000), expected("a whole number from 1 to 10,000")] = 300
+    resize: Annotated[Resize, expected("squash, letterbox, letterbox_corner or none")] = "squash"
+    pad: Annotated[int, Field(ge=0, le=255), expected("a whole number from 0 to 255")] = 114
+    channels: Annotated[Literal["rgb", "bgr"], expected("rgb or bgr")] = "rgb"
+
+
+def checked_form(document: Mapping[str, Any]) -> tuple[OutputForm | None, list[str]]:
+    """Check the section `detector` of a config.json. Return it, or None and a line for each problem."""
+    section = document.get(SECTION)
+    if not isinstance(section, Mapping):
+        return None, [f"{SECTION}: expected a mapping"]
+    form, problems = declared(OutputForm, section, f"{SECTION}.")
+    if form is not None and len(form.outputs) != (3 if form.form == "separate" else 1):
+        names = "three outputs, boxes, scores and labels" if form.form == "separate" else "one output"
+        return None, [f"{SECTION}.outputs: {form.form} has {names}"]
+    return form, problems
+
+
+# ---- Images
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How an image lies in a graph's input: pixel (x, y) of the image is at `scale` · (x, y) + `offset`."""
+
+    scale: tuple[float, float]
+    offset: tuple[float, float] = (0.0, 0.0)
+
+    def in_image(self, boxes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return corners in pixels of the input as corners in pixels of the image."""
+        return (boxes - (*self.offset, *self.offset)) / (*self.scale, *self.scale)
+
+
+def letterboxed(image: Image, size: tuple[int, int], corner: bool, pad: int) -> tuple[Image, Placement]:
+    """Scale an image as a whole into `size` (height, width), on grey. The rounding is Ultralytics'.
+
+    corner: whether it lies in the upper left corner, as YOLOX has it, and not in the middle.
+    """
+    from PIL import Image as Pictures
+
+    height, width = size
+    scale = min(height / image.height, width / image.width)
+    inner = max(1, round(image.width * scale)), max(1, round(image.height * scale))
+    offset = 0, 0
+    if not corner:
+        offset = round((width - inner[0]) / 2 - 0.1), round((height - inner[1]) / 2 - 0.1)
+    canvas = Pictures.new("RGB", (width, height), (pad, pad, pad))
+    resized = image if inner == image.size else image.resize(inner, Pictures.Resampling.BILINEAR)
+    canvas.paste(resized, offset)
+    return canvas, Placement((scale, scale), (float(offset[0]), float(offset[1])))
+
+
+# ---- Outputs
+
+
+@dataclass(frozen=True)
+class Found:
+    """The answers to one image: corners in pixels of the input (d, 4), scores (d,) and labels (d,)."""
+
+    boxes: NDArray[np.float64]
+    scores: NDArray[np.float64]
+    labels: NDArray[np.float64]
+
+
+def read_outputs(form: OutputForm, outputs: Mapping[str, NDArray[Any]], sides: tuple[int, int], labels: int) -> Found:
+    """Return the answers to an image. ValueError if the outputs have another shape than their form.
+
+    sides: width and height of the input. labels: the number of labels.
+    """
+    arrays = [outputs[name] for name in form.outputs]
+    if form.form == "separate":
+        found = _separate(form.outputs, *arrays)
+    elif form.form == "rows":
+        rows = _candidates(arrays[0], 6)
+        found = Found(rows[:, :4], rows[:, 4], rows[:, 5])
+    else:
+        found = _raw(form, _candidates(arrays[0], 4 + form.objectness + labels), sides)
+    boxes = _corners(found.boxes, form.boxes)
+    if form.unit == "shares":
+        boxes = boxes * (*sides, *sides)
+    scores = found.scores
+    if form.form == "raw":
+        kept = ~(scores < form.least_score)
+    else:
+        scores = _sigmoid(scores) if form.scores == "logits" else scores
+        # Graphs fill up their answers with scores of 0. A score that is no number is kept, and is refused.
+        kept = ~(scores <= 0)
+    found = Found(boxes[kept], scores[kept], found.labels[kept])
+    if form.nms_iou is None:
+        return found
+    chosen = distinct(found, form.nms_iou)[: form.most_boxes]
+    return Found(found.boxes[chosen], found.scores[chosen], found.labels[chosen])
+
+
+def _separate(names: Sequence[str], boxes: NDArray[Any], scores: NDArray[Any], labels: NDArray[Any]) -> Found:
+    count = scores.size
+    if labels.size != count or boxes.size != 4 * count or (count and boxes.shape[-1] != 4):
+        shapes = ", ".join(
+            f"{name} {list(array.shape)}" for name, array in zip(names, (boxes, scores, labels), strict=True)
+        )
+        raise ValueError(f"{shapes}, expected boxes [n, 4], scores [n] and labels [n] for an image")
+    boxes, scores, labels = (array.astype(np.float64) for array in (boxes, scores, labels))
+    return Found(boxes.reshape(-1, 4), scores.reshape(-1), labels.reshape(-1))
+
+
+def _candidates(output: NDArray[Any], width: int) -> NDArray[np.float64]:
+    """Return an output [1, N, width] or [1, width, N] of an image as rows (N, width)."""
+    given = output.reshape(output.shape[1:]) if output.ndim == 3 and output.shape[0] == 1 else output
+    fits = [side == width for side in given.shape]
+    if given.ndim != 2 or sum(fits) != 1:
+        raise ValueError(f"an output {list(output.shape)}, expected [1, n, {width}] or [1, {width}, n]")
+    return (given if fits[1] else given.T).astype(np.float64)
+
+
+def _raw(form: OutputForm, rows: NDArray[np.float64], sides: tuple[int, int]) -> Found:
+    """Return the best label of each candidate, as the exports' own programs do."""
+    boxes, rest = rows[:, :4], rows[:, 4:]
+    if form.strides is not None:
+        boxes = _from_grids(boxes, sides, form.strides)
+    if form.scores == "logits":
+        rest = _sigmoid(rest)
+    scores = rest[:, :1] * rest[:, 1:] if form.objectness else rest
+    # A score that is no number comes before any other, and is refused.
+    labels = scores.argmax(axis=1)
+    return Found(boxes, scores[np.arange(len(scores)), labels], labels.astype(np.float64))
+
+
+def grid_cells(sides: tuple[int, int], strides: Sequence[int]) -> int:
+    """Return how many cells the grids of an input have."""
+    return sum((sides[0] // stride) * (sides[1] // stride) for stride in strides)
+
+
+def _from_grids(boxes: NDArray[np.float64], sides: tuple[int, int], strides: Sequence[int]) -> NDArray[np.float64]:
+    """Return centre and size in pixels of boxes relative to the cells of grids, row by row, as YOLOX has them."""
+    if len(boxes) != grid_cells(sides, strides):
+        raise ValueError(f"{len(boxes):,} candidates, expected {grid_cells(sides, strides):,} for strides {strides}")
+    corners, scales = [], []
+    for stride in strides:
+        down, across = np.mgrid[: sides[1] // stride, : sides[0] // stride]
+        corners.append(np.stack([across.ravel(), down.ravel()], axis=1))
+        scales.append(np.full((across.size, 1), stride))
+    scale = np.concatenate(scales)
+    centres = (boxes[:, :2] + np.concatenate(corners)) * scale
+    return np.concatenate([centres, np.exp(boxes[:, 2:]) * scale], axis=1)
+
+
+def _corners(boxes: NDArray[np.float64], order: BoxOrder) -> NDArray[np.float64]:
+    if order == "xyxy":
+        return boxes
+    first, sides = boxes[:, :2], boxes[:, 2:]
+    start = first - sides / 2 if order == "cxcywh" else first
+    return np.concatenate([start, start + sides], axis=1)
+
+
+def distinct(found: Found, iou: float) -> NDArray[np.int64]:
+    """Return the answers that no better answer of the same label overlaps by more than `iou`, best first."""
+    order = np.argsort(-found.scores, kind="stable")[:_MOST_COMPARED]
+    boxes, labels = found.boxes[order], found.labels[order]
+    areas = np.prod(np.maximum(boxes[:, 2:] - boxes[:, :2], 0), axis=1)
+    left = np.ones(len(order), np.bool_)
+    for index in range(len(order)):
+        if not left[index]:
+            continue
+        later = index + 1 + np.flatnonzero(left[index + 1 :] & (labels[index + 1 :] == labels[index]))
+        low = np.maximum(boxes[index, :2], boxes[later, :2])
+        high = np.minimum(boxes[index, 2:], boxes[later, 2:])
+        shared = np.prod(np.maximum(high - low, 0), axis=1)
+        union = areas[index] + areas[later] - shared
+        left[later[shared > iou * union]] = False
+    return order[left]
+
+
+def _sigmoid(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return 1 / (1 + np.exp(-np.clip(values, -700, 700)))
