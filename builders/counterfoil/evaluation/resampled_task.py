@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.detection_stats import Drawn, combined, ratio, simultaneous_intervals
+from counterfoil.detection_stats import FEWEST_IMAGES, Drawn, Units, combined, ratio, simultaneous_intervals
 from counterfoil.documents import csv_text, document_text, preview_column
 from counterfoil.errors import collected_in, raise_together
 from counterfoil.evaluation.dataset import Group, OpenDataset
@@ -41,7 +41,16 @@ from counterfoil.evaluation.result_files import report_folder, store_results, wr
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import is_stored, told_apart
 from counterfoil.evaluation.shift_report import DIFFERENCE, DROP, ShiftReport
-from counterfoil.report.results import GroupFacts, LeftOut, ModelFacts, ResultRow, Results, rounded_row, row
+from counterfoil.report.results import (
+    GroupFacts,
+    LeftOut,
+    ModelFacts,
+    ResultRow,
+    Results,
+    UnitFacts,
+    rounded_row,
+    row,
+)
 from counterfoil.report.words import counted
 from counterfoil.stats import CONFIDENCE
 from counterfoil.store.atomic import remove_stale
@@ -83,6 +92,11 @@ class ResampledModel(ABC):
     def share(self, group: int, measure: str, label: int | None = None, of_drop: bool = False) -> Drawn:
         """Return a measure in a group, for all labels or for one. of_drop: whether to measure it as drops do."""
 
+    @property
+    def drop_note(self) -> str:
+        """What must be said of the model's mean drops, such as what they leave out; empty if nothing."""
+        return ""
+
     def beside(self, other: Self) -> Self:
         """Return the model as it is compared with another: its drops are over what both models know on the base."""
         return self
@@ -92,9 +106,9 @@ class ResampledModel(ABC):
         base, shift = (self.share(side, measure, label, True) for side in (0, group))
         return combined([(1.0, base), (-1.0, shift)])
 
-    def rows(self, measure: str, groups: Sequence[Group], images: int) -> Iterator[ResultRow]:
+    def rows(self, measure: str, groups: Sequence[Group], images: int, units: Units | None) -> Iterator[ResultRow]:
         """Yield a measure of each group, then its drops, whose intervals hold for all shifts at once."""
-        key = {"model": self.name, "n": images}
+        key = {"model": self.name, "n": images, "units": None if units is None else units.count}
         for index, group in enumerate(groups):
             number = self.share(index, measure)
             if math.isfinite(number.value):
@@ -102,7 +116,7 @@ class ResampledModel(ABC):
         drops = {index: self.drop(index, measure) for index in range(1, len(groups))}
         drops = {index: drop for index, drop in drops.items() if math.isfinite(drop.value)}
         for index, estimate in zip(drops, simultaneous_intervals(list(drops.values())), strict=True):
-            yield row(DROP, estimate, group=groups[index].name, at=measure, **key)
+            yield row(DROP, estimate, group=groups[index].name, at=measure, note=self.drop_note, **key)
 
 
 Model = TypeVar("Model", bound=ResampledModel)
@@ -200,10 +214,12 @@ class ResampledTask(ABC, Generic[Model]):
         few: tuple[LeftOut, ...] = (),
         *,
         models: Iterable[ModelFacts],
+        units: Units | None,
         **others: Any,
     ) -> Results:
         """Return results whose groups all have the same number of images and of measured classes."""
         dataset = self.dataset
+        column = dataset.recipe.source.unit_column or ""
         groups = tuple(
             GroupFacts(
                 name=group.name,
@@ -232,6 +248,7 @@ class ResampledTask(ABC, Generic[Model]):
             models=told_apart(models),
             groups=groups,
             preview=preview,
+            units=None if units is None else UnitFacts(column, units.count),
             **others,
         )
 
@@ -280,6 +297,8 @@ def evaluate_task(kind: type[ResampledTask], dataset: OpenDataset, models: Any, 
     raise_together(errors)
     task.measure(answers)
     results, notes = task.results(), [*task.dataset.notes, *task.notes]
+    if results.units is not None:
+        notes.append(unit_note(results.units, results.groups[0].images))
     images, why = task.left_out
     if images:
         notes.append(f"{counted(images, 'image')} of rows that some group lacks{why} are left out.")
@@ -297,6 +316,14 @@ def evaluate_task(kind: type[ResampledTask], dataset: OpenDataset, models: Any, 
     if not settings.into_card:
         return written
     return replace(written, files={**written.files, "card": store_results(written, None, task.all_tables)})
+
+
+def unit_note(units: UnitFacts, images: int) -> str:
+    """Say over how many units of what intervals are."""
+    note = f"{counted(images, 'image')} share {counted(units.count, 'unit')} of `{units.column}`."
+    if units.count < FEWEST_IMAGES:
+        return f"{note} Numbers have no interval: it needs {FEWEST_IMAGES} units."
+    return f"{note} Intervals resample these units, for images of one unit are no independent data."
 
 
 def _written(task: ResampledTask, evaluation: Evaluation, folder: Path) -> Evaluation:
