@@ -439,8 +439,8 @@ class Drawn:
 
     drawn: (r,) the values in the resamples. bias: how much too high the value is, estimated from halves of the images.
     unseen: what categories that no resample changes add to the interval, below and above the value. images: the number
-    of images with an object, or of units with one if images share units. signed: whether the number is a difference,
-    which may be below 0.
+    of images with an object, or of units with one if images share units (by_units). signed: whether the number is a
+    difference, which may be below 0.
     """
 
     value: float
@@ -449,6 +449,7 @@ class Drawn:
     unseen: Bounds
     images: int
     signed: bool = False
+    by_units: bool = False
 
     def interval(self, reach: float = NORMAL) -> Estimate:
         """Return the value with its interval, `reach` standard errors long.
@@ -459,6 +460,9 @@ class Drawn:
         few images change a difference, its resamples vary too little: one more such image of two more images is added
         to its variance. If no resample changes the value, each side is as long as Wilson's interval of 0 among these
         images. There is no interval if there are too few images or the value is not finite.
+
+        Few units have few values, and all of these additions together make the interval of a difference too long. If
+        units change it, it has the longer one of Student's interval and of the one with another unit of two more.
         """
         drawn = self.drawn[np.isfinite(self.drawn)]
         if self.images < FEWEST_IMAGES or not math.isfinite(self.value) or len(drawn) < 2:
@@ -468,11 +472,15 @@ class Drawn:
             below = above = 0.0
         elif self.signed or not 0 < middle < 1:
             one_more_image = reach / math.sqrt(self.images * (self.images + 2)) if self.signed else 0.0
-            below = above = math.hypot(error * student_reach(reach, self.images - 1), one_more_image)
+            by_student = error * student_reach(reach, self.images - 1)
+            below = above = math.hypot(by_student, one_more_image)
+            if self.signed and self.by_units:
+                below = above = max(by_student, math.hypot(error * reach, one_more_image))
         else:
             low, high = wilson_reach(middle, middle * (1 - middle) / error**2, reach, self.images - 1)
             below, above = middle - low, high - middle
-        below, above = mover((below, above), self.unseen)
+        if error <= _STILL or not (self.signed and self.by_units):
+            below, above = mover((below, above), self.unseen)
         if below + above <= _STILL:
             below = above = wilson_interval(0, self.images)[1]
         # A share of the base's score may itself be above 1, and a relative drop may be below -1.
@@ -495,6 +503,7 @@ def combined(parts: Sequence[tuple[float, Drawn]]) -> Drawn:
         (below, above),
         min(part.images for _, part in parts),
         any(weight < 0 or part.signed for weight, part in parts),
+        any(part.by_units for _, part in parts),
     )
 
 
@@ -507,7 +516,8 @@ def ratio(part: Drawn, whole: Drawn) -> Drawn:
     below, above = mover(part.unseen, (value * whole.unseen[1], value * whole.unseen[0]))
     drawn = np.divide(part.drawn, whole.drawn, out=np.full_like(part.drawn, np.nan), where=whole.drawn > 0)
     unseen = float(below) / whole.value, float(above) / whole.value
-    return Drawn(value, drawn, value - corrected, unseen, min(part.images, whole.images))
+    images = min(part.images, whole.images)
+    return Drawn(value, drawn, value - corrected, unseen, images, by_units=part.by_units)
 
 
 def simultaneous_intervals(numbers: Sequence[Drawn]) -> list[Estimate]:
@@ -547,6 +557,11 @@ class Units:
 
     of_image: NDArray[np.int64]
     count: int
+
+    @property
+    def shared(self) -> bool:
+        """Whether any two images have the same unit."""
+        return self.count < len(self.of_image)
 
     @classmethod
     def of_images(cls, images: int) -> Self:
@@ -605,16 +620,18 @@ def bootstrap_scores(
     for name, (_, area, _) in MEASURES.items():
         images, whole = _object_units(matches, areas.index(area), units)
         values, half = scores.by_category(name), halves.by_category(name)
-        measures[name] = mean_over_categories(values, draws[name], half, images, whole)
+        measures[name] = mean_over_categories(values, draws[name], half, images, whole, by_units=units.shared)
     images, _ = _object_units(matches, 0, units)
     values, half = scores.by_category(), halves.by_category()
     categories = [
-        mean_over_categories(values[[k]], draws["AP"][[k]], half[[k]], images[[k]], int(images[k]))
+        mean_over_categories(
+            values[[k]], draws["AP"][[k]], half[[k]], images[[k]], int(images[k]), by_units=units.shared
+        )
         for k in range(matches.categories)
     ]
     everywhere = np.array([units.count])
     mean = f1.mean(keepdims=True)
-    measures["F1"] = mean_over_categories(mean, f1_draws, mean[:, None], everywhere, units.count)
+    measures["F1"] = mean_over_categories(mean, f1_draws, mean[:, None], everywhere, units.count, by_units=units.shared)
     return DetectorScores(measures, tuple(categories))
 
 
@@ -633,6 +650,8 @@ def mean_over_categories(
     images: NDArray[np.int64],
     whole: int,
     bias_of_halves: float = _BIAS_OF_HALVES,
+    *,
+    by_units: bool = False,
 ) -> Drawn:
     """Return the mean over categories that have objects: values (k,), draws (k, r), halves (k, h), images (k,).
 
@@ -644,7 +663,7 @@ def mean_over_categories(
     """
     higher = np.isfinite(values)
     if not higher.any():
-        return Drawn(math.nan, np.full(draws.shape[1], np.nan), 0.0, (0.0, 0.0), whole)
+        return Drawn(math.nan, np.full(draws.shape[1], np.nan), 0.0, (0.0, 0.0), whole, by_units=by_units)
     values, draws, images = values[higher], draws[higher].astype(np.float64), images[higher]
     longer = np.sqrt(images / np.maximum(images - 1, 1))[:, None]
     drawn = mean_of_finite(values[:, None] + (draws - values[:, None]) * longer)
@@ -656,4 +675,4 @@ def mean_over_categories(
         low, high = wilson_interval(share * (worth := still.sum() ** 2 / (1 / images[still]).sum()), worth)
         part = still.sum() / len(values)
         unseen = part * (share - low), part * (high - share)
-    return Drawn(float(values.mean()), drawn, bias, unseen, whole)
+    return Drawn(float(values.mean()), drawn, bias, unseen, whole, by_units=by_units)

@@ -174,6 +174,7 @@ class LabelScores:
     halves: Mapping[str, NDArray[np.float64]]
     images: NDArray[np.int64]
     whole: int
+    by_units: bool = False
 
     def mean(self, measure: str, labels: Sequence[int]) -> Drawn:
         """Return the mean of a measure over labels; NaN without labels."""
@@ -186,6 +187,7 @@ class LabelScores:
             images,
             int(images[0]) if len(chosen) == 1 else self.whole,
             _BIAS_OF_HALVES,
+            by_units=self.by_units,
         )
 
 
@@ -232,6 +234,7 @@ def score_labels(
                 {PRECISION: label_precision(group_scores, truth, halves), AUROC: area, ACCURACY: accuracy},
                 least,
                 units.count,
+                units.shared,
             )
         )
     return tuple(results)

@@ -107,7 +107,7 @@ def read_judged(
 
 
 def read_units(dataset: OpenDataset, rows: NDArray[np.int64]) -> Units | None:
-    """Return the units of the images to compare; None if the recipe names none.
+    """Return the units of the images to compare; None if the recipe names none, or if no two images share one.
 
     rows: (groups, n), as `rows_in_every_group` returns them. Raise RunFailure if no build can have written the table.
     """
@@ -123,7 +123,8 @@ def read_units(dataset: OpenDataset, rows: NDArray[np.int64]) -> Units | None:
                     units[row_of[key]] = -1 if unit is None else unit
     if (units[rows] < 0).any() or (units[rows] != units[rows[0]]).any():
         raise RunFailure(f"{dataset.directory}: an image has no unit, or another than its base image", VERIFY)
-    return Units.of(units[rows[0]])
+    found = Units.of(units[rows[0]])
+    return found if found.shared else None
 
 
 # What scoring needs of a published dataset: no rejected image, no card. Mined shifts may need more (`candidates.py`).
