@@ -42,6 +42,7 @@ from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import is_stored, told_apart
 from counterfoil.evaluation.shift_report import DIFFERENCE, DROP, ShiftReport
 from counterfoil.report.results import (
+    DROP_BASE,
     GroupFacts,
     LeftOut,
     ModelFacts,
@@ -92,11 +93,6 @@ class ResampledModel(ABC):
     def share(self, group: int, measure: str, label: int | None = None, of_drop: bool = False) -> Drawn:
         """Return a measure in a group, for all labels or for one. of_drop: whether to measure it as drops do."""
 
-    @property
-    def drop_note(self) -> str:
-        """What must be said of the model's mean drops, such as what they leave out; empty if nothing."""
-        return ""
-
     def beside(self, other: Self) -> Self:
         """Return the model as it is compared with another: its drops are over what both models know on the base."""
         return self
@@ -105,6 +101,10 @@ class ResampledModel(ABC):
         """Return the drop of a measure under a shift: base less shift."""
         base, shift = (self.share(side, measure, label, True) for side in (0, group))
         return combined([(1.0, base), (-1.0, shift)])
+
+    def drop_note(self, group: int, measure: str) -> str:
+        """Return the words that stand beside a drop that is not over everything that the measure is over."""
+        return ""
 
     def rows(self, measure: str, groups: Sequence[Group], images: int, units: Units | None) -> Iterator[ResultRow]:
         """Yield a measure of each group, then its drops, whose intervals hold for all shifts at once."""
@@ -116,7 +116,11 @@ class ResampledModel(ABC):
         drops = {index: self.drop(index, measure) for index in range(1, len(groups))}
         drops = {index: drop for index, drop in drops.items() if math.isfinite(drop.value)}
         for index, estimate in zip(drops, simultaneous_intervals(list(drops.values())), strict=True):
-            yield row(DROP, estimate, group=groups[index].name, at=measure, note=self.drop_note, **key)
+            note = self.drop_note(index, measure)
+            yield row(DROP, estimate, group=groups[index].name, at=measure, note=note, **key)
+            if note:
+                base = self.share(0, measure, None, True).value
+                yield row(DROP_BASE, base, group=groups[index].name, at=measure, note=note, **key)
 
 
 Model = TypeVar("Model", bound=ResampledModel)
@@ -302,6 +306,7 @@ def evaluate_task(kind: type[ResampledTask], dataset: OpenDataset, models: Any, 
     images, why = task.left_out
     if images:
         notes.append(f"{counted(images, 'image')} of rows that some group lacks{why} are left out.")
+    notes += task.report.notes(results)
     evaluation = Evaluation(
         results,
         dataset=task.dataset.source,

@@ -215,6 +215,7 @@ class UnitFacts(Strict):
     count: Count
 
 
+DROP_BASE = "drop_base"  # the measure on the base, over the classes that a drop is over
 DETECTIONS = "detections"  # what a detector's outputs are
 LABELS = "labels"  # what outputs are that are judged one by one
 # The JSON has at most this many rows; measures.csv has all.

@@ -73,6 +73,11 @@ def listed(names: Sequence[str], most: int = _MOST_NAMES, last: str = "and") -> 
     return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
+def over_classes(measured: int, classes: int, what: str = "classes") -> str:
+    """Return which classes a drop is over, "over 7 of 10 classes"; empty if it is over all."""
+    return f"over {measured:,} of {classes:,} {what}" if measured < classes else ""
+
+
 def preview_sentence(limit: int | None, what: str = "shift") -> str:
     """Return what every page of a preview says; empty where there is no limit."""
     return "" if limit is None else f"A preview of {limit:,} images a {what}. The whole will give other numbers."

@@ -15,7 +15,6 @@ from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.gate import LINE_HINT
 from counterfoil.evaluation.multilabel.failures import label_columns, write_label_failures
 from counterfoil.evaluation.multilabel.measures import (
-    BASE_OF_DROPS,
     FACTS,
     MEANS,
     MISSED,
@@ -34,7 +33,7 @@ from counterfoil.evaluation.shift_report import DROP
 from counterfoil.models.devices import resolve_device
 from counterfoil.multilabel_stats import REPLICATES
 from counterfoil.prediction.failures import ConditionScores, condition_scores
-from counterfoil.report.results import LABELS, ClassFacts, ResultRows, Results
+from counterfoil.report.results import DROP_BASE, LABELS, ClassFacts, ResultRows, Results
 from counterfoil.report.words import csv_interval
 
 
@@ -136,8 +135,8 @@ class MultilabelTask(ResampledTask[MeasuredClassifier]):
 def multilabel_csv(results: Results) -> str:
     """Write one line for each model and group: means over labels and their drops with intervals, in percent and points.
 
-    Drops leave out labels near chance: `n_labels` and `n_labels_of_drops` count the labels of either. `base_of_drops`
-    is the number that a drop starts from.
+    Drops leave out labels near chance: `n_labels` and `n_labels_of_drop` count the labels of either, and `drop_base` is
+    the measure on the base over the labels of the drop.
     """
     rows = []
     for model in results.models:
@@ -145,12 +144,16 @@ def multilabel_csv(results: Results) -> str:
         for group in results.groups:
             key = {"model": model.name, "group": group.name}
             row: dict[str, Any] = {"model": model.name, "shift": group.name, "n_images": group.images}
-            row |= {"n_labels": len(results.classes), "n_labels_of_drops": of_drops}
+            row |= {"n_labels": len(results.classes), "n_labels_of_drop": of_drops}
             for name in MEANS:
                 row |= csv_interval(name, results.rows.estimate(name, **key))
                 row |= csv_interval(f"drop_{name}", results.rows.estimate(DROP, at=name, **key))
-                base = results.rows.estimate(BASE_OF_DROPS, at=name, **{**key, "group": results.base or ""})
-                row[f"base_of_drops_{name}"] = None if base is None else round(100 * base.value, 2)
+                # The rows have a base of the drop only where it is not that of the measure.
+                base = results.rows.estimate(DROP_BASE, at=name, **key)
+                if base is None and of_drops == len(results.classes):
+                    base = results.rows.estimate(name, model=model.name, group=results.base or "")
+                of_shift = base is not None and group.name != results.base
+                row[f"drop_base_{name}"] = round(100 * base.value, 2) if of_shift else None
             rows.append(row)
     return csv_text(rows)
 

@@ -32,15 +32,13 @@ from counterfoil.multilabel_stats import (
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.failures import ConditionScores
 from counterfoil.progress import report
-from counterfoil.report.results import ClassFacts, MeasureFacts, ModelFacts, ResultRow, Results, row
-from counterfoil.report.words import listed
+from counterfoil.report.results import DROP_BASE, ClassFacts, MeasureFacts, ModelFacts, ResultRow, Results, row
+from counterfoil.report.words import over_classes
 from counterfoil.stats import Estimate, chance_line, clustered_interval, count_by_unit, wilson_estimate
 
 # The names in rows of each measure's mean over labels.
 MEAN_PRECISION = "mAP"
 MEANS = {MEAN_PRECISION: PRECISION, AUROC: AUROC, ACCURACY: ACCURACY}
-# The mean on the base over the labels of drops; `at` names the measure.
-BASE_OF_DROPS = "base_of_drops"
 MISSED, WRONGLY_GIVEN, THRESHOLD = "missed", "wrongly_given", "threshold"
 
 
@@ -79,13 +77,8 @@ class MeasuredClassifier(ResampledModel):
                 sound.append(label)
         return tuple(sound)
 
-    @property
-    def drop_note(self) -> str:
-        labels = self.subject.labels
-        left_out = [cls.name for number, cls in enumerate(labels) if number not in self.sound]
-        if not left_out:
-            return ""
-        return f"over {len(self.sound)} of {len(labels)} labels; near chance on the base: {listed(left_out)}"
+    def drop_note(self, group: int, measure: str) -> str:
+        return over_classes(len(self.sound), len(self.subject.labels), "labels")
 
     def beside(self, other: Self) -> Self:
         return replace(self, known=other.sound)
@@ -141,10 +134,6 @@ def multilabel_rows(subject: MultilabelSubject, models: Sequence[MeasuredClassif
     for model in models:
         for measure in MEANS:
             yield from model.rows(measure, subject.dataset.groups, subject.images, subject.units)
-            if model.sound and len(subject.dataset.groups) > 1:
-                base = model.share(0, measure, of_drop=True).interval()
-                key = {"model": model.name, "group": subject.dataset.groups[0].name, "n": subject.images}
-                yield row(BASE_OF_DROPS, base, at=measure, note=model.drop_note, **key)
             yield from _label_rows(subject, model, measure)
         for group, facts in enumerate(subject.dataset.groups):
             for label, cls in enumerate(subject.labels):
@@ -199,9 +188,7 @@ FACTS: tuple[MeasureFacts, ...] = (
     MeasureFacts(
         DROP, "drop", "points", "base less shift; of means, over the labels that are not near chance on the base"
     ),
-    MeasureFacts(
-        BASE_OF_DROPS, "base of drops", "percent", "mean on the base over the labels that mean drops are over"
-    ),
+    MeasureFacts(DROP_BASE, "base of the drop", "percent", "the measure on the base, over the labels of the drop"),
     MeasureFacts(DIFFERENCE, "drop less another classifier's", "points", "drop of mAP less that of `against`"),
     MeasureFacts(PRECISION, "AP of a label", "percent", "average precision, as scikit-learn has it"),
     MeasureFacts(MISSED, "missed", "percent", "share of the images with the label that are not given it"),

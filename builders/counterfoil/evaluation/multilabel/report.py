@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from counterfoil.evaluation.multilabel.measures import (
-    BASE_OF_DROPS,
     MEAN_PRECISION,
     MEANS,
     MISSED,
@@ -21,7 +20,7 @@ from counterfoil.evaluation.shift_report import (
     headings,
 )
 from counterfoil.multilabel_stats import ACCURACY, AUROC, PRECISION
-from counterfoil.report.results import ClassFacts, ModelFacts, Results
+from counterfoil.report.results import DROP_BASE, ClassFacts, ModelFacts, Results
 from counterfoil.report.words import (
     NOTHING,
     Table,
@@ -31,7 +30,7 @@ from counterfoil.report.words import (
     counted,
     in_words,
     listed,
-    points,
+    percent,
     points_cell,
     text_cell,
 )
@@ -69,14 +68,13 @@ def near_chance_notes(results: Results) -> Iterator[str]:
         of_drops = drop_labels(results, model)
         guessed = [label.name for label in results.classes if label not in of_drops]
         if results.shifts and guessed and not model.near_chance:
-            key = {"model": model.name, "group": results.base or ""}
-            base, every = results.rows.value(BASE_OF_DROPS, at=results.lead, **key), results.base_number(model.name)
-            assert base is not None and every is not None
+            key = {"model": model.name, "group": results.shifts[0].name}
+            base, every = results.rows.value(DROP_BASE, at=results.lead, **key), results.base_number(model.name)
             yield (
                 f"{model.short_name}: near chance on the base for {listed(guessed, _MOST_NAMED)}. Mean drops leave out"
                 f" {'this label' if len(guessed) == 1 else 'these labels'}: they are over {len(of_drops)} of"
-                f" {len(results.classes)} labels, whose {results.lead} on the base is {points(base)} %; that of all is"
-                f" {points(every.value)} %."
+                f" {len(results.classes)} labels, whose {results.lead} on the base is {percent(base)}; that of all is"
+                f" {percent(every.value if every else None)}."
             )
 
 
