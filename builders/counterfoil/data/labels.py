@@ -275,7 +275,7 @@ def _by_columns(rows: Rows, conditions: Conditions) -> _Masks:
     problems: list[str] = []
     masks: list[NDArray[np.bool_]] = []
     for column in conditions.columns:
-        values = [_number_of(value) for value in rows.column(column)]
+        values = [condition_number(value) for value in rows.column(column)]
         blank = [value is None for value in values]
         uncertain = [value == UNKNOWN for value in values]
         if conditions.of_blank == "refuse":
@@ -308,9 +308,10 @@ _BLANKS = frozenset(("", "nan", "na", "n/a", "none", "null"))
 _TRUTHS = {"true": PRESENT, "false": ABSENT}
 
 
-def _number_of(value: Any) -> Any:
-    """Return a cell's number, None for a blank cell, or a text that is no number. Files of text hold numbers as
-    text.
+def condition_number(value: Any) -> Any:
+    """Return a cell's number (1 present, 0 absent, -1 uncertain), None for a blank cell, or a text that is no number.
+
+    Files of text hold numbers as text.
     """
     if isinstance(value, str):
         text = value.strip().lower()
