@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -439,7 +439,8 @@ class Drawn:
 
     drawn: (r,) the values in the resamples. bias: how much too high the value is, estimated from halves of the images.
     unseen: what categories that no resample changes add to the interval, below and above the value. images: the number
-    of images with an object. signed: whether the number is a difference, which may be below 0.
+    of images with an object, or of units with one if images share units (by_units). signed: whether the number is a
+    difference, which may be below 0.
     """
 
     value: float
@@ -448,6 +449,7 @@ class Drawn:
     unseen: Bounds
     images: int
     signed: bool = False
+    by_units: bool = False
 
     def interval(self, reach: float = NORMAL) -> Estimate:
         """Return the value with its interval, `reach` standard errors long.
@@ -458,6 +460,9 @@ class Drawn:
         few images change a difference, its resamples vary too little: one more such image of two more images is added
         to its variance. If no resample changes the value, each side is as long as Wilson's interval of 0 among these
         images. There is no interval if there are too few images or the value is not finite.
+
+        Few units have few values, and all of these additions together make the interval of a difference too long. If
+        units change it, it has the longer one of Student's interval and of the one with another unit of two more.
         """
         drawn = self.drawn[np.isfinite(self.drawn)]
         if self.images < FEWEST_IMAGES or not math.isfinite(self.value) or len(drawn) < 2:
@@ -467,11 +472,15 @@ class Drawn:
             below = above = 0.0
         elif self.signed or not 0 < middle < 1:
             one_more_image = reach / math.sqrt(self.images * (self.images + 2)) if self.signed else 0.0
-            below = above = math.hypot(error * student_reach(reach, self.images - 1), one_more_image)
+            by_student = error * student_reach(reach, self.images - 1)
+            below = above = math.hypot(by_student, one_more_image)
+            if self.signed and self.by_units:
+                below = above = max(by_student, math.hypot(error * reach, one_more_image))
         else:
             low, high = wilson_reach(middle, middle * (1 - middle) / error**2, reach, self.images - 1)
             below, above = middle - low, high - middle
-        below, above = mover((below, above), self.unseen)
+        if error <= _STILL or not (self.signed and self.by_units):
+            below, above = mover((below, above), self.unseen)
         if below + above <= _STILL:
             below = above = wilson_interval(0, self.images)[1]
         # A share of the base's score may itself be above 1, and a relative drop may be below -1.
@@ -494,6 +503,7 @@ def combined(parts: Sequence[tuple[float, Drawn]]) -> Drawn:
         (below, above),
         min(part.images for _, part in parts),
         any(weight < 0 or part.signed for weight, part in parts),
+        any(part.by_units for _, part in parts),
     )
 
 
@@ -506,7 +516,8 @@ def ratio(part: Drawn, whole: Drawn) -> Drawn:
     below, above = mover(part.unseen, (value * whole.unseen[1], value * whole.unseen[0]))
     drawn = np.divide(part.drawn, whole.drawn, out=np.full_like(part.drawn, np.nan), where=whole.drawn > 0)
     unseen = float(below) / whole.value, float(above) / whole.value
-    return Drawn(value, drawn, value - corrected, unseen, min(part.images, whole.images))
+    images = min(part.images, whole.images)
+    return Drawn(value, drawn, value - corrected, unseen, images, by_units=part.by_units)
 
 
 def simultaneous_intervals(numbers: Sequence[Drawn]) -> list[Estimate]:
@@ -537,15 +548,62 @@ class DetectorScores:
         return not (estimate.value if estimate.low is None else estimate.low) >= chance_line(0.0)
 
 
-def bootstrap_scores(matches: Matches, f1_score: float, seed: int, replicates: int = REPLICATES) -> DetectorScores:
-    """Score a detector on the images and on resamples of them. f1_score: `best_f1_score` of the base.
+@dataclass(frozen=True)
+class Units:
+    """The unit of each of n images, (n,), numbered from 0. Images of one unit (frames of a video) are drawn together.
 
-    The draws depend only on the seed and the number of images. The base, all shifts and all detectors of one dataset
+    count: the number of units, each of which has an image.
+    """
+
+    of_image: NDArray[np.int64]
+    count: int
+
+    @property
+    def shared(self) -> bool:
+        """Whether any two images have the same unit."""
+        return self.count < len(self.of_image)
+
+    @classmethod
+    def of_images(cls, images: int) -> Self:
+        """Return units of one image each."""
+        return cls(np.arange(images), images)
+
+    @classmethod
+    def of(cls, units: NDArray[np.int64]) -> Self:
+        """Return units from any numbers, (n,); equal numbers mark one unit."""
+        numbers, of_image = np.unique(units, return_inverse=True)
+        return cls(of_image.reshape(-1), len(numbers))
+
+    def drawn(self, replicates: int, rng: np.random.Generator) -> NDArray[np.int32]:
+        """Draw units with replacement; return how often each image is drawn, (replicates, n)."""
+        return bootstrap_weights(self.count, replicates, rng).astype(np.int32)[:, self.of_image]
+
+    def halves(self, seed: int) -> NDArray[np.int32]:
+        """Return 0/1 weights of `_SPLITS` random halves of the units and of their complements, (2 · `_SPLITS`, n)."""
+        rng = seeded(seed, "halves of images")
+        first = np.stack([rng.permutation(self.count) < self.count // 2 for _ in range(_SPLITS)]).astype(np.int32)
+        return np.concatenate([first, 1 - first])[:, self.of_image]
+
+    def counted(self, marked: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return how many units have an image that is marked, (k,), for k marks of each image, (n, k)."""
+        marked_units = np.zeros((self.count, marked.shape[1]), bool)
+        image, column = np.nonzero(marked)
+        marked_units[self.of_image[image], column] = True
+        return marked_units.sum(axis=0)
+
+
+def bootstrap_scores(
+    matches: Matches, f1_score: float, seed: int, replicates: int = REPLICATES, units: Units | None = None
+) -> DetectorScores:
+    """Score a detector on the images and on resamples of their units. f1_score: `best_f1_score` of the base.
+
+    The draws depend only on the seed and the number of units. The base, all shifts and all detectors of one dataset
     therefore share their draws.
     """
+    units = units or Units.of_images(matches.images)
     areas = list(AREAS)
     scores = average_precision(matches)
-    halves = average_precision(matches, halves_of_images(matches.images, seed))
+    halves = average_precision(matches, units.halves(seed))
     draws = {name: np.empty((matches.categories, replicates), np.float32) for name in MEASURES}
     f1 = image_f1(matches, f1_score)
     f1_draws = np.empty((1, replicates))
@@ -553,41 +611,36 @@ def bootstrap_scores(matches: Matches, f1_score: float, seed: int, replicates: i
     rows = max(1, min(_WEIGHTS_AT_ONCE // max(1, matches.images), _SCORES_AT_ONCE // max(1, scores.precision.size)))
     for start in range(0, replicates, rows):
         block = slice(start, min(start + rows, replicates))
-        weights = bootstrap_weights(matches.images, block.stop - start, rng).astype(np.int32)
-        f1_draws[0, block] = (weights * f1).sum(axis=1) / matches.images
+        weights = units.drawn(block.stop - start, rng)
+        f1_draws[0, block] = (weights * f1).sum(axis=1) / weights.sum(axis=1)
         resampled = average_precision(matches, weights)
         for name, category_draws in draws.items():
             category_draws[:, block] = resampled.by_category(name)
     measures = {}
     for name, (_, area, _) in MEASURES.items():
-        images, whole = _object_images(matches, areas.index(area))
+        images, whole = _object_units(matches, areas.index(area), units)
         values, half = scores.by_category(name), halves.by_category(name)
-        measures[name] = mean_over_categories(values, draws[name], half, images, whole)
-    images, _ = _object_images(matches, 0)
+        measures[name] = mean_over_categories(values, draws[name], half, images, whole, by_units=units.shared)
+    images, _ = _object_units(matches, 0, units)
     values, half = scores.by_category(), halves.by_category()
     categories = [
-        mean_over_categories(values[[k]], draws["AP"][[k]], half[[k]], images[[k]], int(images[k]))
+        mean_over_categories(
+            values[[k]], draws["AP"][[k]], half[[k]], images[[k]], int(images[k]), by_units=units.shared
+        )
         for k in range(matches.categories)
     ]
-    everywhere = np.array([matches.images])
+    everywhere = np.array([units.count])
     mean = f1.mean(keepdims=True)
-    measures["F1"] = mean_over_categories(mean, f1_draws, mean[:, None], everywhere, matches.images)
+    measures["F1"] = mean_over_categories(mean, f1_draws, mean[:, None], everywhere, units.count, by_units=units.shared)
     return DetectorScores(measures, tuple(categories))
 
 
-def halves_of_images(images: int, seed: int) -> NDArray[np.int32]:
-    """Return 0/1 weights of `_SPLITS` random halves of the images and of their complements, (2 · `_SPLITS`, images)."""
-    rng = seeded(seed, "halves of images")
-    first = np.stack([rng.permutation(images) < images // 2 for _ in range(_SPLITS)]).astype(np.int32)
-    return np.concatenate([first, 1 - first])
-
-
-def _object_images(matches: Matches, area: int) -> tuple[NDArray[np.int64], int]:
-    """Count the images with an object that counts: of each category, (k,), and of any category."""
+def _object_units(matches: Matches, area: int, units: Units) -> tuple[NDArray[np.int64], int]:
+    """Count the units with an object that counts: of each category, (k,), and of any category."""
     counting = matches.counted[area]
-    category, image = matches.object_category[counting], matches.object_image[counting]
-    pairs = np.unique(category * matches.images + image) // max(1, matches.images)
-    return np.bincount(pairs, minlength=matches.categories), len(np.unique(image))
+    category, unit = matches.object_category[counting], units.of_image[matches.object_image[counting]]
+    pairs = np.unique(category * units.count + unit) // max(1, units.count)
+    return np.bincount(pairs, minlength=matches.categories), len(np.unique(unit))
 
 
 def mean_over_categories(
@@ -597,6 +650,8 @@ def mean_over_categories(
     images: NDArray[np.int64],
     whole: int,
     bias_of_halves: float = _BIAS_OF_HALVES,
+    *,
+    by_units: bool = False,
 ) -> Drawn:
     """Return the mean over categories that have objects: values (k,), draws (k, r), halves (k, h), images (k,).
 
@@ -608,7 +663,7 @@ def mean_over_categories(
     """
     higher = np.isfinite(values)
     if not higher.any():
-        return Drawn(math.nan, np.full(draws.shape[1], np.nan), 0.0, (0.0, 0.0), whole)
+        return Drawn(math.nan, np.full(draws.shape[1], np.nan), 0.0, (0.0, 0.0), whole, by_units=by_units)
     values, draws, images = values[higher], draws[higher].astype(np.float64), images[higher]
     longer = np.sqrt(images / np.maximum(images - 1, 1))[:, None]
     drawn = mean_of_finite(values[:, None] + (draws - values[:, None]) * longer)
@@ -620,4 +675,4 @@ def mean_over_categories(
         low, high = wilson_interval(share * (worth := still.sum() ** 2 / (1 / images[still]).sum()), worth)
         part = still.sum() / len(values)
         unseen = part * (share - low), part * (high - share)
-    return Drawn(float(values.mean()), drawn, bias, unseen, whole)
+    return Drawn(float(values.mean()), drawn, bias, unseen, whole, by_units=by_units)

@@ -1,50 +1,108 @@
 """The measures of a classifier that scores several labels of each image, as pure functions on arrays.
 
-There are n images and k labels. `present` (n, k) says which labels an image has; a high value in `scores` (n, k) means
-that the classifier finds the label. The average precision of a label is that of scikit-learn
-(`average_precision_score`): the mean precision over the images that have the label, without interpolation. Images of
-equal score count together. Average precision is not a mean over images, so a resample gives each image a weight.
-Accuracy is balanced: it is the mean of two shares of right answers, among the images with the label and among the
-images without it.
+There are n images and k labels. `truth` says which labels an image has, lacks, or may have for all that is known; a
+high value in `scores` (n, k) means that the classifier finds the label. Each label is measured on the images that know
+it. The average precision of a label is that of scikit-learn (`average_precision_score`): the mean precision over the
+images that have the label, without interpolation. AUROC is the share of pairs, an image with the label and one without
+it, in which the first has the higher score (Hanley and McNeil 1982). Images of equal score count together. Neither is a
+mean over images, so a resample gives each image a weight. Accuracy is balanced: it is the mean of two shares of right
+answers, among the images with the label and among the images without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.detection_stats import Drawn, halves_of_images, mean_over_categories
-from counterfoil.stats import bootstrap_weights, seeded
+from counterfoil.detection_stats import Drawn, Units, mean_over_categories
+from counterfoil.stats import seeded
 
 REPLICATES = 1000
-PRECISION, ACCURACY = "AP", "accuracy"
-AVERAGED = (PRECISION, ACCURACY)  # measures that are averaged over labels
+PRECISION, AUROC, ACCURACY = "AP", "AUROC", "accuracy"
+AVERAGED = (PRECISION, AUROC, ACCURACY)  # measures that are averaged over labels
 # The bias of a value is this many times the difference between the score of half of the images and of all images.
 _BIAS_OF_HALVES = 1.0
 _WEIGHTS_AT_ONCE = 1 << 22  # weights held in memory at once: resamples times images
 
 
-def label_precision(
-    scores: NDArray[np.floating], present: NDArray[np.bool_], weights: NDArray[np.int32]
-) -> NDArray[np.float64]:
+@dataclass(frozen=True)
+class LabelTruth:
+    """The labels of n images. present, known: (n, k), which labels an image has, and of which that is known."""
+
+    present: NDArray[np.bool_]
+    known: NDArray[np.bool_]
+
+    @classmethod
+    def all_known(cls, present: NDArray[np.bool_]) -> Self:
+        return cls(present, np.ones_like(present))
+
+    @property
+    def having(self) -> NDArray[np.bool_]:
+        return self.known & self.present
+
+    @property
+    def lacking(self) -> NDArray[np.bool_]:
+        return self.known & ~self.present
+
+    @property
+    def least(self) -> NDArray[np.int64]:
+        """Return the number of images that have each label or that lack it, whichever is smaller, (k,)."""
+        return np.minimum(self.having.sum(axis=0), self.lacking.sum(axis=0))
+
+    def of(self, images: Any, labels: Any = slice(None)) -> LabelTruth:
+        """Return the truth of some images and labels."""
+        return LabelTruth(self.present[images][:, labels], self.known[images][:, labels])
+
+
+def label_precision(scores: NDArray[np.floating], truth: LabelTruth, weights: NDArray[np.int32]) -> NDArray[np.float64]:
     """Return the average precision of each label, (k, r), in r resamples.
 
     weights: (n, r) how often each image is drawn. A resample without an image that has the label gives NaN.
     """
-    precision = np.empty((scores.shape[1], weights.shape[1]))
-    for label, (values, has) in enumerate(zip(scores.T, present.T, strict=True)):
-        order = np.argsort(-values, kind="stable")
+    precision = []
+    for hits, false in _by_falling_score(scores, truth, weights):
+        recalled = np.diff(hits, axis=0, prepend=0)
+        sums = (recalled * (hits / np.maximum(hits + false, 1))).sum(axis=0)
+        precision.append(np.divide(sums, hits[-1], out=np.full(len(sums), np.nan), where=hits[-1] > 0))
+    return np.stack(precision)
+
+
+def label_auroc(scores: NDArray[np.floating], truth: LabelTruth, weights: NDArray[np.int32]) -> NDArray[np.float64]:
+    """Return the area under each label's ROC curve, (k, r), for weights (n, r). A pair of equal scores counts half.
+
+    A resample in which all images that know the label have it, or all lack it, gives NaN.
+    """
+    areas = []
+    for hits, false in _by_falling_score(scores, truth, weights):
+        pairs = hits[-1].astype(np.float64) * false[-1]
+        found, equal = np.diff(hits, axis=0, prepend=0), np.diff(false, axis=0, prepend=0)
+        won = (found * (false[-1] - false + equal / 2)).sum(axis=0)
+        areas.append(np.divide(won, pairs, out=np.full(len(pairs), np.nan), where=pairs > 0))
+    return np.stack(areas)
+
+
+def _by_falling_score(
+    scores: NDArray[np.floating], truth: LabelTruth, weights: NDArray[np.int32]
+) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
+    """Yield, for each label, how many drawn images with it and without it reach each score, (scores, r) each.
+
+    Scores that differ are in falling order, of the images that know the label.
+    """
+    for values, has, known in zip(scores.T, truth.present.T, truth.known.T, strict=True):
+        images = np.flatnonzero(known)
+        if not len(images):
+            yield np.zeros((1, weights.shape[1]), np.int32), np.zeros((1, weights.shape[1]), np.int32)
+            continue
+        order = images[np.argsort(-values[images], kind="stable")]
         drawn, ranked = weights[order], has[order]
         last_of_score = np.flatnonzero(np.append(np.diff(values[order]) != 0, True))
         answered = np.cumsum(drawn, axis=0, dtype=np.int32)[last_of_score]
         hits = np.cumsum(drawn * ranked[:, None], axis=0, dtype=np.int32)[last_of_score]
-        recalled = np.diff(hits, axis=0, prepend=0)
-        sums = (recalled * (hits / np.maximum(answered, 1))).sum(axis=0)
-        precision[label] = np.divide(sums, hits[-1], out=np.full(len(sums), np.nan), where=hits[-1] > 0)
-    return precision
+        yield hits, answered - hits
 
 
 # ---- Thresholds
@@ -65,23 +123,23 @@ class LabelThresholds:
         return scores >= np.take_along_axis(self.values, self.half, axis=0)
 
 
-def choose_thresholds(scores: NDArray[np.floating], present: NDArray[np.bool_], seed: int) -> LabelThresholds:
+def choose_thresholds(scores: NDArray[np.floating], truth: LabelTruth, seed: int) -> LabelThresholds:
     """Choose, for each label and each half of the images, the threshold of the highest balanced accuracy.
 
-    The images are halved anew for each label, so that both halves have the same number of images with the label. Each
-    label needs at least two images that have it and two that lack it. A threshold is halfway between two scores. Of
-    equally good thresholds, the lowest is chosen.
+    The images that know a label are halved anew for each label, so that both halves have the same number of images with
+    it. Each label needs at least two images that have it and two that lack it. A threshold is halfway between two
+    scores. Of equally good thresholds, the lowest is chosen.
     """
     rng = seeded(seed, "halves of labels")
-    half = np.empty(present.shape, np.int64)
-    values = np.empty((2, present.shape[1]))
-    for label in range(present.shape[1]):
-        for has in (True, False):
-            images = np.flatnonzero(present[:, label] == has)
+    half = np.zeros(truth.present.shape, np.int64)
+    values = np.empty((2, truth.present.shape[1]))
+    for label in range(truth.present.shape[1]):
+        for side in (truth.having, truth.lacking):
+            images = np.flatnonzero(side[:, label])
             half[rng.permutation(images), label] = np.arange(len(images)) % 2
         for judged in (0, 1):
-            chosen = half[:, label] != judged
-            values[judged, label] = _best_threshold(scores[chosen, label], present[chosen, label])
+            chosen = truth.known[:, label] & (half[:, label] != judged)
+            values[judged, label] = _best_threshold(scores[chosen, label], truth.present[chosen, label])
     return LabelThresholds(half, values)
 
 
@@ -108,7 +166,7 @@ class LabelScores:
 
     values: (k,) on all images. draws: (k, r) in resamples. halves: (k, h) on halves of the images, from which the bias
     is estimated. images: (k,) the number of images that have the label or that lack it, whichever is smaller. whole:
-    the number of all images.
+    the number of all images. If images share units, both count units.
     """
 
     values: Mapping[str, NDArray[np.float64]]
@@ -116,6 +174,7 @@ class LabelScores:
     halves: Mapping[str, NDArray[np.float64]]
     images: NDArray[np.int64]
     whole: int
+    by_units: bool = False
 
     def mean(self, measure: str, labels: Sequence[int]) -> Drawn:
         """Return the mean of a measure over labels; NaN without labels."""
@@ -128,15 +187,17 @@ class LabelScores:
             images,
             int(images[0]) if len(chosen) == 1 else self.whole,
             _BIAS_OF_HALVES,
+            by_units=self.by_units,
         )
 
 
 def score_labels(
     scores: Sequence[NDArray[np.floating]],
-    present: NDArray[np.bool_],
+    truth: LabelTruth,
     thresholds: LabelThresholds,
     seed: int,
     replicates: int = REPLICATES,
+    units: Units | None = None,
     done: Callable[[int], None] = lambda replicate: None,
 ) -> tuple[LabelScores, ...]:
     """Score a classifier on the images of each group and on resamples of them. All groups share their resamples.
@@ -144,48 +205,50 @@ def score_labels(
     scores: one array (n, k) per group; image i of every group is made from the same row. done: is called with the
     number of finished resamples.
     """
-    images, labels = present.shape
+    images, labels = truth.present.shape
+    units = units or Units.of_images(images)
     answers = [thresholds.answers(group) for group in scores]
     whole = np.ones((images, 1), np.int32)
-    halves = halves_of_images(images, seed).T
+    halves = units.halves(seed).T
     draws = [{measure: np.empty((labels, replicates), np.float32) for measure in AVERAGED} for _ in range(len(scores))]
     rng = seeded(seed, "images with several labels")
     step = max(1, _WEIGHTS_AT_ONCE // images)
     for start in range(0, replicates, step):
         block = slice(start, min(start + step, replicates))
-        weights = bootstrap_weights(images, block.stop - start, rng).astype(np.int32).T.copy()
+        weights = units.drawn(block.stop - start, rng).T.copy()
         for group_draws, group_scores, group_answers in zip(draws, scores, answers, strict=True):
-            group_draws[PRECISION][:, block] = label_precision(group_scores, present, weights)
-            group_draws[ACCURACY][:, block] = label_accuracy(group_answers, present, weights)
+            group_draws[PRECISION][:, block] = label_precision(group_scores, truth, weights)
+            group_draws[AUROC][:, block] = label_auroc(group_scores, truth, weights)
+            group_draws[ACCURACY][:, block] = label_accuracy(group_answers, truth, weights)
         done(block.stop)
-    having = present.sum(axis=0)
+    least = np.minimum(units.counted(truth.having), units.counted(truth.lacking))
     results = []
     for group_draws, group_scores, group_answers in zip(draws, scores, answers, strict=True):
-        accuracy = label_accuracy(group_answers, present, whole)
-        # LabelThresholds are chosen on other images, so the accuracy has no bias.
+        precision, area = label_precision(group_scores, truth, whole), label_auroc(group_scores, truth, whole)
+        accuracy = label_accuracy(group_answers, truth, whole)
+        # An area is a mean over pairs, and thresholds are chosen on other images: neither it nor accuracy has a bias.
         results.append(
             LabelScores(
-                {PRECISION: label_precision(group_scores, present, whole)[:, 0], ACCURACY: accuracy[:, 0]},
+                {PRECISION: precision[:, 0], AUROC: area[:, 0], ACCURACY: accuracy[:, 0]},
                 group_draws,
-                {PRECISION: label_precision(group_scores, present, halves), ACCURACY: accuracy},
-                np.minimum(having, images - having),
-                images,
+                {PRECISION: label_precision(group_scores, truth, halves), AUROC: area, ACCURACY: accuracy},
+                least,
+                units.count,
+                units.shared,
             )
         )
     return tuple(results)
 
 
-def label_accuracy(
-    answers: NDArray[np.bool_], present: NDArray[np.bool_], weights: NDArray[np.int32]
-) -> NDArray[np.float64]:
+def label_accuracy(answers: NDArray[np.bool_], truth: LabelTruth, weights: NDArray[np.int32]) -> NDArray[np.float64]:
     """Return the balanced accuracy of each label, (k, r), for weights (n, r).
 
-    A resample in which all images have the label, or all lack it, gives NaN.
+    A resample in which all images that know the label have it, or all lack it, gives NaN.
     """
     drawn = weights.astype(np.float64)
     shares = []
-    for has in (present, ~present):
-        right = (has & (answers == present)).T.astype(np.float64) @ drawn
-        whole = has.T.astype(np.float64) @ drawn
+    for side in (truth.having, truth.lacking):
+        right = (side & (answers == truth.present)).T.astype(np.float64) @ drawn
+        whole = side.T.astype(np.float64) @ drawn
         shares.append(np.divide(right, whole, out=np.full(right.shape, np.nan), where=whole > 0))
     return (shares[0] + shares[1]) / 2

@@ -12,10 +12,13 @@ import pytest
 from counterfoil.data import LabelledImages, NamedDataset, labelled_source
 from counterfoil.data.labelled_images import deal_halves
 from counterfoil.data.labelled_sources import labelled_conditions, labelled_split
-from counterfoil.data.labels import NONE, ConditionLabels
+from counterfoil.data.labels import NONE, ConditionLabels, conditions_of
 from counterfoil.data.open_source import open_source
+from counterfoil.data.tables import Rows
 from counterfoil.errors import UserError
+from counterfoil.mining.audited import opened_images
 from counterfoil.recipe import Recipe, load_recipe
+from counterfoil.recipe.schema_mine import Mine
 from support.images import encoded
 
 CONDITIONS = ("Effusion", "Cardiomegaly")
@@ -157,7 +160,8 @@ def test_labels_that_are_unclear_are_reported(values: list[Any], message: str, t
         ([0, 1, -1, 2], "column 'Effusion' has neither 0 nor 1 in 2 rows, such as -1 in row 2"),
         ([0.0, 1.0, None, 0.5], "1 row has no value in 'Effusion', such as row 2"),
         ([0.0, 1.0, 1.0, 0.5], "column 'Effusion' has neither 0 nor 1 in 1 row, such as 0.5 in row 3"),
-        (["0", "1", "1", "0"], "column 'Effusion' has neither 0 nor 1 in 4 rows, such as '0' in row 0"),
+        (["0", "1", "yes", "-1.0"], "column 'Effusion' has neither 0 nor 1 in 2 rows, such as 'yes' in row 2"),
+        (["0", "1", "", "NaN"], "2 rows have no value in 'Effusion', such as row 2"),
     ],
 )
 def test_columns_of_anything_else_are_reported(values: list[Any], message: str, tmp_path: Path) -> None:
@@ -217,3 +221,84 @@ def test_conditions_are_of_the_source_and_change_no_image(tmp_path: Path) -> Non
     by_labels, by_columns = recipe_of(tmp_path, BY_LABELS), recipe_of(tmp_path, BY_COLUMNS)
     assert (by_labels.plan_hash, by_labels.screen_hash) == (by_columns.plan_hash, by_columns.screen_hash)
     assert by_labels.recipe_hash != by_columns.recipe_hash
+
+
+# Two labels of six rows: 1, 0, blank and -1 (CheXpert's uncertain), in the forms that files have.
+_CELLS = [(1, 0), (0, None), (-1, 1), (None, -1), (1, 1), (0, 0)]
+_FORMS = {
+    "numbers": lambda value: value,
+    "fractions": lambda value: None if value is None else float(value),
+    "NaN": lambda value: float("nan") if value is None else float(value),
+    "text": lambda value: "" if value is None else str(value),
+    "text of fractions": lambda value: "NaN" if value is None else f" {value}.0",
+}
+
+
+@pytest.mark.parametrize(
+    ("policies", "values"),
+    [
+        ("unknown: ignore", [[1, 0], [0, -1], [-1, 1], [-1, -1], [1, 1], [0, 0]]),
+        ("unknown: absent", [[1, 0], [0, 0], [0, 1], [0, 0], [1, 1], [0, 0]]),
+        ("unknown: ignore, blank: absent", [[1, 0], [0, 0], [-1, 1], [0, -1], [1, 1], [0, 0]]),
+        ("unknown: absent, blank: ignore", [[1, 0], [0, -1], [0, 1], [-1, 0], [1, 1], [0, 0]]),
+    ],
+)
+def test_unknown_labels_are_what_the_recipe_says_in_every_form(
+    policies: str, values: list[list[int]], tmp_path: Path
+) -> None:
+    recipe = recipe_of(tmp_path, f"{{columns: [Effusion, Cardiomegaly], {policies}}}")
+    assert recipe.source.conditions is not None
+    for name, form in _FORMS.items():
+        columns = {label: [form(row[k]) for row in _CELLS] for k, label in enumerate(CONDITIONS)}
+        rows = Rows("scans", "test", 6, CONDITIONS, None, columns.__getitem__, lambda _: None, lambda _: iter(()))
+        labels = conditions_of(rows, "label", recipe.source.conditions)
+        assert labels.values.tolist() == values, name
+        blank, uncertain = labels.notes
+        assert "2 of 12 labels are blank" in blank and "2 of 12 labels are -1 (uncertain)" in uncertain
+
+
+def test_a_policy_for_blank_cells_alone_still_refuses_uncertain_ones(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "odd", Effusion=[1, None, -1], Cardiomegaly=[0, 0, 1], patient=[1, 2, 3])
+    for policies, message in (
+        ("blank: absent", "'Effusion' has neither 0 nor 1 in 1 row, such as -1 in row 2"),
+        ("unknown: ignore, blank: refuse", "1 row has no value in 'Effusion', such as row 1"),
+    ):
+        with pytest.raises(UserError, match=message):
+            read(folder, f"{{columns: [Effusion, Cardiomegaly], {policies}}}")
+
+
+@pytest.mark.parametrize("empty", [None, ""])
+def test_all_conditions_of_an_empty_cell_are_unknown(empty: str | None, tmp_path: Path) -> None:
+    folder = saved(tmp_path / "texts", found=["Effusion", empty, "No Finding"], patient=[1, 2, 3])
+    forms_of = {"ignore": [-1, -1], "absent": [0, 0]}
+    for policy, values in forms_of.items():
+        _, labels = read(folder, f"{{labels: [Effusion, Cardiomegaly], others: [No Finding], unknown: {policy}}}")
+        assert labels.values.tolist() == [[1, 0], values, [0, 0]]
+
+
+def test_a_row_in_which_a_condition_is_unknown_is_of_neither_class(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "columns", Effusion=[1, 0, -1], Cardiomegaly=[-1, 1, 0], patient=[1, 2, 3])
+    conditions = "{columns: [Effusion, Cardiomegaly], unknown: ignore}"
+    images, labels = read(folder, conditions)
+    assert [np.flatnonzero(labels.of_label(label)).tolist() for label in range(4)] == [[0], [1], [1], [2]]
+    assert images.class_names is not None
+    called = [images.class_names[label] for label in images.labels.tolist()]
+    assert called == ["Effusion (Cardiomegaly unknown)", "Cardiomegaly", f"{NONE} (Effusion unknown)"]
+    split = open_source(recipe_of(folder, conditions).source).split("validation")
+    assert [split.rows_of(label).tolist() for label in range(4)] == [[0], [1], [1], [2]]
+
+
+def test_a_policy_at_its_default_enters_no_hash(tmp_path: Path) -> None:
+    plain, said, other = (
+        recipe_of(tmp_path, f"{{columns: [Effusion, Cardiomegaly]{more}}}")
+        for more in ("", ", unknown: refuse, blank: null", ", unknown: ignore")
+    )
+    assert plain.recipe_hash == said.recipe_hash != other.recipe_hash
+    assert plain.portable_yaml == said.portable_yaml and "unknown: ignore" in other.portable_yaml
+
+
+def test_mining_refuses_labels_that_are_left_out(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "columns", Effusion=[1, 0, -1], Cardiomegaly=[-1, 1, 0], patient=[1, 2, 3])
+    recipe = recipe_of(folder, "{columns: [Effusion, Cardiomegaly], unknown: ignore}")
+    with pytest.raises(UserError, match="mining asks for a value of every label"):
+        opened_images(recipe, Mine(on=("validation",)), open_source(recipe.source))

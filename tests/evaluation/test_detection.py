@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,13 @@ from pycocotools.cocoeval import COCOeval
 
 from counterfoil.building import build
 from counterfoil.dataset.verification import verify
+from counterfoil.detection_stats import Units
 from counterfoil.engines import EngineChoice
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
+from counterfoil.evaluation.detection.detections import read_detections
+from counterfoil.evaluation.detection.measures import measure_model
 from counterfoil.evaluation.detection.subject import open_objects
 from counterfoil.evaluation.result_files import write_keys
 from counterfoil.evaluation.results import Evaluation
@@ -536,7 +540,8 @@ def test_datasets_and_croissant_read_the_stored_boxes(built: Path) -> None:
 def test_a_preview_has_the_same_images_in_every_group(built: Path, results_file: Path, tmp_path: Path) -> None:
     some = evaluate(built, [f"predictions:{results_file}"], out=tmp_path, limit=5)
     assert [group.accepted for group in some.groups] == [5] * len(some.groups)
-    assert {group.images for group in some.groups} == {5} and not some.notes
+    assert {group.images for group in some.groups} == {5}
+    assert not any("left out" in note for note in some.notes)
     for name in ("report", "failures"):
         assert "A preview of 5 images a shift." in some.files[name].read_text()
     for name in ("measures", "detection"):
@@ -544,3 +549,16 @@ def test_a_preview_has_the_same_images_in_every_group(built: Path, results_file:
         assert header.endswith(",preview") and first.endswith(",5")
     with pytest.raises(UserError, match="which takes no gate"):
         evaluate(built, [f"predictions:{results_file}"], limit=5, gate=["AP(base) >= 10"])
+
+
+def test_units_of_images_reach_every_interval(built: Path, results_file: Path) -> None:
+    subject = open_objects(open_dataset(built))
+    assert subject.units is None, "the recipe names none"
+    six_videos = replace(subject, units=Units.of(np.arange(subject.images) // 2))
+    detections = read_detections(f"predictions:{results_file}", subject, None)
+    by_image, by_video = (measure_model(of, detections, seed=0) for of in (subject, six_videos))
+    measures = [scores.scores[0].measures["AP"] for scores in (by_image, by_video)]
+    assert measures[0].value == measures[1].value
+    assert [number.interval().low is None for number in measures] == [False, True], "six units are too few"
+    rows = list(by_video.rows("AP", subject.dataset.groups, subject.images, six_videos.units))
+    assert {row.units for row in rows} == {6}

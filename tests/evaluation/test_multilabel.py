@@ -28,6 +28,7 @@ from counterfoil.evaluation.multilabel.subject import MultilabelSubject, open_co
 from counterfoil.evaluation.result_files import write_keys
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import short_names
+from counterfoil.multilabel_stats import LabelTruth
 from counterfoil.store.decoding import rgb_image
 from support.labelled_patches import LABELS, colour_classifier, patches_folder, patches_recipe
 
@@ -80,7 +81,9 @@ def truth_of(built: Path) -> dict[str, NDArray[np.bool_]]:
 
 
 def test_every_image_has_the_labels_of_its_row_once_in_each_group(built: Path) -> None:
-    dataset, present = open_conditions(open_dataset(built))
+    dataset, labels = open_conditions(open_dataset(built))
+    present = labels.present
+    assert labels.known.all()
     assert Counter(dataset.shifts.tolist()) == dict.fromkeys(range(3), COUNT)
     truth = truth_of(built)
     assert present.any(axis=0).all() and (present.sum(axis=1) > 1).any() and (present.sum(axis=1) == 0).any()
@@ -224,7 +227,9 @@ def test_two_classifiers_are_compared_over_the_labels_that_both_know(built: Path
         assert gap.low is not None and gap.high is not None and gap.low < (gap.value or 0.0) < gap.high
     page = result.files["report"].read_text()
     assert "<h2>Classifiers compared</h2>" in page
-    assert "part: near chance on the base for blue. Mean drops leave out this label." in page
+    assert (
+        "part: near chance on the base for blue. Mean drops leave out this label: they are over 2 of 3 labels" in page
+    )
 
 
 def test_models_whose_files_have_one_name_are_told_apart(built: Path, answers_file: Path) -> None:
@@ -348,17 +353,17 @@ def test_labels_of_few_images_are_named_and_not_measured(built: Path, answers_fi
 
 
 def test_images_that_no_model_can_read_leave_every_group(built: Path) -> None:
-    dataset, present = open_conditions(open_dataset(built))
+    dataset, truth = open_conditions(open_dataset(built))
     readable = np.ones(len(dataset.keys), dtype=bool)
     unread = int(np.flatnonzero(dataset.shifts == 1)[3])
     readable[unread] = False
-    subject = MultilabelSubject.of(dataset, present, readable, 2)
+    subject = MultilabelSubject.of(dataset, truth, readable, 2)
     assert subject.rows.shape == (3, COUNT - 1)
     assert dataset.indices[unread] not in dataset.indices[subject.rows]
-    changed = present.copy()
-    changed[subject.rows[1, 0]] ^= True
-    with pytest.raises(RunFailure, match="other conditions than its base image"):
-        MultilabelSubject.of(dataset, changed, readable, 2)
+    flipped = np.arange(len(dataset.keys))[:, None] == subject.rows[1, 0]
+    for changed in (LabelTruth(truth.present ^ flipped, truth.known), LabelTruth(truth.present, truth.known ^ flipped)):
+        with pytest.raises(RunFailure, match="other conditions than its base image"):
+            MultilabelSubject.of(dataset, changed, readable, 2)
 
 
 def test_what_only_one_label_an_image_allows_is_refused(

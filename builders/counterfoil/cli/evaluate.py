@@ -302,7 +302,7 @@ def _print_task(evaluation: Evaluation, task: type[ResampledTask]) -> None:
     results, shown = evaluation.results, task.report
     if results.preview:
         say(results.preview_sentence)
-    for note in (*evaluation.notes, *shown.notes(results)):
+    for note in evaluation.notes:
         say(f"Note: {note}")
     for table in shown.tables(results):
         print_table(terminal(PIPED_WIDTH), table, MOST_ROWS, task.table)

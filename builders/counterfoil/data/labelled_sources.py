@@ -100,8 +100,8 @@ def labelled_conditions(
     rows = open_source(source, pin=pin).rows(split)
     conditions = conditions_of(rows, source.label_column, source.conditions)
     labels, names = conditions.sets()
-    present = hashlib.sha256(conditions.present.tobytes()).hexdigest()
-    content = sha256_json([rows.content(labels), conditions.names, present])
+    values = hashlib.sha256(conditions.values.tobytes()).hexdigest()
+    content = sha256_json([rows.content(labels), conditions.names, values])
     part = _chosen(rows, labels, content, names, source.unit_column if units else None)
     return _labelled([part], (EVERYTHING,)), conditions
 

@@ -1,7 +1,7 @@
 """The class that each label of a dataset means (by id, name, or source label), and the conditions of each row.
 
-Unlisted labels are refused. Null and values other than 0 and 1 (such as CheXpert's -1, "uncertain") are refused as
-well.
+Unlisted labels are refused. A condition is unknown where a cell is blank or holds CheXpert's -1 ("uncertain"); the
+recipe says what becomes of it. Any other value is refused.
 """
 
 from __future__ import annotations
@@ -134,24 +134,40 @@ _MOST_PROBLEMS = 20
 NONE = "none of the conditions"
 
 
+PRESENT, ABSENT, UNKNOWN = 1, 0, -1
+
+
 @dataclass(frozen=True, slots=True)
 class ConditionLabels:
-    """The conditions of n rows: bool [n, K]. Label 2k means that condition k is present, label 2k + 1 that it is
-    absent.
+    """The conditions of n rows: int8 [n, K] of `PRESENT`, `ABSENT` and `UNKNOWN`. Label 2k means that condition k is
+    present, label 2k + 1 that it is absent; a row in which it is unknown has neither. notes: on unknown conditions.
     """
 
     names: tuple[str, ...]
-    present: NDArray[np.bool_]
+    values: NDArray[np.int8]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        return self.values == PRESENT
+
+    @property
+    def unknown(self) -> NDArray[np.bool_]:
+        return self.values == UNKNOWN
 
     def of_label(self, label: int) -> NDArray[np.bool_]:
-        """Return the rows of a label, bool [n]. Each row has K labels, one for each condition."""
-        return self.present[:, label // 2] != bool(label % 2)
+        """Return the rows of a label, bool [n]."""
+        return self.values[:, label // 2] == (ABSENT if label % 2 else PRESENT)
 
     def sets(self) -> tuple[NDArray[np.int64], tuple[str, ...]]:
         """Return the number of each row's set of conditions, int64 [n], and the names of all sets that occur."""
-        present, numbers = np.unique(self.present, axis=0, return_inverse=True)
-        names = [", ".join(self.names[k] for k in np.flatnonzero(row)) or NONE for row in present]
-        return numbers.reshape(-1).astype(np.int64), tuple(names)
+        values, numbers = np.unique(self.values, axis=0, return_inverse=True)
+        return numbers.reshape(-1).astype(np.int64), tuple(map(self._name_of_set, values))
+
+    def _name_of_set(self, values: NDArray[np.int8]) -> str:
+        name = ", ".join(self.names[k] for k in np.flatnonzero(values == PRESENT)) or NONE
+        unknown = ", ".join(self.names[k] for k in np.flatnonzero(values == UNKNOWN))
+        return f"{name} ({unknown} unknown)" if unknown else name
 
 
 def conditions_of(rows: Rows, label_column: str, conditions: Conditions) -> ConditionLabels:
@@ -160,7 +176,7 @@ def conditions_of(rows: Rows, label_column: str, conditions: Conditions) -> Cond
     """
     if conditions.labels:
         rows.need(label_column=label_column)
-        return ConditionLabels(conditions.names, _by_labels(rows, label_column, conditions))
+        return _labels_of(conditions, *_by_labels(rows, label_column, conditions))
     missing = [name for name in conditions.columns if name not in rows.columns]
     if missing:
         raise UserError(
@@ -170,10 +186,32 @@ def conditions_of(rows: Rows, label_column: str, conditions: Conditions) -> Cond
             ],
             f"Its columns are {', '.join(rows.columns)}.",
         )
-    return ConditionLabels(conditions.names, _by_columns(rows, conditions.columns))
+    return _labels_of(conditions, *_by_columns(rows, conditions))
 
 
-def _by_labels(rows: Rows, column: str, conditions: Conditions) -> NDArray[np.bool_]:
+def _labels_of(
+    conditions: Conditions, present: NDArray[np.bool_], blank: NDArray[np.bool_], uncertain: NDArray[np.bool_]
+) -> ConditionLabels:
+    """Return labels from masks (n, K). Blank and uncertain cells become what the recipe says."""
+    values, notes = present.astype(np.int8), []
+    for mask, policy, what in (
+        (blank, conditions.of_blank, "blank"),
+        (uncertain, conditions.unknown, "-1 (uncertain)"),
+    ):
+        if policy == "ignore":
+            values[mask] = UNKNOWN
+        if count := int(mask.sum()):
+            taken = "unknown, and left out label by label" if policy == "ignore" else "absent"
+            share = f"{count:,} of {mask.size:,} labels"
+            notes.append(f"source.conditions: {share} are {what} and count as {taken}")
+    return ConditionLabels(conditions.names, values, tuple(notes))
+
+
+_Masks = tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]
+
+
+def _by_labels(rows: Rows, column: str, conditions: Conditions) -> _Masks:
+    """Return what is present, blank and uncertain, bool [n, K] each. All conditions of an empty cell are blank."""
     values, names = rows.column(column), rows.class_names(column)
     missing = [] if names is None else [name for name in conditions.labels if name not in names]
     if missing and names is not None:  # no row could have them
@@ -198,7 +236,7 @@ def _by_labels(rows: Rows, column: str, conditions: Conditions) -> NDArray[np.bo
                 unknown.setdefault(label, []).append(row)
             elif columns[label] >= 0:
                 present[row, columns[label]] = True
-    problems = list(_empty_rows(rows, column, empty))
+    problems = [] if conditions.of_blank != "refuse" else list(_empty_rows(rows, column, empty))
     for label, with_label in islice(unknown.items(), _MOST_PROBLEMS):
         shown = f"row {with_label[0]}{_more(len(with_label) - 1, 'other')} {'have' if len(with_label) > 1 else 'has'}"
         problems.append(
@@ -211,9 +249,11 @@ def _by_labels(rows: Rows, column: str, conditions: Conditions) -> NDArray[np.bo
         raise UserError(
             problems,
             "List every label in source.conditions.labels, or in `others` if you do not need it. A row without"
-            " a condition holds an empty list or one of the others.",
+            f" a condition holds an empty list or one of the others. {_POLICIES}",
         )
-    return present
+    blank = np.zeros(present.shape, dtype=bool)
+    blank[empty] = True
+    return present, blank, np.zeros(present.shape, dtype=bool)
 
 
 def _labels_in(value: Any, names: tuple[str, ...] | None) -> list[str] | None:
@@ -231,34 +271,60 @@ def _label_text(value: Any, names: tuple[str, ...] | None) -> str:
     return names[value] if names is not None and number and 0 <= value < len(names) else str(value)
 
 
-def _by_columns(rows: Rows, columns: Sequence[str]) -> NDArray[np.bool_]:
+def _by_columns(rows: Rows, conditions: Conditions) -> _Masks:
+    """Return what is present, blank and uncertain, bool [n, K] each, from one column for each condition."""
     problems: list[str] = []
-    present: list[NDArray[np.bool_]] = []
-    for column in columns:
-        values = rows.column(column)
-        problems += _empty_rows(rows, column, [row for row, value in enumerate(values) if _is_none(value)])
-        numbers = bool | int | float | np.bool_ | np.number
-        filled = {row: value for row, value in enumerate(values) if not _is_none(value)}
-        wrong = {row: value for row, value in filled.items() if not isinstance(value, numbers) or value not in (0, 1)}
+    masks: list[NDArray[np.bool_]] = []
+    for column in conditions.columns:
+        values = [condition_number(value) for value in rows.column(column)]
+        blank = [value is None for value in values]
+        uncertain = [value == UNKNOWN for value in values]
+        if conditions.of_blank == "refuse":
+            problems += _empty_rows(rows, column, [row for row, is_blank in enumerate(blank) if is_blank])
+        allowed = (ABSENT, PRESENT, None) if conditions.unknown == "refuse" else (ABSENT, PRESENT, UNKNOWN, None)
+        wrong = [row for row, value in enumerate(values) if value not in allowed]
         if wrong:
-            row, value = next(iter(wrong.items()))
+            value = rows.column(column)[wrong[0]]
             shown = repr(value[:40]) if isinstance(value, str) else str(value)[:40]
             problems.append(
                 f"{rows.place}: column '{column}' has neither 0 nor 1 in {counted(len(wrong), 'row')}, such as {shown}"
-                f" in row {row}"
+                f" in row {wrong[0]}"
             )
-        present.append(np.asarray([value == 1 for value in values], dtype=bool))
+        masks.append(np.array([[value == PRESENT for value in values], blank, uncertain], dtype=bool))
     if problems:
         raise UserError(
             first_of(problems, _MOST_PROBLEMS),
-            "No value is taken for absent. Write 0 or 1 there, leave these rows out of the input dataset, or leave the"
-            " column out of source.conditions.columns.",
+            f"No value is taken for absent. Write 0 or 1 there, or leave the column out of source.conditions.columns."
+            f" {_POLICIES}",
         )
-    return np.stack(present, axis=1)
+    present, blank, uncertain = np.stack(masks, axis=2)
+    return present, blank, uncertain
 
 
-def _is_none(value: Any) -> bool:
-    return value is None or (isinstance(value, float | np.floating) and bool(np.isnan(value)))
+_POLICIES = (
+    "If blank and -1 mean that nobody knows, set source.conditions.unknown=ignore: each label is then measured on the"
+    " images that know it. To count them as absent, set unknown=absent (or blank=absent for blank cells alone)."
+)
+_BLANKS = frozenset(("", "nan", "na", "n/a", "none", "null"))
+_TRUTHS = {"true": PRESENT, "false": ABSENT}
+
+
+def condition_number(value: Any) -> Any:
+    """Return a cell's number (1 present, 0 absent, -1 uncertain), None for a blank cell, or a text that is no number.
+
+    Files of text hold numbers as text.
+    """
+    if isinstance(value, str):
+        text = value.strip().lower()
+        if text in _BLANKS:
+            return None
+        try:
+            value = _TRUTHS[text] if text in _TRUTHS else float(text)
+        except ValueError:
+            return value
+    if value is None or (isinstance(value, float | np.floating) and bool(np.isnan(value))):
+        return None
+    return value
 
 
 def _empty_rows(rows: Rows, column: str, empty: Sequence[int]) -> Iterator[str]:

@@ -24,6 +24,7 @@ from counterfoil.data.pool import pool_of
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.dataset.label_checks import checks_of_dataset, read_people, with_people
+from counterfoil.detection_stats import Units
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.candidates import MinedCandidates, read_mined, refuse_other_data
 from counterfoil.models.mended import EditsOf
@@ -34,6 +35,7 @@ from counterfoil.recipe.kinds import ROW
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_output import Evaluate
+from counterfoil.recipe.units import UNIT
 from counterfoil.regular_files import named_path
 from counterfoil.report.labels import LabelChecks
 from counterfoil.store import Receipt
@@ -102,6 +104,27 @@ def read_judged(
                 fails = np.array([answer is (what == FAILED) for answer in answers], dtype=bool)
                 wrong[judge][rows] |= fails & np.isin(shifts[rows], judged_shifts)
     return JudgedImages(judged, wrong)
+
+
+def read_units(dataset: OpenDataset, rows: NDArray[np.int64]) -> Units | None:
+    """Return the units of the images to compare; None if the recipe names none, or if no two images share one.
+
+    rows: (groups, n), as `rows_in_every_group` returns them. Raise RunFailure if no build can have written the table.
+    """
+    form = TableForm.of(dataset.recipe)
+    if UNIT not in form.added:
+        return None
+    row_of = {key: row for row, key in enumerate(dataset.keys)}
+    units = np.full(len(dataset.keys), -1, np.int64)
+    for receipt in read_receipts(dataset.directory):
+        for batch in shard_batches(dataset.directory, receipt, ["key", UNIT], "data", form):
+            for key, unit in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                if key in row_of:  # a preview has only some images
+                    units[row_of[key]] = -1 if unit is None else unit
+    if (units[rows] < 0).any() or (units[rows] != units[rows[0]]).any():
+        raise RunFailure(f"{dataset.directory}: an image has no unit, or another than its base image", VERIFY)
+    found = Units.of(units[rows[0]])
+    return found if found.shared else None
 
 
 # What scoring needs of a published dataset: no rejected image, no card. Mined shifts may need more (`candidates.py`).
@@ -456,14 +479,19 @@ def _numbered(images: LabelledImages) -> NDArray[np.int64]:
     return indices
 
 
-def limit_subject(subject: Subject, most: int) -> Subject:
+def pairs_of(subject: Subject) -> list[str]:
+    """Return what an image shares with its base image: label and index."""
+    return [f"{label}_{index}" for label, index in zip(subject.labels.tolist(), subject.indices.tolist(), strict=True)]
+
+
+def limit_subject(subject: Subject, most: int, preferred: frozenset[str] = frozenset()) -> Subject:
     """Return a preview: at most so many images of each group, as evenly over classes as they come.
 
-    Shifts have the pairs of the base first. A group counts as many candidates as its images stand for. The candidates
-    of mined shifts are left out, whose rates need all of them.
+    Pairs in `preferred` come first, then, in shifts, the pairs of the base. A group counts as many candidates as its
+    images stand for. The candidates of mined shifts are left out, whose rates need all of them.
     """
-    pairs = [f"{label}_{index}" for label, index in zip(subject.labels.tolist(), subject.indices.tolist(), strict=True)]
-    taken, groups, of_base, base_labels = [], [], frozenset[str](), frozenset[int]()
+    pairs = pairs_of(subject)
+    taken, groups, of_base, base_labels = [], [], preferred, frozenset[int]()
     for index, group in enumerate(subject.groups):
         rows = np.flatnonzero(subject.shifts == index)
         chosen = rows[evenly_chosen([pairs[row] for row in rows], subject.labels[rows], most, of_base)]

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.detection_stats import Drawn, combined, ratio, simultaneous_intervals
+from counterfoil.detection_stats import FEWEST_IMAGES, Drawn, Units, combined, ratio, simultaneous_intervals
 from counterfoil.documents import csv_text, document_text, preview_column
 from counterfoil.errors import collected_in, raise_together
 from counterfoil.evaluation.dataset import Group, OpenDataset
@@ -41,7 +41,17 @@ from counterfoil.evaluation.result_files import report_folder, store_results, wr
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import is_stored, told_apart
 from counterfoil.evaluation.shift_report import DIFFERENCE, DROP, ShiftReport
-from counterfoil.report.results import DROP_BASE, GroupFacts, LeftOut, ModelFacts, ResultRow, Results, rounded_row, row
+from counterfoil.report.results import (
+    DROP_BASE,
+    GroupFacts,
+    LeftOut,
+    ModelFacts,
+    ResultRow,
+    Results,
+    UnitFacts,
+    rounded_row,
+    row,
+)
 from counterfoil.report.words import counted
 from counterfoil.stats import CONFIDENCE
 from counterfoil.store.atomic import remove_stale
@@ -96,9 +106,9 @@ class ResampledModel(ABC):
         """Return the words that stand beside a drop that is not over everything that the measure is over."""
         return ""
 
-    def rows(self, measure: str, groups: Sequence[Group], images: int) -> Iterator[ResultRow]:
+    def rows(self, measure: str, groups: Sequence[Group], images: int, units: Units | None) -> Iterator[ResultRow]:
         """Yield a measure of each group, then its drops, whose intervals hold for all shifts at once."""
-        key = {"model": self.name, "n": images}
+        key = {"model": self.name, "n": images, "units": None if units is None else units.count}
         for index, group in enumerate(groups):
             number = self.share(index, measure)
             if math.isfinite(number.value):
@@ -209,10 +219,12 @@ class ResampledTask(ABC, Generic[Model]):
         few: tuple[LeftOut, ...] = (),
         *,
         models: Iterable[ModelFacts],
+        units: Units | None,
         **others: Any,
     ) -> Results:
         """Return results whose groups all have the same number of images and of measured classes."""
         dataset = self.dataset
+        column = dataset.recipe.source.unit_column or ""
         groups = tuple(
             GroupFacts(
                 name=group.name,
@@ -241,6 +253,7 @@ class ResampledTask(ABC, Generic[Model]):
             models=told_apart(models),
             groups=groups,
             preview=preview,
+            units=None if units is None else UnitFacts(column, units.count),
             **others,
         )
 
@@ -289,9 +302,12 @@ def evaluate_task(kind: type[ResampledTask], dataset: OpenDataset, models: Any, 
     raise_together(errors)
     task.measure(answers)
     results, notes = task.results(), [*task.dataset.notes, *task.notes]
+    if results.units is not None:
+        notes.append(unit_note(results.units, results.groups[0].images))
     images, why = task.left_out
     if images:
         notes.append(f"{counted(images, 'image')} of rows that some group lacks{why} are left out.")
+    notes += task.report.notes(results)
     evaluation = Evaluation(
         results,
         dataset=task.dataset.source,
@@ -306,6 +322,14 @@ def evaluate_task(kind: type[ResampledTask], dataset: OpenDataset, models: Any, 
     if not settings.into_card:
         return written
     return replace(written, files={**written.files, "card": store_results(written, None, task.all_tables)})
+
+
+def unit_note(units: UnitFacts, images: int) -> str:
+    """Say over how many units of what intervals are."""
+    note = f"{counted(images, 'image')} share {counted(units.count, 'unit')} of `{units.column}`."
+    if units.count < FEWEST_IMAGES:
+        return f"{note} Numbers have no interval: it needs {FEWEST_IMAGES} units."
+    return f"{note} Intervals resample these units, for images of one unit are no independent data."
 
 
 def _written(task: ResampledTask, evaluation: Evaluation, folder: Path) -> Evaluation:

@@ -123,7 +123,7 @@ class ShiftReport:
             results=results,
             words=self.words(results),
             sentences=self.sentences(results),
-            notes=[*notes, *self.notes(results)],
+            notes=notes,
             bars=list(zip((model.short_name for model in results.models), bars, strict=True)),
             sections=list(self.sections(results)),
             readings=[(facts.title, facts.reading) for facts in results.measures],

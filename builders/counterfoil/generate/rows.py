@@ -18,9 +18,10 @@ from counterfoil.generate.pictures import DrawnAhead, as_pictures
 from counterfoil.generate.render import Renderer, own_randomness
 from counterfoil.generate.steps import paired_attention
 from counterfoil.models.generators.family import join_encoded
-from counterfoil.recipe.multilabel import CONDITIONS
+from counterfoil.recipe.multilabel import CONDITIONS, UNKNOWN
 from counterfoil.recipe.objects import OBJECTS
 from counterfoil.recipe.severity import SEVERITY
+from counterfoil.recipe.units import UNIT
 
 if TYPE_CHECKING:
     import torch
@@ -86,11 +87,12 @@ class CorruptedRows(PoolRows):
         partner_of: Mapping[str, Callable[[int], Image.Image]] = MappingProxyType({}),
         objects: SourceObjects | None = None,
         conditions: ConditionLabels | None = None,
+        units: Sequence[int] | None = None,
     ) -> None:
         """Take the functions that read the rows, and what the rows show.
 
         For each matching shift, `partner_of` holds a function from a row to the image of its partner. `objects` holds
-        the boxes of the rows, and `conditions` the conditions that are present.
+        the boxes of the rows, `conditions` their conditions, and `units` the numbers of their units.
         """
         super().__init__(image, license)
         self._partner_of = partner_of
@@ -98,6 +100,7 @@ class CorruptedRows(PoolRows):
         self._shifts = {shift.name: shift for shift in recipe.all_shifts()}
         self._objects = objects
         self._conditions = conditions
+        self._units = units
         self._sizes: dict[int, tuple[tuple[int, int], tuple[int, int]]] = {}
         self._kept: dict[int, np.ndarray] = {}
         self._room = _MOST_KEPT
@@ -118,6 +121,10 @@ class CorruptedRows(PoolRows):
             if self._conditions is not None:
                 assert sample.row is not None
                 column[CONDITIONS] = self._conditions.present[sample.row].nonzero()[0].tolist()
+                column[UNKNOWN] = self._conditions.unknown[sample.row].nonzero()[0].tolist()
+            if self._units is not None:
+                assert sample.row is not None
+                column[UNIT] = self._units[sample.row]
         return columns
 
     def _pixels(self, sample: Sample) -> np.ndarray:

@@ -59,16 +59,21 @@ def opened_images(
             f"mine.on: '{others[0]}' is not a split of the source, and a recipe with conditions can only audit splits",
             "Name splits of the source.",
         )
+    if recipe.source.conditions.may_be_unknown:
+        raise UserError(
+            "source.conditions: unknown labels are left out, but mining asks for a value of every label of a row",
+            "Set source.conditions.unknown=absent, or leave out the rows whose labels nobody knows.",
+        )
     _refuse_train_split(recipe, names, source, "mine.on")
     read = [labelled_conditions(recipe.source, split, source.pin) for split in names]
     parts = tuple(images for images, _ in read)
-    present = [conditions.present for _, conditions in read]
+    values = [conditions.values for _, conditions in read]
     if mine.limit is not None:
         sets = [conditions.sets()[0] for _, conditions in read]
         chosen = [evenly_chosen(part.keys, labels, mine.limit) for part, labels in zip(parts, sets, strict=True)]
         parts = _previewed(parts, chosen)
-        present = [has[rows] for has, rows in zip(present, chosen, strict=True)]
-    return parts, ConditionLabels(read[0][1].names, np.concatenate(present))
+        values = [of_part[rows] for of_part, rows in zip(values, chosen, strict=True)]
+    return parts, ConditionLabels(read[0][1].names, np.concatenate(values))
 
 
 def _previewed(parts: Sequence[LabelledImages], chosen: Sequence[NDArray[np.int64]]) -> tuple[LabelledImages, ...]:

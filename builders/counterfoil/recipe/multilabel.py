@@ -14,15 +14,20 @@ from counterfoil.recipe.keep import Column
 from counterfoil.recipe.objects import is_every_image
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem
 
-# The column of conditions that every row of such a dataset has.
-CONDITIONS = "conditions"
+# The column of conditions that every row of such a dataset has, and the column of those that may be unknown.
+CONDITIONS, UNKNOWN = "conditions", "unknown_conditions"
 
 
-def condition_columns(multilabel: bool) -> dict[str, Column]:
-    """Return the column of conditions that rows have, if a recipe takes images with all their conditions."""
+def condition_columns(multilabel: bool, may_be_unknown: bool) -> dict[str, Column]:
+    """Return the columns of conditions that rows have, if a recipe takes images with all their conditions."""
     if not multilabel:
         return {}
-    return {CONDITIONS: Column("list<ClassLabel>", "Conditions that the image has, of the recipe's; empty for none.")}
+    meaning = "Conditions that the image has, of the recipe's; empty for none."
+    columns = {CONDITIONS: Column("list<ClassLabel>", meaning)}
+    if may_be_unknown:
+        meaning = "Conditions of which nobody knows whether the image has them; it neither has nor lacks these."
+        columns[UNKNOWN] = Column("list<ClassLabel>", meaning)
+    return columns
 
 
 def conditions_feature(names: Sequence[str]) -> dict[str, Any]:

@@ -59,6 +59,7 @@ from counterfoil.recipe.schema_output import PAIRED_BY, Evaluate, Output, Publis
 from counterfoil.recipe.schema_prompts import Prompts, Screen
 from counterfoil.recipe.section import Section, checked
 from counterfoil.recipe.strict_yaml import dump_yaml
+from counterfoil.recipe.units import unit_columns
 
 
 class Recipe(Section):
@@ -160,7 +161,9 @@ class Recipe(Section):
         rules = [rule for shift in self.all_shifts() for rule in shift.keep]
         scored = {name: column for rule in rules for name, column in rule.columns().items()}
         given = pair_columns(self.samples.pairs) | self._severity_columns | object_columns(self.source.objects)
-        given |= condition_columns(self.source.multilabel)
+        conditions = self.source.conditions
+        given |= condition_columns(self.source.multilabel, conditions is not None and conditions.may_be_unknown)
+        given |= unit_columns(self.source.unit_column, self.source.whole_images)
         return self.kind.columns(self.generator) | given | scored | self._judge_columns
 
     @cached_property
@@ -331,6 +334,8 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
     if source.multilabel and source.conditions is not None:
         conditions = source.conditions.model_dump(mode="json")
         document["conditions"] = conditions if conditions["columns"] else {**conditions, "column": source.label_column}
+    if source.whole_images and source.unit_column is not None:
+        document["units"] = source.unit_column
     return document
 
 

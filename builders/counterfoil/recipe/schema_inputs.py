@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
@@ -23,6 +23,8 @@ from counterfoil.recipe.names import (
 from counterfoil.recipe.objects import EVERY_IMAGE, categories_problem, is_every_image
 from counterfoil.recipe.prompts import template_problem
 from counterfoil.recipe.section import Section, checked, refuse
+
+Policy: TypeAlias = Literal["refuse", "ignore", "absent"]
 
 
 class Conditions(Section):
@@ -44,6 +46,31 @@ class Conditions(Section):
         default=(),
         description="Labels of `label_column` that are not conditions (`No Finding`). Any other label is an error.",
     )
+    unknown: Policy = Field(
+        default="refuse",
+        description="What an unknown label is, a blank cell or -1 (CheXpert's uncertain): an error, `absent`, or left"
+        " out (`ignore`), so that each label is measured on the images that know it.",
+    )
+    blank: Policy | None = Field(
+        default=None,
+        description="The same for blank cells alone, which some datasets write for absent. null: as `unknown`.",
+    )
+
+    @property
+    def of_blank(self) -> Policy:
+        return self.blank or self.unknown
+
+    @property
+    def may_be_unknown(self) -> bool:
+        """Return whether rows may lack a value of a condition."""
+        return "ignore" in (self.unknown, self.blank)
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out later keys at their default, so that hashes and texts of older datasets are unchanged."""
+        later = ("unknown", "blank")
+        unsaid = set(later) - set(written(self, later))
+        return {name: value for name, value in dump(self).items() if name not in unsaid}
 
     @property
     def names(self) -> tuple[str, ...]:

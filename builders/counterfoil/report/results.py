@@ -212,6 +212,14 @@ class ClassFacts(Strict):
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class UnitFacts(Strict):
+    """The units that images share, and that intervals resample: the column that names them, and how many there are."""
+
+    column: str
+    count: Count
+
+
 DROP_BASE = "drop_base"  # the measure on the base, over the classes that a drop is over
 DETECTIONS = "detections"  # what a detector's outputs are
 LABELS = "labels"  # what outputs are that are judged one by one
@@ -232,6 +240,7 @@ class Results(Strict):
     in pixels. rows_left_out: how many rows the JSON has no room for, beside those of single classes, which it never
     has. outputs: whether models answer over all their outputs or over those of the classes alone.
     preview: the most images of a group, if these are not all. scored: which images were given and are not scored.
+    units: the units that images of detectors or of several labels share, if the recipe names any.
     """
 
     FORM: ClassVar[Form] = Form("a results document that Counterfoil writes", _AGAIN, VERSION)
@@ -262,6 +271,7 @@ class Results(Strict):
     outputs: Literal["all", "classes"] = "all"
     preview: Count | None = None
     scored: tuple[str, ...] = ()
+    units: UnitFacts | None = None
     version: Literal[4] = VERSION
 
     @property
@@ -356,7 +366,7 @@ class Results(Strict):
             shown.sort(key=lambda result: bool(result.at))
         left_out = self.rows_left_out + max(0, len(shown) - MOST_ROWS)
         document = plain(replace(self, rows=ResultRows(()), rows_left_out=left_out))
-        optional = {*NESTED, "rows_left_out", "preview"}
+        optional = {*NESTED, "rows_left_out", "preview", "units"}
         document = _rounded({name: value for name, value in document.items() if value or name not in optional})
         rows = map(rounded_row, shown[:MOST_ROWS])
         document["rows"] = [

@@ -19,7 +19,7 @@ from typing import Any
 from counterfoil.data import NamedDataset
 from counterfoil.data.folder_splits import shown_name
 from counterfoil.data.image_folders import ImageFolder
-from counterfoil.data.labels import labels_of
+from counterfoil.data.labels import ABSENT, PRESENT, UNKNOWN, condition_number, labels_of
 from counterfoil.data.open_source import OpenSource, open_source
 from counterfoil.data.pictures import MOST_BYTES, MOST_LOOKED_AT, evenly_spread, look_at_pictures
 from counterfoil.data.tables import Outline, plain_folder
@@ -129,8 +129,6 @@ MOST_FETCHED = 20_000_000_000
 PERCENTILE = 5
 _TRAIN = ("train", "training")
 _VALIDATION = ("validation", "valid", "val", "dev", "test", "testing", "eval", "evaluation")
-# A CSV file's words are read as 0 and 1 where columns are conditions.
-_BINARY = frozenset((0, 1, "true", "True", "TRUE", "false", "False", "FALSE"))
 _LABEL_NAMES = ("label", "labels", "class", "class_label", "fine_label", "category", "target")
 _MOST_SHOWN = 10
 
@@ -277,14 +275,19 @@ def _several_labels(opened: OpenSource, outline: Outline, split: str) -> str:
     if not plain or not outline.read:
         return ""
     rows = opened.rows(split, labelled=False)
-    binary = [name for name in plain if name in rows.columns and _BINARY.issuperset(rows.column(name))]
+    values = {name: set(map(condition_number, rows.column(name))) for name in plain if name in rows.columns}
+    known, unknown = {PRESENT, ABSENT}, {UNKNOWN, None}
+    binary = [name for name, of_column in values.items() if of_column & known and of_column <= known | unknown]
     if not binary:
         return ""
     names = ", ".join(json.dumps(name, ensure_ascii=False) for name in binary[:_MOST_SHOWN])
     more = ", …" if len(binary) > _MOST_SHOWN else ""
+    keys = f"columns: [{names}{more}]"
+    if any(values[name] & unknown for name in binary):
+        keys += ", unknown: ignore"
     return (
         f"Columns of 0 and 1 can be labels of which an image has several: to test a classifier of them, write a recipe"
-        f" with generator.kind corrupt and, instead of classes, source.conditions: {{columns: [{names}{more}]}}."
+        f" with generator.kind corrupt and, instead of classes, source.conditions: {{{keys}}}."
     )
 
 

@@ -130,6 +130,7 @@ class DetectionTask(ResampledTask[MeasuredModel]):
             replicates=REPLICATES,
             classes=self.categories,
             models=map(self._facts, models),
+            units=subject.units,
             measures=FACTS,
             rows=ResultRows(
                 [*detector_rows(subject, models), *difference_rows(models, self.dataset.groups, "AP"), *severity_rows]

@@ -84,7 +84,7 @@ def measure_model(subject: DetectionSubject, detections: ModelDetections, seed: 
     scores = []
     for group, group_matches in enumerate(matches):
         report(f"measuring {detections.name}", group, len(groups))
-        scores.append(bootstrap_scores(group_matches, score, seed, REPLICATES))
+        scores.append(bootstrap_scores(group_matches, score, seed, REPLICATES, subject.units))
     f1 = np.stack([image_f1(group_matches, score) for group_matches in matches])
     return MeasuredModel(detections.name, detections, groups, answers, matches, score, tuple(scores), f1)
 
@@ -93,7 +93,7 @@ def detector_rows(subject: DetectionSubject, models: Sequence[MeasuredModel]) ->
     """Yield every number of an evaluation of detectors; intervals of drops hold for all shifts at once."""
     for model in models:
         for name in NAMES:
-            yield from model.rows(name, subject.dataset.groups, subject.images)
+            yield from model.rows(name, subject.dataset.groups, subject.images, subject.units)
         yield from mean_corruption_rows(subject, model)
         for category, name in enumerate(subject.categories):
             for index, group in enumerate(model.groups):

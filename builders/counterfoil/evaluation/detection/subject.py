@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from counterfoil.data.labelled_images import evenly_chosen
 from counterfoil.data.written_objects import is_box, is_number
-from counterfoil.detection_stats import Objects
+from counterfoil.detection_stats import Objects, Units
 from counterfoil.errors import RunFailure
-from counterfoil.evaluation.dataset import OpenDataset, rows_in_every_group
+from counterfoil.evaluation.dataset import OpenDataset, read_units, rows_in_every_group
 from counterfoil.recipe.objects import OBJECTS, objects_feature
 from counterfoil.store.decoding import UnreadableImage, open_image
 from counterfoil.store.manifest import VERIFY
@@ -28,13 +28,14 @@ class DetectionSubject:
 
     objects: those of every image of the dataset. rows: (groups, n), the places of the images to score in the dataset's
     order. Image i of every group is made from the same source row. left_out: the number of images whose source row is
-    missing in a group.
+    missing in a group. units: the units that images share, if the recipe names them.
     """
 
     dataset: OpenDataset
     objects: tuple[Mapping[str, list[Any]], ...]
     rows: NDArray[np.int64]
     left_out: int
+    units: Units | None = None
 
     @property
     def images(self) -> int:
@@ -103,7 +104,7 @@ def open_objects(dataset: OpenDataset, limit: int | None = None) -> DetectionSub
             if objects[row] != objects[first]:
                 key = dataset.keys[row]
                 raise RunFailure(f"{dataset.directory}: {key} has other objects than its base image", VERIFY)
-    return DetectionSubject(dataset, tuple(objects), rows, left_out)
+    return DetectionSubject(dataset, tuple(objects), rows, left_out, read_units(dataset, rows))
 
 
 def _is_whole(cell: Any, categories: int) -> bool:

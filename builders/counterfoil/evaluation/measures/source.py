@@ -366,7 +366,7 @@ def open_against(subject: Subject, against: str | Path | None) -> MeasuredAgains
         else:
             images, conditions = labelled_conditions(recipe.source, name, pin)
             # Sort the sets: label i of the images is set i.
-            sets = ConditionLabels(conditions.names, np.unique(conditions.present, axis=0))
+            sets = ConditionLabels(conditions.names, np.unique(conditions.values, axis=0))
         opened.append(SourceImages(thinned(images, MOST_IMAGES), _shown(images), len(images), sets))
     return MeasuredAgainst(opened[0], opened[1] if len(opened) > 1 else None)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from counterfoil.documents import csv_text
 from counterfoil.errors import UserError
-from counterfoil.evaluation.dataset import OpenDataset, limit_subject
+from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.gate import LINE_HINT
 from counterfoil.evaluation.multilabel.failures import label_columns, write_label_failures
 from counterfoil.evaluation.multilabel.measures import (
@@ -21,11 +21,12 @@ from counterfoil.evaluation.multilabel.measures import (
     THRESHOLD,
     WRONGLY_GIVEN,
     MeasuredClassifier,
+    drop_labels,
     measure_classifier,
     multilabel_rows,
 )
 from counterfoil.evaluation.multilabel.report import REPORT
-from counterfoil.evaluation.multilabel.subject import MultilabelSubject, open_conditions
+from counterfoil.evaluation.multilabel.subject import MultilabelSubject, open_conditions, previewed
 from counterfoil.evaluation.resampled_task import ResampledTask, TaskSettings
 from counterfoil.evaluation.scored_models import choose_models, classifier_facts
 from counterfoil.evaluation.shift_report import DROP
@@ -45,18 +46,18 @@ class MultilabelTask(ResampledTask[MeasuredClassifier]):
     takes = frozenset(("transform", "version", "min_images_per_class"))
     shares = tuple(MEANS)
     line_forms = (
-        f"A line is one of: mAP(GROUP) >= PERCENT, drop(SHIFT) <= POINTS (of mAP), drop(SHIFT, accuracy) <= POINTS,"
+        f"A line is one of: mAP(GROUP) >= PERCENT, drop(SHIFT) <= POINTS (of mAP), drop(SHIFT, AUROC) <= POINTS,"
         f" drop(SHIFT, label=NAME) <= POINTS (of the label's AP), {LINE_HINT}"
     )
     table = "multilabel.csv"
     report = REPORT
 
     def __init__(self, dataset: OpenDataset, models: Any, settings: TaskSettings) -> None:
+        self.dataset, self.truth = open_conditions(dataset)
+        self.of_whole: NDArray[np.bool_] | None = None
         if settings.limit is not None:
-            limited = limit_subject(dataset, settings.limit)
-            assert isinstance(limited, OpenDataset)
-            dataset = limited
-        self.dataset, self.present = open_conditions(dataset)
+            preview, self.of_whole = previewed(self.dataset, self.truth, settings.min_images_per_class, settings.limit)
+            self.dataset, self.truth = open_conditions(preview)
         self.settings, self.named, self.line_classes = settings, models, self.dataset.classes
 
     def choose_models(self, against: Sequence[str]) -> Sequence[str]:
@@ -86,7 +87,7 @@ class MultilabelTask(ResampledTask[MeasuredClassifier]):
     def measure(self, answers: Mapping[str, ConditionScores]) -> None:
         dataset, settings = self.dataset, self.settings
         readable = np.all([scores.readable for scores in answers.values()], axis=0)
-        subject = MultilabelSubject.of(dataset, self.present, readable, settings.min_images_per_class)
+        subject = MultilabelSubject.of(dataset, self.truth, readable, settings.min_images_per_class, self.of_whole)
         self.subject = subject
         self.models = tuple(
             measure_classifier(subject, name, scores, self.chosen.maps[name], settings.seed)
@@ -110,7 +111,7 @@ class MultilabelTask(ResampledTask[MeasuredClassifier]):
                     model.answered.classifier,
                     outputs=self.outputs,
                     top_k=1,
-                    chance=float(subject.present.mean()),
+                    chance=float(subject.truth.having.sum() / subject.truth.known.sum()),
                     near_chance=not model.sound,
                     tied=0,
                     matched=model.class_map.matched,
@@ -118,6 +119,7 @@ class MultilabelTask(ResampledTask[MeasuredClassifier]):
                 )
                 for model in self.models
             ),
+            units=subject.units,
             measures=FACTS,
             rows=ResultRows(multilabel_rows(subject, self.models)),
         )
@@ -133,13 +135,19 @@ class MultilabelTask(ResampledTask[MeasuredClassifier]):
 
 
 def multilabel_csv(results: Results) -> str:
-    """Write one line for each model and group: mAP, accuracy and their drops with intervals, in percent and points."""
+    """Write one line for each model and group: means over labels and their drops with intervals, in percent and points.
+
+    Drops leave out labels near chance: `n_labels` and `n_labels_of_drop` count the labels of either, and `drop_base` is
+    the measure on the base over the labels of the drop.
+    """
     rows = []
     for model in results.models:
+        of_drops = len(drop_labels(results, model))
         for group in results.groups:
             key = {"model": model.name, "group": group.name}
             base_key = {"model": model.name, "group": results.base or ""}
             row: dict[str, Any] = {"model": model.name, "shift": group.name, "n_images": group.images}
+            row |= {"n_labels": len(results.classes), "n_labels_of_drop": of_drops}
             for name in MEANS:
                 row |= csv_interval(name, results.rows.estimate(name, **key))
                 drop = results.rows.one(DROP, at=name, **key)
@@ -158,6 +166,9 @@ def labels_csv(results: Results) -> str:
             for label in results.classes:
                 key = {"model": model.name, "group": group.name, "class_id": label.id}
                 row: dict[str, Any] = {"model": model.name, "shift": group.name, "label": label.name}
+                having, lacking = (results.rows.one(name, **key) for name in (MISSED, WRONGLY_GIVEN))
+                counts = [(side.n if side else 0) or 0 for side in (having, lacking)]
+                row |= {"n_known": sum(counts), "n_with": counts[0]}
                 for name in MEANS.values():
                     row |= csv_interval(name, results.rows.estimate(name, **key))
                     row |= csv_interval(f"drop_{name}", results.rows.estimate(DROP, at=name, **key))

@@ -18,6 +18,7 @@ from counterfoil.evaluation.failures import base_partners, choose_failures, fail
 from counterfoil.evaluation.multilabel.measures import MeasuredClassifier
 from counterfoil.evaluation.multilabel.subject import MultilabelSubject
 from counterfoil.evaluation.scores import ModelAnswers
+from counterfoil.recipe.multilabel import UNKNOWN
 from counterfoil.store.decoding import readable_image
 
 if TYPE_CHECKING:
@@ -32,25 +33,28 @@ def write_label_failures(
 ) -> Path:
     """Write the failure browser and return its page. preview: the sentence that marks a preview, or empty."""
     dataset, labels = subject.dataset, len(subject.labels)
-    # A question is one label of one image: question q is label q % labels of image rows[q // labels].
+    # A question is one known label of one image, image after image.
     order = np.argsort(subject.rows, axis=None)
     rows = subject.rows.ravel()[order]
-    present = np.broadcast_to(subject.present, (len(subject.rows), *subject.present.shape)).reshape(-1, labels)[order]
-    answers = np.stack([model.answers.reshape(-1, labels)[order].ravel() for model in models], axis=1)
-    right = answers == present.reshape(-1, 1)
+    groups = len(subject.rows)
+    # An unknown label asks no question: no answer to it is a failure.
+    asked = np.tile(subject.truth.known, (groups, 1))[order].ravel()
+    present = np.tile(subject.truth.present, (groups, 1))[order].reshape(-1, 1)[asked]
+    answers = np.stack([model.answers.reshape(-1, labels)[order].ravel()[asked] for model in models], axis=1)
+    right = answers == present
     questions = replace(
         dataset,
         classes=tuple(replace(cls, label=label) for label, cls in enumerate(subject.labels)),
-        keys=tuple(dataset.keys[row] for row in rows.tolist() for _ in range(labels)),
-        labels=np.tile(np.arange(labels), len(rows)),
-        shifts=np.repeat(dataset.shifts[rows], labels),
-        indices=np.repeat(dataset.indices[rows], labels),
+        keys=tuple(dataset.keys[row] for row in np.repeat(rows, labels)[asked].tolist()),
+        labels=np.tile(np.arange(labels), len(rows))[asked],
+        shifts=np.repeat(dataset.shifts[rows], labels)[asked],
+        indices=np.repeat(dataset.indices[rows], labels)[asked],
     )
     readable = np.ones(len(right), dtype=bool)
     shifts = range(1, len(dataset.groups))
     partners = base_partners(questions.labels, questions.shifts, questions.indices, readable, shifts)
     chosen = choose_failures(right, readable, questions.labels, questions.shifts, partners)
-    outcomes = 2 * present.reshape(-1, 1) + right
+    outcomes = 2 * present + right
     confidence = np.full(right.shape, np.nan, np.float32)
     data = failures_data(
         questions,
@@ -73,7 +77,8 @@ def write_label_failures(
 
 
 def label_columns(subject: MultilabelSubject, models: Sequence[MeasuredClassifier]) -> dict[str, Any]:
-    """Return the columns of each image in predictions.parquet: its conditions, then three columns for each model.
+    """Return the columns of each image in predictions.parquet: its conditions, those that are unknown if any is, then
+    three columns for each model.
 
     `missed.MODEL`, `wrongly_given.MODEL` and `scores.MODEL` are about the measured labels.
     """
@@ -84,12 +89,15 @@ def label_columns(subject: MultilabelSubject, models: Sequence[MeasuredClassifie
     def named(mask: Any) -> Any:
         return pa.array([names[row].tolist() for group in mask for row in group], pa.list_(pa.string()))
 
-    present = np.broadcast_to(subject.present, (len(subject.rows), *subject.present.shape))
-    columns: dict[str, Any] = {"conditions": named(present)}
+    truth, shape = subject.truth, (len(subject.rows), *subject.truth.present.shape)
+    having, lacking = np.broadcast_to(truth.having, shape), np.broadcast_to(truth.lacking, shape)
+    columns: dict[str, Any] = {"conditions": named(having)}
+    if not truth.known.all():
+        columns[UNKNOWN] = named(~having & ~lacking)
     labels = [cls.label for cls in subject.labels]
     for model in models:
-        columns[f"missed.{model.name}"] = named(present & ~model.answers)
-        columns[f"wrongly_given.{model.name}"] = named(~present & model.answers)
+        columns[f"missed.{model.name}"] = named(having & ~model.answers)
+        columns[f"wrongly_given.{model.name}"] = named(lacking & model.answers)
         scores = model.answered.values[subject.rows.ravel()][:, labels]
         columns[f"scores.{model.name}"] = pa.array(scores.tolist(), pa.list_(pa.float64()))
     return columns

@@ -51,8 +51,10 @@ class CorruptMaker(ImageMaker):
         rows = pool_rows(recipe, pool)
         # Report invalid boxes before any image is made.
         objects = None if recipe.source.objects is None else objects_of(rows, recipe.source)
+        notes: list[str] = []
         if recipe.source.multilabel:
-            _conditions(recipe, rows)
+            notes += _conditions(recipe, rows).notes
+        _units(recipe, rows)  # report missing units before any image is made
         of_class, wanted, image = rows_of_classes(recipe, rows), rows_wanted(recipe), rows.image
         matched = partners(recipe, pool, rows)
         labels_of = {shift.name: shift.class_labels for shift in recipe.all_shifts()}
@@ -87,7 +89,7 @@ class CorruptMaker(ImageMaker):
             _check_objects(recipe, rows, objects, [chosen.row for chosen in table[recipe.classes[0].id]])
         edited = RowTable.of({(None, class_id): chosen for class_id, chosen in table.items() if chosen}, "edited")
         few = [cls.name for cls in recipe.classes if len(table[cls.id]) < wanted.get(cls.id, 0)]
-        notes = [f"{rows.place}: {note}" for note in rows.notes]
+        notes += [f"{rows.place}: {note}" for note in rows.notes]
         if objects is not None:
             notes += _order_notes(recipe, rows)
         if unreadable:
@@ -104,7 +106,8 @@ class CorruptMaker(ImageMaker):
         matched = {shift: partner.image for shift, partner in partners(recipe, pool, rows).items()}
         objects = None if recipe.source.objects is None else objects_of(rows, recipe.source)
         conditions = _conditions(recipe, rows) if recipe.source.multilabel else None
-        return CorruptedRows(recipe, rows.image, licences_of_rows(recipe, rows, pool), matched, objects, conditions)
+        licences, units = licences_of_rows(recipe, rows, pool), _units(recipe, rows)
+        return CorruptedRows(recipe, rows.image, licences, matched, objects, conditions, units)
 
 
 def _order_notes(recipe: Recipe, rows: Rows) -> list[str]:
@@ -151,3 +154,14 @@ def _check_objects(recipe: Recipe, rows: Rows, objects: SourceObjects, chosen: S
 def _conditions(recipe: Recipe, rows: Rows) -> ConditionLabels:
     assert recipe.source.conditions is not None
     return conditions_of(rows, recipe.source.label_column, recipe.source.conditions)
+
+
+def _units(recipe: Recipe, rows: Rows) -> tuple[int, ...] | None:
+    """Return the number of each row's unit, in the order in which units first occur; None if rows store no unit."""
+    column = recipe.source.unit_column
+    if column is None or not recipe.source.whole_images:
+        return None
+    rows.need(unit_column=column)
+    units = rows.texts(column, "unit_column")
+    numbers = {unit: number for number, unit in enumerate(dict.fromkeys(units))}
+    return tuple(numbers[unit] for unit in units)
