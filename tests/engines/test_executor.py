@@ -26,8 +26,8 @@ from counterfoil.errors import RunFailure
 from counterfoil.plan.layout import Shard
 
 
-def died(deaths: Deaths, item: int, code: int = -signal.SIGSEGV, *, began: bool = True) -> str:
-    return deaths.count(item, f"item {item}", "cuda:1", ending_of(code), code, began)
+def died(deaths: Deaths, item: int, code: int = -signal.SIGSEGV) -> str:
+    return deaths.count(item, f"item {item}", "cuda:1", ending_of(code), code)
 
 
 def test_the_third_death_at_an_item_is_one_too_many_whatever_else_was_done() -> None:
@@ -81,19 +81,19 @@ def test_many_workers_lost_with_their_machine_are_one_loss() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "began", "advice"),
+    ("code", "advice"),
     [
-        (-signal.SIGKILL, True, "use too much memory"),
-        (1, False, '__name__ == "__main__"'),
-        (-signal.SIGSEGV, True, "a library or driver"),
+        (-signal.SIGKILL, "use too much memory"),
+        (1, "a library or driver"),
+        (-signal.SIGSEGV, "a library or driver"),
     ],
 )
-def test_what_helps_goes_by_how_they_died(code: int, began: bool, advice: str) -> None:
+def test_what_helps_goes_by_how_they_died(code: int, advice: str) -> None:
     deaths = Deaths(None, 1, 8)
-    died(deaths, 0, code, began=began)
-    died(deaths, 0, code, began=began)
+    died(deaths, 0, code)
+    died(deaths, 0, code)
     with pytest.raises(RunFailure) as failed:
-        died(deaths, 0, code, began=began)
+        died(deaths, 0, code)
     assert advice in (failed.value.hint or "")
 
 

@@ -26,15 +26,13 @@ if not hasattr(signal, "pthread_sigmask"):
 
 both = pytest.mark.parametrize("how", ["forkserver", "spawn"])
 
-# In an interpreter of its own, which has one server as long as it lives: start the first worker, and print the start
-# method and the worker's report of itself.
-_FIRST_WORKER = """
-import json, os, signal, sys
+# Work that lets a worker report on itself, as a module, since workers do not import the program.
+_ASKED = """
+import os, signal, sys
 from contextlib import contextmanager
 
 class Asked:
     device, less_memory = "none", ""  # on a CPU a worker imports torch
-    imports = tuple(sys.argv[1].split()) if len(sys.argv) > 1 else ()
 
     def on(self, device):
         return self
@@ -52,6 +50,13 @@ class Asked:
                 "cuda": "torch" in sys.modules and sys.modules["torch"].cuda.is_initialized(),
             }
         yield do
+"""
+
+# In an interpreter of its own, which has one server as long as it lives: start the first worker, and print the start
+# method and the worker's report of itself.
+_FIRST_WORKER = """
+import json, os, signal, sys
+from asked import Asked
 
 def first(context, work):
     from counterfoil.engines.executor import Done
@@ -72,7 +77,7 @@ if __name__ == "__main__":
     from counterfoil.engines.processes import begin_server, worker_context
 
     if sys.argv[1]:
-        begin_server(Asked.imports, "cpu")
+        begin_server(sys.argv[1].split(), "cpu")
     exec(sys.argv[2])
     context = worker_context("cpu")
     how = context.get_start_method()
@@ -85,6 +90,7 @@ def first_worker(folder: Path, imports: str, then: str = "", *only: str) -> tupl
     """Return start method and report of the first worker after a server began these imports; `only`: no report."""
     program = folder / "first_worker.py"
     program.write_text(_FIRST_WORKER)
+    (folder / "asked.py").write_text(_ASKED)
     # Without what scikit-learn sets where it is imported, as it may have been here.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KMP_")}
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
@@ -141,7 +147,7 @@ def test_the_server_has_imported_started_no_thread_and_touched_no_gpu(tmp_path: 
         (_LIGHT, "sys.path.insert(0, '/elsewhere')"),
         (_LIGHT, "worker_context('cpu'); pid = os.fork(); pid and (os.waitpid(pid, 0), os._exit(0))"),
         ("ends_at_once", ""),
-        ("", "import multiprocessing.forkserver as f; f.ensure_running(); begin_server(Asked.imports, 'cpu')"),
+        ("", "import multiprocessing.forkserver as f; f.ensure_running(); begin_server(['fractions'], 'cpu')"),
     ],
     ids=["environment", "path", "forked", "cannot import", "another's server"],
 )
@@ -247,6 +253,65 @@ def test_ctrl_c_at_any_line_while_workers_are_begotten_leaves_none(how: str, tmp
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=600, check=True)
     assert done.stdout.split("\n") == ["done", ""], done.stdout + done.stderr
+
+
+# A program without a guard, which leaves a line each time that it runs. Its function and its class stay with it.
+_UNGUARDED = """
+import pathlib, sys
+from counterfoil.engines import local
+from counterfoil.engines.local import LocalEngine
+from trivial_work import Tens
+
+HOW = "{how}"
+if HOW == "spawn":
+    local.begin_server = lambda *_: None
+with open("runs", "a") as runs:
+    runs.write("run\\n")
+events = list(LocalEngine(workers=2).run(Tens(pathlib.Path.cwd()), [1, 2]))
+done = [event.result for event in events if hasattr(event, "result")]
+print(sorted(number for number, _ in done), len({{process for _, process in done}}))
+"""
+
+
+@both
+@pytest.mark.parametrize("given", ["script", "standard input"])
+def test_a_program_without_a_guard_runs_once(given: str, how: str, tmp_path: Path) -> None:
+    program = _UNGUARDED.format(how=how)
+    (tmp_path / "unguarded.py").write_text(program)
+    words = ["unguarded.py"] if given == "script" else []
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    done = subprocess.run(
+        [sys.executable, *words],
+        input=program,
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("[10, 20] 2\n", "")
+    assert (tmp_path / "runs").read_text() == "run\n"
+
+
+def test_a_program_s_own_processes_still_import_it(tmp_path: Path) -> None:
+    program = tmp_path / "own.py"
+    program.write_text("""
+import multiprocessing
+from counterfoil.engines import processes
+
+def mine():
+    print("mine")
+
+if __name__ == "__main__":
+    process = multiprocessing.get_context("spawn").Process(target=mine)
+    process.start()
+    process.join()
+""")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    line = [sys.executable, str(program)]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert (done.stdout, done.stderr) == ("mine\n", "")
 
 
 class Left(BaseException):

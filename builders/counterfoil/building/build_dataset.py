@@ -155,8 +155,6 @@ def build(
 ) -> BuildResult | PartResult:
     """Build the dataset of a recipe in the directory `out`, or resume a build that is already there.
 
-    With more than one worker, or with a GPU, a script that calls this needs `if __name__ == "__main__":`.
-
     Args:
         recipe: A Recipe, a bundled name or a path.
         out: The dataset directory.

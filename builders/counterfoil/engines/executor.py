@@ -59,12 +59,11 @@ class Ended:
     """The worker has ended.
 
     ending: how the worker ended, as words that follow its name. code: the exit code, or the negative number of a
-    signal. began: whether the process began before it ended.
+    signal.
     """
 
     ending: str
     code: int | None
-    began: bool
 
 
 Heard: TypeAlias = Advanced | Delivered[Any] | Done | Failed | NoMemory | DeviceFailed | Ended | Lost
@@ -178,8 +177,8 @@ def _loss(
 ) -> str:
     """Return the message about a lost worker if the run can continue. RunFailure if the run cannot continue."""
     match event:
-        case Ended(ending, code, began):
-            return deaths.count(index, item, device, ending, code, began)
+        case Ended(ending, code):
+            return deaths.count(index, item, device, ending, code)
         case DeviceFailed(reason, was_ready=True):
             return deaths.count(index, item, device, f"lost its device ({reason})", None, True)
         case DeviceFailed(reason):
@@ -205,7 +204,7 @@ class Deaths:
     finished: int = 0
     _of_items: Counter[int] = field(default_factory=Counter)
 
-    def count(self, index: int, item: Any, device: str, ending: str, code: int | None, began: bool) -> str:
+    def count(self, index: int, item: Any, device: str, ending: str, code: int | None) -> str:
         """Count the death of a worker. Return the message that its item restarts. RunFailure after too many deaths."""
         self._of_items[index] += 1
         times, total = self._of_items[index], self._of_items.total()
@@ -220,8 +219,6 @@ class Deaths:
         hint = [_KEPT]
         if code == -9:  # SIGKILL, which Windows does not name
             hint.append(f"The system kills processes that use too much memory. {self._less_memory(device)}")
-        elif not began:
-            hint.append('A script that starts workers needs `if __name__ == "__main__":` around its code.')
         else:
             hint.append("If it happens again, a library or driver may be at fault: try another device, or --workers 1.")
         raise RunFailure(problem, " ".join(hint))

@@ -5,6 +5,8 @@ libraries once, and workers are forked from the server. The server computes noth
 fork could differ from a new process: on GPUs, on platforms other than Linux, and if the environment or the import path
 has changed.
 
+Workers do not import the program that called this package, as those of `multiprocessing` do: see `_without_program`.
+
 Each worker has its own pipe, so a worker that is killed while sending does not damage the messages of other workers. A
 thread in the parent sends messages to each worker, because a worker reads no messages while it loads its models.
 """
@@ -24,7 +26,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import forkserver, resource_tracker, spawn
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -45,6 +47,28 @@ _TRIES, _PAUSE = 20, 0.05  # seconds
 # Libraries set environment variables with these prefixes when they are imported, and pytest sets some for each test.
 # So a change of such a variable does not mean that a user changed the environment.
 _SET_BY_LIBRARIES = ("KMP_", "TOKENIZERS_", "TORCHINDUCTOR_", "RAY_", "PYTHONBREAKPOINT", "PYTEST_")
+# The name of every process that starts here. By it, `_without_program` tells these from a program's own processes.
+_NAME = "Counterfoil worker"
+
+_preparation_of_multiprocessing = spawn.get_preparation_data
+
+
+def _without_program(name: str) -> dict[str, Any]:
+    """Return how a process prepares itself, for a process of ours without the program that called this package.
+
+    `multiprocessing` runs that program again in each process, so that the process can unpickle its functions. A script
+    without `if __name__ == "__main__":` would start all over there, and a program on standard input has no file to run.
+    No work of ours holds anything of that program, so nothing is lost: its functions answer in its own process.
+    """
+    preparation = _preparation_of_multiprocessing(name)
+    if name == _NAME:
+        preparation.pop("init_main_from_name", None)
+        preparation.pop("init_main_from_path", None)
+    return preparation
+
+
+# The module offers no other way; every start method calls this function by its name in this module.
+spawn.get_preparation_data = _without_program
 
 
 @dataclass(slots=True)
@@ -61,7 +85,7 @@ class _Server:
 
     def _ask(self) -> None:
         """Start a worker without work. The worker ends when the server has imported everything, or fails."""
-        first = multiprocessing.get_context("forkserver").Process(daemon=True)
+        first = multiprocessing.get_context("forkserver").Process(name=_NAME, daemon=True)
         with contextlib.suppress(OSError, EOFError):
             with deaf_to_interrupts():
                 start(first)
@@ -185,10 +209,6 @@ def deaf_to_interrupts() -> Iterator[None]:
 _PATIENCE = 30.0  # seconds
 
 
-# A worker process sends this message first, before it reads its work.
-_BEGAN = "began"
-
-
 class WorkerProcess:
     """A worker process, seen from its parent. The parent sends the work once, and then items."""
 
@@ -196,12 +216,11 @@ class WorkerProcess:
         """Start the process. Call this inside `deaf_to_interrupts`. RunFailure if the process cannot start."""
         self.device = device
         self._pipe, child_end = context.Pipe()
-        self._began = False
         self._outgoing: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._sender = threading.Thread(target=_send_all, args=(self._pipe, self._outgoing), daemon=True)
         try:
             with environment_of_workers(context) as environment:
-                self._process = context.Process(target=_serve, args=(child_end, environment))
+                self._process = context.Process(target=_serve, name=_NAME, args=(child_end, environment))
                 start(self._process)
         except (OSError, EOFError) as error:
             reason = "the process it forks from has ended" if isinstance(error, EOFError) else error.strerror or error
@@ -229,19 +248,15 @@ class WorkerProcess:
     def messages(self) -> Iterator[Heard]:
         """Yield the next message of the worker, if there is one. Yield `Ended` if the worker has ended."""
         try:
-            while self._pipe.poll():
-                message = self._pipe.recv()
-                if message == _BEGAN:
-                    self._began = True
-                else:
-                    yield message
-                    return  # one message at a time, so that every worker gets its turn
+            if self._pipe.poll():
+                yield self._pipe.recv()
+                return  # one message at a time, so that every worker gets its turn
             if self._process.is_alive():
                 return
         except (EOFError, OSError):
             pass  # the worker has closed its end of the pipe: it has ended or is ending
         code = self.ended()
-        yield Ended(ending_of(code), code, self._began)
+        yield Ended(ending_of(code), code)
 
     def dismiss(self) -> None:
         self._send(None)
@@ -288,7 +303,6 @@ def _serve(pipe: Connection, environment: Mapping[str, str]) -> None:
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     disable_progress_bars()  # only the parent writes progress to the terminal
-    _tell(pipe, _BEGAN)
     with contextlib.ExitStack() as kept:
         try:
             work = pipe.recv()

@@ -229,7 +229,7 @@ class _Actors:
         self._end(actor)
         self.looked = -_LOOKS_EVERY  # look for a replacement at once
         if actor.has_item:
-            return Ended(f"of Ray was lost ({reason})", code, True)
+            return Ended(f"of Ray was lost ({reason})", code)
         if _NO_PACKAGE in reason:
             problem = f"a node of the Ray cluster cannot import what it needs: {reason}"
             hint = f"Install the same on every node: pip install 'counterfoil[ray]=={__version__}'."

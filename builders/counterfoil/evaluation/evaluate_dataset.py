@@ -89,7 +89,7 @@ def evaluate(
     get wrong adds transfer.csv and `transfer`: how often each model fails on the images that a judge got wrong.
 
     A torch module receives a tensor on `device`, in eval mode; its mode and device are restored afterwards. Any other
-    callable receives a numpy array. With several workers, a script that calls this needs `if __name__ == "__main__":`.
+    callable receives a numpy array. Both answer in this process, however many workers there are.
 
     Outputs are matched to classes by name if the model has names (a callable by an attribute `label_names`), and
     otherwise by position, unless training programs sort these classes in different orders. Unmatched outputs are an

@@ -108,7 +108,7 @@ def mine(
 
     The same inputs give byte-identical output. If a run is killed, call the function again: it resumes. Images that it
     renders are a dataset of their own inside `out`. If CLIP is not available, it tests groups that need no words
-    (method `slices`). With more than one worker, a script that calls this needs `if __name__ == "__main__":`.
+    (method `slices`).
 
     Args:
         recipe: A bundled name, a path or a Recipe. Its section `mine` says what is audited, on which images, and how

@@ -177,8 +177,7 @@ def learn_tokens(
 ) -> TokenResult:
     """Learn a token for every class of a recipe with `tokens.learn`, or resume in a folder that has some.
 
-    This function writes `CLASS_ID.safetensors` for each class, and manifest.json last. With more than one worker, a
-    script that calls this function needs `if __name__ == "__main__":`.
+    This function writes `CLASS_ID.safetensors` for each class, and manifest.json last.
 
     Args:
         recipe: A Recipe, a bundled name or a path.
