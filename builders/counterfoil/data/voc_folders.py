@@ -90,14 +90,8 @@ def voc_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> Obj
     for split, listed in files.items():
         splits[split] = [_written(image_of[file], annotations[file], index_of) for file in listed]
     unlabelled = len(photographs) - len(set(image_of.values()))
-    return ObjectFolder(
-        folder,
-        "Pascal VOC",
-        tuple(categories),
-        splits,
-        absent,
-        notes=tuple(_notes([*annotations.values()], unlabelled)),
-    )
+    notes = _notes([*annotations.values()], unlabelled)
+    return ObjectFolder(folder, "Pascal VOC", tuple(categories), splits, absent, notes=tuple(notes))
 
 
 def _stem(name: str) -> str:

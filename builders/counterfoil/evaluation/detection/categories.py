@@ -86,8 +86,9 @@ def map_names(names: Sequence[str], categories: Sequence[str], model: str) -> Ca
 
 @dataclass(frozen=True)
 class _Reading:
-    """A meaning of numbers. order: its name, or empty. index_of: number → index of the dataset's category. others: numbers
-    of further categories.
+    """A meaning of numbers.
+
+    order: its name, or empty. index_of: number → index of the dataset's category. others: numbers of further categories.
     """
 
     order: str
@@ -112,7 +113,8 @@ def map_found(
 ) -> CategoryMap:
     """Match the categories that a file uses, names or numbers, with those of the dataset.
 
-    detections: category → number of its detections. order: what the numbers mean, if the user says it. ids: the numbers of the dataset's categories in its source, if known.
+    detections: category → number of its detections. order: what the numbers mean, if the user says it. ids: the numbers
+    of the dataset's categories in its source, if known.
 
     Raise UserError for numbers that have several meanings or none, if no detection is of the dataset's categories, or
     if a name looks misspelled.
@@ -180,7 +182,7 @@ def _ordered(order: str, categories: Sequence[str], model: str, ids: Sequence[in
 def _decided(counts: Mapping[Any, int], categories: Sequence[str], model: str, ids: Sequence[int]) -> _Reading:
     """Return the only reading that explains every number. Raise UserError if no reading does, or several.
 
-    Readings that place the numbers alike are one. A reading that keeps no detection does not count if another keeps some.
+    Readings that place the numbers alike are one. A reading that keeps no detection counts only if none keeps any.
     """
     readings, left = _readings(categories, ids), dict[Any, _Reading]()
     for reading in readings:
