@@ -88,7 +88,7 @@ def map_names(names: Sequence[str], categories: Sequence[str], model: str) -> Ca
 class _Reading:
     """A meaning of numbers.
 
-    order: its name, or empty. index_of: number → index of the dataset's category. others: numbers of further categories.
+    order: its name, or empty. index_of: number → index of the dataset's category. others: numbers of more categories.
     """
 
     order: str
