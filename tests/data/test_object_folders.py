@@ -253,10 +253,10 @@ def test_a_scaled_file_is_told(tmp_path: Path) -> None:
     assert any("boxes are multiplied by 2, because images have another size" in note for note in rows.notes)
 
 
-ROOTS = {
-    "of Roboflow": [{"id": 0, "name": "things", "supercategory": "none"}, "things"],
-    "without a word": [{"id": 0, "name": "things"}, None],
-    "with a number elsewhere": [{"id": 9, "name": "things", "supercategory": "none"}, "things"],
+ROOTS: dict[str, tuple[dict[str, Any], str | None]] = {
+    "of Roboflow": ({"id": 0, "name": "things", "supercategory": "none"}, "things"),
+    "without a word": ({"id": 0, "name": "things"}, None),
+    "with a number elsewhere": ({"id": 9, "name": "things", "supercategory": "none"}, "things"),
 }
 
 
