@@ -223,12 +223,12 @@ def with_sizes(width: Any, height: Any, times: float = 1.0) -> Callable[[Path], 
 def test_variants_of_a_coco_file_have_the_same_boxes(change: Callable[[Path], None], tmp_path: Path) -> None:
     drawn = coco_folder(tmp_path)
     change(tmp_path)
-    found = boxes_of(tmp_path)
+    cells = boxes_of(tmp_path)
     assert read(tmp_path).names == ("box", "disk")
     for name, objects in drawn:
-        assert found[name]["bbox"] == [pytest.approx(list(box)) for _, box in objects]
-        assert found[name]["category"] == [category for category, _ in objects]
-        assert found[name]["area"] == pytest.approx([box[2] * box[3] for _, box in objects])
+        assert cells[name]["bbox"] == [pytest.approx(list(box)) for _, box in objects]
+        assert cells[name]["category"] == [category for category, _ in objects]
+        assert cells[name]["area"] == pytest.approx([box[2] * box[3] for _, box in objects])
 
 
 def one_other_size(document: dict[str, Any]) -> None:
@@ -253,10 +253,10 @@ def test_a_scaled_file_is_told(tmp_path: Path) -> None:
     assert any("boxes are multiplied by 2, because images have another size" in note for note in rows.notes)
 
 
-ROOTS = {
-    "of Roboflow": [{"id": 0, "name": "things", "supercategory": "none"}, "things"],
-    "without a word": [{"id": 0, "name": "things"}, None],
-    "with a number elsewhere": [{"id": 9, "name": "things", "supercategory": "none"}, "things"],
+ROOTS: dict[str, tuple[dict[str, Any], str | None]] = {
+    "of Roboflow": ({"id": 0, "name": "things", "supercategory": "none"}, "things"),
+    "without a word": ({"id": 0, "name": "things"}, None),
+    "with a number elsewhere": ({"id": 9, "name": "things", "supercategory": "none"}, "things"),
 }
 
 
@@ -302,9 +302,9 @@ def test_images_of_every_ending_keep_their_boxes(ending: str, tmp_path: Path) ->
         with Image.open(path) as picture:
             picture.convert("RGB").save(path.with_suffix(f".{ending}"))
         path.unlink()
-    found = boxes_of(tmp_path)
+    cells = boxes_of(tmp_path)
     for name, objects in drawn:
-        of_image = found[str(Path(name).with_suffix(f".{ending}"))]
+        of_image = cells[str(Path(name).with_suffix(f".{ending}"))]
         assert of_image["bbox"] == [pytest.approx(list(box)) for _, box in objects]
 
 
@@ -336,8 +336,8 @@ def test_boxes_of_upright_photographs_stay_when_these_are_turned(
     turn_photographs(tmp_path, tag)
     folder = read(tmp_path)
     assert folder.turning("train") == "apply"
-    found = boxes_of(tmp_path, exif="apply")
-    assert {name: objects["bbox"] for name, objects in found.items()} == {
+    cells = boxes_of(tmp_path, exif="apply")
+    assert {name: objects["bbox"] for name, objects in cells.items()} == {
         name: [pytest.approx(box) for box in boxes] for name, boxes in drawn.items()
     }
     if make is coco_folder and tag != 3:
@@ -399,10 +399,10 @@ def test_variants_of_a_yolo_folder_have_the_same_boxes(change: Callable[[Path], 
     drawn = yolo_folder(tmp_path, 4)
     change(tmp_path)
     assert read(tmp_path).names == ("box", "disk")
-    found = boxes_of(tmp_path)
+    cells = boxes_of(tmp_path)
     for name, objects in drawn:
-        assert found[name]["bbox"] == [pytest.approx(list(box)) for _, box in objects]
-        assert found[name]["category"] == [category for category, _ in objects]
+        assert cells[name]["bbox"] == [pytest.approx(list(box)) for _, box in objects]
+        assert cells[name]["category"] == [category for category, _ in objects]
 
 
 def test_labels_and_listed_files_without_an_image_are_counted(tmp_path: Path) -> None:
@@ -448,11 +448,11 @@ def test_a_folder_of_pascal_voc_has_the_boxes_that_were_drawn(home: str, tmp_pat
     folder = read(tmp_path)
     assert (folder.form, folder.names, folder.absent) == ("Pascal VOC", ("box", "disk"), {"train": 0, "validation": 1})
     assert folder.notes[0] == "boxes count pixels from 1 and include their last pixel, as Pascal VOC has it"
-    found = boxes_of(tmp_path, "train") | boxes_of(tmp_path, "validation")
+    cells = boxes_of(tmp_path, "train") | boxes_of(tmp_path, "validation")
     assert set(boxes_of(tmp_path, "validation")) == {name for name, _ in drawn[:2]}
     for name, objects in drawn:
-        assert found[name]["bbox"] == [list(map(float, box)) for _, box in objects]
-        assert found[name]["iscrowd"] == [number == 1 for number in range(len(objects))]
+        assert cells[name]["bbox"] == [list(map(float, box)) for _, box in objects]
+        assert cells[name]["iscrowd"] == [number == 1 for number in range(len(objects))]
 
 
 def test_annotations_beside_images_are_split_by_their_folders(tmp_path: Path) -> None:

@@ -112,16 +112,16 @@ def test_numbers_of_the_source_are_a_meaning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "categories", "order", "words"),
+    ("detections", "categories", "order", "words"),
     [
         ({"car": 5, "tree": 7}, ("car", "bus"), None, ("7 of 12", "tree (7)")),
         ({0: 4, 2: 6, 5: 1}, ("car", "bus"), None, ("4 of 11", "0 (4)")),
         ({0: 4, 1: 6, 9: 2}, ("cup", "hook"), "position", ("2 of 12", "9 (2)")),
     ],
 )
-def test_detections_of_no_category_are_counted(found: Any, categories: Any, order: Any, words: Any) -> None:
-    told = f"{words[0]} detections left out, as of no category of the dataset: {words[1]}"
-    assert told in map_found(found, categories, "model", order).matched
+def test_detections_of_no_category_are_counted(detections: Any, categories: Any, order: Any, words: Any) -> None:
+    sentence = f"{words[0]} detections left out, as of no category of the dataset: {words[1]}"
+    assert sentence in map_found(detections, categories, "model", order).matched
 
 
 def test_a_detector_that_lacks_a_category_is_refused() -> None:

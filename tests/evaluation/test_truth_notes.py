@@ -50,5 +50,5 @@ def notes(
     ],
 )
 def test_what_changes_a_number_is_told(cells: Any, more: dict[str, Any], words: str) -> None:
-    told = notes(cells, **more)
-    assert words in told and (words or not told)
+    sentences = notes(cells, **more)
+    assert words in sentences and (words or not sentences)

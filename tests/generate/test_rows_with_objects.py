@@ -89,9 +89,9 @@ def test_a_recipe_says_whether_boxes_are_of_turned_photographs(make: Callable[..
 def test_a_first_recipe_turns_photographs_and_their_boxes_fit(make: Callable[..., Any], tmp_path: Path) -> None:
     drawn = make(tmp_path / "data")
     turned(tmp_path / "data")
-    found = find_data(tmp_path / "data", Wanted(drawn=False))
-    assert found.origin.exif == "apply" and found.objects is not None and found.objects.exif == "apply"
-    rows = open_source(found.origin).rows("train", labelled=False)
+    data = find_data(tmp_path / "data", Wanted(drawn=False))
+    assert data.origin.exif == "apply" and data.objects is not None and data.objects.exif == "apply"
+    rows = open_source(data.origin).rows("train", labelled=False)
     assert rows.image(0).size == (160, 120)
     boxes = [cell["bbox"] for cell in rows.column("objects")]
     assert boxes == [[pytest.approx(list(box)) for _, box in objects] for _, objects in drawn]

@@ -138,8 +138,8 @@ def _group(entries: Sequence[Mapping[str, Any]], names: Mapping[int | str, str],
         return None
     of_others = [other for other, _ in others]
     from_one = number == 0 and of_others == [*range(1, len(names))]
-    own = next(entry.get("supercategory") for entry in entries if entry["name"] == name)
-    alone = own in (None, "", "none")
+    above_first = next(entry.get("supercategory") for entry in entries if entry["name"] == name)
+    alone = above_first in (None, "", "none")
     return name if alone and (from_one or name in above) else None
 
 

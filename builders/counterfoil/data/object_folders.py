@@ -29,9 +29,9 @@ def read_object_folder(
     images = [name for name in names if posixpath.splitext(name)[1].lower() in PHOTOGRAPH_ENDINGS]
     if not images:
         return None
-    found = (
+    of_boxes = (
         yolo_folder(folder, names, images, split)
         or coco_folder(folder, names, images)
         or voc_folder(folder, names, images)
     )
-    return None if found is None else replace(found, exif=exif)
+    return None if of_boxes is None else replace(of_boxes, exif=exif)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from counterfoil.data.written_objects import from_shares, is_box, is_number
+from counterfoil.data.written_objects import Size, from_shares, is_box, is_number
 from counterfoil.documents import parse_json
 from counterfoil.errors import MOST_SHOWN, UserError, first_of
 from counterfoil.recipe.names import did_you_mean, plain_name, quoted
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from counterfoil.recipe.schema_inputs import Source
 
 BoxForm = Literal["coco", "yolo", "pascal"]
-Size = tuple[int, int]
 # How datasets of the Hub spell the keys of an object's parts.
 _KEYS = {
     "bbox": ("bbox", "bboxes", "box", "boxes"),

@@ -20,8 +20,8 @@ from counterfoil.data.written_objects import (
     Size,
     WrittenObjects,
     file_content,
+    file_text,
     is_box,
-    text_of,
 )
 from counterfoil.errors import UserError, some_of
 from counterfoil.recipe.names import quoted
@@ -82,18 +82,17 @@ def voc_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> Obj
     if len(set(image_of.values())) < len(image_of):
         raise UserError(f"{folder}: an image has several files of annotations", "Keep one file for each image.")
     files, absent = _splits(folder, names, image_of, without)
-    found = sorted({name for annotation in annotations.values() for name, *_ in annotation.objects})
-    problem = categories_problem(found) if found else "no image has an object"
+    categories = sorted({name for annotation in annotations.values() for name, *_ in annotation.objects})
+    problem = categories_problem(categories) if categories else "no image has an object"
     if problem is not None:
         raise UserError(f"{folder}: categories: {problem}", _FORM)
-    index_of = {name: index for index, name in enumerate(found)}
+    index_of = {name: index for index, name in enumerate(categories)}
     splits: dict[str, list[WrittenObjects]] = {}
     for split, listed in files.items():
         splits[split] = [_written(image_of[file], annotations[file], index_of) for file in listed]
     unlabelled = len(photographs) - len(set(image_of.values()))
-    return ObjectFolder(
-        folder, "Pascal VOC", tuple(found), splits, absent, notes=tuple(_notes([*annotations.values()], unlabelled))
-    )
+    notes = _notes([*annotations.values()], unlabelled)
+    return ObjectFolder(folder, "Pascal VOC", tuple(categories), splits, absent, notes=tuple(notes))
 
 
 def _stem(name: str) -> str:
@@ -228,7 +227,7 @@ def _splits(
     file_of = {_stem(file): file for file in image_of}
     absent: dict[str, int] = {}
     for split, name in chosen.items():
-        lines = [line.split()[0] for line in text_of(folder / name).splitlines() if line.strip()]
+        lines = [line.split()[0] for line in file_text(folder / name).splitlines() if line.strip()]
         listed = list(dict.fromkeys(line if line in file_of else _stem(line) for line in lines))
         files[split] = [file_of[stem] for stem in listed if stem in file_of]
         absent[split] = len(listed) - len(files[split])

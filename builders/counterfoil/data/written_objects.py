@@ -222,7 +222,7 @@ def identity(value: Any) -> int | str | None:
     return value if type(value) is int else None
 
 
-def text_of(path: Path) -> str:
+def file_text(path: Path) -> str:
     """Read a file of text. Raise RunFailure if it cannot be read."""
     return file_content(path, _MOST_TEXT).decode("utf-8-sig", "replace")
 

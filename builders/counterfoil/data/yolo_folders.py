@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.data.folder_splits import shown_name
-from counterfoil.data.written_objects import ObjectFolder, Problems, WrittenObjects, identity, is_number, text_of
+from counterfoil.data.written_objects import ObjectFolder, Problems, WrittenObjects, file_text, identity, is_number
 from counterfoil.errors import UserError, some_of
 from counterfoil.recipe.names import quoted
 from counterfoil.recipe.objects import categories_problem, no_objects
@@ -28,7 +28,7 @@ _BEYOND = 0.01
 
 
 def yolo_folder(folder: Path, names: Sequence[str], images: Sequence[str], split: str | None) -> ObjectFolder | None:
-    """Return a folder of YOLO files, with the objects of one split or of all, or None if it is none."""
+    """Return a folder of YOLO files, with the objects of one split or of all, or None for another folder."""
     # By the path without its ending, which may be in capitals.
     labels = {name[:-4]: name for name in names if name.lower().endswith(".txt") and "labels" in name.split("/")[:-1]}
     named = _description(folder, names) if labels else None
@@ -75,7 +75,7 @@ def _description(folder: Path, names: Sequence[str]) -> tuple[Path, Mapping[str,
     for name in names:
         if "/" in name or not name.lower().endswith((".yaml", ".yml")):
             continue
-        text = text_of(folder / name)
+        text = file_text(folder / name)
         try:
             refuse_unbounded(text, str(folder / name))
             document = yaml.safe_load(text)
@@ -127,7 +127,7 @@ def _listed(
             inside = "" if name == "." else f"{name}/"
             paths |= dict.fromkeys(image for image in images if image.startswith(inside))
             continue
-        lines = text_of(yaml_path.parent / name).splitlines() if name in names else []
+        lines = file_text(yaml_path.parent / name).splitlines() if name in names else []
         root = str(document.get("path") or "").replace("\\", "/").rstrip("/")
         for line in filter(None, map(str.strip, lines)):
             image = line.replace("\\", "/")
@@ -171,7 +171,7 @@ def _refuse_shared_labels(folder: Path, files: Mapping[str, str], labels: Mappin
 def _objects(folder: Path, file: str, categories: int, points: bool, problems: Problems) -> dict[str, list[Any]]:
     """Return the objects of a file of labels, with boxes as shares of the image: centre and size."""
     objects = no_objects()
-    for row, line in enumerate(text_of(folder / file).splitlines(), start=1):
+    for row, line in enumerate(file_text(folder / file).splitlines(), start=1):
         parts = line.split()
         if not parts:
             continue

@@ -86,48 +86,50 @@ def map_names(names: Sequence[str], categories: Sequence[str], model: str) -> Ca
 
 @dataclass(frozen=True)
 class _Reading:
-    """A meaning of numbers. order: its name, or empty. place: number → index of the dataset's category. others: numbers
-    of further categories.
+    """A meaning of numbers.
+
+    order: its name, or empty. index_of: number → index of the dataset's category. others: numbers of more categories.
     """
 
     order: str
     words: str
-    place: Mapping[Any, int]
+    index_of: Mapping[Any, int]
     others: frozenset[int] = frozenset()
 
     def explains(self, numbers: Iterable[int]) -> bool:
-        return all(number in self.place or number in self.others for number in numbers)
+        return all(number in self.index_of or number in self.others for number in numbers)
 
-    def kept(self, found: Mapping[Any, int]) -> int:
+    def kept(self, counts: Mapping[Any, int]) -> int:
         """Return how many detections are of the dataset's categories."""
-        return sum(count for number, count in found.items() if number in self.place)
+        return sum(count for number, count in counts.items() if number in self.index_of)
 
 
 def map_found(
-    found: Mapping[Any, int],
+    detections: Mapping[Any, int],
     categories: Sequence[str],
     model: str,
     order: str | Sequence[str] | None,
     ids: Sequence[int] = (),
 ) -> CategoryMap:
-    """Match the categories that a file of detections uses, names or numbers, with the number of detections of each.
+    """Match the categories that a file uses, names or numbers, with those of the dataset.
 
-    order: what the numbers mean, if it is said. ids: the numbers of the dataset's categories in its source, if known.
+    detections: category → number of its detections. order: what the numbers mean, if the user says it. ids: the numbers
+    of the dataset's categories in its source, if known.
 
     Raise UserError for numbers that have several meanings or none, if no detection is of the dataset's categories, or
     if a name looks misspelled.
     """
     known = set(map(plain_name, categories))
     # Tables may write numbers as text.
-    nameless = [value for value in found if not isinstance(value, str) or plain_name(value) not in known]
+    nameless = [value for value in detections if not isinstance(value, str) or plain_name(value) not in known]
     number_of = {value: identity(value) for value in nameless}
     if not any(isinstance(number, int) for number in number_of.values()):
-        return _by_name(found, categories, model)
-    if len(number_of) < len(found) or not all(isinstance(number, int) for number in number_of.values()):
+        return _by_name(detections, categories, model)
+    if len(number_of) < len(detections) or not all(isinstance(number, int) for number in number_of.values()):
         raise UserError(f"{model}: some categories are numbers and some are names", _HINT)
     counts: Counter[Any] = Counter()
     for value, number in number_of.items():
-        counts[number] += found[value]
+        counts[number] += detections[value]
     if order is None:
         chosen = _decided(counts, categories, model, ids)
     elif isinstance(order, str):
@@ -138,9 +140,9 @@ def map_found(
     if not chosen.kept(counts):
         numbers = listed([f"{number} ({count:,})" for number, count in counts.most_common()], _MOST_UNKNOWN)
         raise UserError(f"{model}: no detection is of the dataset's categories: {numbers}, {chosen.words}", _HINT)
-    place = {value: chosen.place[number] for value, number in number_of.items() if number in chosen.place}
-    unmatched = {number: count for number, count in counts.items() if number not in chosen.place}
-    return CategoryMap(place, "; ".join(filter(None, (chosen.words, _left_out(unmatched, counts.total())))))
+    matched = {value: chosen.index_of[number] for value, number in number_of.items() if number in chosen.index_of}
+    unmatched = {number: count for number, count in counts.items() if number not in chosen.index_of}
+    return CategoryMap(matched, "; ".join(filter(None, (chosen.words, _left_out(unmatched, counts.total())))))
 
 
 def _readings(categories: Sequence[str], ids: Sequence[int]) -> list[_Reading]:
@@ -178,14 +180,14 @@ def _ordered(order: str, categories: Sequence[str], model: str, ids: Sequence[in
 
 
 def _decided(counts: Mapping[Any, int], categories: Sequence[str], model: str, ids: Sequence[int]) -> _Reading:
-    """Return the only reading that explains every number. Raise UserError if there is none, or more than one.
+    """Return the only reading that explains every number. Raise UserError if no reading does, or several.
 
-    Readings that place the numbers alike are one. A reading that keeps no detection is none if another keeps some.
+    Readings that place the numbers alike are one. A reading that keeps no detection counts only if none keeps any.
     """
     readings, left = _readings(categories, ids), dict[Any, _Reading]()
     for reading in readings:
         if reading.explains(counts):
-            places = tuple(reading.place.get(number) for number in counts)
+            places = tuple(reading.index_of.get(number) for number in counts)
             left.setdefault(places, reading)
     keeping = [reading for reading in left.values() if reading.kept(counts)] or [*left.values()]
     if len(keeping) == 1:
@@ -209,11 +211,11 @@ def _left_out(unmatched: Mapping[Any, int], total: int) -> str:
     return f"{sum(unmatched.values()):,} of {total:,} detections left out, as of no category of the dataset: {named}"
 
 
-def _by_name(found: Mapping[str, int], categories: Sequence[str], model: str) -> CategoryMap:
+def _by_name(detections: Mapping[str, int], categories: Sequence[str], model: str) -> CategoryMap:
     known = {plain_name(name): index for index, name in enumerate(categories)}
-    index_of = {name: known[plain_name(name)] for name in found if plain_name(name) in known}
-    others = {name: count for name, count in found.items() if name not in index_of}
-    if found and not index_of:
+    index_of = {name: known[plain_name(name)] for name in detections if plain_name(name) in known}
+    others = {name: count for name, count in detections.items() if name not in index_of}
+    if detections and not index_of:
         raise UserError(
             f"{model}: none of its categories is one of the dataset's: {', '.join(others)[:200]}",
             f"The dataset's categories are {', '.join(categories)[:300]}.",
@@ -225,4 +227,4 @@ def _by_name(found: Mapping[str, int], categories: Sequence[str], model: str) ->
             first_of([f"{model}: there is no category '{name[:80]}'{hint}" for name, hint in alike]),
             f"The dataset's categories are {', '.join(categories)[:300]}.",
         )
-    return CategoryMap(index_of, _left_out(others, sum(found.values())))
+    return CategoryMap(index_of, _left_out(others, sum(detections.values())))

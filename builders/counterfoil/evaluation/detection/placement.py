@@ -75,4 +75,4 @@ def misplaced_objects(subject: DetectionSubject) -> str:
 
 def _outside(start: NDArray[np.float64], end: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Return which boxes leave their image by far. start, end: corners as shares of the image's sides, (n, 2)."""
-    return ((start < -_BEYOND) | (end > 1 + _BEYOND)).any(axis=1)
+    return np.any((start < -_BEYOND) | (end > 1 + _BEYOND), axis=1)
