@@ -57,7 +57,7 @@ def fetched_images(source: InputDataset, pin: SourcePin) -> tuple[Path, Listing]
         return listed
     folder, listing = listed
     if not is_fetched(folder, listing):
-        folder = snapshot(source.dataset, pin.revision, ignore_patterns=list(_NOT_FETCHED))
+        folder = snapshot(source.dataset, pin.revision, without=_NOT_FETCHED)
         if not is_fetched(folder, listing):
             raise _not_here(source.dataset, pin.revision)
     return folder, listing
@@ -79,7 +79,7 @@ def made_of_files(prepared: Path) -> bool:
 
 def described_folder(repository: str, commit: str) -> Path:
     """Return a folder that has the descriptions of a commit."""
-    return snapshot(repository, commit, allow_patterns=[CARD, SETTINGS, INFOS])
+    return snapshot(repository, commit, (CARD, SETTINGS, INFOS))
 
 
 def listed_files(repository: str, commit: str) -> list[str] | None:

@@ -142,12 +142,13 @@ class _Images:
         """Return the image that a line of a table in `home` names, or None."""
         if not isinstance(written, str) or not written or self.why(written):
             return None
-        for text in dict.fromkeys((written, written.replace("\\", "/"), written.replace("\\", "/").strip())):
-            path = posixpath.normpath(posixpath.join(home, text))
-            if path in self.images:
+        slashes = written.replace("\\", "/").strip()
+        for text in (written, slashes):
+            if (path := posixpath.normpath(posixpath.join(home, text))) in self.images:
                 return path
         if self.composed is None:  # some systems take an accent apart in names of files
             self.composed = {unicodedata.normalize("NFC", image): image for image in self.images}
+        path = posixpath.normpath(posixpath.join(home, slashes))
         return self.composed.get(unicodedata.normalize("NFC", path))
 
     def why(self, written: Any) -> str:
@@ -234,7 +235,6 @@ def _table(path: Path, content: bytes, *, guess: bool) -> Any:
         case _:
             import pandas as pd
 
-            typed = {} if guess else {"dtype": str, "na_filter": False}
             # Without index_col, a comma at the end of each line would move every value by a column.
-            frame = pd.read_csv(stream, index_col=False, **typed)
+            frame = pd.read_csv(stream, index_col=False, dtype=None if guess else str, na_filter=guess)
             return pa.Table.from_pandas(frame, preserve_index=False)
