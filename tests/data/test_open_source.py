@@ -257,12 +257,12 @@ def test_a_folder_of_the_hub_is_read_by_the_rules_of_a_folder_here(loopback: Loo
     additions = [CommitOperationAdd(name, encoded(number)) for number, name in enumerate(SERIES)]
     additions += [CommitOperationAdd("README.md", HUB_CARD.encode()), CommitOperationAdd("notes.zip", b"PK")]
     client(loopback).create_commit(NAME, additions, commit_message="Photographs", repo_type="dataset")
-    here = tmp_path / "here"
+    copy = tmp_path / "copy"
     for addition in additions:
-        file = here / addition.path_in_repo
+        file = copy / addition.path_in_repo
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(addition.path_or_fileobj if isinstance(addition.path_or_fileobj, bytes) else b"")
-    reference = labelled_source(f"{here}:test")
+    reference = labelled_source(f"{copy}:test")
     with Client(loopback, tmp_path / "home") as online:
         read = online.ask("labelled", reference=f"{NAME}:test")
     with Client(loopback, tmp_path / "home", offline=True) as offline:

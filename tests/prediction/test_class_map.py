@@ -229,7 +229,7 @@ def test_the_order_of_classes_is_that_of_all_folders_that_a_model_may_have_learn
 
 
 def test_outputs_of_fewer_classes_than_the_folder_has_are_not_matched_by_position() -> None:
-    """A model of a, b, d has three outputs; the recipe keeps a and c, whose label is 2."""
+    """Refuse a model of a, b, d, which has three outputs, for a recipe that keeps a and c, whose label is 2."""
     given = [RecipeClass(name, name, label, source, ()) for label, (name, source) in enumerate((("a", 0), ("c", 2)))]
     with pytest.raises(UserError, match="match nothing in the recipe"):
         map_classes(given, facts(3), trained=["a", "b", "c", "d"])

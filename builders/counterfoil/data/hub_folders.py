@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from counterfoil.data.folder_cards import CARD, INFOS, SETTINGS
 from counterfoil.data.hub import snapshot
 from counterfoil.data.image_folders import lists_images
-from counterfoil.data.pins import InputDataset, SourcePin, prepared_folders
+from counterfoil.data.pins import InputDataset, SourcePin, commit_file, prepared_folders
 from counterfoil.errors import CounterfoilError, RunFailure
 from counterfoil.models.names import COMMIT
 from counterfoil.regular_files import read_regular
@@ -60,6 +60,9 @@ def fetched_images(source: InputDataset, pin: SourcePin) -> tuple[Path, Listing]
         folder = snapshot(source.dataset, pin.revision, without=_NOT_FETCHED)
         if not is_fetched(folder, listing):
             raise _not_here(source.dataset, pin.revision)
+    if source.revision is None:
+        with contextlib.suppress(CounterfoilError, OSError, RuntimeError):  # the cache is optional
+            write_atomically(commit_file(source.dataset), pin.revision.encode())
     return folder, listing
 
 

@@ -96,8 +96,8 @@ def read_metadata(folder: Path, names: Sequence[str], images: Sequence[str], *, 
         for column in (key, *others):
             absent = [None] * len(table)
             cells = table.column(column).to_pylist() if column in table.column_names else absent
-            found = [known.path_of(name.rpartition("/")[0], cell) for cell in cells]
-            for line, (cell, path) in enumerate(zip(cells, found, strict=True), start=1):
+            images_named = [known.path_of(name.rpartition("/")[0], cell) for cell in cells]
+            for line, (cell, path) in enumerate(zip(cells, images_named, strict=True), start=1):
                 if path is None and (column == key or cell):
                     wrong += 1
                     if len(problems) < MOST_SHOWN:
@@ -105,9 +105,9 @@ def read_metadata(folder: Path, names: Sequence[str], images: Sequence[str], *, 
                         why = known.why(cell) or ", which is no image of the folder"
                         problems.append(f"{folder / name}, image {line}: {column} names {shown}{why}")
             if column == key:
-                paths += [path or "" for path in found]
+                paths += [path or "" for path in images_named]
             else:
-                others[column] += found
+                others[column] += images_named
     if problems:
         raise UserError(first_of(problems, count=wrong), _HINT)
     if not paths:
@@ -132,7 +132,7 @@ def as_written(table: Any) -> Any:
 
 
 class _Images:
-    """The images of a folder, found by what a line writes."""
+    """The images of a folder, images_named by what a line writes."""
 
     def __init__(self, images: Sequence[str]) -> None:
         self.images = frozenset(images)
