@@ -132,7 +132,7 @@ def as_written(table: Any) -> Any:
 
 
 class _Images:
-    """The images of a folder, images_named by what a line writes."""
+    """The images of a folder, found by what a line writes."""
 
     def __init__(self, images: Sequence[str]) -> None:
         self.images = frozenset(images)
