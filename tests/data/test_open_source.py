@@ -243,6 +243,43 @@ def test_labels_of_a_csv_of_the_hub_are_read_as_they_are_written(
     assert [read["names"][label] for label in read["labels"]] == lines and read["shades"] == [0, 1]
 
 
+SERIES = [f"{split}/{name}/s{series}/{row}.png" for split in ("train", "test") for name in ("star", "test tube")
+          for series in (1, 2) for row in range(2)]  # fmt: skip
+HUB_CARD = (
+    "---\ndataset_info:\n  features:\n  - name: image\n    dtype: image\n  - name: label\n    dtype:\n"
+    "      class_label:\n        names:\n          '0': test tube\n          '1': star\n---\n"
+)
+
+
+def test_a_folder_of_the_hub_is_read_by_the_rules_of_a_folder_here(loopback: LoopbackHub, tmp_path: Path) -> None:
+    """Series below classes are no classes, and the class `test tube` of train/ is no part of the split test."""
+    client(loopback).create_repo(NAME, repo_type="dataset")
+    additions = [CommitOperationAdd(name, encoded(number)) for number, name in enumerate(SERIES)]
+    additions += [CommitOperationAdd("README.md", HUB_CARD.encode()), CommitOperationAdd("notes.zip", b"PK")]
+    client(loopback).create_commit(NAME, additions, commit_message="Photographs", repo_type="dataset")
+    copy = tmp_path / "copy"
+    for addition in additions:
+        file = copy / addition.path_in_repo
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(addition.path_or_fileobj if isinstance(addition.path_or_fileobj, bytes) else b"")
+    reference = labelled_source(f"{copy}:test")
+    with Client(loopback, tmp_path / "home") as online:
+        read = online.ask("labelled", reference=f"{NAME}:test")
+    with Client(loopback, tmp_path / "home", offline=True) as offline:
+        assert offline.ask("labelled", reference=f"{NAME}:test") == read
+    assert read["names"] == list(reference.class_names or ()) == ["test tube", "star"]
+    assert read["labels"] == reference.labels.tolist() == [1] * 4 + [0] * 4
+    assert read["shades"] == [number for number, name in enumerate(SERIES) if name.startswith("test/")]
+    assert read["notes"][0] == reference.notes[0]  # the Hub adds a hidden file
+
+
+def test_a_file_of_the_hub_without_a_split_is_asked_about(loopback: LoopbackHub, tmp_path: Path) -> None:
+    client(loopback).create_repo(NAME, repo_type="dataset")
+    put(loopback, **{"a-test_parquet": parquet(1), "b_parquet": parquet(2)})
+    with Client(loopback, tmp_path / "home") as online:
+        assert "b.parquet belongs to no split, and a-test.parquet as test would be read" in online.refused()
+
+
 def test_parquet_of_the_hub_that_numbers_its_classes_differently_is_refused(
     loopback: LoopbackHub, tmp_path: Path
 ) -> None:

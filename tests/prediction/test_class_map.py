@@ -198,6 +198,47 @@ def test_a_space_in_a_recipe_is_the_underline_of_a_folder() -> None:
     assert map_classes(mixed, facts(2), "timm").targets == ((1,), (0,))
 
 
+# All class folders of the input dataset; those that a recipe or a split keeps; whether their order is clear.
+LEFT_OUT = [
+    (["1", "10", "2"], ["1", "2"], False),
+    (["1", "10", "2"], ["2"], False),
+    (["a", "b", "c"], ["a", "c"], True),
+    (["Cherry", "apple", "banana"], ["apple", "banana"], False),
+    (["a10", "a2", "b"], ["b"], False),
+    (["cup", "mug", "plate", "spoon"], ["mug", "spoon"], True),
+]
+
+
+@pytest.mark.parametrize(("every", "kept", "clear"), LEFT_OUT)
+def test_the_order_of_classes_is_that_of_all_folders_that_a_model_may_have_learned(
+    every: list[str], kept: list[str], clear: bool
+) -> None:
+    timms = sorted(every, key=natural_key)
+    assert (timms == sorted(every)) is clear
+    given = [RecipeClass(name, name, label, every.index(name), ()) for label, name in enumerate(kept)]
+    model = facts(len(every))
+    by_timm = map_classes(given, model, "timm", trained=every).targets
+    assert by_timm == tuple((timms.index(name),) for name in kept)
+    by_torchvision = tuple((every.index(name),) for name in kept)
+    assert map_classes(given, model, "position", trained=every).targets == by_torchvision
+    if clear:
+        assert map_classes(given, model, trained=every).targets == by_torchvision == by_timm
+    else:
+        with pytest.raises(UserError, match="training programs sort these classes differently"):
+            map_classes(given, model, trained=every)
+    with pytest.raises(UserError, match="names of the other folders are not known"):
+        map_classes(given, facts(max(cls.source_label for cls in given) + 1), trained=())
+    with pytest.raises(UserError, match="match nothing in the recipe"):
+        map_classes(given, facts(len(every) + 1), trained=every)
+
+
+def test_outputs_of_fewer_classes_than_the_folder_has_are_not_matched_by_position() -> None:
+    """Refuse a model of a, b, d, which has three outputs, for a recipe that keeps a and c, whose label is 2."""
+    given = [RecipeClass(name, name, label, source, ()) for label, (name, source) in enumerate((("a", 0), ("c", 2)))]
+    with pytest.raises(UserError, match="match nothing in the recipe"):
+        map_classes(given, facts(3), trained=["a", "b", "c", "d"])
+
+
 def test_where_a_recipe_leaves_classes_out_timms_order_is_not_known() -> None:
     given = [RecipeClass(str(i), name, i, i + 1, ()) for i, name in enumerate(("apple", "banana"))]
     assert map_classes(given, facts(3)).matched == "by position, in the dataset's order of labels"

@@ -90,14 +90,14 @@ def _settings(folder: Path, names: Sequence[str]) -> Mapping[str, Any]:
     return settings
 
 
-def _yaml(text: str, place: str) -> dict[str, Any]:
+def _yaml(text: str, file: str) -> dict[str, Any]:
     import yaml
 
     try:
-        refuse_unbounded(text, place)
+        refuse_unbounded(text, file)
         document = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError) as error:
-        raise UserError(f"{place}: is not YAML: {' '.join(str(error).split())[:200]}") from error
+        raise UserError(f"{file}: is not YAML: {' '.join(str(error).split())[:200]}") from error
     return document if isinstance(document, dict) else {}
 
 
@@ -171,7 +171,7 @@ def _label_names(features: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _class_label(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the part `class_label` of a column in a card, which stands below `dtype` or in the entry itself."""
+    """Return the part `class_label` of a column in a card, which is below `dtype` or in the entry itself."""
     kind = entry.get("dtype")
     label = (kind if isinstance(kind, Mapping) else entry).get("class_label")
     return label if isinstance(label, Mapping) else {}

@@ -68,11 +68,14 @@ def locate_dataset(source: str | Path, patterns: Sequence[str] | None = None) ->
 
 def _fetched(reference: HubDataset, patterns: Sequence[str] | None) -> Path:
     """Fetch the files of a dataset that match `patterns`, or all. Return their folder in the cache."""
-    return snapshot(reference.repo, reference.revision, allow_patterns=None if patterns is None else list(patterns))
+    return snapshot(reference.repo, reference.revision, patterns)
 
 
-def snapshot(repo: str, revision: str | None, **patterns: list[str] | None) -> Path:
-    """Fetch the files of a dataset, or those of some patterns. Return their folder in the Hub client's cache.
+def snapshot(
+    repo: str, revision: str | None, patterns: Sequence[str] | None = None, without: Sequence[str] | None = None
+) -> Path:
+    """Fetch the files of a dataset, those of `patterns` or all, but for those of `without`. Return their folder in the
+    Hub client's cache.
 
     Raise UserError if there is no such dataset, and RunFailure if the Hub is unreachable.
     """
@@ -80,8 +83,12 @@ def snapshot(repo: str, revision: str | None, **patterns: list[str] | None) -> P
     from huggingface_hub import errors, snapshot_download
 
     reference = HubDataset(repo, revision)
+    wanted = None if patterns is None else list(patterns)
+    ignored = None if without is None else list(without)
     try:
-        folder = snapshot_download(repo, repo_type="dataset", revision=revision, **patterns)
+        folder = snapshot_download(
+            repo, repo_type="dataset", revision=revision, allow_patterns=wanted, ignore_patterns=ignored
+        )
     except errors.HFValidationError as error:
         raise UserError(
             f"'{reference}' is not the name of a dataset on the Hub: {error}", "Expected user/name."

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from counterfoil.data.folder_cards import CARD, INFOS, SETTINGS
 from counterfoil.data.hub import snapshot
 from counterfoil.data.image_folders import lists_images
-from counterfoil.data.pins import InputDataset, SourcePin, prepared_folders
+from counterfoil.data.pins import InputDataset, SourcePin, commit_file, prepared_folders
 from counterfoil.errors import CounterfoilError, RunFailure
 from counterfoil.models.names import COMMIT
 from counterfoil.regular_files import read_regular
@@ -57,9 +57,12 @@ def fetched_images(source: InputDataset, pin: SourcePin) -> tuple[Path, Listing]
         return listed
     folder, listing = listed
     if not is_fetched(folder, listing):
-        folder = snapshot(source.dataset, pin.revision, ignore_patterns=list(_NOT_FETCHED))
+        folder = snapshot(source.dataset, pin.revision, without=_NOT_FETCHED)
         if not is_fetched(folder, listing):
             raise _not_here(source.dataset, pin.revision)
+    if source.revision is None:
+        with contextlib.suppress(CounterfoilError, OSError, RuntimeError):  # the cache is optional
+            write_atomically(commit_file(source.dataset), pin.revision.encode())
     return folder, listing
 
 
@@ -79,7 +82,7 @@ def made_of_files(prepared: Path) -> bool:
 
 def described_folder(repository: str, commit: str) -> Path:
     """Return a folder that has the descriptions of a commit."""
-    return snapshot(repository, commit, allow_patterns=[CARD, SETTINGS, INFOS])
+    return snapshot(repository, commit, (CARD, SETTINGS, INFOS))
 
 
 def listed_files(repository: str, commit: str) -> list[str] | None:

@@ -386,7 +386,8 @@ def read_image_folder(folder: Path, listing: Listing, source: InputDataset | Non
     metadata = read_metadata(folder, files.tables, images, guess=bool(conditions))
     label_column, objects = (LABEL, None) if source is None else (source.label_column, source.objects)
     known = () if metadata is None else metadata.values.column_names
-    deciding = [column for column in (label_column, *conditions, objects) if column in known]
+    wanted = [column for column in (label_column, *conditions, objects) if column is not None]
+    deciding = [column for column in wanted if column in known]
     if files.chosen is None:
         root = root_of(images)
         declared = files.card.names.get(LABEL, ())

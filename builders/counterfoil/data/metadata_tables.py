@@ -96,8 +96,8 @@ def read_metadata(folder: Path, names: Sequence[str], images: Sequence[str], *, 
         for column in (key, *others):
             absent = [None] * len(table)
             cells = table.column(column).to_pylist() if column in table.column_names else absent
-            found = [known.path_of(name.rpartition("/")[0], cell) for cell in cells]
-            for line, (cell, path) in enumerate(zip(cells, found, strict=True), start=1):
+            images_named = [known.path_of(name.rpartition("/")[0], cell) for cell in cells]
+            for line, (cell, path) in enumerate(zip(cells, images_named, strict=True), start=1):
                 if path is None and (column == key or cell):
                     wrong += 1
                     if len(problems) < MOST_SHOWN:
@@ -105,9 +105,9 @@ def read_metadata(folder: Path, names: Sequence[str], images: Sequence[str], *, 
                         why = known.why(cell) or ", which is no image of the folder"
                         problems.append(f"{folder / name}, image {line}: {column} names {shown}{why}")
             if column == key:
-                paths += [path or "" for path in found]
+                paths += [path or "" for path in images_named]
             else:
-                others[column] += found
+                others[column] += images_named
     if problems:
         raise UserError(first_of(problems, count=wrong), _HINT)
     if not paths:
@@ -142,12 +142,13 @@ class _Images:
         """Return the image that a line of a table in `home` names, or None."""
         if not isinstance(written, str) or not written or self.why(written):
             return None
-        for text in dict.fromkeys((written, written.replace("\\", "/"), written.replace("\\", "/").strip())):
-            path = posixpath.normpath(posixpath.join(home, text))
-            if path in self.images:
+        slashes = written.replace("\\", "/").strip()
+        for text in (written, slashes):
+            if (path := posixpath.normpath(posixpath.join(home, text))) in self.images:
                 return path
         if self.composed is None:  # some systems take an accent apart in names of files
             self.composed = {unicodedata.normalize("NFC", image): image for image in self.images}
+        path = posixpath.normpath(posixpath.join(home, slashes))
         return self.composed.get(unicodedata.normalize("NFC", path))
 
     def why(self, written: Any) -> str:
@@ -234,7 +235,6 @@ def _table(path: Path, content: bytes, *, guess: bool) -> Any:
         case _:
             import pandas as pd
 
-            typed = {} if guess else {"dtype": str, "na_filter": False}
             # Without index_col, a comma at the end of each line would move every value by a column.
-            frame = pd.read_csv(stream, index_col=False, **typed)
+            frame = pd.read_csv(stream, index_col=False, dtype=None if guess else str, na_filter=guess)
             return pa.Table.from_pandas(frame, preserve_index=False)

@@ -6,6 +6,8 @@ therefore continues without its input dataset.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ from counterfoil.models.names import COMMIT
 from counterfoil.recipe.names import ELSEWHERE, is_local
 from counterfoil.recipe.schema_inputs import Conditions
 from counterfoil.regular_files import read_regular
+from counterfoil.store.layout import user_cache
 
 
 class InputDataset(Protocol):
@@ -123,7 +126,18 @@ def cached_commit(source: InputDataset) -> str | None:
     if source.revision is not None:
         return None
     prepared = [folder for folder in prepared_folders(source) if COMMIT.fullmatch(folder.name)]
-    return max(prepared, key=lambda folder: folder.stat().st_mtime).name if prepared else None
+    seconds = {folder.name: folder.stat().st_mtime for folder in prepared}
+    with contextlib.suppress(OSError, RuntimeError, UnicodeDecodeError):
+        file = commit_file(source.dataset)
+        commit = read_regular(file, 100).decode().strip()
+        if COMMIT.fullmatch(commit):
+            seconds[commit] = file.stat().st_mtime
+    return max(seconds, key=lambda commit: seconds[commit]) if seconds else None
+
+
+def commit_file(dataset: str) -> Path:
+    """Return the file that remembers the commit of a Hub dataset whose files were fetched last."""
+    return user_cache() / "hub-commits" / hashlib.sha256(dataset.encode()).hexdigest()
 
 
 def prepared_folders(source: InputDataset) -> list[Path]:

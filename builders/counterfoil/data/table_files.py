@@ -55,11 +55,13 @@ def refuse_unassigned(
     endings = {posixpath.splitext(name)[1].lower() for name in splits}
     card = None if folder is None else read_card(folder, files, source.config)
     if card is None or card.files is None:
+        inside = "" if card is None else card.folder
         wanted = tuple({*_ROW_FILES, *endings} - {""})
         left = [
             name
             for name in files
             if name not in splits
+            and name.startswith(inside)
             and name.lower().endswith(wanted)
             and not in_junk(name)
             and not _DESCRIBED.fullmatch(posixpath.basename(name))
