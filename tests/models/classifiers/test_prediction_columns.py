@@ -98,7 +98,7 @@ def test_logits_do_not_show_whether_another_number_is_an_output(tmp_path: Path) 
     table = scores(LOGITS, angle=[300.0] * 6, zebra=[9.0] * 6)
     with pytest.raises(UserError, match=r"2 columns of numbers name no class: 'angle', 'zebra'\n.*score_bowl"):
         answered(save(table, tmp_path / "a.csv"))
-    with pytest.raises(UserError, match="1 column of numbers name"):
+    with pytest.raises(UserError, match="1 column of numbers names no class"):
         answered(save(table.drop(columns="zebra"), tmp_path / "a.csv"))
 
 

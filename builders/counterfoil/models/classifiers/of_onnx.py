@@ -23,7 +23,7 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
 from counterfoil.models.classifiers.of_timm import TimmDocument, checked_config, timm_transform
 from counterfoil.models.classifiers.of_transformers import CLASSIFIERS, ModelKind, checked_transformers
-from counterfoil.models.classifiers.score_scale import UNKNOWN, ScaleEvidence, as_logits, scale_note
+from counterfoil.models.classifiers.score_scale import ScaleEvidence, as_logits, scale_note
 from counterfoil.models.config_files import CONFIG, Label, expected, read_config
 from counterfoil.models.loading_errors import while_loading
 from counterfoil.models.names import refuse_elsewhere
@@ -103,8 +103,8 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
     evidence = ScaleEvidence()
     evidence.add(scores.astype(np.float64))
     for strength in _STRENGTHS:
-        if evidence.scale(network=True) != UNKNOWN:
-            break  # a few images may have logits between 0 and 1 by chance
+        if evidence.scale(network=True) == "logits":
+            break  # else logits may be between 0 and 1, or add up, by chance
         stronger = np.float32(strength) * probe[:, :, ::-1]
         evidence.add(_run(session, np.ascontiguousarray(stronger), batch).astype(np.float64))
     scale = evidence.scale(network=True)

@@ -219,7 +219,7 @@ def _score_columns(table: AnswerTable, rest: Sequence[str], classes: Sequence[Re
         in_all = _further_outputs(table, [*scores], others)
         if in_all is None:
             raise UserError(
-                f"{who}: {counted(len(others), 'column of numbers', 'columns of numbers')} name no class:"
+                f"{who}: {counted(len(others), 'column of numbers names', 'columns of numbers name')} no class:"
                 f" {_shown(others)}",
                 "Remove them if they are no outputs of the model. If they are, call every output score_NAME: score_"
                 f"{classes[0].name[:40]}.",
