@@ -15,7 +15,7 @@ from timm.utils.misc import natural_key
 
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers import ClassifierFacts
-from counterfoil.models.classifiers.score_scale import confidences
+from counterfoil.models.score_scale import confidences
 from counterfoil.prediction import predictions
 from counterfoil.prediction.class_map import ClassMap, Outputs, map_classes
 from counterfoil.prediction.inference import answer_columns, torch_softmax

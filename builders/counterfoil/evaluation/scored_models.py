@@ -22,9 +22,9 @@ from counterfoil.evaluation.dataset import Subject, edits_of
 from counterfoil.models.classifiers import Classifier, ClassifierFacts, describe_classifier, load_classifier
 from counterfoil.models.classifiers.classifier import scaled
 from counterfoil.models.classifiers.of_python import Transform, classifier_of, imported
-from counterfoil.models.classifiers.score_scale import SCALES, Scale
 from counterfoil.models.config_files import MOST_CLASSES
 from counterfoil.models.mended import MendedNote, mended_of
+from counterfoil.models.score_scale import SCALES, Scale
 from counterfoil.prediction.class_map import ClassMap, Order, Outputs, map_classes
 from counterfoil.progress import track
 from counterfoil.recipe import RecipeClass

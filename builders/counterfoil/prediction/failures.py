@@ -19,7 +19,7 @@ from counterfoil.data import LabelledImages
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier, refuse_by_row
-from counterfoil.models.classifiers.score_scale import UNKNOWN
+from counterfoil.models.score_scale import UNKNOWN
 from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.inference import each_once
 from counterfoil.prediction.passes import score_models

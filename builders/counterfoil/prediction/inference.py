@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from counterfoil.data import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, some_of
 from counterfoil.models.classifiers.classifier import Recorded
-from counterfoil.models.classifiers.score_scale import UNKNOWN, AnyScale, confidences
+from counterfoil.models.score_scale import UNKNOWN, AnyScale, confidences
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.predictions import Predictions, no_answers, ranked_of
 from counterfoil.store.decoding import decoded_batches, readable_image

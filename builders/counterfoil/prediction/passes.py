@@ -18,8 +18,8 @@ from counterfoil.engines import Advanced, Doing, Engine, Finished, LocalEngine, 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import refuse_by_row
-from counterfoil.models.classifiers.score_scale import AnyScale
 from counterfoil.models.devices import free_bytes, give_back_memory
+from counterfoil.models.score_scale import AnyScale
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import ModelInPass, predict, take_over
 from counterfoil.prediction.predictions import (

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from counterfoil.accuracy_stats import BINS, calibration_errors, confidence_bins
 from counterfoil.evaluation.scores import AllAnswers, Measure
-from counterfoil.models.classifiers.score_scale import UNKNOWN
+from counterfoil.models.score_scale import UNKNOWN
 from counterfoil.report.results import ResultRow, Results, row
 from counterfoil.stats import Estimate, seeded
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.models.classifiers.score_scale import AnyScale
 from counterfoil.models.loading_errors import while_loading
+from counterfoil.models.score_scale import AnyScale
 from counterfoil.models.weights_files import weights_sha256
 from counterfoil.recipe.names import nearest, plain_name
 from counterfoil.recipe.prompts import RecipeClass

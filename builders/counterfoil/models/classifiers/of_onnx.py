@@ -23,10 +23,10 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
 from counterfoil.models.classifiers.of_timm import TimmDocument, checked_config, timm_transform
 from counterfoil.models.classifiers.of_transformers import CLASSIFIERS, ModelKind, checked_transformers
-from counterfoil.models.classifiers.score_scale import ScaleEvidence, as_logits, scale_note
 from counterfoil.models.config_files import CONFIG, Label, expected, read_config
 from counterfoil.models.loading_errors import while_loading
 from counterfoil.models.names import refuse_elsewhere
+from counterfoil.models.score_scale import ScaleEvidence, as_logits, scale_note
 from counterfoil.models.transformers_files import as_configuration, image_processor_of, input_key_of, prepared_by, quiet
 from counterfoil.recipe.names import ONNX
 from counterfoil.regular_files import named_path, read_regular

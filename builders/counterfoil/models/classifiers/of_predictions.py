@@ -30,8 +30,8 @@ from counterfoil.models.classifiers.classifier import (
     side_by_side,
     unique_output_names,
 )
-from counterfoil.models.classifiers.image_names import NO_IMAGE, find_images
-from counterfoil.models.classifiers.score_scale import UNKNOWN, AnyScale, ScaleEvidence, scale_note
+from counterfoil.models.image_names import NO_IMAGE, find_images
+from counterfoil.models.score_scale import UNKNOWN, AnyScale, ScaleEvidence, scale_note
 from counterfoil.recipe.names import PREDICTIONS, plain_name
 from counterfoil.regular_files import named_path, open_regular
 from counterfoil.report.words import counted, listed

@@ -23,8 +23,8 @@ import numpy as np
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, shortened
-from counterfoil.models.classifiers.score_scale import ScaleEvidence, as_logits, scale_note
 from counterfoil.models.loading_errors import error_line
+from counterfoil.models.score_scale import ScaleEvidence, as_logits, scale_note
 from counterfoil.models.weights_files import weights_sha256
 from counterfoil.recipe.names import PYTHON, did_you_mean
 from counterfoil.recipe.prompts import RecipeClass
