@@ -449,7 +449,7 @@ def classifier_facts(classifier: Classifier, **measured: Any) -> ModelFacts:
         interpolation=classifier.interpolation,
         param_count=classifier.param_count,
         sha256=classifier.sha256 or "",
-        **{"read": classifier.read} | measured,
+        **measured,
     )
 
 

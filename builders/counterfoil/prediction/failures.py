@@ -162,7 +162,9 @@ def condition_scores(
     values = np.where(given >= 0, 1.0, small) / (1.0 + small)
     for column in range(len(outputs)):
         # Above a logit of 33, different logits have one sigmoid. Ranks and thresholds tell them apart.
-        if classifier.scale in ("sigmoids", UNKNOWN) or _distinct(values[:, column]) < _distinct(given[:, column]):
+        if classifier.score_scale in ("sigmoids", UNKNOWN) or _distinct(values[:, column]) < _distinct(
+            given[:, column]
+        ):
             values[:, column] = given[:, column]
     values[~answers.readable] = np.nan
     return ConditionScores(scored[name].classifier, values, answers.readable)

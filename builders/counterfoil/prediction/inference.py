@@ -226,7 +226,7 @@ def _answer(
             # Rows with known answers keep them, bit for bit.
             new = rows >= model.done
             ranked = model.answers.answers.shape[1]
-            softmax = shares_of(model.classifier.scale)
+            softmax = shares_of(model.classifier.score_scale)
             columns = answer_columns(logits.numpy(), labels[rows], model.class_map, ranked, softmax)
             model.answers.fill(rows[new], {name: values[new] for name, values in columns.items()})
     except CounterfoilError as error:

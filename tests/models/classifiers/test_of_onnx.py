@@ -109,13 +109,13 @@ def test_probabilities_become_scores(tmp_path: Path) -> None:
 def test_the_end_of_a_graph_decides_what_its_scores_are(tmp_path: Path, ends: str, scale: str) -> None:
     name = save_graph(tmp_path, ends=ends)
     classifier = load_classifier(name)
-    assert classifier.scale == scale and bool(classifier.read) == (scale != "logits")
+    assert classifier.score_scale == scale and bool(classifier.read) == (scale != "logits")
     if scale == "unknown":
         expected = torch.from_numpy(plain_scores(pictures(5))).sigmoid().numpy()
         np.testing.assert_allclose(scores_of(name, pictures(5)), expected, atol=1e-5)
     else:
         shares = torch.from_numpy(plain_scores(pictures(5))).softmax(1).numpy()
-        np.testing.assert_allclose(shares_of(scale)(scores_of(name, pictures(5))), shares, atol=1e-5)
+        np.testing.assert_allclose(shares_of(classifier.score_scale)(scores_of(name, pictures(5))), shares, atol=1e-5)
 
 
 def test_a_graph_of_half_precision_takes_its_own_numbers(tmp_path: Path) -> None:

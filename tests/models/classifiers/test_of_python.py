@@ -129,9 +129,9 @@ class TestScores:
 
         network = Scoring(lambda means: ends(logits_of(means)))
         _, classifier = classifier_of("mine", network, ToTensor(), IMAGE, more=[IMAGE] * 3)
-        assert classifier.scale == scale and bool(classifier.read) == (scale != "logits")
+        assert classifier.score_scale == scale and bool(classifier.read) == (scale != "logits")
         batch = classifier.transform()(IMAGE)[None]
-        confidence = shares_of(classifier.scale)(classifier.logits(batch, "cpu").numpy())
+        confidence = shares_of(classifier.score_scale)(classifier.logits(batch, "cpu").numpy())
         if shares is not None:
             expected = shares(logits_of(batch.mean(dim=(2, 3)))).numpy()
             assert confidence == pytest.approx(expected, rel=1e-5)
@@ -141,11 +141,11 @@ class TestScores:
     def test_further_images_show_that_scores_are_logits(self) -> None:
         network = Scoring(lambda means: means * torch.tensor([0.9, 0.8, 0.7]))
         images = [Image.new("RGB", (32, 32), colour) for colour in ("white", "black", "red")]
-        assert classifier_of("mine", network, ToTensor(), images[2])[1].scale == "unknown"
+        assert classifier_of("mine", network, ToTensor(), images[2])[1].score_scale == "unknown"
         bright = Scoring(lambda means: means * 3 - 1.9)
         greys = [Image.new("RGB", (32, 32), (shade,) * 3) for shade in (170, 180, 250)]
-        assert classifier_of("mine", bright, ToTensor(), greys[0])[1].scale == "unknown"
-        assert classifier_of("mine", bright, ToTensor(), greys[0], more=greys[1:])[1].scale == "logits"
+        assert classifier_of("mine", bright, ToTensor(), greys[0])[1].score_scale == "unknown"
+        assert classifier_of("mine", bright, ToTensor(), greys[0], more=greys[1:])[1].score_scale == "logits"
 
     def test_doubles_that_float32_holds_are_rounded_to_it(self) -> None:
         double = scores_of(lambda batch: batch.mean(axis=(2, 3)).astype(np.float64), ToTensor())

@@ -66,7 +66,7 @@ class OnnxClassifier(Classifier):
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
         import torch
 
-        return as_logits(torch.from_numpy(_run(self.session, batch.numpy(), self.batch)), self.scale)
+        return as_logits(torch.from_numpy(_run(self.session, batch.numpy(), self.batch)), self.score_scale)
 
     def released(self) -> Self:
         return replace(self, session=None)
@@ -119,7 +119,7 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
         session=session,
         prepare=deployed.prepare(),
         batch=batch,
-        scale=scale,
+        score_scale=scale,
         read="" if scale == "logits" else scale_note(scale, evidence),
     )
 

@@ -369,7 +369,7 @@ def _two_readings(
     classes: Sequence[RecipeClass],
     where: str,
 ) -> UserError:
-    lines = []
+    lines = list[str]()
     for text, by_name, by_id in zip(values, as_names, as_ids, strict=True):
         if by_name is not None and by_id is not None and by_name != by_id and len(lines) < _MOST_SHOWN:
             lines.append(f"  {text[:40]!r} is the name of {classes[by_name].name[:40]!r} and the id of"
@@ -558,7 +558,7 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
         sha256=sha256,
         input_key="predictions",
         kept=False,
-        scale=scale,
+        score_scale=scale,
         read="; ".join(notes),
         table=table,
         columns=columns,

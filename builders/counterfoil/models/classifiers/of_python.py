@@ -70,7 +70,7 @@ class CallableClassifier(Classifier):
 
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
         scores = _scores_of(self.name, self.model, batch, device if self.home is not None else None)
-        return as_logits(scores, self.scale)
+        return as_logits(scores, self.score_scale)
 
     def features(self, batch: torch.Tensor, device: str) -> torch.Tensor:
         """Return the inputs of `last_linear`. Raise RunFailure if this layer is not called exactly once."""
@@ -194,7 +194,7 @@ def classifier_of(
     scale = evidence.scale(network=True)
     read = "" if scale == "logits" else scale_note(scale, evidence)
     shape = tuple(tensor.shape)
-    classifier = replace(first, num_classes=outputs, label_names=names, shape=shape, scale=scale, read=read)
+    classifier = replace(first, num_classes=outputs, label_names=names, shape=shape, score_scale=scale, read=read)
     return ClassifierFacts(name, name, first.architecture, outputs, names), classifier
 
 
