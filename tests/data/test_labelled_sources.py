@@ -261,3 +261,55 @@ def test_a_damaged_image_is_given_as_it_is_for_the_reader_to_judge(tmp_path: Pat
     (folder / "sandal" / "1.jpg").write_bytes(b"no image at all")
     images = labelled_source(folder, (RecipeClass("x", "sandal", 0, 0, ()),))
     assert [image for _, image in images.images()][1] == b"no image at all"
+
+
+def numbered(folder: Path, images: int) -> Path:
+    folder.mkdir()
+    for number in range(images):
+        (folder / f"{number}.jpg").write_bytes(jpg(20 * number))
+    return folder
+
+
+LISTED = {
+    "all": ([("0.jpg", "cat"), ("1.jpg", "dog"), ("2.jpg", "cat"), ("3.jpg", "dog")], 4, ""),
+    "empty labels": (
+        [("0.jpg", "cat"), ("1.jpg", "dog"), ("2.jpg", ""), ("3.jpg", "")],
+        2,
+        "2 of 4 images are scored; 2 have no label.",
+    ),
+    "no line": ([("0.jpg", "cat"), ("1.jpg", "dog"), ("2.jpg", "cat")], 3, "1 has no line in the table of labels."),
+    "repeated": (
+        [("0.jpg", "cat"), ("1.jpg", "dog"), ("1.jpg", "dog"), ("2.jpg", "cat"), ("3.jpg", "dog"), ("1.jpg", "dog")],
+        4,
+        "2 lines that repeat another are left out.",
+    ),
+    "several": (
+        [("0.jpg", "cat"), ("0.jpg", "cat"), ("1.jpg", "dog"), ("2.jpg", "")],
+        2,
+        "2 of 4 images are scored; 1 has no label and 1 has no line in the table of labels; 1 line that repeats",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LISTED)
+def test_images_and_lines_that_are_left_out_are_counted(tmp_path: Path, case: str) -> None:
+    lines, scored, told = LISTED[case]
+    folder = numbered(tmp_path / "photos", 4)
+    text = "".join(f"{file},{label}\n" for file, label in [("file_name", "label"), *lines])
+    (folder / "metadata.csv").write_text(text)
+    images = labelled_source(folder)
+    assert len(images) == scored and told in images.scored_sentence
+    assert bool(told) == bool(images.scored_sentence)
+
+
+def test_an_image_with_two_labels_is_refused(tmp_path: Path) -> None:
+    folder = numbered(tmp_path / "photos", 2)
+    (folder / "metadata.csv").write_text("file_name,label\n0.jpg,cat\n1.jpg,dog\n1.jpg,cat\n")
+    with pytest.raises(UserError, match=r"gives 1.jpg two labels: 'dog' in row 1 and 'cat' in row 2"):
+        labelled_source(folder)
+
+
+def test_images_of_classes_that_are_not_scored_are_counted(tmp_path: Path) -> None:
+    folder = imagefolder(tmp_path / "photos", **{"Hand_Bag": 2, "00": 1, "umbrella": 3})
+    told = labelled_source(folder, BOTH).scored_sentence
+    assert told == "3 of 6 images are scored; 3 are of classes that are not scored: umbrella (3)."

@@ -26,12 +26,12 @@ LEADS = {"all": "Models answer over all their outputs", "classes": "Models answe
 
 
 def scores_file(folder: Path) -> str:
-    """Write scores of three colours and of purple, which is best on the first three dusk images of each class."""
+    """Write shares of three colours and of purple, which is best on the first three dusk images of each class."""
     lines = ["key,red,green,blue,purple"]
     for group, label, index in product(("base", "dusk", "swap"), range(3), range(CANDIDATES)):
-        scores = ["0.3" if output == label else "0.1" for output in range(3)]
-        purple = "0.5" if group == "dusk" and index < 3 else "0.0"
-        lines.append(",".join([sample_key(group, f"{label:02d}", index), *scores, purple]))
+        purple = 0.5 if group == "dusk" and index < 3 else 0.0
+        shares = [(1 - purple) * (0.6 if output == label else 0.2) for output in range(3)]
+        lines.append(",".join([sample_key(group, f"{label:02d}", index), *map(str, shares), str(purple)]))
     folder.mkdir()
     (folder / "answers.csv").write_text("\n".join(lines))
     return f"predictions:{folder / 'answers.csv'}"

@@ -15,7 +15,7 @@ from timm.utils.misc import natural_key
 
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers import ClassifierFacts
-from counterfoil.models.classifiers.score_scale import confidences
+from counterfoil.models.score_scale import confidences
 from counterfoil.prediction import predictions
 from counterfoil.prediction.class_map import ClassMap, Outputs, map_classes
 from counterfoil.prediction.inference import answer_columns, torch_softmax
@@ -325,7 +325,7 @@ def test_there_are_two_ways_where_a_model_has_other_outputs_and_ranks_them() -> 
 
 def test_answers_that_were_kept_before_there_were_two_ways_are_still_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predictions, "_versions", lambda: {"torch": "2"})
-    model = SimpleNamespace(scale="logits", sha256="a", input_key="b")
+    model = SimpleNamespace(score_scale="logits", sha256="a", input_key="b")
     one_way = ClassMap("names", 2, ((0,), (1,))).answered_both_ways("all")
     # The parts of the key at that time.
     before = {"format": 2, "data": "c", "weights": "a", "input": "b", "targets": [[0], [1]], "top_k": 1, "ranked": 2,

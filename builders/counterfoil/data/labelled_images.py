@@ -88,7 +88,8 @@ class LabelledImages:
         left_out = sum(self.left_out.values()) + self.unlisted
         texts = [f"{len(self):,} of {len(self) + left_out:,} images are scored; {listed(reasons)}"] if left_out else []
         if self.repeated:
-            texts.append(f"{counted(self.repeated, 'line')} that repeat another one are left out")
+            what = counted(self.repeated, "line that repeats another is", "lines that repeat another are")
+            texts.append(f"{what} left out")
         return "; ".join(texts) + "."
 
     def decoded(self, encoded: bytes | None) -> Image | None:

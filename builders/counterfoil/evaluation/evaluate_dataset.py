@@ -32,7 +32,7 @@ from counterfoil.evaluation.scored_models import (
 )
 from counterfoil.evaluation.scores import AllAnswers, Asking, Request
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier
-from counterfoil.models.classifiers.score_scale import Scale
+from counterfoil.models.score_scale import Scale
 from counterfoil.prediction.class_map import Outputs
 from counterfoil.prediction.passes import WORKERS_IMPORT, Placement, Scored
 from counterfoil.prediction.predictions import join_predictions

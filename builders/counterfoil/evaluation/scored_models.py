@@ -24,9 +24,9 @@ from counterfoil.evaluation.dataset import Subject, edits_of
 from counterfoil.models.classifiers import Classifier, ClassifierFacts, describe_classifier, load_classifier
 from counterfoil.models.classifiers.classifier import scaled
 from counterfoil.models.classifiers.of_python import Transform, classifier_of, imported
-from counterfoil.models.classifiers.score_scale import SCALES, Scale
 from counterfoil.models.config_files import MOST_CLASSES
 from counterfoil.models.mended import MendedNote, mended_of
+from counterfoil.models.score_scale import SCALES, Scale
 from counterfoil.prediction.class_map import ClassMap, Order, Outputs, map_classes
 from counterfoil.progress import track
 from counterfoil.recipe import RecipeClass
@@ -454,7 +454,7 @@ def classifier_facts(classifier: Classifier, **measured: Any) -> ModelFacts:
         interpolation=classifier.interpolation,
         param_count=classifier.param_count,
         sha256=classifier.sha256 or "",
-        **{"read": classifier.read} | measured,
+        **measured,
     )
 
 

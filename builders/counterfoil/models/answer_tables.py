@@ -43,7 +43,7 @@ _LOOKED_AT = 100  # rows
 _CSV, _PARQUET, _JSON, _LINES = (".csv", ".tsv"), (".parquet",), (".json",), (".jsonl", ".ndjson")
 
 # What a column is asked for as. Whole numbers are also read as text.
-Kind = Literal["text", "whole numbers", "numbers"]
+ColumnKind = Literal["text", "whole numbers", "numbers"]
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,18 @@ class AnswerTable:
     numeric: frozenset[str]
     who: str
 
-    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[pa.RecordBatch]:
+    def batches(self, kinds: Mapping[str, ColumnKind]) -> Iterator[pa.RecordBatch]:
         """Yield these columns in batches of rows, as text, int64 or float64; an empty cell is null.
 
         Raise UserError for values of another kind, RunFailure if the file cannot be read.
         """
         import pyarrow as pa
 
-        arrow: dict[Kind, pa.DataType] = {"text": pa.string(), "whole numbers": pa.int64(), "numbers": pa.float64()}
+        arrow: dict[ColumnKind, pa.DataType] = {
+            "text": pa.string(),
+            "whole numbers": pa.int64(),
+            "numbers": pa.float64(),
+        }
         types = {name: arrow[kind] for name, kind in kinds.items()}
         with _opened(self.path, self.who) as file:
             ending = self.path.suffix.lower()

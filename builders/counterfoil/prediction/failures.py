@@ -19,7 +19,7 @@ from counterfoil.data import LabelledImages
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier, refuse_by_row
-from counterfoil.models.classifiers.score_scale import UNKNOWN
+from counterfoil.models.score_scale import UNKNOWN
 from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.inference import each_once
 from counterfoil.prediction.passes import score_models
@@ -162,7 +162,9 @@ def condition_scores(
     values = np.where(given >= 0, 1.0, small) / (1.0 + small)
     for column in range(len(outputs)):
         # Above a logit of 33, different logits have one sigmoid. Ranks and thresholds tell them apart.
-        if classifier.scale in ("sigmoids", UNKNOWN) or _distinct(values[:, column]) < _distinct(given[:, column]):
+        if classifier.score_scale in ("sigmoids", UNKNOWN) or _distinct(values[:, column]) < _distinct(
+            given[:, column]
+        ):
             values[:, column] = given[:, column]
     values[~answers.readable] = np.nan
     return ConditionScores(scored[name].classifier, values, answers.readable)

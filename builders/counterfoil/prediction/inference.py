@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from counterfoil.data import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, some_of
 from counterfoil.models.classifiers.classifier import Recorded
-from counterfoil.models.classifiers.score_scale import UNKNOWN, AnyScale, confidences
+from counterfoil.models.score_scale import UNKNOWN, AnyScale, confidences
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.predictions import Predictions, no_answers, ranked_of
 from counterfoil.store.decoding import decoded_batches, readable_image
@@ -226,7 +226,7 @@ def _answer(
             # Rows with known answers keep them, bit for bit.
             new = rows >= model.done
             ranked = model.answers.answers.shape[1]
-            softmax = shares_of(model.classifier.scale)
+            softmax = shares_of(model.classifier.score_scale)
             columns = answer_columns(logits.numpy(), labels[rows], model.class_map, ranked, softmax)
             model.answers.fill(rows[new], {name: values[new] for name, values in columns.items()})
     except CounterfoilError as error:

@@ -18,8 +18,8 @@ from counterfoil.engines import Advanced, Doing, Engine, Finished, LocalEngine, 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import refuse_by_row
-from counterfoil.models.classifiers.score_scale import AnyScale
 from counterfoil.models.devices import free_bytes, give_back_memory
+from counterfoil.models.score_scale import AnyScale
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import ModelInPass, predict, take_over
 from counterfoil.prediction.predictions import (
@@ -158,7 +158,7 @@ class _Run:
         refuse_by_row(classifier, images.preview)
         recorded = classifier.recorded(images.keys, images.paths)
         if recorded is not None:
-            answers = take_over(images, name, recorded, class_map, classifier.scale)
+            answers = take_over(images, name, recorded, class_map, classifier.score_scale)
             self.scored[name] = Scored(classifier, class_map, answers)
             return None
         form = no_answers(len(images), class_map, ranked_of(class_map), self.logits)
@@ -340,7 +340,7 @@ class _Answering:
                     f"model {model.name!r} has other weights on a worker than where the run started",
                     "Give every machine the same files, or name a commit.",
                 )
-            models.append(replace(classifier, scale=model.scale).placed(self.device))
+            models.append(replace(classifier, score_scale=model.scale).placed(self.device))
 
         def answer(chunk: Chunk) -> Doing[int, list[Predictions | CounterfoilError]]:
             count = len(chunk.encoded)
@@ -385,7 +385,7 @@ def predict_on_engine(
             model.answers.answers.shape[1],
             model.answers.logits is not None,
             model.done,
-            model.classifier.scale,
+            model.classifier.score_scale,
         )
         for model in models
     )

@@ -125,7 +125,7 @@ def cache_key(
         "ranked": ranked,
         "logits": logits,
         # Other scales are newer than the cache, so logits have the key that they had.
-        **({} if classifier.scale == "logits" else {"scale": classifier.scale}),
+        **({} if classifier.score_scale == "logits" else {"scale": classifier.score_scale}),
         # Without `class_outputs`, the key is the same as in versions that had no `class_outputs`.
         **({} if class_map.class_outputs is None else {"answers": class_map.leads}),
         # Floats differ in the last bits between kinds of device and versions of torch.

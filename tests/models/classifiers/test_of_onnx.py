@@ -19,6 +19,7 @@ from timm.data.transforms_factory import create_transform
 from counterfoil import evaluate
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.classifiers import describe_classifier, load_classifier
+from counterfoil.prediction.inference import shares_of
 
 NAMES = ["bowl", "mug", "plate"]
 SIDE = 24
@@ -34,6 +35,7 @@ def save_graph(
     folder: Path,
     batch: int | str = "n",
     softmax: bool = False,
+    ends: str = "",
     half: bool = False,
     side: int | str = SIDE,
     change: Callable[[onnx.ModelProto], None] | None = None,
@@ -47,13 +49,14 @@ def save_graph(
         helper.make_node("Flatten", ["pooled"], ["flat"]),
         helper.make_node("Gemm", ["flat", "weight", "bias"], ["scores"], transB=1),
     ]
-    if softmax:
-        nodes.append(helper.make_node("Softmax", ["scores"], ["shares"]))
+    ends = "Softmax" if softmax else ends
+    if ends:
+        nodes.append(helper.make_node(ends, ["scores"], ["shares"]))
     graph = helper.make_graph(
         nodes,
         "mean-colour",
         [helper.make_tensor_value_info("images", kind, [batch, 3, side, side])],
-        [helper.make_tensor_value_info("shares" if softmax else "scores", kind, [batch, len(NAMES)])],
+        [helper.make_tensor_value_info("shares" if ends else "scores", kind, [batch, len(NAMES)])],
         [numpy_helper.from_array(WEIGHT.astype(dtype), "weight"), numpy_helper.from_array(BIAS.astype(dtype), "bias")],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -97,6 +100,22 @@ def test_probabilities_become_scores(tmp_path: Path) -> None:
     scores = scores_of(save_graph(tmp_path, softmax=True), images)
     expected = torch.from_numpy(plain_scores(images)).log_softmax(1).numpy()
     np.testing.assert_allclose(scores, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("ends", "scale"),
+    [("", "logits"), ("Softmax", "probabilities"), ("LogSoftmax", "log-probabilities"), ("Sigmoid", "unknown")],
+)
+def test_the_end_of_a_graph_decides_what_its_scores_are(tmp_path: Path, ends: str, scale: str) -> None:
+    name = save_graph(tmp_path, ends=ends)
+    classifier = load_classifier(name)
+    assert classifier.score_scale == scale and bool(classifier.read) == (scale != "logits")
+    if scale == "unknown":
+        expected = torch.from_numpy(plain_scores(pictures(5))).sigmoid().numpy()
+        np.testing.assert_allclose(scores_of(name, pictures(5)), expected, atol=1e-5)
+    else:
+        shares = torch.from_numpy(plain_scores(pictures(5))).softmax(1).numpy()
+        np.testing.assert_allclose(shares_of(classifier.score_scale)(scores_of(name, pictures(5))), shares, atol=1e-5)
 
 
 def test_a_graph_of_half_precision_takes_its_own_numbers(tmp_path: Path) -> None:

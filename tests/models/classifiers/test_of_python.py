@@ -24,6 +24,7 @@ from transformers import ViTConfig, ViTForImageClassification
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.models.classifiers import describe_classifier
 from counterfoil.models.classifiers.of_python import USUAL_TRANSFORMS, classifier_of, handed_over
+from counterfoil.prediction.inference import shares_of
 
 
 def model(batch: Any) -> Any:
@@ -104,6 +105,47 @@ class TestScores:
         with pytest.raises(UserError, match=r"larger than float32 holds") as refused:
             scores_of(makes[library], ToTensor())
         assert f"e+{int(np.log10(abs(scale))) - 1}" in refused.value.problems[0]
+
+    def test_digits_that_float32_loses_stay(self) -> None:
+        sure = np.array([[1 - 1e-12, 1 - 2e-12, 0.25]])
+        assert np.array_equal(scores_of(lambda batch: sure, ToTensor()).numpy(), sure)
+
+    @pytest.mark.parametrize(
+        ("ends", "scale", "shares"),
+        [
+            (lambda logits: logits, "logits", lambda logits: logits.softmax(1)),
+            (lambda logits: logits.softmax(1), "probabilities", lambda logits: logits.softmax(1)),
+            (lambda logits: 100 * logits.softmax(1), "percent", lambda logits: logits.softmax(1)),
+            (lambda logits: logits.log_softmax(1), "log-probabilities", lambda logits: logits.softmax(1)),
+            (lambda logits: logits.sigmoid(), "unknown", None),
+            (lambda logits: logits.sigmoid() - 0.1, "logits", None),
+        ],
+    )
+    def test_the_end_of_a_network_decides_what_its_scores_are(
+        self, ends: Callable[[torch.Tensor], torch.Tensor], scale: str, shares: Callable[[torch.Tensor], Any] | None
+    ) -> None:
+        def logits_of(means: torch.Tensor) -> torch.Tensor:
+            return torch.stack([9 * means[:, 0] - 6, 2 - 5 * means[:, 1], 3 * means[:, 2] - 4], dim=1)
+
+        network = Scoring(lambda means: ends(logits_of(means)))
+        _, classifier = classifier_of("mine", network, ToTensor(), IMAGE, more=[IMAGE] * 3)
+        assert classifier.score_scale == scale and bool(classifier.read) == (scale != "logits")
+        batch = classifier.transform()(IMAGE)[None]
+        confidence = shares_of(classifier.score_scale)(classifier.logits(batch, "cpu").numpy())
+        if shares is not None:
+            expected = shares(logits_of(batch.mean(dim=(2, 3)))).numpy()
+            assert confidence == pytest.approx(expected, rel=1e-5)
+        elif scale == "unknown":
+            assert np.isnan(confidence).all()
+
+    def test_further_images_show_that_scores_are_logits(self) -> None:
+        network = Scoring(lambda means: means * torch.tensor([0.9, 0.8, 0.7]))
+        images = [Image.new("RGB", (32, 32), colour) for colour in ("white", "black", "red")]
+        assert classifier_of("mine", network, ToTensor(), images[2])[1].score_scale == "unknown"
+        bright = Scoring(lambda means: means * 3 - 1.9)
+        greys = [Image.new("RGB", (32, 32), (shade,) * 3) for shade in (170, 180, 250)]
+        assert classifier_of("mine", bright, ToTensor(), greys[0])[1].score_scale == "unknown"
+        assert classifier_of("mine", bright, ToTensor(), greys[0], more=greys[1:])[1].score_scale == "logits"
 
     def test_doubles_that_float32_holds_are_rounded_to_it(self) -> None:
         double = scores_of(lambda batch: batch.mean(axis=(2, 3)).astype(np.float64), ToTensor())

@@ -87,25 +87,25 @@ def test_columns_of_classes_are_the_outputs_and_others_are_left_out(tmp_path: Pa
     for case, others in BESIDE.items():
         table = scores(SHARES, WRITTEN[written], **others)[["path", *[*others], *WRITTEN[written]]]
         answers, classifier = answered(save(table, tmp_path / f"a{ending}"))
-        assert (answers, classifier.num_classes, classifier.scale) == (TRUE, 4, "probabilities"), case
+        assert (answers, classifier.num_classes, classifier.score_scale) == (TRUE, 4, "probabilities"), case
         told = [name for name in others if name != "Unnamed: 0"]
         assert all(name in classifier.read for name in told), case
 
 
 def test_logits_do_not_show_whether_another_number_is_an_output(tmp_path: Path) -> None:
     for others in (BESIDE["entropy"], BESIDE["id"], BESIDE["a text"], BESIDE["the truth"]):
-        assert answered(save(scores(LOGITS, **others), tmp_path / "a.csv"))[0] == TRUE
+        assert answered(save(scores(LOGITS, **dict[str, Any](others)), tmp_path / "a.csv"))[0] == TRUE
     table = scores(LOGITS, angle=[300.0] * 6, zebra=[9.0] * 6)
     with pytest.raises(UserError, match=r"2 columns of numbers name no class: 'angle', 'zebra'\n.*score_bowl"):
         answered(save(table, tmp_path / "a.csv"))
-    with pytest.raises(UserError, match="1 column of numbers name"):
+    with pytest.raises(UserError, match="1 column of numbers names no class"):
         answered(save(table.drop(columns="zebra"), tmp_path / "a.csv"))
 
 
 def test_further_outputs_are_those_that_complete_the_sum_or_are_called_alike(tmp_path: Path) -> None:
     wide = np.concatenate([0.5 * SHARES, np.full((6, 1), 0.5)], axis=1)
     answers, classifier = answered(save(scores(wide, (*NAMES, "zebra")), tmp_path / "a.csv"))
-    assert (answers, classifier.num_classes, classifier.scale) == ([-1] * 6, 5, "probabilities")
+    assert (answers, classifier.num_classes, classifier.score_scale) == ([-1] * 6, 5, "probabilities")
     logits = np.concatenate([LOGITS, np.full((6, 1), 9.0)], axis=1)
     called = [f"logit_{name}" for name in (*NAMES, "zebra")]
     table = scores(logits, called, logit_max=LOGITS.max(axis=1), angle=[99.0] * 6)
@@ -139,7 +139,7 @@ def test_one_column_beside_the_key_holds_the_answers(tmp_path: Path, column: str
     for ending in (".csv", ".parquet", ".jsonl"):
         table = pd.DataFrame({"path": PATHS, column: TEXTS})
         answers, classifier = answered(save(table, tmp_path / f"a{ending}"))
-        assert (answers, classifier.scale) == (TRUE, "unknown")
+        assert (answers, classifier.score_scale) == (TRUE, "unknown")
         assert column in classifier.read
     ids = pd.DataFrame({"path": PATHS, column: TRUE})
     assert answered(save(ids, tmp_path / "a.csv"))[0] == TRUE

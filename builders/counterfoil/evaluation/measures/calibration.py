@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from counterfoil.accuracy_stats import BINS, calibration_errors, confidence_bins
 from counterfoil.evaluation.scores import AllAnswers, Measure
-from counterfoil.models.classifiers.score_scale import UNKNOWN
+from counterfoil.models.score_scale import UNKNOWN
 from counterfoil.report.results import ResultRow, Results, row
 from counterfoil.stats import Estimate, seeded
 
@@ -20,7 +20,7 @@ _DIGITS = 5  # confidences are rounded, because another batch size changes their
 def _groups(answered: AllAnswers) -> Iterator[tuple[int, int, NDArray[np.floating], NDArray[np.bool_]]]:
     """Yield model, group, confidence and correctness of its readable images, for models that have confidences."""
     for model in range(len(answered.models)):
-        if answered.scored[model].classifier.scale == UNKNOWN:
+        if answered.scored[model].classifier.score_scale == UNKNOWN:
             continue
         for index in answered.places:
             if len(rows := answered.rows(index)):

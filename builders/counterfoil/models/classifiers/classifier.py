@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.models.classifiers.score_scale import AnyScale
 from counterfoil.models.loading_errors import while_loading
+from counterfoil.models.score_scale import AnyScale
 from counterfoil.models.weights_files import weights_sha256
 from counterfoil.recipe.names import nearest, plain_name
 from counterfoil.recipe.prompts import RecipeClass
@@ -47,7 +47,7 @@ class Classifier:
 
     input_key: models with the same key get the same tensor for an image. sha256: of everything that decides the answer
     to a tensor, or None if that is unknown. input_size: (channels, height, width), or None if it depends on the image.
-    scale: what the scores are. read: how a file or its scores were read, for people.
+    score_scale: what the scores are. read: how a file or its scores were read, for people.
     kept: whether a later run may reuse answers if the hash and the input key are equal. module: the torch module, or
     None if the kind has none or it was released.
     """
@@ -64,7 +64,7 @@ class Classifier:
     interpolation: str | None = None
     kept: bool = True
     module: Any = None
-    scale: AnyScale = "logits"
+    score_scale: AnyScale = "logits"
     read: str = ""
 
     def transform(self) -> Callable[[Any], Any]:
@@ -74,7 +74,7 @@ class Classifier:
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
         """Return the scores of a batch from any device, (b, num_classes) floats on the CPU. Errors are not caught.
 
-        Their softmax is the model's confidence, unless `scale` says that they are sigmoids or unknown.
+        Their softmax is the model's confidence, unless `score_scale` says that they are sigmoids or unknown.
         """
         raise NotImplementedError
 
@@ -99,7 +99,7 @@ def scaled(classifier: Classifier, scale: AnyScale | None) -> Classifier:
     if scale is None:
         return classifier
     read = f"scores are {scale}, as --scores-are says; {apart_from_scores(classifier.read)}".removesuffix("; ")
-    return replace(classifier, scale=scale, read=read)
+    return replace(classifier, score_scale=scale, read=read)
 
 
 def apart_from_scores(read: str) -> str:

@@ -21,10 +21,10 @@ from counterfoil.errors import UserError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
 from counterfoil.models.classifiers.of_timm import TimmDocument, checked_config, timm_transform
 from counterfoil.models.classifiers.of_transformers import CLASSIFIERS, ModelKind, checked_transformers
-from counterfoil.models.classifiers.score_scale import UNKNOWN, ScaleEvidence, as_logits, scale_note
 from counterfoil.models.config_files import CONFIG, Label, expected, read_config, shown
 from counterfoil.models.names import refuse_elsewhere
 from counterfoil.models.onnx_graphs import FLOAT_TYPES, open_graph, refuse_vast_input
+from counterfoil.models.score_scale import ScaleEvidence, as_logits, scale_note
 from counterfoil.models.transformers_files import as_configuration, image_processor_of, input_key_of, prepared_by, quiet
 from counterfoil.recipe.names import ONNX
 from counterfoil.regular_files import named_path
@@ -50,7 +50,7 @@ class OnnxDocument(TimmDocument):
 class OnnxClassifier(Classifier):
     """A graph of ONNX Runtime on the CPU or a CUDA device. sha256: of the file and the version of ONNX Runtime.
 
-    batch: the number of images that the graph takes at once, or None for any number. output: the output with the scores.
+    batch: the number of images that the graph takes at once, or None for any number. output: the output with scores.
     """
 
     session: Any
@@ -65,7 +65,7 @@ class OnnxClassifier(Classifier):
         import torch
 
         scores = _run(self.session, batch.numpy(), self.batch, [self.output])[self.output]
-        return as_logits(torch.from_numpy(scores), self.scale)
+        return as_logits(torch.from_numpy(scores), self.score_scale)
 
     def released(self) -> Self:
         return replace(self, session=None)
@@ -101,8 +101,8 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
     evidence = ScaleEvidence()
     evidence.add(outputs[output].astype(np.float64))
     for strength in _STRENGTHS:
-        if evidence.scale(network=True) != UNKNOWN:
-            break  # a few images may have logits between 0 and 1 by chance
+        if evidence.scale(network=True) == "logits":
+            break  # else logits may be between 0 and 1, or add up, by chance
         stronger = np.ascontiguousarray(np.float32(strength) * probe[:, :, ::-1])
         evidence.add(_run(session, stronger, batch, [output])[output].astype(np.float64))
     scale = evidence.scale(network=True)
@@ -118,7 +118,7 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
         output=output,
         prepare=deployed.prepare(),
         batch=batch,
-        scale=scale,
+        score_scale=scale,
         read="" if scale == "logits" else scale_note(scale, evidence),
     )
 

@@ -30,8 +30,8 @@ from counterfoil.models.classifiers.classifier import (
     side_by_side,
     unique_output_names,
 )
-from counterfoil.models.classifiers.image_names import NO_IMAGE, find_images
-from counterfoil.models.classifiers.score_scale import UNKNOWN, AnyScale, ScaleEvidence, scale_note
+from counterfoil.models.image_names import NO_IMAGE, find_images
+from counterfoil.models.score_scale import UNKNOWN, AnyScale, ScaleEvidence, scale_note
 from counterfoil.recipe.names import PREDICTIONS, plain_name
 from counterfoil.regular_files import named_path, open_regular
 from counterfoil.report.words import counted, listed
@@ -219,7 +219,7 @@ def _score_columns(table: AnswerTable, rest: Sequence[str], classes: Sequence[Re
         in_all = _further_outputs(table, [*scores], others)
         if in_all is None:
             raise UserError(
-                f"{who}: {counted(len(others), 'column of numbers', 'columns of numbers')} name no class:"
+                f"{who}: {counted(len(others), 'column of numbers names', 'columns of numbers name')} no class:"
                 f" {_shown(others)}",
                 "Remove them if they are no outputs of the model. If they are, call every output score_NAME: score_"
                 f"{classes[0].name[:40]}.",
@@ -369,7 +369,7 @@ def _two_readings(
     classes: Sequence[RecipeClass],
     where: str,
 ) -> UserError:
-    lines = []
+    lines = list[str]()
     for text, by_name, by_id in zip(values, as_names, as_ids, strict=True):
         if by_name is not None and by_id is not None and by_name != by_id and len(lines) < _MOST_SHOWN:
             lines.append(f"  {text[:40]!r} is the name of {classes[by_name].name[:40]!r} and the id of"
@@ -558,7 +558,7 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
         sha256=sha256,
         input_key="predictions",
         kept=False,
-        scale=scale,
+        score_scale=scale,
         read="; ".join(notes),
         table=table,
         columns=columns,

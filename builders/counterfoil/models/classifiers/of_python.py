@@ -23,8 +23,8 @@ import numpy as np
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, shortened
-from counterfoil.models.classifiers.score_scale import UNKNOWN, ScaleEvidence, as_logits, scale_note
 from counterfoil.models.loading_errors import error_line
+from counterfoil.models.score_scale import ScaleEvidence, as_logits, scale_note
 from counterfoil.models.weights_files import weights_sha256
 from counterfoil.recipe.names import PYTHON, did_you_mean
 from counterfoil.recipe.prompts import RecipeClass
@@ -70,7 +70,7 @@ class CallableClassifier(Classifier):
 
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
         scores = _scores_of(self.name, self.model, batch, device if self.home is not None else None)
-        return as_logits(scores, self.scale)
+        return as_logits(scores, self.score_scale)
 
     def features(self, batch: torch.Tensor, device: str) -> torch.Tensor:
         """Return the inputs of `last_linear`. Raise RunFailure if this layer is not called exactly once."""
@@ -120,7 +120,7 @@ class CallableClassifier(Classifier):
 
 
 # Images that show whether outputs between 0 and 1 are always that.
-_MOST_TRIED = 15
+_MOST_TRIED = 7
 
 
 def classifier_of(
@@ -187,14 +187,14 @@ def classifier_of(
     evidence = ScaleEvidence()
     evidence.add(scores.double().numpy())
     for another in islice(more, _MOST_TRIED):
-        if evidence.scale(network=True) != UNKNOWN:
-            break  # a few images may have logits between 0 and 1 by chance
+        if evidence.scale(network=True) == "logits":
+            break  # else logits may be between 0 and 1, or add up, by chance
         tensor_of_another = first.transform()(another)[None]
         evidence.add(_scores_of(name, model, tensor_of_another, first.home).double().numpy())
     scale = evidence.scale(network=True)
     read = "" if scale == "logits" else scale_note(scale, evidence)
     shape = tuple(tensor.shape)
-    classifier = replace(first, num_classes=outputs, label_names=names, shape=shape, scale=scale, read=read)
+    classifier = replace(first, num_classes=outputs, label_names=names, shape=shape, score_scale=scale, read=read)
     return ClassifierFacts(name, name, first.architecture, outputs, names), classifier
 
 

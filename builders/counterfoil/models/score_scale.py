@@ -69,15 +69,18 @@ class ScaleEvidence:
         self._rows.append(np.stack([sums, above.sum(axis=1), np.where(above, powers, 0).sum(axis=1), logs]))
 
     def scale(self, *, network: bool = False) -> AnyScale:
-        """Return the scale. network: whether a network gave the scores, whose numbers beyond 0 and 1 are logits."""
+        """Return the scale.
+
+        network: whether a network gave the scores. They are not rounded, and numbers beyond 0 and 1 are logits.
+        """
         if not self._rows:
             return UNKNOWN
         sums, positive, powers, logs = np.concatenate(self._rows, axis=1)
-        half = 0.5 * 10.0**-self._decimals
-        if self._decimals > _MOST_DECIMALS:
-            half = 0.0
+        rounded = not network
+        half = 0.5 * 10.0**-self._decimals if rounded and self._decimals <= _MOST_DECIMALS else 0.0
+        digit = 0.5 * 10.0**-self._digits if rounded else 0.0
         # Numbers have a fixed number of decimals, or of digits. Only what is above 0 can have been rounded up.
-        of_digits = 0.5 * 10.0**-self._digits * powers
+        of_digits = digit * powers
         most, least = np.maximum(half * positive, of_digits), np.maximum(half * self._columns, of_digits)
 
         def add_up_to(total: float) -> bool:
@@ -90,7 +93,7 @@ class ScaleEvidence:
             if self._highest <= 100 * (1 + _SLACK) and add_up_to(100.0):
                 return "percent"
         # An error of a logarithm is a share of the exponential, and the largest exponentials are above exp(-10).
-        error = max(half, 0.5 * 10.0 ** (1 - self._digits)) + _SLACK
+        error = max(half, 10 * digit) + _SLACK
         if self._highest <= 0 and bool((np.abs(logs) <= error).all()):
             return "log-probabilities"
         if network:

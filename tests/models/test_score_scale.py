@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from counterfoil.models.classifiers.score_scale import UNKNOWN, ScaleEvidence, confidences
+from counterfoil.models.score_scale import UNKNOWN, ScaleEvidence, confidences
 
 RNG = np.random.default_rng(0)
 

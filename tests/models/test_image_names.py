@@ -7,7 +7,7 @@ import unicodedata
 import pytest
 
 from counterfoil.errors import UserError
-from counterfoil.models.classifiers.image_names import NO_IMAGE, find_images
+from counterfoil.models.image_names import NO_IMAGE, find_images
 
 PATHS = ["val/cat/1.jpg", "val/cat/2.jpg", "val/dog/1.jpg", "val/dog/ü x.jpg"]
 KEYS = [f"val_{row:08d}" for row in range(len(PATHS))]
