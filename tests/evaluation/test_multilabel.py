@@ -201,7 +201,7 @@ def test_the_index_page_leads_to_the_report_and_says_what_is_lost(evaluation: Ev
     base, drop = evaluation.number("mAP", model=model, group="base"), evaluation.score(model, "fog").drop
     assert base is not None and drop is not None
     assert f"has an mAP of {100 * base.value:.1f} % on the base." in page
-    assert f"It loses most under fog: {100 * drop.value:.1f} points" in page
+    assert f" most under fog: {100 * drop.value:.1f} points of mAP (" in page
 
 
 def test_two_classifiers_are_compared_over_the_labels_that_both_know(built: Path, answers_file: Path) -> None:
@@ -225,7 +225,23 @@ def test_two_classifiers_are_compared_over_the_labels_that_both_know(built: Path
         ]
         assert gap.value == pytest.approx(np.mean(drops[0]) - np.mean(drops[1]))
         assert gap.low is not None and gap.high is not None and gap.low < (gap.value or 0.0) < gap.high
+    for shift in ("fog", "jpeg"):
+        # The drop is over fewer labels than mAP: it says over how many, and from which mAP.
+        drop = rows.one("drop", model="part", group=shift, at="mAP")
+        base, shifted = (
+            np.mean([rows.value("AP", model="part", group=group, class_id=label) or 0.0 for label in LABELS[:2]])
+            for group in ("base", shift)
+        )
+        assert drop is not None and drop.note == "over 2 of 3 labels"
+        assert rows.value("drop_base", model="part", group=shift, at="mAP") == pytest.approx(base)
+        assert drop.value == pytest.approx(base - shifted)
+        whole = rows.one("drop", model="whole", group=shift, at="mAP")
+        assert whole is not None and not whole.note
     page = result.files["report"].read_text()
+    shown = (
+        f"of {100 * (rows.value('drop_base', model='part', group='fog', at='mAP') or 0.0):.1f} %, over 2 of 3 labels"
+    )
+    assert shown in page
     assert "<h2>Classifiers compared</h2>" in page
     assert (
         "part: near chance on the base for blue. Mean drops leave out this label: they are over 2 of 3 labels" in page

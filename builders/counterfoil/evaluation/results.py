@@ -294,13 +294,16 @@ class Evaluation:
         import pyarrow as pa
 
         measures = dict.fromkeys((*_BARE, *(name for score in self.scores for name in score.numbers)))
-        bases = {model.name: self.results.base_number(model.name) for model in self.models}
+        bases = {}
+        for model in self.models:
+            base = self.results.base_number(model.name)
+            bases[model.name] = None if base is None else base.value
         rows = []
         for score in self.scores:
             row: dict[str, Any] = {
                 "model": score.model,
                 "shift": score.shift,
-                f"base_{self.results.lead}": None if bases[score.model] is None else bases[score.model].value,
+                f"base_{self.results.lead}": bases[score.model],
                 "classes": score.classes,
                 "images": score.images,
                 "base_images": score.base_images,

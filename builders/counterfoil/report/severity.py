@@ -56,7 +56,7 @@ _FAILED = "The share of trajectories right at the base that have failed by `at`"
 _PAIR = "of the model less that of `against`"
 MEASURES = (
     MeasureFacts(
-        ACCURACY, "Accuracy by level", "percent", "Accuracy at the level `at` (0: the base), averaged over classes."
+        ACCURACY, "Accuracy by level", "percent", "Accuracy at the level `at` (0: the base), over the curve's classes."
     ),
     *(MeasureFacts(DROP + end, "Drop by level", "points", f"{_DROP}{_ENDINGS[end]}.") for end in _OF_DROPS),
     *(MeasureFacts(TEN_POINTS + end, "Level of ten points", "plain", f"{_TEN}{_ENDINGS[end]}.") for end in _OF_DROPS),
