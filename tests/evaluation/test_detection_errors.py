@@ -27,11 +27,11 @@ IMAGES, CATEGORIES = 20, 3
 Box = tuple[float, float, float, float]
 
 
-def overlap(one: Sequence[float], other: Sequence[float]) -> float:
-    across = min(one[0] + one[2], other[0] + other[2]) - max(one[0], other[0])
-    down = min(one[1] + one[3], other[1] + other[3]) - max(one[1], other[1])
+def overlap(first: Sequence[float], other: Sequence[float]) -> float:
+    across = min(first[0] + first[2], other[0] + other[2]) - max(first[0], other[0])
+    down = min(first[1] + first[3], other[1] + other[3]) - max(first[1], other[1])
     shared = across * down if across > 0 and down > 0 else 0.0
-    return shared / (one[2] * one[3] + other[2] * other[3] - shared)
+    return shared / (first[2] * first[3] + other[2] * other[3] - shared)
 
 
 TRUE: Box = (10, 10, 40, 40)
@@ -56,10 +56,10 @@ CONSTRUCTED: dict[str, tuple[list[tuple[Box, int, float]], dict[str, int]]] = {
 
 @pytest.mark.parametrize("case", CONSTRUCTED)
 def test_a_constructed_image_has_the_errors_that_tide_names(case: str) -> None:
-    found, errors = CONSTRUCTED[case]
+    answers, errors = CONSTRUCTED[case]
     objects = Objects.of([0], [TRUE], [0])
-    boxes, categories, scores = ([entry[part] for entry in found] for part in range(3))
-    detections = Detections.of([0] * len(found), boxes, categories, scores)
+    boxes, categories, scores = ([entry[part] for entry in answers] for part in range(3))
+    detections = Detections.of([0] * len(answers), boxes, categories, scores)
     matches = match(objects, detections, 1, CATEGORIES)
     assert error_kinds(objects, detections, matches, 0.5).counts() == {**dict.fromkeys((*KINDS, "missed"), 0), **errors}
 
