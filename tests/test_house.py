@@ -300,7 +300,7 @@ def test_nothing_public_is_there_for_tests_alone() -> None:
 TABLES = {
     "recipe/keep": ("KEEP_RULES", {"rule", "cells"}),
     "models/classifiers": ("CLASSIFIER_KINDS", {"classifier", "head"}),
-    "models/detectors": ("DETECTOR_KINDS", {"detector"}),
+    "models/detectors": ("DETECTOR_KINDS", {"detector", "onnx_forms"}),
     "models/generators": ("FAMILIES", {"family"}),
     "engines": ("ENGINES", {"engine", "executor", "processes", "ray_cluster"}),
     "models/chat": ("CHAT_KINDS", set()),

@@ -250,7 +250,7 @@ def _overlaps(
         detection = np.repeat(some, sizes[some])
         before = np.cumsum(sizes[some]) - sizes[some]
         thing = np.arange(len(detection)) + np.repeat(start[some] - before, sizes[some])
-        iou = _iou(boxes[detection], objects.box[thing], objects.crowd[thing])
+        iou = box_iou(boxes[detection], objects.box[thing], objects.crowd[thing])
         near = iou >= THRESHOLDS[0]
         close.append((detection[near], thing[near], iou[near]))
     if not close:
@@ -264,7 +264,7 @@ def _overlaps(
     return [pairs for pairs in zip(*parts, strict=True) if len(pairs[0])]
 
 
-def _iou(boxes: NDArray[np.float64], others: NDArray[np.float64], crowd: NDArray[np.bool_]) -> NDArray[np.float64]:
+def box_iou(boxes: NDArray[np.float64], others: NDArray[np.float64], crowd: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return the shared area of two boxes over their union, or over the first box's area if the other is a crowd."""
     sides = np.minimum(boxes[:, 2:] + boxes[:, :2], others[:, 2:] + others[:, :2]) - np.maximum(
         boxes[:, :2], others[:, :2]

@@ -154,11 +154,29 @@ def test_the_report_begins_with_what_the_detector_loses(evaluation: Evaluation) 
     assert "12 images, each unchanged and under 3 shifts" in page
 
 
+def test_objects_stand_beside_the_categories_and_errors_have_their_kinds(built: Path, evaluation: Evaluation) -> None:
+    rows, name, subject = evaluation.results.rows, evaluation.results.models[0].name, open_objects(open_dataset(built))
+    page = Path(evaluation.files["report"]).read_text()
+    for index, category in enumerate(NAMES):
+        objects = int((subject.truth.category == index).sum())
+        ap = rows.value("category_AP", model=name, group="base", class_id=category) or 0.0
+        assert rows.value("objects", class_id=category) == objects
+        assert re.search(rf"{category}</th><td>{objects}</td><td>{100 * ap:.1f}<", page)
+    for group in evaluation.results.groups:
+        counts = [int(row.value or 0) for row in rows.where("errors", model=name, group=group.name)]
+        cells = "".join(f"<td>{count}</td>" for count in counts)
+        assert len(counts) == 6 and f"{group.name.replace('_', ' ')}</th>{cells}" in page
+        curve = [row.value for row in rows.where("precision", model=name, group=group.name)]
+        assert len(curve) == 21 and curve == sorted(curve, key=lambda value: -(value or 0.0))
+    assert "<h2>Precision and recall</h2>" in page and "those of TIDE (Bolya" in page
+    assert re.search(r'<a href="#method">\d+ notes? on these numbers</a>', page)
+
+
 def test_a_function_gives_the_same_numbers_as_its_file(built: Path, evaluation: Evaluation) -> None:
     again = evaluate(built, {"mine": ColourDetector()}, out=built.parent / "function", batch_size=5)
     for row in evaluation.results.rows:
         key = {name: getattr(row, name) for name in ("group", "class_id", "against", "at")}
-        other = again.results.rows.one(row.measure, model="mine", **key)
+        other = again.results.rows.one(row.measure, model="mine" if row.model else "", **key)
         assert other is not None and other.value == pytest.approx(row.value) and other.low == pytest.approx(row.low)
 
 

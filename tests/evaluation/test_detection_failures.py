@@ -11,6 +11,7 @@ from PIL import Image, ImageDraw, ImageFilter
 
 from contrast import faint_texts
 from counterfoil.detection_stats import Detections, Objects, best_f1_score, image_f1, match
+from counterfoil.evaluation.detection.error_kinds import KINDS, error_kinds
 from counterfoil.evaluation.detection_failures import (
     DetectionFailures,
     ScoredDetector,
@@ -51,7 +52,8 @@ def scenes(seed: int = 0) -> tuple[Objects, list[ScoredDetector]]:
             score = np.concatenate([rng.uniform(0.5, 0.99, int(kept.sum())), rng.uniform(0.3, 0.7, len(more))])
             detections = Detections.of(images, boxes, labels, score)
             groups.append((detections, match(objects, detections, IMAGES, len(CATEGORIES))))
-        detectors.append(ScoredDetector(name, best_f1_score(groups[0][1]), groups))
+        score = best_f1_score(groups[0][1])
+        detectors.append(ScoredDetector(name, score, groups, [error_kinds(objects, *each, score) for each in groups]))
     return objects, detectors
 
 
@@ -101,6 +103,7 @@ def test_boxes_agree_with_the_f1_of_the_image() -> None:
             assert sorted(box[-1] for box in answer["boxes"] if box[-1] >= 0) == [
                 at for at in counting if answer["found"][at]
             ]
+            assert all((box[-2] >= 0) == (box[-1] < 0) for box in answer["boxes"]), "a false box has a kind of error"
             whole = len(counting) + len(answer["boxes"])
             assert answer["f1"] == (round(2 * hits / whole, 4) if whole else 1.0)
 
@@ -174,6 +177,13 @@ def test_the_page_filters_and_shows_base_and_shift(open_page: Callable[..., Page
     page.keyboard.press("Escape")
     page.click("button[type=reset]")
     assert len(tiles(page)) == len(everything)
+    page.select_option("#error", label=page.inner_text("#error option:nth-child(2)"))
+    kind = next(name for name in KINDS if f"error={name}" in page.url)
+    number = KINDS.index(kind)
+    with_it = [any(box[-2] == number for box in data["answers"][row["answers"][1]]["boxes"]) for row in data["rows"]]
+    assert len(tiles(page)) == min(60, sum(with_it)) > 0
+    page.click(".tile")
+    assert f"false: {kind}" in page.inner_text("#boxes")
     again = open_page(tmp_path / "failures.html", fragment="#shift=blur&kind=false")
     assert {tile["text"].splitlines()[-1].split(" · ")[0] for tile in tiles(again)} == {"blur"}
 

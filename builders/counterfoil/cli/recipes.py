@@ -135,13 +135,13 @@ def _describe_detector(detector: Path | None, force: bool, json: bool) -> None:
 
     if detector is None:
         raise UserError("init: no SOURCE is named", "For example: counterfoil init ./photos --out photos.yaml")
-    found = find_detector(detector, force=force)
+    described = find_detector(detector, force=force)
     if json:
-        print_json({"config": str(found.path), "model": found.model, "notes": list(found.notes)})
+        print_json({"config": str(described.path), "model": described.model, "notes": list(described.notes)})
         return
-    for sentence in found.notes:
+    for sentence in described.notes:
         say(f"- {sentence}")
-    say(f"{found.path} is written. Read it, then evaluate --models {found.model}")
+    say(f"{described.path} is written. Read it, then evaluate --models {described.model}")
 
 
 @app.command(epilog="Example: counterfoil recipes --json")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from counterfoil import __version__
 from counterfoil.detection_stats import AREAS, Detections, Matches, Objects, image_f1
+from counterfoil.evaluation.detection.error_kinds import KINDS, ErrorKinds
 from counterfoil.evaluation.failures import FOLDER, write_page
 from counterfoil.report.pictures import webp
 from counterfoil.report.templates import template_environment
@@ -33,11 +34,15 @@ _SIZES = [name for name in AREAS if name != "all"]
 
 @dataclass(frozen=True)
 class ScoredDetector:
-    """One detector on every group, the base first. score: detections count from it on (`best_f1_score` of the base)."""
+    """One detector on every group, the base first. score: detections count from it on (`best_f1_score` of the base).
+
+    errors: one item for each group, from that score on.
+    """
 
     name: str
     score: float
     groups: Sequence[tuple[Detections, Matches]]
+    errors: Sequence[ErrorKinds]
 
 
 @dataclass(frozen=True)
@@ -88,10 +93,7 @@ def detection_failures(
         row = {"detector": number, "shift": group, "scene": scenes[scene], "lost": loss}
         rows.append({**row, "answers": pair, "shown": shown})
     sizes = _sizes(objects.area)
-    marks = [
-        _marked(*detectors[number].groups[group], detectors[number].score, scene, objects)
-        for number, group, scene in answers
-    ]
+    marks = [_marked(detectors[number], group, scene, objects) for number, group, scene in answers]
     for (number, group, scene), mark in zip(answers, marks, strict=True):
         mark["f1"] = round(float(f1[number, group, scene]), 4)
     data = {
@@ -99,6 +101,7 @@ def detection_failures(
         "groups": [{"id": name, "name": in_words(name)} for name in groups],
         "categories": list(categories),
         "sizes": _SIZES,
+        "errors": list(KINDS),
         "scenes": [
             {
                 "sides": [int(side) for side in sides[scene]],
@@ -122,15 +125,16 @@ def picture_file(number: int) -> str:
     return f"{FOLDER}/{number:05d}.webp"
 
 
-def _marked(detections: Detections, matches: Matches, score: float, scene: int, objects: Objects) -> dict[str, Any]:
+def _marked(scored: ScoredDetector, group: int, scene: int, objects: Objects) -> dict[str, Any]:
     """Return which objects of one image a detector finds, and its boxes, true and false.
 
-    found: 1 or 0 for each object of the image. boxes: x, y, width, height, category, size, score in percent, and the
-    object's number in its image or -1.
+    found: 1 or 0 for each object of the image. boxes: x, y, width, height, category, size, score in percent, the kind
+    of error or -1, and the object's number in its image or -1.
     """
+    (detections, matches), kinds = scored.groups[group], scored.errors[group].kind
     first = int(np.searchsorted(objects.image, scene))
     times_found = [0] * len(_of_image(objects.image, scene))
-    detected = np.flatnonzero((matches.image == scene) & (matches.score >= score) & ~matches.ignored[0, 0])
+    detected = np.flatnonzero((matches.image == scene) & (matches.score >= scored.score) & ~matches.ignored[0, 0])
     boxes = []
     for index in detected[np.argsort(-matches.score[detected], kind="stable")]:
         box = detections.box[matches.row[index]]
@@ -138,9 +142,8 @@ def _marked(detections: Detections, matches: Matches, score: float, scene: int, 
         if met >= 0:
             times_found[met] = 1
         size = int(_sizes(np.array([box[2] * box[3]]))[0])
-        boxes.append(
-            [*_rounded(box), int(matches.category[index]), size, round(100 * float(matches.score[index])), met]
-        )
+        percent = round(100 * float(matches.score[index]))
+        boxes.append([*_rounded(box), int(matches.category[index]), size, percent, int(kinds[index]), met])
     return {"found": times_found, "boxes": boxes}
 
 

@@ -237,7 +237,7 @@ def _label_bars(axes: Axes, labels: Sequence[str]) -> None:
     axes.spines["left"].set_visible(False)
 
 
-def _panels(count: int) -> tuple[Figure, list[Axes]]:
+def panels_in_rows(count: int) -> tuple[Figure, list[Axes]]:
     """Return `count` small plots, in rows."""
     columns = count if count <= _PANELS_A_ROW + 1 else _PANELS_A_ROW
     figure, axes = new_panels(math.ceil(count / columns), columns)
@@ -254,7 +254,7 @@ def line_figure(results: Results) -> str | None:
     shown = [shift for shift, _ in _measured(results, "impact")][:MOST_PANELS]
     if not shown:
         return None
-    figure, panels = _panels(len(shown))
+    figure, panels = panels_in_rows(len(shown))
     sides = [results.drop_sides(model.name, shift.name) for shift in shown for model in results.models]
     values = [100 * value for both in sides if both is not None for value in both]
     low, high = min(values), max(values)
@@ -347,7 +347,7 @@ def published_figure(results: Results) -> str | None:
     shown = [shift for shift, _ in _measured(results, "impact")][:MOST_PANELS]
     if results.published is None or not shown:
         return None
-    figure, panels = _panels(len(shown))
+    figure, panels = panels_in_rows(len(shown))
     tips = {}
     for index, (panel, shift) in enumerate(zip(panels, shown, strict=True)):
         for line in results.published.lines:
@@ -404,7 +404,7 @@ def severity_figure(
     shown = [curve for curve in results.severity if curve.classes][:MOST_PANELS]
     if not shown or not models:
         return None
-    figure, panels = _panels(len(shown))
+    figure, panels = panels_in_rows(len(shown))
     tips = {}
     for index, (panel, curve) in enumerate(zip(panels, shown, strict=True)):
         levels = [float(at) for at in curve.ats]

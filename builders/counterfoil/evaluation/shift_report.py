@@ -100,8 +100,8 @@ class ShiftReport:
             return f", and no {self.beside} under any shift"
         if worst_drop.value <= 0:
             return f", but {_loss(most, self.beside)} under {in_words(most_group.name)}"
-        here = next((drop for group, drop in drops if group.name == worst_group.name), None)
-        text = "" if here is None else f" and {_loss(here, self.beside)}"
+        under_worst = next((drop for group, drop in drops if group.name == worst_group.name), None)
+        text = "" if under_worst is None else f" and {_loss(under_worst, self.beside)}"
         if most_group.name != worst_group.name:
             text += f"; it loses most {self.beside} under {in_words(most_group.name)}: {points(most.value)} points"
         return text

@@ -85,7 +85,7 @@ def find_detector(file: str | Path, categories: Sequence[str] = (), *, force: bo
         raise UserError(f"{config} exists already and may hold your changes", "Overwrite it with --force.")
     look = _look_at(name, path)
     form, notes, count = _form_of(look, categories)
-    labels, said = _labels_of(look, count, categories)
+    labels, names_note = _labels_of(look, count, categories)
     scaled = 1 / 255 if form.get("strides") else 1.0
     document = {
         "architecture": path.stem if is_text(path.stem) else "detector",
@@ -105,7 +105,7 @@ def find_detector(file: str | Path, categories: Sequence[str] = (), *, force: bo
     notes += (
         f"images go in as {_RESIZED[form['resize']]}, with colours from {colours}: the graph does not say it, so check"
         f" resize, mean and std in {config}",
-        said,
+        names_note,
     )
     return FoundDetector(config, name, notes)
 
@@ -235,16 +235,16 @@ def _columns_of(look: _Look, shape: tuple[int, ...], labels: int) -> tuple[int, 
 
 def _separate_outputs(outputs: Mapping[str, NDArray[Any]]) -> tuple[str, str, str] | None:
     """Return the names of boxes, scores and labels, by their shapes and types; None if these do not show them."""
-    found: dict[str, list[str]] = {"boxes": [], "scores": [], "labels": []}
+    names_of: dict[str, list[str]] = {"boxes": [], "scores": [], "labels": []}
     for name, array in outputs.items():
         given = array[0] if array.ndim > 1 and array.shape[0] == 1 and array.shape[-1] != 4 else array
         if array.ndim in (2, 3) and array.shape[-1] == 4 and array.dtype.kind == "f":
-            found["boxes"].append(name)
+            names_of["boxes"].append(name)
         elif given.ndim == 1 and given.dtype.kind in "fiu":
-            found["scores" if given.dtype.kind == "f" else "labels"].append(name)
-    if any(len(names) != 1 for names in found.values()):
+            names_of["scores" if given.dtype.kind == "f" else "labels"].append(name)
+    if any(len(names) != 1 for names in names_of.values()):
         return None
-    return found["boxes"][0], found["scores"][0], found["labels"][0]
+    return names_of["boxes"][0], names_of["scores"][0], names_of["labels"][0]
 
 
 def _are_rows(rows: NDArray[np.float64]) -> bool:

@@ -526,8 +526,8 @@ def init(
                 "these images have boxes, and an image that is drawn has none",
                 "Leave out --generator and --clip, or name a column of labels with --label-column.",
             )
-        found = None if detector is None else find_detector(detector, data.objects.names, force=force)
-        return _init_objects(path, data, data.objects, dataset, named, found)
+        described = None if detector is None else find_detector(detector, data.objects.names, force=force)
+        return _init_objects(path, data, data.objects, dataset, named, described)
     if detector is not None:
         raise UserError("these images have no boxes, so no detector can be evaluated on them", "Leave out --detector.")
     text = corrupt_recipe_text(data, dataset, named) if models is None else recipe_text(data, models, dataset, named)

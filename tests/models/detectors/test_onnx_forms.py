@@ -16,7 +16,7 @@ from PIL import Image
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.detectors import load_detector
-from counterfoil.models.detectors.onnx_forms import Found, OutputForm, distinct, letterboxed, read_outputs
+from counterfoil.models.detectors.onnx_forms import GraphAnswers, OutputForm, distinct, letterboxed, read_outputs
 from counterfoil.starting.found_detector import find_detector
 
 SIDE = 64  # its grids have 8 · 8 + 4 · 4 + 2 · 2 cells
@@ -59,11 +59,11 @@ def table(labels: int, *, objectness: bool = False, boxes: int = CELLS, seed: in
     return np.concatenate([centres, sizes, scores], axis=1).astype(np.float32)
 
 
-def overlap(one: Sequence[float], other: Sequence[float]) -> float:
-    across = min(one[2], other[2]) - max(one[0], other[0])
-    down = min(one[3], other[3]) - max(one[1], other[1])
+def overlap(first: Sequence[float], other: Sequence[float]) -> float:
+    across = min(first[2], other[2]) - max(first[0], other[0])
+    down = min(first[3], other[3]) - max(first[1], other[1])
     shared = across * down if across > 0 and down > 0 else 0.0
-    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (one, other)]
+    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (first, other)]
     return shared / (sum(areas) - shared)
 
 
@@ -79,8 +79,8 @@ def plain_answers(
             corners = [x - width / 2, y - height / 2, x + width / 2, y + height / 2]
             candidates.append((whole * scores[label], label, corners))
     kept: list[tuple[Any, ...]] = []
-    for candidate in sorted(candidates, key=lambda one: -one[0]):
-        if all(candidate[1] != one[1] or overlap(candidate[2], one[2]) <= iou for one in kept):
+    for candidate in sorted(candidates, key=lambda answer: -answer[0]):
+        if all(candidate[1] != answer[1] or overlap(candidate[2], answer[2]) <= iou for answer in kept):
             kept.append(candidate)
     return [
         (score, label, [(value - (0, above)[side % 2]) / SCALE for side, value in enumerate(corners)])
@@ -90,9 +90,9 @@ def plain_answers(
 
 def assert_answers(detections: Mapping[str, Any], expected: Sequence[tuple[Any, ...]]) -> None:
     assert len(detections["scores"]) == len(expected) > 0
-    np.testing.assert_allclose(detections["scores"].numpy(), [one[0] for one in expected], rtol=1e-5)
-    assert detections["labels"].tolist() == [one[1] for one in expected]
-    np.testing.assert_allclose(detections["boxes"].numpy(), [one[2] for one in expected], rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(detections["scores"].numpy(), [answer[0] for answer in expected], rtol=1e-5)
+    assert detections["labels"].tolist() == [answer[1] for answer in expected]
+    np.testing.assert_allclose(detections["boxes"].numpy(), [answer[2] for answer in expected], rtol=1e-4, atol=1e-3)
 
 
 RAW = {
@@ -109,11 +109,11 @@ def test_raw_tables_answer_as_plain_loops(tmp_path: Path, case: str) -> None:
     shaped, objectness, names, categories = RAW[case]
     rows = table(len(NAMES), objectness=objectness)
     file = save(tmp_path / "graph", {"output0": shaped(rows)}, names)
-    found = find_detector(file, categories)
-    section = json.loads(found.path.read_text())["detector"]
+    described = find_detector(file, categories)
+    section = json.loads(described.path.read_text())["detector"]
     assert section["nms_iou"] == 0.7 and section["resize"] == "letterbox" and section["objectness"] is objectness
-    assert ("the graph names no label" in found.notes[-1]) == (names is None)
-    detector = load_detector(found.model)
+    assert ("the graph names no label" in described.notes[-1]) == (names is None)
+    detector = load_detector(described.model)
     assert detector.label_names == NAMES
     assert_answers(detector([IMAGE])[0], plain_answers(rows, objectness=objectness))
 
@@ -123,8 +123,8 @@ def test_grids_of_yolox_are_resolved_by_their_strides(tmp_path: Path) -> None:
     raw = np.concatenate(
         [rng.normal(0.5, 0.3, (CELLS, 2)), rng.normal(0.5, 0.7, (CELLS, 2)), rng.random((CELLS, 4)) ** 4], axis=1
     ).astype(np.float32)
-    found = find_detector(save(tmp_path / "graph", {"output": raw[None]}, dict(enumerate(NAMES))))
-    document = json.loads(found.path.read_text())
+    described = find_detector(save(tmp_path / "graph", {"output": raw[None]}, dict(enumerate(NAMES))))
+    document = json.loads(described.path.read_text())
     assert document["detector"]["strides"] == [8, 16, 32] and document["detector"]["channels"] == "bgr"
     assert document["pretrained_cfg"]["std"] == [1 / 255] * 3
     decoded, row = raw.astype(np.float64), 0
@@ -137,15 +137,15 @@ def test_grids_of_yolox_are_resolved_by_their_strides(tmp_path: Path) -> None:
                 row += 1
     # The image lies in the upper left corner.
     expected = plain_answers(decoded, objectness=True, above=0)
-    assert_answers(load_detector(found.model)([IMAGE])[0], expected)
+    assert_answers(load_detector(described.model)([IMAGE])[0], expected)
 
 
 ROWS = np.asarray([[10, 18, 40, 50, 0.9, 2], [4, 8, 30, 30, 0.4, 0], [0, 0, 0, 0, 0, 0]], np.float32)
 
 
 def test_rows_of_an_end_to_end_export_are_answers(tmp_path: Path) -> None:
-    found = find_detector(save(tmp_path / "graph", {"output0": ROWS[None]}, dict(enumerate(NAMES))))
-    (answer,) = load_detector(found.model)([IMAGE])
+    described = find_detector(save(tmp_path / "graph", {"output0": ROWS[None]}, dict(enumerate(NAMES))))
+    (answer,) = load_detector(described.model)([IMAGE])
     np.testing.assert_allclose(answer["boxes"].numpy(), [[20, 20, 80, 84], [8, 0, 60, 44]])
     np.testing.assert_allclose(answer["scores"].numpy(), [0.9, 0.4], rtol=1e-6)
     assert answer["labels"].tolist() == [2, 0]
@@ -153,20 +153,20 @@ def test_rows_of_an_end_to_end_export_are_answers(tmp_path: Path) -> None:
 
 def test_a_table_of_two_labels_is_not_taken_for_rows(tmp_path: Path) -> None:
     rows = table(2)
-    found = find_detector(save(tmp_path / "graph", {"output0": rows[None]}, {0: "cat", 1: "dog"}))
-    assert_answers(load_detector(found.model)([IMAGE])[0], plain_answers(rows))
+    described = find_detector(save(tmp_path / "graph", {"output0": rows[None]}, {0: "cat", 1: "dog"}))
+    assert_answers(load_detector(described.model)([IMAGE])[0], plain_answers(rows))
 
 
 def test_boxes_as_shares_with_logits_are_read_as_detr_gives_them(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     boxes = np.concatenate([rng.uniform(0.3, 0.7, (9, 2)), rng.uniform(0.1, 0.4, (9, 2))], axis=1)
     rows = np.concatenate([boxes, rng.normal(0, 3, (9, 3))], axis=1).astype(np.float32)
-    found = find_detector(save(tmp_path / "graph", {"output0": rows[None]}, dict(enumerate(NAMES))))
-    section = json.loads(found.path.read_text())["detector"]
+    described = find_detector(save(tmp_path / "graph", {"output0": rows[None]}, dict(enumerate(NAMES))))
+    section = json.loads(described.path.read_text())["detector"]
     assert (section["unit"], section["scores"], section["nms_iou"], section["resize"]) == (
         "shares", "logits", None, "squash"
     )  # fmt: skip
-    (answer,) = load_detector(found.model)([IMAGE])
+    (answer,) = load_detector(described.model)([IMAGE])
     for row, box, score, label in zip(rows.tolist(), answer["boxes"], answer["scores"], answer["labels"], strict=True):
         x, y, width, height, *logits = row
         corners = [128 * (x - width / 2), 96 * (y - height / 2), 128 * (x + width / 2), 96 * (y + height / 2)]
@@ -178,19 +178,19 @@ def test_boxes_as_shares_with_logits_are_read_as_detr_gives_them(tmp_path: Path)
 def test_unnamed_outputs_of_torchvision_are_known_by_shape_and_type(tmp_path: Path, shape: tuple[Any, ...]) -> None:
     boxes = np.asarray([[5, 6, 50, 60], [70, 10, 120, 90]], np.float32)
     outputs = {"2774": boxes, "2803": np.asarray([1, 3]), "2804": np.asarray([0.75, 0.5], np.float32)}
-    found = find_detector(save(tmp_path / "graph", outputs, shape=shape))
-    document = json.loads(found.path.read_text())
+    described = find_detector(save(tmp_path / "graph", outputs, shape=shape))
+    document = json.loads(described.path.read_text())
     assert document["detector"]["outputs"] == ["2774", "2804", "2803"] and document["detector"]["resize"] == "none"
-    assert "The first one stands for none where labels count from 1" in found.notes[-1]
+    assert "The first one stands for none where labels count from 1" in described.notes[-1]
     with pytest.raises(UserError, match="has no label_names"):
-        load_detector(found.model)
-    found.path.write_text(json.dumps(document | {"label_names": ["none", *NAMES]}))
-    (answer,) = load_detector(found.model)([IMAGE])
+        load_detector(described.model)
+    described.path.write_text(json.dumps(document | {"label_names": ["none", *NAMES]}))
+    (answer,) = load_detector(described.model)([IMAGE])
     np.testing.assert_array_equal(answer["boxes"].numpy(), boxes)
     assert answer["labels"].tolist() == [1, 3] and answer["scores"].tolist() == [0.75, 0.5]
-    found.path.write_text(json.dumps(document | {"label_names": NAMES}))
+    described.path.write_text(json.dumps(document | {"label_names": NAMES}))
     with pytest.raises(UserError, match=r"gives the labels \[3.*\], expected a label from 0 to 2"):
-        load_detector(found.model)([IMAGE])
+        load_detector(described.model)([IMAGE])
 
 
 @pytest.mark.parametrize("corner", [False, True])
@@ -211,14 +211,14 @@ def test_of_overlapping_boxes_of_a_label_the_best_is_kept() -> None:
     rng = np.random.default_rng(1)
     low = rng.uniform(0, 40, (200, 2))
     boxes = np.concatenate([low, low + rng.uniform(5, 40, (200, 2))], axis=1)
-    found = Found(boxes, rng.random(200), rng.integers(0, 3, 200).astype(float))
+    described = GraphAnswers(boxes, rng.random(200), rng.integers(0, 3, 200).astype(float))
     for iou in (0.0, 0.3, 0.7, 1.0):
         kept: list[int] = []
-        for index in np.argsort(-found.scores, kind="stable").tolist():
-            same = [other for other in kept if found.labels[other] == found.labels[index]]
+        for index in np.argsort(-described.scores, kind="stable").tolist():
+            same = [other for other in kept if described.labels[other] == described.labels[index]]
             if all(overlap(boxes[index].tolist(), boxes[other].tolist()) <= iou for other in same):
                 kept.append(index)
-        assert distinct(found, iou).tolist() == kept
+        assert distinct(described, iou).tolist() == kept
 
 
 def test_a_table_of_another_width_is_refused_when_it_answers() -> None:
@@ -260,12 +260,12 @@ def test_what_a_look_does_not_show_is_refused_with_other_ways(tmp_path: Path, ca
     ],
 )
 def test_a_section_of_another_form_is_refused(tmp_path: Path, change: dict[str, Any], says: str) -> None:
-    found = find_detector(save(tmp_path / "graph", {"output0": table(3).T[None]}, dict(enumerate(NAMES))))
-    document = json.loads(found.path.read_text())
+    described = find_detector(save(tmp_path / "graph", {"output0": table(3).T[None]}, dict(enumerate(NAMES))))
+    document = json.loads(described.path.read_text())
     document["detector"] |= change
-    found.path.write_text(json.dumps(document))
+    described.path.write_text(json.dumps(document))
     with pytest.raises(UserError) as refused:
-        load_detector(found.model)
+        load_detector(described.model)
     assert says in str(refused.value)
 
 
@@ -273,24 +273,24 @@ def test_a_graph_without_a_section_names_init_and_a_config_is_kept(tmp_path: Pat
     file = save(tmp_path / "graph", {"output0": table(3).T[None]}, dict(enumerate(NAMES)))
     with pytest.raises(UserError, match="counterfoil init --detector"):
         load_detector(f"onnx:{file}")
-    found = find_detector(file)
+    described = find_detector(file)
     with pytest.raises(UserError, match="exists already and may hold your changes"):
         find_detector(file)
-    first = load_detector(found.model)
-    document = json.loads(found.path.read_text())
+    first = load_detector(described.model)
+    document = json.loads(described.path.read_text())
     document["detector"]["nms_iou"] = 0.5
-    found.path.write_text(json.dumps(document))
-    assert load_detector(found.model).input_key != first.input_key, "other answers, so other kept answers"
+    described.path.write_text(json.dumps(document))
+    assert load_detector(described.model).input_key != first.input_key, "other answers, so other kept answers"
     del document["detector"]
-    found.path.write_text(json.dumps(document))
+    described.path.write_text(json.dumps(document))
     with pytest.raises(UserError, match="predictions:FILE, or a Python function"):
-        load_detector(found.model)
+        load_detector(described.model)
 
 
 def test_numbers_that_are_not_finite_are_no_answer(tmp_path: Path) -> None:
     rows = table(3)
     rows[4, 5] = np.nan
-    found = find_detector(save(tmp_path / "graph", {"output0": table(3).T[None]}, dict(enumerate(NAMES))))
+    described = find_detector(save(tmp_path / "graph", {"output0": table(3).T[None]}, dict(enumerate(NAMES))))
     save(tmp_path / "graph", {"output0": rows.T[None]}, dict(enumerate(NAMES)))
     with pytest.raises(RunFailure, match="not finite"):
-        load_detector(found.model)([IMAGE])
+        load_detector(described.model)([IMAGE])

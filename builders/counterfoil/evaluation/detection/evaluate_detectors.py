@@ -171,7 +171,9 @@ class DetectionTask(ResampledTask[MeasuredModel]):
         keys = [subject.keys_of(index) for index in range(len(groups))]
         short = short_names([model.name for model in self.models])
         detectors = [
-            ScoredDetector(short[model.name], model.score, list(zip(model.answers, model.matches, strict=True)))
+            ScoredDetector(
+                short[model.name], model.score, list(zip(model.answers, model.matches, strict=True)), model.errors
+            )
             for model in self.models
         ]
         chosen = detection_failures(subject.truth, detectors, groups, subject.categories, subject.sides, keys)

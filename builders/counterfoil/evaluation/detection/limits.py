@@ -39,11 +39,11 @@ def cut_sentence(names: Sequence[str], groups: Sequence[tuple[Detections, Matche
 
 def _misses(matches: Matches) -> bool:
     """Return whether an object that counts is not found at some IoU threshold, although COCO counts enough boxes."""
-    found = (matches.matched[0] & ~matches.ignored[0]).sum(axis=1)
+    hits = (matches.matched[0] & ~matches.ignored[0]).sum(axis=1)
     counting = matches.counted[0]
     group = matches.object_image[counting] * matches.categories + matches.object_category[counting]
     reachable = np.minimum(np.unique(group, return_counts=True)[1], MOST_DETECTIONS).sum()
-    return bool((found < reachable).any())
+    return bool((hits < reachable).any())
 
 
 def crowded_sentence(truth: Objects, images: int, categories: Sequence[str]) -> str:

@@ -26,7 +26,10 @@ from counterfoil.detection_stats import (
     match,
     ratio,
 )
+from counterfoil.evaluation.detection.curves import CURVE as PRECISION
+from counterfoil.evaluation.detection.curves import curve_points
 from counterfoil.evaluation.detection.detections import ModelDetections
+from counterfoil.evaluation.detection.error_kinds import ErrorKinds, error_kinds
 from counterfoil.evaluation.detection.subject import DetectionSubject
 from counterfoil.evaluation.measures.severity import level_row, shifts_with_levels
 from counterfoil.evaluation.resampled_task import ResampledModel
@@ -41,6 +44,8 @@ F1 = "F1"
 NAMES = (*MEASURES, F1)
 MPC, RPC, BY_CATEGORY = "mPC", "rPC", "category_AP"
 CURVE = "severity_AP"
+# The number of objects of a category, of errors of a kind, and of objects of a category that are taken for another.
+OBJECTS, ERRORS, TAKEN_FOR = "objects", "errors", "taken_for"
 _TEN_POINTS = 0.1
 
 
@@ -49,7 +54,7 @@ class MeasuredModel(ResampledModel):
     """The numbers of one model.
 
     groups: names of the groups, the base first. answers, matches, scores: one item for each group. f1: (groups,
-    images). score: the score from which on a detection counts for F1, chosen on the base.
+    images). score: the score from which on a detection counts for F1, chosen on the base. errors: one item a group.
     """
 
     detections: ModelDetections
@@ -59,6 +64,7 @@ class MeasuredModel(ResampledModel):
     score: float
     scores: tuple[DetectorScores, ...]
     f1: NDArray[np.float64]
+    errors: tuple[ErrorKinds, ...]
 
     @property
     def near_chance(self) -> bool:
@@ -86,15 +92,25 @@ def measure_model(subject: DetectionSubject, detections: ModelDetections, seed: 
         report(f"measuring {detections.name}", group, len(groups))
         scores.append(bootstrap_scores(group_matches, score, seed, REPLICATES, subject.units))
     f1 = np.stack([image_f1(group_matches, score) for group_matches in matches])
-    return MeasuredModel(detections.name, detections, groups, answers, matches, score, tuple(scores), f1)
+    errors = tuple(
+        error_kinds(subject.truth, answer, group_matches, score)
+        for answer, group_matches in zip(answers, matches, strict=True)
+    )
+    return MeasuredModel(detections.name, detections, groups, answers, matches, score, tuple(scores), f1, errors)
 
 
 def detector_rows(subject: DetectionSubject, models: Sequence[MeasuredModel]) -> Iterator[ResultRow]:
     """Yield every number of an evaluation of detectors; intervals of drops hold for all shifts at once."""
+    truth = subject.truth
+    for category, name in enumerate(subject.categories):
+        of_category = (truth.category == category) & ~truth.crowd
+        if of_category.any():
+            yield row(OBJECTS, float(of_category.sum()), class_id=name, n=len(np.unique(truth.image[of_category])))
     for model in models:
         for name in NAMES:
             yield from model.rows(name, subject.dataset.groups, subject.images, subject.units)
         yield from mean_corruption_rows(subject, model)
+        yield from error_rows(subject, model)
         for category, name in enumerate(subject.categories):
             for index, group in enumerate(model.groups):
                 number = model.share(index, "AP", category)
@@ -104,6 +120,21 @@ def detector_rows(subject: DetectionSubject, models: Sequence[MeasuredModel]) ->
                 yield row(BY_CATEGORY, number.interval(), **key)
                 if index:
                     yield row(DROP, model.drop(index, "AP", category).interval(), at=BY_CATEGORY, **key)
+
+
+def error_rows(subject: DetectionSubject, model: MeasuredModel) -> Iterator[ResultRow]:
+    """Yield how many errors of each kind a model makes in each group, its confusions, and precision at some recalls."""
+    for group, matches, errors in zip(model.groups, model.matches, model.errors, strict=True):
+        key = {"model": model.name, "group": group, "n": subject.images}
+        for kind, count in errors.counts().items():
+            yield row(ERRORS, float(count), at=kind, **key)
+        table = errors.confusions(subject.truth, matches)
+        for true, taken in np.argwhere(table).tolist():
+            names = {"class_id": subject.categories[true], "against": subject.categories[taken]}
+            yield row(TAKEN_FOR, float(table[true, taken]), **names, **key)
+        for recall, precision in curve_points(matches):
+            if math.isfinite(precision):
+                yield row(PRECISION, precision, at=recall, **key)
 
 
 def mean_corruption_rows(subject: DetectionSubject, model: MeasuredModel) -> Iterator[ResultRow]:
@@ -177,4 +208,8 @@ FACTS: tuple[MeasureFacts, ...] = (
     MeasureFacts(severity.DROP, "drop by level", "points", "AP on the base less AP at a level"),
     MeasureFacts(severity.TEN_POINTS, "level of ten points", "plain", "the level where AP has dropped ten points"),
     MeasureFacts(BY_CATEGORY, "AP by category", "percent", "AP of one category"),
+    MeasureFacts(OBJECTS, "objects", "plain", "objects of one category in each group, without crowds"),
+    MeasureFacts(ERRORS, "errors", "plain", "errors of the kind that `at` names, as TIDE names them"),
+    MeasureFacts(TAKEN_FOR, "taken for", "plain", "objects of a category that are taken for that of `against`"),
+    MeasureFacts(PRECISION, "precision", "percent", "precision at IoU .50 and the recall of `at`, over categories"),
 )

@@ -23,8 +23,8 @@ from counterfoil.models.detectors.detector import Detector, ImageDetections, che
 from counterfoil.models.detectors.of_transformers import DETECTORS
 from counterfoil.models.detectors.onnx_forms import (
     SECTION,
+    InputPlacement,
     OutputForm,
-    Placement,
     checked_form,
     letterboxed,
     read_outputs,
@@ -73,29 +73,29 @@ class OnnxDetector(Detector):
                 (detected,) = self.processor.post_process_object_detection(raw, threshold=0.0, target_sizes=sides)
                 return detected
         try:
-            found = read_outputs(self.form, outputs, (pixels.shape[2], pixels.shape[1]), len(self.label_names))
+            answers = read_outputs(self.form, outputs, (pixels.shape[2], pixels.shape[1]), len(self.label_names))
         except ValueError as error:
             raise RunFailure(f"model {self.name!r} gives {error}") from error
-        refuse_unnamed_labels(self.name, found.labels, self.label_names, CONFIG)
+        refuse_unnamed_labels(self.name, answers.labels, self.label_names, CONFIG)
         return {
-            "boxes": torch.from_numpy(placement.in_image(found.boxes)),
-            "scores": torch.from_numpy(found.scores),
-            "labels": torch.from_numpy(found.labels),
+            "boxes": torch.from_numpy(placement.in_image(answers.boxes)),
+            "scores": torch.from_numpy(answers.scores),
+            "labels": torch.from_numpy(answers.labels),
         }
 
-    def _prepared(self, image: Image.Image) -> tuple[NDArray[np.float32], Placement]:
-        """Return an image as the graph takes it, (C, H, W), and how it lies there."""
+    def _prepared(self, image: Image.Image) -> tuple[NDArray[np.float32], InputPlacement]:
+        """Return an image as the graph takes it, (C, H, W), and where it is in the input."""
         form = self.form
         if form is not None and form.resize == "none":
             mean, std = (np.asarray(colour, np.float32) for colour in self.colours)
             pixels = ((np.asarray(image, np.float32) / 255 - mean) / std).transpose(2, 0, 1)
-            placement = Placement((1.0, 1.0))
+            placement = InputPlacement((1.0, 1.0))
         elif form is not None and form.resize != "squash" and self.size is not None:
             canvas, placement = letterboxed(image, self.size, form.resize == "letterbox_corner", form.pad)
             pixels = self.prepare(canvas).numpy()
         else:
             pixels = self.prepare(image).numpy()
-            placement = Placement((pixels.shape[2] / image.width, pixels.shape[1] / image.height))
+            placement = InputPlacement((pixels.shape[2] / image.width, pixels.shape[1] / image.height))
         return (pixels[::-1] if form is not None and form.channels == "bgr" else pixels), placement
 
 

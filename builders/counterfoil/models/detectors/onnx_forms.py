@@ -71,7 +71,7 @@ def checked_form(document: Mapping[str, Any]) -> tuple[OutputForm | None, list[s
 
 
 @dataclass(frozen=True)
-class Placement:
+class InputPlacement:
     """How an image lies in a graph's input: pixel (x, y) of the image is at `scale` · (x, y) + `offset`."""
 
     scale: tuple[float, float]
@@ -82,7 +82,7 @@ class Placement:
         return (boxes - (*self.offset, *self.offset)) / (*self.scale, *self.scale)
 
 
-def letterboxed(image: Image, size: tuple[int, int], corner: bool, pad: int) -> tuple[Image, Placement]:
+def letterboxed(image: Image, size: tuple[int, int], corner: bool, pad: int) -> tuple[Image, InputPlacement]:
     """Scale an image as a whole into `size` (height, width), on grey. The rounding is Ultralytics'.
 
     corner: whether it lies in the upper left corner, as YOLOX has it, and not in the middle.
@@ -98,14 +98,14 @@ def letterboxed(image: Image, size: tuple[int, int], corner: bool, pad: int) -> 
     canvas = Pictures.new("RGB", (width, height), (pad, pad, pad))
     resized = image if inner == image.size else image.resize(inner, Pictures.Resampling.BILINEAR)
     canvas.paste(resized, offset)
-    return canvas, Placement((scale, scale), (float(offset[0]), float(offset[1])))
+    return canvas, InputPlacement((scale, scale), (float(offset[0]), float(offset[1])))
 
 
 # ---- Outputs
 
 
 @dataclass(frozen=True)
-class Found:
+class GraphAnswers:
     """The answers to one image: corners in pixels of the input (d, 4), scores (d,) and labels (d,)."""
 
     boxes: NDArray[np.float64]
@@ -113,37 +113,39 @@ class Found:
     labels: NDArray[np.float64]
 
 
-def read_outputs(form: OutputForm, outputs: Mapping[str, NDArray[Any]], sides: tuple[int, int], labels: int) -> Found:
+def read_outputs(
+    form: OutputForm, outputs: Mapping[str, NDArray[Any]], sides: tuple[int, int], labels: int
+) -> GraphAnswers:
     """Return the answers to an image. ValueError if the outputs have another shape than their form.
 
     sides: width and height of the input. labels: the number of labels.
     """
     arrays = [outputs[name] for name in form.outputs]
     if form.form == "separate":
-        found = _separate(form.outputs, *arrays)
+        answers = _separate(form.outputs, *arrays)
     elif form.form == "rows":
         rows = _candidates(arrays[0], 6)
-        found = Found(rows[:, :4], rows[:, 4], rows[:, 5])
+        answers = GraphAnswers(rows[:, :4], rows[:, 4], rows[:, 5])
     else:
-        found = _raw(form, _candidates(arrays[0], 4 + form.objectness + labels), sides)
-    boxes = _corners(found.boxes, form.boxes)
+        answers = _raw(form, _candidates(arrays[0], 4 + form.objectness + labels), sides)
+    boxes = _corners(answers.boxes, form.boxes)
     if form.unit == "shares":
         boxes = boxes * (*sides, *sides)
-    scores = found.scores
+    scores = answers.scores
     if form.form == "raw":
         kept = ~(scores < form.least_score)
     else:
         scores = _sigmoid(scores) if form.scores == "logits" else scores
         # Graphs fill up their answers with scores of 0. A score that is no number is kept, and is refused.
         kept = ~(scores <= 0)
-    found = Found(boxes[kept], scores[kept], found.labels[kept])
+    answers = GraphAnswers(boxes[kept], scores[kept], answers.labels[kept])
     if form.nms_iou is None:
-        return found
-    chosen = distinct(found, form.nms_iou)[: form.most_boxes]
-    return Found(found.boxes[chosen], found.scores[chosen], found.labels[chosen])
+        return answers
+    chosen = distinct(answers, form.nms_iou)[: form.most_boxes]
+    return GraphAnswers(answers.boxes[chosen], answers.scores[chosen], answers.labels[chosen])
 
 
-def _separate(names: Sequence[str], boxes: NDArray[Any], scores: NDArray[Any], labels: NDArray[Any]) -> Found:
+def _separate(names: Sequence[str], boxes: NDArray[Any], scores: NDArray[Any], labels: NDArray[Any]) -> GraphAnswers:
     count = scores.size
     if labels.size != count or boxes.size != 4 * count or (count and boxes.shape[-1] != 4):
         shapes = ", ".join(
@@ -151,7 +153,7 @@ def _separate(names: Sequence[str], boxes: NDArray[Any], scores: NDArray[Any], l
         )
         raise ValueError(f"{shapes}, expected boxes [n, 4], scores [n] and labels [n] for an image")
     boxes, scores, labels = (array.astype(np.float64) for array in (boxes, scores, labels))
-    return Found(boxes.reshape(-1, 4), scores.reshape(-1), labels.reshape(-1))
+    return GraphAnswers(boxes.reshape(-1, 4), scores.reshape(-1), labels.reshape(-1))
 
 
 def _candidates(output: NDArray[Any], width: int) -> NDArray[np.float64]:
@@ -163,7 +165,7 @@ def _candidates(output: NDArray[Any], width: int) -> NDArray[np.float64]:
     return (given if fits[1] else given.T).astype(np.float64)
 
 
-def _raw(form: OutputForm, rows: NDArray[np.float64], sides: tuple[int, int]) -> Found:
+def _raw(form: OutputForm, rows: NDArray[np.float64], sides: tuple[int, int]) -> GraphAnswers:
     """Return the best label of each candidate, as the exports' own programs do."""
     boxes, rest = rows[:, :4], rows[:, 4:]
     if form.strides is not None:
@@ -173,7 +175,7 @@ def _raw(form: OutputForm, rows: NDArray[np.float64], sides: tuple[int, int]) ->
     scores = rest[:, :1] * rest[:, 1:] if form.objectness else rest
     # A score that is no number comes before any other, and is refused.
     labels = scores.argmax(axis=1)
-    return Found(boxes, scores[np.arange(len(scores)), labels], labels.astype(np.float64))
+    return GraphAnswers(boxes, scores[np.arange(len(scores)), labels], labels.astype(np.float64))
 
 
 def grid_cells(sides: tuple[int, int], strides: Sequence[int]) -> int:
@@ -203,10 +205,10 @@ def _corners(boxes: NDArray[np.float64], order: BoxOrder) -> NDArray[np.float64]
     return np.concatenate([start, start + sides], axis=1)
 
 
-def distinct(found: Found, iou: float) -> NDArray[np.int64]:
+def distinct(answers: GraphAnswers, iou: float) -> NDArray[np.int64]:
     """Return the answers that no better answer of the same label overlaps by more than `iou`, best first."""
-    order = np.argsort(-found.scores, kind="stable")[:_MOST_COMPARED]
-    boxes, labels = found.boxes[order], found.labels[order]
+    order = np.argsort(-answers.scores, kind="stable")[:_MOST_COMPARED]
+    boxes, labels = answers.boxes[order], answers.labels[order]
     areas = np.prod(np.maximum(boxes[:, 2:] - boxes[:, :2], 0), axis=1)
     left = np.ones(len(order), np.bool_)
     for index in range(len(order)):

@@ -1,0 +1,101 @@
+"""Name the errors of a detector as TIDE does (Bolya and others 2020): why each false box is false, and what is missed.
+
+A false box is one that counts, from a score on, and finds no object. The first of these that fits is its kind:
+
+- place: its overlap with an object of its category is .1 to .5;
+- class: its overlap with an object of another category is .5 or more;
+- double: it overlaps an object of its category by .5 or more, which a box of a higher score found;
+- background: its overlap with every object is at most .1;
+- both: the rest, .1 to .5 with an object of another category.
+
+An object is missed if no box finds it, and no box of the kinds place and class is about it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.detection_stats import THRESHOLDS, Detections, Matches, Objects, box_iou
+
+KINDS = ("class", "place", "both", "double", "background")
+MISSED = "missed"
+CLASS, PLACE, BOTH, DOUBLE, BACKGROUND = range(len(KINDS))
+_FOREGROUND, _BACKGROUND = float(THRESHOLDS[0]), 0.1
+
+
+@dataclass(frozen=True)
+class ErrorKinds:
+    """The errors of a detector in some images: d detections of `Matches`, o objects.
+
+    kind: (d,) index in `KINDS` of each false box, -1 for any other. about: (d,) the row in `Objects` that an error of
+    place or class is about, or -1. missed: (o,) whether an object is missed.
+    """
+
+    kind: NDArray[np.int64]
+    about: NDArray[np.int64]
+    missed: NDArray[np.bool_]
+
+    def counts(self) -> dict[str, int]:
+        """Return how many errors there are of each kind, in the order of `KINDS`, and the missed objects."""
+        of_kind = np.bincount(self.kind[self.kind >= 0], minlength=len(KINDS)).tolist()
+        return {**dict(zip(KINDS, of_kind, strict=True)), MISSED: int(self.missed.sum())}
+
+    def confusions(self, objects: Objects, matches: Matches) -> NDArray[np.int64]:
+        """Return how often an object of one category is taken for another, (true, detected)."""
+        table = np.zeros((matches.categories, matches.categories), np.int64)
+        taken = np.flatnonzero(self.kind == CLASS)
+        np.add.at(table, (objects.category[self.about[taken]], matches.category[taken]), 1)
+        return table
+
+
+def error_kinds(objects: Objects, detections: Detections, matches: Matches, score: float) -> ErrorKinds:
+    """Name the errors among the detections of at least this score. What meets a crowd is no error."""
+    counted = (matches.score >= score) & ~matches.ignored[0, 0]
+    true = counted & matches.matched[0, 0]
+    used = np.zeros(len(objects.image), np.bool_)
+    used[matches.found[true]] = True
+    kind, about = np.full((2, len(counted)), -1, np.int64)
+    false = np.flatnonzero(counted & ~true)
+    false = false[np.argsort(matches.image[false], kind="stable")]
+    starts = np.flatnonzero(np.diff(matches.image[false], prepend=-1))
+    for of_image in np.split(false, starts[1:]) if len(false) else ():
+        image = matches.image[of_image[0]]
+        first, last = np.searchsorted(objects.image, [image, image + 1])
+        things = first + np.flatnonzero(~objects.crowd[first:last])
+        boxes = detections.box[matches.row[of_image]]
+        kind[of_image], met = _kinds(boxes, matches.category[of_image], objects, things, used)
+        about[of_image] = np.where(met >= 0, things[met] if len(things) else -1, -1)
+    touched = np.zeros_like(used)
+    touched[about[about >= 0]] = True
+    return ErrorKinds(kind, about, matches.counted[0] & ~used & ~touched)
+
+
+def _kinds(
+    boxes: NDArray[np.float64],
+    category: NDArray[np.int64],
+    objects: Objects,
+    things: NDArray[np.int64],
+    used: NDArray[np.bool_],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the kind of each false box of an image, and the place in `things` that it is about, or -1."""
+    nothing = np.full(len(boxes), -1, np.int64)
+    if not len(things):
+        return np.full(len(boxes), BACKGROUND, np.int64), nothing
+    pairs = np.repeat(boxes, len(things), axis=0), np.tile(objects.box[things], (len(boxes), 1))
+    iou = box_iou(*pairs, np.zeros(len(pairs[0]), np.bool_)).reshape(len(boxes), len(things))
+    same = category[:, None] == objects.category[things]
+    of_category, of_others = np.where(same, iou, 0.0), np.where(same, 0.0, iou)
+    found_before = np.where(same & used[things], iou, 0.0).max(axis=1)
+    best = of_category.max(axis=1)
+    cases = {
+        PLACE: (best >= _BACKGROUND) & (best < _FOREGROUND),
+        CLASS: of_others.max(axis=1) >= _FOREGROUND,
+        DOUBLE: found_before >= _FOREGROUND,
+        BACKGROUND: iou.max(axis=1) <= _BACKGROUND,
+    }
+    kind = np.select(list(cases.values()), list(cases), BOTH)
+    met = np.where(kind == PLACE, of_category.argmax(axis=1), of_others.argmax(axis=1))
+    return kind, np.where((kind == PLACE) | (kind == CLASS), met, nothing)
