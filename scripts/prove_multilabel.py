@@ -341,12 +341,12 @@ def units(seed: int) -> Iterator[proving.Table]:
         rng = np.random.default_rng([seed, videos, 3])
         for number in range(sets):
             of_frame, present, scores = _videos(videos, rng)
-            found = rng.random(videos) < FOUND
-            kept = found & (rng.random(videos) >= LOST)
+            detected = rng.random(videos) < FOUND
+            kept = detected & (rng.random(videos) >= LOST)
             known = LabelTruth.all_known(present)
             for by_video in (True, False):
                 drawn_units = Units.of(of_frame if by_video else np.arange(len(of_frame)))
-                numbers = _of_detector(of_frame, found, kept, drawn_units, number)
+                numbers = _of_detector(of_frame, detected, kept, drawn_units, number)
                 if known.least.min() >= 2:
                     numbers |= _of_labels(scores, known, drawn_units, number, true)
                 for name, (number_drawn, value) in numbers.items():
@@ -374,13 +374,13 @@ def _of_labels(
 
 
 def _of_detector(
-    of_frame: NDArray[np.int64], found: NDArray[np.bool_], kept: NDArray[np.bool_], drawn_units: Units, seed: int
+    of_frame: NDArray[np.int64], detected: NDArray[np.bool_], kept: NDArray[np.bool_], drawn_units: Units, seed: int
 ) -> dict[str, tuple[Drawn, float]]:
     """Return a detector's recall on the base and its drop, with the truth."""
     box, images = [0.0, 0.0, 20.0, 20.0], len(of_frame)
     objects = Objects.of(np.arange(images), [box] * images, np.zeros(images, int))
     recalls = []
-    for of_video in (found, kept):
+    for of_video in (detected, kept):
         hits = np.flatnonzero(of_video[of_frame])
         detections = Detections.of(hits, [box] * len(hits), np.zeros(len(hits), int), np.full(len(hits), 0.9))
         matches = match(objects, detections, images, 1)

@@ -79,8 +79,8 @@ def label_auroc(scores: NDArray[np.floating], truth: LabelTruth, weights: NDArra
     areas = []
     for hits, false in _by_falling_score(scores, truth, weights):
         pairs = hits[-1].astype(np.float64) * false[-1]
-        found, equal = np.diff(hits, axis=0, prepend=0), np.diff(false, axis=0, prepend=0)
-        won = (found * (false[-1] - false + equal / 2)).sum(axis=0)
+        positives, equal = np.diff(hits, axis=0, prepend=0), np.diff(false, axis=0, prepend=0)
+        won = (positives * (false[-1] - false + equal / 2)).sum(axis=0)
         areas.append(np.divide(won, pairs, out=np.full(len(pairs), np.nan), where=pairs > 0))
     return np.stack(areas)
 

@@ -187,7 +187,7 @@ def test_counts_and_labels_that_are_in_no_mean_are_named(evaluation: Evaluation)
 
 
 def test_a_mean_and_a_drop_are_over_one_stated_set_of_labels(built: Path) -> None:
-    """A model that guesses one label has an mAP over all, and drops, with the base beside them, over the others."""
+    """Score a model that guesses one label: its mAP is over all labels, its drops and their base over the others."""
     file = answers_of(built)
     with file.open() as stream:
         rows = list(csv.DictReader(stream))
@@ -205,7 +205,9 @@ def test_a_mean_and_a_drop_are_over_one_stated_set_of_labels(built: Path) -> Non
         lines = {line["shift"]: line for line in csv.DictReader(stream)}
     for mean, measure in (("mAP", "AP"), ("AUROC", "AUROC"), ("accuracy", "accuracy")):
         values = {
-            group: np.mean([numbers.value(measure, model=model.name, group=group, class_id=name) for name in over])
+            group: np.mean(
+                [numbers.value(measure, model=model.name, group=group, class_id=name) or 0.0 for name in over]
+            )
             for group in ("base", "fog")
         }
         drop = numbers.one("drop", model=model.name, group="fog", at=mean)
@@ -244,7 +246,7 @@ def test_a_preview_that_cannot_hold_every_label_is_refused(built: Path) -> None:
 
 
 def test_a_label_of_few_images_in_the_whole_is_in_no_preview(built: Path) -> None:
-    """A preview has no minimum of its own: a label that the whole leaves out is left out."""
+    """Leave out of a preview what the whole leaves out, for a preview has no minimum of its own."""
     results = [
         evaluate(
             built,

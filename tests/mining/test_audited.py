@@ -78,7 +78,8 @@ def test_each_condition_is_a_question_of_two_classes() -> None:
     values[7] = np.nan  # of an image without an answer
     classifier: Any = None
     outputs = ClassMap("names", 3, ((0,), (1,), (2,)))
-    has, chosen_on, read = ConditionLabels(("a", "b", "c"), present), np.arange(10, 40), np.arange(60) != 7
+    has = ConditionLabels(("a", "b", "c"), present.astype(np.int8))
+    chosen_on, read = np.arange(10, 40), np.arange(60) != 7
     judged = condition_questions(classifier, outputs, values, has, chosen_on)
     assert [question.classes for question in judged] == [(0, 1), (2, 3), (4, 5)]
     for k, question in enumerate(judged):

@@ -123,8 +123,8 @@ def read_units(dataset: OpenDataset, rows: NDArray[np.int64]) -> Units | None:
                     units[row_of[key]] = -1 if unit is None else unit
     if (units[rows] < 0).any() or (units[rows] != units[rows[0]]).any():
         raise RunFailure(f"{dataset.directory}: an image has no unit, or another than its base image", VERIFY)
-    found = Units.of(units[rows[0]])
-    return found if found.shared else None
+    of_images = Units.of(units[rows[0]])
+    return of_images if of_images.shared else None
 
 
 # What scoring needs of a published dataset: no rejected image, no card. Mined shifts may need more (`candidates.py`).

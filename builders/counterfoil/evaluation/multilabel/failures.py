@@ -38,17 +38,17 @@ def write_label_failures(
     rows = subject.rows.ravel()[order]
     groups = len(subject.rows)
     # An unknown label asks no question: no answer to it is a failure.
-    asked = np.tile(subject.truth.known, (groups, 1))[order].ravel()
-    present = np.tile(subject.truth.present, (groups, 1))[order].reshape(-1, 1)[asked]
-    answers = np.stack([model.answers.reshape(-1, labels)[order].ravel()[asked] for model in models], axis=1)
+    known = np.tile(subject.truth.known, (groups, 1))[order].ravel()
+    present = np.tile(subject.truth.present, (groups, 1))[order].reshape(-1, 1)[known]
+    answers = np.stack([model.answers.reshape(-1, labels)[order].ravel()[known] for model in models], axis=1)
     right = answers == present
     questions = replace(
         dataset,
         classes=tuple(replace(cls, label=label) for label, cls in enumerate(subject.labels)),
-        keys=tuple(dataset.keys[row] for row in np.repeat(rows, labels)[asked].tolist()),
-        labels=np.tile(np.arange(labels), len(rows))[asked],
-        shifts=np.repeat(dataset.shifts[rows], labels)[asked],
-        indices=np.repeat(dataset.indices[rows], labels)[asked],
+        keys=tuple(dataset.keys[row] for row in np.repeat(rows, labels)[known].tolist()),
+        labels=np.tile(np.arange(labels), len(rows))[known],
+        shifts=np.repeat(dataset.shifts[rows], labels)[known],
+        indices=np.repeat(dataset.indices[rows], labels)[known],
     )
     readable = np.ones(len(right), dtype=bool)
     shifts = range(1, len(dataset.groups))
