@@ -78,15 +78,18 @@ def next_command(*words: str) -> None:
 
 
 def terminal(piped_width: int = 140, *, stderr: bool = False) -> Console:
-    """Return rich's console, with every text passed through `plain`. piped_width: of tables in a pipe."""
+    """Return rich's console, with every text passed through `plain`. piped_width: of tables in a pipe.
+
+    A name such as `:cat:` is no emoji there. A text from elsewhere is printed with `markup=False`, or escaped.
+    """
     from rich.console import Console
 
     class Terminal(Console):
         def render_str(self, text: str, **options: Any) -> Text:
             return super().render_str(plain(text), **options)
 
-    console = Terminal(stderr=stderr)
-    return console if console.is_terminal or stderr else Terminal(width=piped_width)
+    console = Terminal(stderr=stderr, emoji=False)
+    return console if console.is_terminal or stderr else Terminal(width=piped_width, emoji=False)
 
 
 def open_page(page: Path, wanted: bool) -> None:

@@ -347,6 +347,6 @@ def _model_facts(answered: AllAnswers, model: int) -> ModelFacts:
         chance=float(class_map.chances.mean()),
         near_chance=near_chance,
         tied=int(tied.sum()),
-        matched=class_map.matched,
+        matched="; ".join(filter(None, (class_map.matched, scored.classifier.read))),
         likely_order=likely_order(answered, model) if near_chance else "",
     )

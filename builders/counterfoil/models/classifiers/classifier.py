@@ -46,8 +46,8 @@ class Classifier:
 
     input_key: models with the same key get the same tensor for an image. sha256: of everything that decides the answer
     to a tensor, or None if that is unknown. input_size: (channels, height, width), or None if it depends on the image.
-    kept: whether a later run may reuse answers if the hash and the input key are equal. module: the torch module, or
-    None if the kind has none or it was released.
+    kept: whether a later run may reuse answers if the hash and the input key are equal. read: what people must know
+    about how its files were read. module: the torch module, or None if the kind has none or it was released.
     """
 
     name: str
@@ -61,6 +61,7 @@ class Classifier:
     crop_pct: float | None = None
     interpolation: str | None = None
     kept: bool = True
+    read: str = ""
     module: Any = None
 
     def transform(self) -> Callable[[Any], Any]:
