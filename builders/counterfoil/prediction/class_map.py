@@ -236,7 +236,9 @@ def _source_targets(classes: Sequence[RecipeClass], facts: ClassifierFacts) -> t
             if wanted == 2
             else "Name a model with an output for each class."
         )
-    elif facts.num_classes == IMAGENET_OUTPUTS or any(cls.imagenet for cls in classes):
+    elif any(cls.imagenet for cls in classes):
+        hint = f"The recipe's `imagenet` indices need a model of ImageNet's {IMAGENET_OUTPUTS:,} outputs."
+    elif facts.num_classes == IMAGENET_OUTPUTS:
         hint = "Add `imagenet: [indices]` to the recipe's classes to score models of ImageNet's 1,000 outputs."
     else:
         hint = (
