@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +10,7 @@ from typer import Argument, Option
 
 from counterfoil.cli.options import JsonOption
 from counterfoil.cli.progress import Display
-from counterfoil.cli.terminal import fields_of, next_command, note, print_json, terminal
+from counterfoil.cli.terminal import agreed, fields_of, next_command, note, print_json, terminal
 from counterfoil.errors import UserError
 
 if TYPE_CHECKING:
@@ -125,11 +124,8 @@ def _confirmed(ahead: Preview, yes: bool) -> bool:
         note(line)
     if yes:
         return True
-    if not sys.stdin.isatty():
-        raise UserError(
-            "publish asks before it sends, and there is no terminal to ask on", "Pass -y to publish without asking."
-        )
-    return typer.confirm("Publish?", err=True)
+    unasked = "publish asks before it sends, and there is no terminal to ask on"
+    return agreed("Publish?", unasked, "Pass -y to publish without asking.")
 
 
 def preview_lines(ahead: Preview) -> list[str]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from counterfoil.errors import CounterfoilError, RunFailure, first_of
+from counterfoil.errors import CounterfoilError, RunFailure, UserError, first_of
 from counterfoil.regular_files import is_utf8
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 MOST_PROBLEMS = 100
 LONGEST_PROBLEM = 2000
-
-INTERRUPTED = 130  # what shells report for Ctrl-C
 
 # Faults of the machine that any command can meet when it reads or writes.
 MACHINE_HINTS = {
@@ -92,6 +90,13 @@ def terminal(piped_width: int = 140, *, stderr: bool = False) -> Console:
     return console if console.is_terminal or stderr else Terminal(width=piped_width, emoji=False)
 
 
+def agreed(question: str, unasked: str, hint: str) -> bool:
+    """Ask a question on the terminal. UserError, with these texts, if standard input is no terminal, or is closed."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise UserError(unasked, hint)
+    return typer.confirm(question, err=True)
+
+
 def open_page(page: Path, wanted: bool) -> None:
     """Open a written page in a browser if `wanted`. Print a note on stderr if there is no browser."""
     if wanted and not show_in_browser(page.resolve().as_uri()):
@@ -138,12 +143,12 @@ def print_table(console: Console, shown: Table, most: int, where: str) -> None:
     from rich.markup import escape
 
     def cell(text: str, below: str) -> str:
-        return escape(text) + (f"\n[dim]{below}[/dim]" if below else "")
+        return escape(text) + (f"\n[dim]{escape(below)}[/dim]" if below else "")
 
     shown = shown.first(most, "rows", where)
     rows = []
     for row in shown.rows:
-        cells = [cell(each.text, escape(each.below)) for each in row.cells]
+        cells = [cell(each.text, each.below) for each in row.cells]
         rows.append([f"[dim]{text}[/dim]" for text in cells] if row.style else cells)
     print_rows(
         console,
@@ -184,11 +189,6 @@ def show_error(error: BaseException) -> int:
     _line(f"internal error: {type(error).__name__}: {text}", colour="red")
     _line("Please report it; run with COUNTERFOIL_DEBUG=1 for the traceback.")
     return 1
-
-
-def show_interrupted() -> int:
-    _line("\nInterrupted. Run the same command again: it does only what is not stored yet.")
-    return INTERRUPTED
 
 
 def fit(text: str) -> str:
