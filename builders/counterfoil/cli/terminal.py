@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, first_of
-from counterfoil.regular_files import is_utf8
+from counterfoil.regular_files import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -115,8 +115,8 @@ def print_json(value: Any) -> None:
     text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
     # GitHub's runner may read ##[ anywhere in a line as a command.
     text = text.replace("##[", "#\\u0023[")
-    # File names may hold half a character, which only JSON's escapes can write.
-    typer.echo(text if text.isascii() or is_utf8(text) else json.dumps(value, indent=2, default=str))
+    # Characters that act on a terminal, and halves of characters in file names, are written with JSON's escapes.
+    typer.echo(text if visible(text) == text else json.dumps(value, indent=2, default=str))
 
 
 def fields_of(value: Any, *names: str) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def _kept_metadata(mine: Mapping[str, Any], others: Mapping[str, Any]) -> tuple[
     if names_none and others.get("license") is not None:
         metadata = {key: value for key, value in metadata.items() if key not in _LICENSE}
         kept |= {key: others[key] for key in _LICENSE if key in others}
-        told.append(f"license stays {shown(others['license'])}, as the repository says: the recipe names none")
+        told.append(f"license stays {shown(others['license'])}, as the repository says: none is named here")
     for key in sorted((mine.keys() & others.keys() & metadata.keys()) - _OF_THE_DATA):
         if mine[key] != others[key]:
             told.append(f"{key} of the repository, {shown(others[key])}, is replaced by {shown(mine[key])}")
