@@ -1,11 +1,8 @@
-"""Start the command. Ctrl-C ends it with a line and an exit code from here on, also while libraries load.
-
-Nothing is imported at the top but what Python has loaded anyway.
-"""
+"""Start the command. Ctrl-C ends it with a line and an exit code from here on, also while libraries load."""
 
 import sys
 
-INTERRUPTED = 130  # what shells report for Ctrl-C
+from counterfoil.cli.interrupted import show_interrupted
 
 
 def main() -> None:
@@ -15,12 +12,6 @@ def main() -> None:
         command()
     except KeyboardInterrupt:
         sys.exit(show_interrupted())
-
-
-def show_interrupted() -> int:
-    line = "\nInterrupted. Run the same command again: it does only what is not stored yet."
-    print(line, file=sys.stderr, flush=True)
-    return INTERRUPTED
 
 
 if __name__ == "__main__":

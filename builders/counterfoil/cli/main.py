@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from counterfoil import __version__
 from counterfoil.cli import build, calibrate, demo, evaluate, mend, mine, open, publish, recipes, review, verify
-from counterfoil.cli.entry import show_interrupted
+from counterfoil.cli.interrupted import show_interrupted
 from counterfoil.cli.options import arranged
 from counterfoil.cli.terminal import show_error
 from counterfoil.progress import listening
