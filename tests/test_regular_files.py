@@ -7,9 +7,11 @@ import socket
 from pathlib import Path
 
 import pytest
+from markupsafe import Markup
 
 from counterfoil.errors import UserError
-from counterfoil.regular_files import UnfitFile, named_path, open_regular, read_regular
+from counterfoil.regular_files import UnfitFile, named_path, open_regular, read_regular, visible
+from counterfoil.report import templates
 
 
 def test_a_regular_file_is_read_up_to_the_limit(tmp_path: Path) -> None:
@@ -62,3 +64,28 @@ def test_paths_of_people(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("é" * 128, "a/" * 2100, "a\0", "~nosuchuser", "a\ud83d"):
         with pytest.raises(UserError):
             named_path(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("mug", "mug"),
+        ("two\nlines\tand a tab", "two\nlines\tand a tab"),
+        ("1\u202f000 \u2009× é 猫 \u200d", "1\u202f000 \u2009× é 猫 \u200d"),
+        ("\x1b[2Jmug", "\\x1b[2Jmug"),
+        ("gpj\u202eexe", "gpj\\u202eexe"),
+        ("\u2067a\u2069\u200f\u061c", "\\u2067a\\u2069\\u200f\\u061c"),
+        ("a\u2028b\x85c\udcff", "a\\u2028b\\x85c\\udcff"),
+    ],
+)
+def test_characters_that_act_are_made_visible(text: str, shown: str) -> None:
+    assert visible(text) == shown
+
+
+@pytest.mark.parametrize("markdown", [True, False])
+def test_every_template_shows_them(markdown: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "t.j2").write_text("{{ name }}|{{ safe }}")
+    monkeypatch.setattr(templates, "templates_folder", lambda template: tmp_path)
+    environment = templates.template_environment("t.j2", markdown=markdown)
+    page = environment.get_template("t.j2").render(name="a\u202e\x1b", safe=Markup("<b>\u2066</b>"))
+    assert page == "a\\u202e\\x1b|<b>\\u2066</b>"

@@ -31,6 +31,7 @@ from urllib.parse import quote
 
 from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.dataset.card.index_page import ANSWER, CALIBRATE, FINDINGS, MENDED, index_entries, index_html
+from counterfoil.dataset.card.marks import without_marks
 from counterfoil.documents import read_document
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.mending.document import Mended
@@ -327,7 +328,8 @@ class DirectoryPages:
         from markdown_it import MarkdownIt
 
         text = read_inside(self.directory, CARD, _MOST_CARD).decode(errors="replace")
-        text = _FOLDED.sub(lambda match: f"**{match[1]}**" if match[1] else "", _FRONT_MATTER.sub("", text))
+        text = without_marks(_FRONT_MATTER.sub("", text))
+        text = _FOLDED.sub(lambda match: f"**{match[1]}**" if match[1] else "", text)
         # HTML in the Markdown is shown as text, and no link leads to a script.
         body = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
         environment = template_environment("opened-card.html.j2")

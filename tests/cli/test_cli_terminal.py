@@ -12,12 +12,17 @@ from pathlib import Path
 import httpx2
 import pytest
 from huggingface_hub.errors import OfflineModeIsEnabled
+from rich.markup import escape
 from rich.table import Table
 
 import counterfoil.cli
 from counterfoil.cli import main
-from counterfoil.cli.terminal import note, open_page, say, show_error, terminal
+from counterfoil.cli.progress import StageProgress
+from counterfoil.cli.terminal import note, open_page, print_table, say, show_error, terminal
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.progress import Stage
+from counterfoil.report import words
+from counterfoil.report.words import TableCell, TableColumn, TableRow
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202edraw\r"
 
@@ -39,6 +44,32 @@ def test_names_reach_a_terminal_without_control_characters(capsys: pytest.Captur
     out, err = capsys.readouterr()
     assert "owned" in out and "owned" in err
     assert not [letter for letter in out + err if not letter.isprintable() and letter != "\n"]
+
+
+TEXTS = [":cat:", "./photos:train: 3", "[red]mug[/red]", "[/]", "a\\\\[b]", ":+1:", "mug :smile: [bold]"]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_text_is_neither_emoji_nor_markup(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    row = TableRow((TableCell(text, below=text), TableCell("1")))
+    table = words.Table(text, (TableColumn(text, "text", note=text), TableColumn("rows")), (row,))
+    say(text)
+    terminal().print(text, markup=False, highlight=False)
+    terminal().print(f"[bold]{escape(text)}[/bold]")
+    print_table(terminal(), table, 10, "f.csv")
+    out, _ = capsys.readouterr()
+    assert out.count(text) == 8, out
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_bar_shows_a_text_as_it_is(
+    text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    with StageProgress() as bars:
+        bars.draw(Stage(text, 1, 2))
+    assert text in "".join(capsys.readouterr())
 
 
 @pytest.mark.parametrize("printed", [say, note])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.evaluation.dataset import open_subject
 from counterfoil.recipe import load_recipe
 from counterfoil.starting.init_recipe import init
-from counterfoil.store.decoding import rgb_image, upright
+from counterfoil.store.decoding import UNREAD, rgb_image, upright
 from support.images import encoded
 
 CORNER = Image.new("RGB", (24, 16), (250, 250, 250))
@@ -64,7 +66,7 @@ def test_deep_grey_and_turns_are_counted(photos: Path) -> None:
     files = sorted(photos.rglob("*.*"))
     images = [*((file.name, file.read_bytes()) for file in files), ("cut", b"\x89PNG")]
     pictures = look_at_pictures(images, 7, decode=False)
-    assert (pictures.deep, pictures.turned, pictures.damaged, len(pictures.sides)) == (2, 2, ["cut"], 6)
+    assert (pictures.deep, pictures.turned, list(pictures.damaged), len(pictures.sides)) == (2, 2, ["cut"], 6)
     grey, turned = pictures.notes(7)
     assert "2 images are grey of 16 or 32 bits" in grey and "2 images have an EXIF tag" in turned
     assert pictures.notes(7, applied=True) == [grey]
@@ -111,3 +113,12 @@ def test_a_build_turns_the_photographs_of_such_a_recipe(photos: Path, tmp_path: 
         images = labelled_source(NamedDataset(str(built.directory), "all", config="base"))
         sizes[exif] = sorted(image.size for _, raw in images.images() if (image := images.decoded(raw)) is not None)
     assert sizes["ignore"] == [(24, 16)] * 4 and sizes["apply"] == [(16, 24)] * 2 + [(24, 16)] * 2
+
+
+def test_a_photograph_that_is_too_large_is_named_with_its_size() -> None:
+    head = b"IHDR" + struct.pack(">IIBBBBB", 12_000, 9_000, 8, 2, 0, 0, 0)
+    vast = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + head + struct.pack(">I", zlib.crc32(head))
+    vast += struct.pack(">I", 0) + b"IDAT" + struct.pack(">I", zlib.crc32(b"IDAT"))
+    pictures = look_at_pictures([("vast.png", vast)], 1, decode=True)
+    assert pictures.damaged == {"vast.png": "it declares 12000×9000 pixels, expected at most 89,478,485"}
+    assert "89,478,485 pixels" in UNREAD

@@ -143,7 +143,7 @@ class TestCallables:
             "expected a printable text as its name",
         ):  # fmt: skip
             assert says in text
-        with pytest.raises(UserError, match="'four' has 4 outputs, which match nothing"):
+        with pytest.raises(UserError, match="'four' has 4 outputs, and the classes need"):
             evaluate(dataset, {"four": given["four"]}, device="cpu")
         with pytest.raises(UserError, match="transform needs a callable"):
             evaluate(dataset, ["lab:resnet10t"], transform=np.asarray, device="cpu")

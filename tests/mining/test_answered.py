@@ -15,6 +15,7 @@ from counterfoil.mining.hypotheses import SHARES, Role, choose_cutoffs, cutoffs_
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.recipe import load_recipe
 from counterfoil.stats import wilson_interval
+from counterfoil.store.decoding import UNREAD
 
 RECIPE = load_recipe("wardrobe-mini")
 # 10 of 40 images of class 0 are taken for class 1 (confidence .95), 2 of 60 images of class 1 for class 0 (.4).
@@ -134,9 +135,11 @@ def test_every_failing_row_is_listed_with_its_findings() -> None:
 
 def test_what_does_not_decode_is_told_by_its_path() -> None:
     assert unreadable_note((), {}) == ()
-    assert unreadable_note(("a",), {"a": "mug/x\n.jpg"}) == ("1 image cannot be decoded and is left out: mug/x\\n.jpg",)
+    assert unreadable_note(("a",), {"a": "mug/x\n.jpg"}) == (
+        f"1 image cannot be read ({UNREAD}) and is left out: mug/x\\n.jpg",
+    )
     (note,) = unreadable_note([*"abcdefg"], {"b": "mug/b.jpg"})
-    assert note == "7 images cannot be decoded and are left out: a, mug/b.jpg, c, d, e and 2 more"
+    assert note == f"7 images cannot be read ({UNREAD}) and are left out: a, mug/b.jpg, c, d, e and 2 more"
 
 
 RNG = np.random.default_rng(7)

@@ -24,6 +24,7 @@ from counterfoil.mining.label_check import FEWEST, SeenLabels
 from counterfoil.mining.mine_recipe import MineResult, mine
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.recipe import load_recipe
+from counterfoil.store.decoding import UNREAD
 
 CLASSES, EACH, WIDTH = 3, 80, 12
 
@@ -220,7 +221,7 @@ def test_the_command_tells_it(mined: MineResult, suspected: list[Finding], capsy
     count = len(mined.findings.standing)
     assert f"{len(suspected)} of {count} may be wrong labels, not failures: look at the images in relabel.csv" in shown
     assert "relabel.csv" in shown.split("relabel:")[1]
-    assert f"1 image cannot be decoded and is left out: validation/{CUT}." in shown
+    assert f"1 image cannot be read ({UNREAD}) and is left out: validation/{CUT}." in shown
 
 
 def test_files_are_named_where_rows_are_told_and_in_no_recipe(

@@ -51,8 +51,56 @@ def test_a_model_of_the_source_dataset_is_scored_even_where_indices_are_listed()
 def test_named_outputs_prove_the_map_for_a_recipe_over_fewer_classes() -> None:
     names = ("cat", "dog", "Bird", "horse", "frog")
     assert map_classes(classes(), facts(5, names)).targets == ((0,), (1,), (2,))
-    with pytest.raises(UserError, match="match nothing"):
+    with pytest.raises(UserError, match="has 5 outputs, and the classes need 3"):
         map_classes(classes(), facts(5))
+
+
+@pytest.mark.parametrize(
+    ("number", "names", "imagenet", "problem", "hint"),
+    [
+        (
+            1,
+            ("cat", "dog"),
+            (),
+            "need 2, one for each source label: 0 cat, 1 dog",
+            "[1 - p, p]",
+        ),
+        (1, ("cat", "dog", "owl"), (), "has 1 output, and the classes need 3", "an output for each class"),
+        (4, ("cat", "dog", "owl"), (), "has 4 outputs, and the classes need 3", "an empty folder"),
+        (2, ("cat", "dog", "owl"), (), "has 2 outputs, and the classes need 3", "--class-order FILE"),
+        (1000, ("cat", "dog"), (), "has 1,000 outputs, and the classes need 2", "Add `imagenet: [indices]`"),
+        (4, ("cat", "dog"), ((281,), (207,)), "has 4 outputs, and the classes need 2", "`imagenet` indices need"),
+    ],
+)
+def test_another_number_of_outputs_is_refused_with_what_helps(
+    number: int, names: tuple[str, ...], imagenet: tuple[tuple[int, ...], ...], problem: str, hint: str
+) -> None:
+    given = [
+        RecipeClass(f"c{label}", name, label, label, imagenet[label] if imagenet else ())
+        for label, name in enumerate(names)
+    ]
+    with pytest.raises(UserError) as refused:
+        map_classes(given, facts(number))
+    assert problem in refused.value.problems[0]
+    assert hint in (refused.value.hint or "")
+    assert ("imagenet" in (refused.value.hint or "")) is ("imagenet" in hint)
+
+
+@pytest.mark.parametrize(
+    ("folders", "outputs"),
+    [
+        (("Café", "thé"), ("thé", "Café")),
+        (("Café", "thé"), ("thé", "Café")),
+        (("Caf\u00e9", "the\u0301"), ("th\u00e9", "Cafe\u0301")),
+        (("Cafe\u0301", "CAFE\u0301"), ("CAF\u00c9", "Caf\u00e9")),
+        (("-", "mug"), ("mug", "-")),
+        (("-", "_"), ("_", "-")),
+    ],
+    ids=["composed", "as typed", "decomposed", "case decides", "a dash", "a dash and a line"],
+)
+def test_names_match_however_their_letters_are_composed(folders: tuple[str, ...], outputs: tuple[str, ...]) -> None:
+    given = [RecipeClass(f"c{label}", name, label, label, ()) for label, name in enumerate(folders)]
+    assert map_classes(given, facts(2, outputs)).targets == ((1,), (0,))
 
 
 @pytest.mark.parametrize("order", list(permutations(range(5))))
@@ -249,10 +297,10 @@ def test_where_a_recipe_leaves_classes_out_timms_order_is_not_known() -> None:
 @pytest.mark.parametrize(
     ("given", "outputs", "says"),
     [
-        (classes(), 1000, "match nothing.*none lists `imagenet` indices"),
+        (classes(), 1000, "has 1,000 outputs, and the classes need 3"),
         (classes((1,), (), (3,)), 1000, "1 of 3 classes .* have no `imagenet` indices: c1"),
         (classes((1,), (2,), (1000,)), 1000, "outside 0 … 999: c2"),
-        (classes((1,), (2,), (3,)), 21841, "need a model of 1000 outputs"),
+        (classes((1,), (2,), (3,)), 21841, "need 3, one for each"),
     ],
 )
 def test_a_mismatch_says_what_is_missing(given: list[RecipeClass], outputs: int, says: str) -> None:

@@ -60,7 +60,7 @@ def test_outputs_are_matched_by_name_or_id_in_any_order_else_by_place() -> None:
     assert map_conditions(CONDITIONS, CLASSES, facts(3)).targets == ((0,), (1,), (2,))
     with pytest.raises(UserError, match="no output of their name"):
         map_conditions(CONDITIONS, CLASSES, facts(3, ("Effusion", "Hernia", "Mass")))
-    with pytest.raises(UserError, match="6 outputs, which match nothing"):
+    with pytest.raises(UserError, match="6 outputs, and the classes need"):
         map_conditions(CONDITIONS, CLASSES, facts(6))
 
 

@@ -221,7 +221,7 @@ def build(
         accepted = f"{result.accepted} of {result.candidates} candidates accepted"
         console.print(f"{accepted}; {made}{_rate(result)}.", highlight=False)
         card = f"its card: {result.directory / 'README.md'}"
-        console.print(f"The dataset is in {result.directory} ({card}).", highlight=False)
+        console.print(f"The dataset is in {result.directory} ({card}).", markup=False, highlight=False)
         if result.preview:
             note(preview_sentence(result.preview))
         print_warnings(result)
@@ -256,7 +256,7 @@ def _print_part(result: PartResult, json: bool) -> None:
     console.print(f"{made}.", highlight=False)
     done = f"{result.all_done} of {counted(result.all_shards, 'shard')} in all are done"
     closed = "is complete" if result.closed else "is not complete yet"
-    console.print(f"{done}; the dataset in {result.directory} {closed}.", highlight=False)
+    console.print(f"{done}; the dataset in {result.directory} {closed}.", markup=False, highlight=False)
     for sentence in result.notes:
         note(sentence)
     if not result.closed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,7 @@ from typer import Option
 
 from counterfoil.cli.build import doubts_as_json, next_evaluation, print_counts, print_warnings, warnings_as_json
 from counterfoil.cli.options import BuiltArgument, JsonOption, OpenOption
-from counterfoil.cli.terminal import fields_of, next_command, note, open_page, print_doubts, print_json, say
+from counterfoil.cli.terminal import agreed, fields_of, next_command, note, open_page, print_doubts, print_json, say
 from counterfoil.errors import UserError
 
 if TYPE_CHECKING:
@@ -117,12 +116,11 @@ def _ask(dataset: Path, yes: bool, losses: CutLosses) -> None:
         note(f"  {line}")
     if yes:
         return
-    if not sys.stdin.isatty():
-        raise UserError(
-            "--in-place asks before it deletes anything, and there is no terminal to ask on",
-            "Pass -y to go on without asking, or --out NEW to leave the dataset as it is.",
-        )
-    if not typer.confirm("Apply the thresholds in place?", err=True):
+    if not agreed(
+        "Apply the thresholds in place?",
+        "--in-place asks before it deletes anything, and there is no terminal to ask on",
+        "Pass -y to go on without asking, or --out NEW to leave the dataset as it is.",
+    ):
         note("Nothing was changed.")
         raise typer.Exit(1)
 

@@ -320,6 +320,7 @@ def _print_table(evaluation: Evaluation) -> None:
     from counterfoil.report.reference import model_sentences, order_warnings
     from counterfoil.report.results import NESTED, section_order
     from counterfoil.report.words import measure_tables
+    from counterfoil.store.decoding import UNREAD
 
     results = evaluation.results
     shown = results.models[:MOST_MODELS]
@@ -354,7 +355,7 @@ def _print_table(evaluation: Evaluation) -> None:
                 print_table(console, line, MOST_ROWS, nested.file or "measures.csv")
     if evaluation.unreadable:
         n = len(evaluation.unreadable)
-        text = "1 image could not be decoded and is" if n == 1 else f"{n} images could not be decoded and are"
+        text = f"{counted(n, 'image')} could not be read ({UNREAD}) and {'is' if n == 1 else 'are'}"
         paths = evaluation.unreadable_paths or (None,) * n
         named = [on_a_line(path or key) for key, path in zip(evaluation.unreadable, paths, strict=True)]
         say(f"{text} left out: {', '.join(named[:5])}{' …' if n > 5 else ''}")

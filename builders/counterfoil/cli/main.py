@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 import sys
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -12,8 +15,9 @@ from typer.core import TyperGroup
 
 from counterfoil import __version__
 from counterfoil.cli import build, calibrate, demo, evaluate, mend, mine, open, publish, recipes, review, verify
+from counterfoil.cli.interrupted import show_interrupted
 from counterfoil.cli.options import arranged
-from counterfoil.cli.terminal import show_error, show_interrupted
+from counterfoil.cli.terminal import show_error
 from counterfoil.progress import listening
 
 
@@ -22,11 +26,21 @@ class _Commands(TyperGroup):
         command = super().get_command(ctx, cmd_name)
         return command and arranged(cmd_name, command)
 
+    def make_context(self, *arguments: Any, **named: Any) -> Any:
+        with _interruptible():
+            return super().make_context(*arguments, **named)
+
     def invoke(self, ctx: Any) -> Any:
-        try:
+        with _interruptible():
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            raise typer.Exit(show_interrupted()) from None
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise typer.Exit(show_interrupted()) from None
 
 
 app = typer.Typer(
@@ -58,12 +72,53 @@ for _module in (demo, recipes, build, calibrate, review, verify, evaluate, mine,
     app.add_typer(_module.app)
 
 
-def main() -> None:
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # A letter that the terminal lacks, or half a character in a file's name, must not end a finished run.
-        sys.stdout.reconfigure(errors="backslashreplace")
+# What shells report for a program whose output nobody reads any more: 128 and the number of SIGPIPE.
+_UNREAD = 141
+
+
+class _Output(io.TextIOWrapper):
+    """Standard output. If its reader is gone, as `head` is after its last line, the command ends without a word."""
+
+    def write(self, text: str, /) -> int:
+        with self._ends_unread():
+            return super().write(text)
+
+    def flush(self) -> None:
+        with self._ends_unread():
+            super().flush()
+
+    @contextlib.contextmanager
+    def _ends_unread(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())  # Python writes what is left when it ends
+            raise SystemExit(_UNREAD) from None
+
+
+@contextlib.contextmanager
+def _standard_output() -> Iterator[None]:
+    """Write what a terminal lacks, or half a character of a file's name, as escapes: it must not end a finished run."""
+    if not isinstance(sys.stdout, io.TextIOWrapper):
+        yield
+        return
+    given = sys.stdout
+    given.flush()
+    output = _Output(given.buffer, given.encoding, "backslashreplace", line_buffering=given.line_buffering)
     try:
-        with listening(lambda event: None):  # commands that show progress add their own listener
+        with contextlib.redirect_stdout(output):
+            yield
+    finally:
+        try:
+            output.flush()
+        finally:
+            output.detach()  # which leaves the other's buffer open
+
+
+def main() -> None:
+    try:
+        with _standard_output(), listening(lambda event: None):  # commands that show progress add their own listener
             app()
     except Exception as error:
         sys.exit(show_error(error))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from counterfoil.cli.terminal import note, print_doubts, terminal
+from counterfoil.cli.terminal import note, plain, print_doubts, terminal
 from counterfoil.progress import Stage, listening
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class BuildDisplay(Display):
         if self.live is not None:
             from rich.text import Text
 
-            self.live.update(Text(line))
+            self.live.update(Text(plain(line)))
         elif now - self.printed >= _PLAIN_EVERY or stage.done == stage.total:
             # After a finished stage, the next line is printed at once.
             self.printed = 0.0 if stage.done == stage.total else now
@@ -151,7 +151,7 @@ class StageProgress(Display):
         bar = _BAR if console.width > _NARROW else _BAR // 2
         self._most_name = min(_MOST_NAME, console.width - bar - _COUNT_AND_TIME)
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=bar),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
@@ -160,8 +160,6 @@ class StageProgress(Display):
         self._tasks: dict[str, Any] = {}
 
     def draw(self, stage: Any) -> None:
-        from rich.markup import escape
-
         if not isinstance(stage, Stage):
             return
         if stage.lost is not None:
@@ -169,7 +167,7 @@ class StageProgress(Display):
         name = stage.name
         if name not in self._tasks:
             label = name if len(name) <= self._most_name else f"{name[: self._most_name - 2]} …"
-            self._tasks[name] = self.live.add_task(escape(label), total=stage.total)
+            self._tasks[name] = self.live.add_task(plain(label), total=stage.total)
         self.live.update(self._tasks[name], completed=stage.done)
         if stage.done == stage.total and not self.live.console.is_terminal:
             note(f"{name}: {stage.total:,} done")
@@ -201,7 +199,7 @@ def _panel(progress: BuildProgress, rate: float | None, left: float | None) -> A
         total, kept = sum(counts.values()), _accepted(counts)
         if total:
             share = "no threshold yet" if counts.get(OPEN) else f"{kept / total:.0%}"
-            table.add_row(Text(shift, style="dim"), f"{kept}/{total}", share)
+            table.add_row(Text(plain(shift), style="dim"), f"{kept}/{total}", share)
     bar = ProgressBar(total=progress.images, completed=progress.images_done, width=40)
     return Group(table, bar, Text(_line(progress, rate, left)))
 

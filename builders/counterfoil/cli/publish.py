@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +10,7 @@ from typer import Argument, Option
 
 from counterfoil.cli.options import JsonOption
 from counterfoil.cli.progress import Display
-from counterfoil.cli.terminal import fields_of, next_command, note, print_json, terminal
+from counterfoil.cli.terminal import agreed, fields_of, next_command, note, print_json, terminal
 from counterfoil.errors import UserError
 
 if TYPE_CHECKING:
@@ -113,10 +112,10 @@ def publish(
         address = f"{done.url} ({'private' if done.private else 'public'})"
         if isinstance(done, Publication):
             read = f"one row of each of {done.configs_loaded} configs was loaded"
-            console.print(f"Every remote file was compared, and {read}.\n{address}", highlight=False)
+            console.print(f"Every remote file was compared, and {read}.\n{address}", markup=False, highlight=False)
             next_command("counterfoil", "verify", done.repo)
         else:
-            console.print(address, highlight=False)
+            console.print(address, markup=False, highlight=False)
             note(f"Then: counterfoil evaluate DATASET --models hf-hub:{done.repo}")
 
 
@@ -125,11 +124,8 @@ def _confirmed(ahead: Preview, yes: bool) -> bool:
         note(line)
     if yes:
         return True
-    if not sys.stdin.isatty():
-        raise UserError(
-            "publish asks before it sends, and there is no terminal to ask on", "Pass -y to publish without asking."
-        )
-    return typer.confirm("Publish?", err=True)
+    unasked = "publish asks before it sends, and there is no terminal to ask on"
+    return agreed("Publish?", unasked, "Pass -y to publish without asking.")
 
 
 def preview_lines(ahead: Preview) -> list[str]:
@@ -170,7 +166,7 @@ def _print_dry_run(directory: Path, ahead: Preview) -> None:
 
     console = terminal(120)
     for line in preview_lines(ahead):
-        console.print(line, highlight=False)
+        console.print(line, markup=False, highlight=False)
     folders: dict[str, list[int]] = {}
     for file in ahead.changes.sent:
         folder, slash, _ = file.path.partition("/")
@@ -178,15 +174,15 @@ def _print_dry_run(directory: Path, ahead: Preview) -> None:
     width = max(len(folder) for folder in folders)
     for folder, sizes in sorted(folders.items()):
         count = f"{len(sizes):,} files" if folder.endswith("/") else "1 file"
-        console.print(f"  {folder:{width}}  {count:>12}  {decimal(sum(sizes)):>9}", highlight=False)
-    console.print(f"The card is {directory / CARD}. Nothing was sent.", highlight=False)
+        console.print(f"  {folder:{width}}  {count:>12}  {decimal(sum(sizes)):>9}", markup=False, highlight=False)
+    console.print(f"The card is {directory / CARD}. Nothing was sent.", markup=False, highlight=False)
 
 
 class _Bar(Display):
     def __init__(self) -> None:
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-        columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
+        columns = TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn()
         self.live = Progress(*columns, console=terminal(stderr=True), transient=True)
         self._task: TaskID | None = None
 

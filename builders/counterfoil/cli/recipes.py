@@ -326,7 +326,7 @@ def _print_tables(
         name = shift.name if shift.group == shift.name else f"{shift.name} in {shift.group}"
         shifts.add_row(
             escape(name),
-            shift.kind or "",
+            escape(shift.kind or ""),
             f"{cells:,}",
             f"{plan.n_samples_of(shift):,}",
             _threshold(None if plan.recipe.screen.model is None else shift.object_threshold),

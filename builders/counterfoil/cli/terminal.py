@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from counterfoil.errors import CounterfoilError, RunFailure, first_of
-from counterfoil.regular_files import is_utf8
+from counterfoil.errors import CounterfoilError, RunFailure, UserError, first_of
+from counterfoil.regular_files import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 MOST_PROBLEMS = 100
 LONGEST_PROBLEM = 2000
-
-INTERRUPTED = 130  # what shells report for Ctrl-C
 
 # Faults of the machine that any command can meet when it reads or writes.
 MACHINE_HINTS = {
@@ -78,15 +76,25 @@ def next_command(*words: str) -> None:
 
 
 def terminal(piped_width: int = 140, *, stderr: bool = False) -> Console:
-    """Return rich's console, with every text passed through `plain`. piped_width: of tables in a pipe."""
+    """Return rich's console, with every text passed through `plain`. piped_width: of tables in a pipe.
+
+    A name such as `:cat:` is no emoji there. A text from elsewhere is printed with `markup=False`, or escaped.
+    """
     from rich.console import Console
 
     class Terminal(Console):
         def render_str(self, text: str, **options: Any) -> Text:
             return super().render_str(plain(text), **options)
 
-    console = Terminal(stderr=stderr)
-    return console if console.is_terminal or stderr else Terminal(width=piped_width)
+    console = Terminal(stderr=stderr, emoji=False)
+    return console if console.is_terminal or stderr else Terminal(width=piped_width, emoji=False)
+
+
+def agreed(question: str, unasked: str, hint: str) -> bool:
+    """Ask a question on the terminal. UserError, with these texts, if standard input is no terminal, or is closed."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise UserError(unasked, hint)
+    return typer.confirm(question, err=True)
 
 
 def open_page(page: Path, wanted: bool) -> None:
@@ -107,8 +115,8 @@ def print_json(value: Any) -> None:
     text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
     # GitHub's runner may read ##[ anywhere in a line as a command.
     text = text.replace("##[", "#\\u0023[")
-    # File names may hold half a character, which only JSON's escapes can write.
-    typer.echo(text if text.isascii() or is_utf8(text) else json.dumps(value, indent=2, default=str))
+    # Characters that act on a terminal, and halves of characters in file names, are written with JSON's escapes.
+    typer.echo(text if visible(text) == text else json.dumps(value, indent=2, default=str))
 
 
 def fields_of(value: Any, *names: str) -> dict[str, Any]:
@@ -135,12 +143,12 @@ def print_table(console: Console, shown: Table, most: int, where: str) -> None:
     from rich.markup import escape
 
     def cell(text: str, below: str) -> str:
-        return escape(text) + (f"\n[dim]{below}[/dim]" if below else "")
+        return escape(text) + (f"\n[dim]{escape(below)}[/dim]" if below else "")
 
     shown = shown.first(most, "rows", where)
     rows = []
     for row in shown.rows:
-        cells = [cell(each.text, escape(each.below)) for each in row.cells]
+        cells = [cell(each.text, each.below) for each in row.cells]
         rows.append([f"[dim]{text}[/dim]" for text in cells] if row.style else cells)
     print_rows(
         console,
@@ -181,11 +189,6 @@ def show_error(error: BaseException) -> int:
     _line(f"internal error: {type(error).__name__}: {text}", colour="red")
     _line("Please report it; run with COUNTERFOIL_DEBUG=1 for the traceback.")
     return 1
-
-
-def show_interrupted() -> int:
-    _line("\nInterrupted. Run the same command again: it does only what is not stored yet.")
-    return INTERRUPTED
 
 
 def fit(text: str) -> str:

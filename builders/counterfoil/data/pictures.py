@@ -22,12 +22,12 @@ MOST_BYTES = 200_000_000
 class SourcePictures:
     """Counts over the opened images of a dataset.
 
-    sides: (width, height). deep: the number of greyscale images with more than 8 bits. turned: the number of images
-    with an EXIF rotation. jpeg_sides: the shorter side of each JPEG.
+    sides: (width, height). damaged: why an image cannot be read, by its name. deep: the number of greyscale images with
+    more than 8 bits. turned: the number of images with an EXIF rotation. jpeg_sides: the shorter side of each JPEG.
     """
 
     sides: list[tuple[int, int]] = field(default_factory=list)
-    damaged: list[str] = field(default_factory=list)
+    damaged: dict[str, str] = field(default_factory=dict)
     deep: int = 0
     turned: int = 0
     jpeg_sides: list[int] = field(default_factory=list)
@@ -66,8 +66,8 @@ def look_at_pictures(images: Iterable[tuple[str, bytes | None]], count: int, *, 
                     pictures.jpeg_sides.append(min(picture.size))
                 pictures.deep += picture.mode in _DEEP
                 pictures.turned += orientation(picture) != 1
-        except UnreadableImage:
-            pictures.damaged.append(name)
+        except UnreadableImage as error:
+            pictures.damaged[name] = str(error)
     report("opening images", count, count)
     return pictures
 

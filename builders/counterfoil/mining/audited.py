@@ -38,7 +38,9 @@ from counterfoil.progress import renamed, track
 from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.regular_files import on_a_line
+from counterfoil.report.words import counted
 from counterfoil.store.atomic import make_folder, write_atomically
+from counterfoil.store.decoding import UNREAD
 from counterfoil.store.layout import user_cache
 
 
@@ -398,10 +400,10 @@ class Audited:
 
 
 def unreadable_note(unreadable: Sequence[str], paths: Mapping[str, str]) -> tuple[str, ...]:
-    """Return a note that names the images that cannot be decoded. The result is empty if there are none."""
+    """Return a note that names the images that cannot be read. The result is empty if there are none."""
     count = len(unreadable)
     named = [on_a_line(paths.get(key, key)) for key in unreadable[:_MOST_NAMED]]
-    words = "1 image cannot be decoded and is" if count == 1 else f"{count:,} images cannot be decoded and are"
+    words = f"{counted(count, 'image')} cannot be read ({UNREAD}) and {'is' if count == 1 else 'are'}"
     return (f"{words} left out: {some_of(named, _MOST_NAMED, count=count)}",) if count else ()
 
 

@@ -274,7 +274,7 @@ def loaded(
         with quiet():
             described = as_configuration(name, config.model_type, config.document)
         hint = f"Name a {what} with complete weights, or correct its configuration."
-        return trained_module(name, model_files, getattr(transformers, config.architecture), described, hint=hint)
+        return trained_module(name, model_files, getattr(transformers, config.architecture), described, hint=hint)[0]
 
     module: Any = while_loading(name, read)
     module.eval().requires_grad_(False)

@@ -17,7 +17,15 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError, some_of
 from counterfoil.models.config_files import CONFIG, PROCESSORS, read_config, refuse_problems, refuse_unlike_sides
 from counterfoil.models.loading_errors import error_line, while_loading
 from counterfoil.models.names import HUB, local_folder, pin_model, refuse_shadowed
-from counterfoil.models.weights_files import SAFE, read_safetensors, refuse_damaged, refuse_infinite, shard_problems
+from counterfoil.models.weights_files import (
+    SAFE,
+    misfit,
+    read_safetensors,
+    refuse_damaged,
+    refuse_infinite,
+    shard_problems,
+    without_prefix,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -84,8 +92,8 @@ def trained_module(
     described: Any,
     *,
     hint: str,
-) -> nn.Module:
-    """Build a module and load its weights, in float32, on the CPU.
+) -> tuple[nn.Module, str]:
+    """Build a module and load its weights, in float32, on the CPU. Return it, and what was left out before their names.
 
     built: the class of the module. described: the configuration of the module. UserError if configuration and weights
     belong to different models; RunFailure if weights are missing or damaged.
@@ -98,14 +106,20 @@ def trained_module(
     for file in files:
         refuse_damaged(file, name)
     with quiet():
-        refuse_overgrown(name, files, lambda: built(described))
+        expected = refuse_overgrown(name, files, lambda: built(described)).state_dict()
         state: dict[str, torch.Tensor] = {}
         for file in files:
             state |= read_safetensors(file)
+        state, prefix = without_prefix(state, expected)
         # Because no folder is given, transformers cannot read other files, such as adapters.
-        module, keys = built.from_pretrained(
-            None, config=described, state_dict=state, dtype=torch.float32, output_loading_info=True
-        )
+        try:
+            module, keys = built.from_pretrained(
+                None, config=described, state_dict=dict(state), dtype=torch.float32, output_loading_info=True
+            )
+        except RuntimeError as error:
+            if all(expected[key].shape == state[key].shape for key in expected if key in state):
+                raise
+            raise misfit(name, files[0], state, expected, getattr(described, "num_labels", 0)) from error
     missing = sorted(keys["missing_keys"])
     if missing:
         raise RunFailure(f"model {name!r}: its weights do not hold {some_of(missing, 3)}, which would be random", hint)
@@ -116,7 +130,7 @@ def trained_module(
             "The configuration and the weights belong to different models.",
         )
     refuse_infinite(name, module)
-    return module
+    return module, prefix
 
 
 def as_configuration(name: str, model_type: str, document: Mapping[str, Any]) -> Any:

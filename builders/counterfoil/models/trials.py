@@ -38,8 +38,11 @@ class _Overgrown(Exception):
     """The model became larger than its file."""
 
 
-def refuse_overgrown(model: str, files: Sequence[Path], build: Callable[[], nn.Module]) -> None:
-    """Raise UserError if `build()` fails, or makes more parameters than the model's weights files have bytes."""
+def refuse_overgrown(model: str, files: Sequence[Path], build: Callable[[], nn.Module]) -> nn.Module:
+    """Build a model without its weights, and return it.
+
+    Raise UserError if `build()` fails, or makes more parameters than the model's weights files have bytes.
+    """
     try:
         held = sum(file.stat().st_size for file in files)
     except OSError as error:
@@ -73,6 +76,7 @@ def refuse_overgrown(model: str, files: Sequence[Path], build: Callable[[], nn.M
             f"have {held:,} bytes",
             "The configuration and the weights belong to different models.",
         )
+    return built
 
 
 @contextlib.contextmanager

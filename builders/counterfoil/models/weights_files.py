@@ -7,12 +7,14 @@ import hashlib
 import re
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure, UserError, some_of
 from counterfoil.models.loading_errors import error_line
+from counterfoil.report.words import counted
 
 if TYPE_CHECKING:
     import torch
@@ -167,6 +169,69 @@ def _is_plain(value: Any) -> bool:
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.is_quantized or value.is_meta:
         return False
     return value.numel() * value.element_size() <= value.untyped_storage().nbytes()
+
+
+def without_prefix(weights: Mapping[str, Any], expected: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Remove what a training program put before names of weights, such as `model.` or `backbone.`, if they then fit.
+
+    expected: the model's own weights by name. Return the weights and the prefix, "" if none makes all names fit.
+    """
+    wanted = _counted(expected)
+    prefix = _prefix_of(weights, wanted)
+    renamed = {key.removeprefix(prefix): tensor for key, tensor in weights.items()}
+    fits = bool(prefix) and len(renamed) == len(weights) and _counted(renamed) == wanted
+    return (renamed, prefix) if fits else (dict(weights), "")
+
+
+def left_out(prefix: str) -> str:
+    return f"the weights' names begin with {prefix!r}, which was left out" if prefix else ""
+
+
+def _counted(weights: Mapping[str, Any]) -> set[str]:
+    """Return the names of weights, without those of counters, which old files lack."""
+    return {key for key in weights if not key.endswith("num_batches_tracked")}
+
+
+def _prefix_of(weights: Mapping[str, Any], wanted: Set[str]) -> str:
+    """Return what most often stands before a wanted name in the names of the weights; "" if they stand as they are."""
+    before = Counter[str]()
+    for key in weights:
+        at = 0
+        while key[at:] not in wanted and (dot := key.find(".", at)) >= 0:
+            at = dot + 1
+        if key[at:] in wanted:
+            before[key[:at]] += 1
+    return max(before, key=lambda prefix: (before[prefix], len(prefix)), default="")
+
+
+def misfit(model: str, file: Path, weights: Mapping[str, Any], expected: Mapping[str, Any], outputs: int) -> UserError:
+    """Return why weights do not fit a model of so many outputs: another head, or names of another model."""
+    shapes = {
+        key: (tuple(weights[key].shape), tuple(expected[key].shape))
+        for key in expected
+        if key in weights and weights[key].shape != expected[key].shape
+    }
+    heads = {found[0] for found, wanted in shapes.values() if found and wanted and wanted[0] == outputs != found[0]}
+    if len(heads) == 1 and all(found[1:] == wanted[1:] for found, wanted in shapes.values()):
+        return UserError(
+            f"model {model!r}: {file.name} has weights for {heads.pop():,} outputs, and config.json says {outputs:,}",
+            "Correct num_classes and label_names in config.json: a name for each output, in the order of training.",
+        )
+    wanted = _counted(expected)
+    missing, more = sorted(wanted - weights.keys()), sorted(_counted(weights) - wanted)
+    problems = []
+    if missing:
+        problems.append(f"it lacks {counted(len(missing), 'weight')} of the model: {some_of(missing, 3)}")
+    if more:
+        problems.append(f"it has {counted(len(more), 'weight')} of another: {some_of(more, 3)}")
+    problems += [f"{key} is {list(found)}, expected {list(shape)}" for key, (found, shape) in list(shapes.items())[:3]]
+    if prefix := _prefix_of(weights, wanted):
+        renamed = {key.removeprefix(prefix) for key in weights}
+        problems.append(f"names begin with {prefix!r}: without it, {len(wanted - renamed):,} would still be missing")
+    return UserError(
+        [f"model {model!r}: {file.name} does not fit config.json: {problem}" for problem in problems],
+        "Save the weights with the model's own names (model.state_dict()), or correct the architecture in config.json.",
+    )
 
 
 def unwrapped(key: str) -> str:

@@ -11,6 +11,7 @@ In any other case there is an error, because a wrong map would silently give an 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
@@ -256,21 +257,32 @@ def _source_targets(
 ) -> tuple[tuple[int, ...], ...]:
     """Return each class's source label as its output. UserError if the number of outputs differs."""
     labels = [cls.source_label for cls in classes]
-    every = max(labels) + 1
+    wanted = max(labels) + 1
     if trained and not _are_all(classes, facts):
-        every = len(trained)
-    if facts.num_classes != every:
-        if any(cls.imagenet for cls in classes):
-            known = f"their `imagenet` indices need a model of {IMAGENET_OUTPUTS} outputs"
-        else:
-            known = "none lists `imagenet` indices"
-        raise UserError(
-            f"model {facts.name!r} has {facts.num_classes} outputs, which match nothing in the recipe: "
-            f"its classes have source labels up to {max(labels)} (a model of {every} outputs), "
-            f"and {known}",
-            "Add `imagenet: [indices]` to the recipe's classes to score ImageNet models.",
+        wanted = len(trained)
+    if facts.num_classes == wanted:
+        return tuple((label,) for label in labels)
+    problem = f"model {facts.name!r} has {counted(facts.num_classes, 'output')}, and the classes need {wanted:,}"
+    by_label = sorted(classes, key=lambda cls: cls.source_label)
+    named = some_of([f"{cls.source_label} {shortened(cls.name)}" for cls in by_label], MOST_LINES)
+    if facts.num_classes == 1:
+        hint = (
+            "One output is the score of one class against the other. Give a score for each class: write a function that"
+            " returns two columns, [1 - p, p], and name it: --models python:FILE:FUNCTION."
+            if wanted == 2
+            else "Name a model with an output for each class."
         )
-    return tuple((label,) for label in labels)
+    elif any(cls.imagenet for cls in classes):
+        hint = f"The recipe's `imagenet` indices need a model of ImageNet's {IMAGENET_OUTPUTS:,} outputs."
+    elif facts.num_classes == IMAGENET_OUTPUTS:
+        hint = "Add `imagenet: [indices]` to the recipe's classes to score models of ImageNet's 1,000 outputs."
+    else:
+        hint = (
+            "Name the outputs: label_names in the model's config.json, or --class-order FILE with the class of each"
+            " output on a line. A class of the training may have no image here, such as an empty folder: it needs its"
+            " line too."
+        )
+    raise UserError(f"{problem}, one for each source label: {named}", hint)
 
 
 # Matches default names of outputs, such as "LABEL_3", and plain numbers.
@@ -300,7 +312,7 @@ def match_output_names(
             "Give a name for each output: correct label_names, or --class-order FILE.",
         )
     # Compare case only if some names differ in nothing else.
-    spelt = plain_name if len({plain_name(cls.name) for cls in classes}) == len(classes) else str
+    spelt = plain_name if len({plain_name(cls.name) for cls in classes}) == len(classes) else _composed
     by_name = _outputs_by_name((spelt(name), output) for output, name in enumerate(names))
     exact = [by_name.get(spelt(cls.name), ()) for cls in classes]
     single = [outputs[0] for outputs in exact if len(outputs) == 1]
@@ -325,6 +337,10 @@ def match_output_names(
                 f"output {output}, {names[output]!r}, has the names of two classes: {owner.id} and {cls.id}"
             )
     return NameMatch(tuple(matched), tuple(problems))
+
+
+def _composed(name: str) -> str:
+    return unicodedata.normalize("NFC", name)
 
 
 def _are_numbered(names: Sequence[str], classes: Sequence[RecipeClass]) -> bool:

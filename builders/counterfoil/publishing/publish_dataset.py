@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -97,7 +98,9 @@ def publish(
     settle_directory(directory)
     # The lock keeps others from building or cutting there meanwhile; a read-only directory is safe anyway.
     lockable = (directory / LOCK).is_file() and os.access(directory, os.W_OK)
-    with directory_lock(directory) if lockable else contextlib.nullcontext(), attentive_client(patience):
+    with contextlib.ExitStack() as kept:
+        kept.enter_context(directory_lock(directory) if lockable else contextlib.nullcontext())
+        kept.enter_context(attentive_client(patience))
         dataset = read_dataset(directory, "receipts").finished()
         recipe, images = dataset.recipe, sum(receipt.rows.get("data", 0) for receipt in dataset.receipts)
         if (few := preview_images(recipe, dataset.receipts)) is not None:
@@ -121,14 +124,14 @@ def publish(
                 " ".join(repairs[:3]),
             )
         local = local_files(directory, report.manifest_sha256)
-        card = whole_content(local[CARD]).decode()
         if public is None and not recipe.publish.private:
             options = replace(options, public=True)
         remote = Remote(repo, tell, patience)
         user = "" if dry_run else remote.user()
+        ahead, local = preview(remote, local, options, images, Path(kept.enter_context(tempfile.TemporaryDirectory())))
+        card = whole_content(local[CARD]).decode()
         if not dry_run:
             remote.check_card(card)
-        ahead = preview(remote, local, options, images)
         confirmed = confirm is None or confirm(ahead)
         if dry_run or not confirmed:
             return None

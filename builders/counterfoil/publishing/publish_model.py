@@ -6,7 +6,6 @@ since leaving files out might not be what its owner wants.
 
 from __future__ import annotations
 
-import json
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 
 from counterfoil import progress
 from counterfoil.data.hub import PATIENCE, Patience, attentive_client
+from counterfoil.dataset.card.marks import marked, marked_text, split_card
 from counterfoil.dataset.card.metadata import license_metadata
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.models.classifiers import ClassifierFacts, describe_classifier, load_classifier
@@ -23,7 +23,7 @@ from counterfoil.models.config_files import is_text, read_config, shown
 from counterfoil.models.mended import MENDED, MendedNote, read_mended
 from counterfoil.models.names import HUB, LOCAL
 from counterfoil.publishing.files import CONFIG, MODEL_FILES, WEIGHTS, LocalFile, hash_file, whole_content
-from counterfoil.publishing.remote import Remote
+from counterfoil.publishing.remote import MOST_TEXT_BYTES, Remote
 from counterfoil.publishing.sending import (
     FILES_PER_COMMIT,
     Options,
@@ -34,12 +34,9 @@ from counterfoil.publishing.sending import (
     checked_repository,
     preview,
 )
-from counterfoil.recipe.strict_yaml import dump_yaml, read_yaml
+from counterfoil.recipe.strict_yaml import dump_yaml
 from counterfoil.regular_files import named_path
 from counterfoil.store.layout import CARD
-
-# The limit of a text file, which is read whole.
-_MOST_TEXT_BYTES = 16_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,13 +110,13 @@ def publish_model(
         metadata = _metadata(remote, verified, license)
         text = published_card(verified.texts.get(CARD, ""), repo, metadata, verified.note is not None)
         (Path(beside) / CARD).write_bytes(text.encode())
-        local = verified.files | {CARD: hash_file(Path(beside), CARD)}
-        remote.check_card(text)
-        ahead = preview(remote, local, options, images=None)
+        own = verified.files | {CARD: hash_file(Path(beside), CARD)}
+        ahead, local = preview(remote, own, options, images=None, beside=Path(beside))
+        remote.check_card(whole_content(local[CARD]).decode())
         lines = [f"license: {metadata.license}{' (name it with --license)' * (metadata.license == UNKNOWN)}"]
         for key, names in (("base model", metadata.base_model), ("datasets", metadata.datasets)):
             lines += [f"{key}: {', '.join(names)}"] if names else []
-        ahead = replace(ahead, told=tuple(lines))
+        ahead = replace(ahead, told=(*lines, *ahead.told))
         if confirm is not None and not confirm(ahead):
             return None
         sender = Sender(remote, user, local, ahead, f"{repo.partition('/')[2]}: a model", FILES_PER_COMMIT)
@@ -135,8 +132,8 @@ def _verified(directory: Path) -> _Verified:
     for path, file in files.items():
         if path == WEIGHTS:
             continue
-        if file.size > _MOST_TEXT_BYTES:
-            what = f"has {file.size:,} bytes, expected at most {_MOST_TEXT_BYTES:,}"
+        if file.size > MOST_TEXT_BYTES:
+            what = f"has {file.size:,} bytes, expected at most {MOST_TEXT_BYTES:,}"
             errors.append(UserError(f"{file.place} {what}"))
             continue
         try:
@@ -170,7 +167,7 @@ def _verified(directory: Path) -> _Verified:
 
 def _metadata(remote: Remote, verified: _Verified, license: str | None) -> ModelMetadata:
     """Return a card's metadata: a licence from the card, the configuration or the base model, and names on the Hub."""
-    card, _ = split_card(verified.texts.get(CARD, ""))
+    card, _ = split_card(verified.texts.get(CARD, ""), CARD)
     bases = _base_models(verified.note)
     described = verified.config.get("pretrained_cfg")
     for declared in (card.get("license"), described.get("license") if isinstance(described, dict) else None):
@@ -222,7 +219,6 @@ def _refuse_other_facts(name: str, facts: ClassifierFacts) -> None:
 
 LIBRARY, TASK = "timm", "image-classification"
 UNKNOWN = "unknown"
-_BLOCK = re.compile(r"\A---[ \t]*\r?\n(?P<yaml>.*?)^---[ \t]*\r?\n?", re.DOTALL | re.MULTILINE)
 # `user/name`, perhaps followed by a revision or a split.
 _ON_THE_HUB = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:[@:/].*)?")
 # The text of a card that a folder lacks, with the repository's name.
@@ -248,21 +244,9 @@ class ModelMetadata:
     datasets: tuple[str, ...]
 
 
-def split_card(text: str) -> tuple[dict[str, Any], str]:
-    """Split a card into metadata and text. UserError for metadata that is not understood."""
-    match = _BLOCK.match(text)
-    if match is None:
-        return {}, text
-    metadata = read_yaml(match["yaml"], CARD)
-    metadata = {} if metadata is None else metadata
-    if not isinstance(metadata, dict):
-        raise UserError(f"{CARD}: its metadata is {shown(metadata)}, expected a mapping")
-    return json.loads(json.dumps(metadata, default=str)), text[match.end() :]
-
-
 def published_card(text: str, name: str, added: ModelMetadata, mended: bool) -> str:
     """Build the card from the folder's own, or from an empty text. Equal arguments give equal texts."""
-    metadata, body = split_card(text)
+    metadata, body = split_card(text, CARD)
     license, license_name = license_metadata(added.license)
     metadata |= {"license": license}
     if license_name is not None:
@@ -277,7 +261,8 @@ def published_card(text: str, name: str, added: ModelMetadata, mended: bool) -> 
             metadata[key] = listed
     if added.base_model and mended:
         metadata.setdefault("base_model_relation", "finetune")
-    return f"---\n{dump_yaml(metadata)}---\n{body or _BODY.format(name)}"
+    card = f"---\n{dump_yaml(metadata)}---\n{body or _BODY.format(name)}"
+    return card if marked_text(body) else marked(card)
 
 
 def _joined(metadata: Mapping[str, Any], key: str, added: Iterable[str]) -> list[str]:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from counterfoil.data.hub import PATIENCE, Patience, with_retries
@@ -25,6 +27,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 MAIN = "main"
 TITLE = "Counterfoil: publish "
+# The limit of a text file, which is read whole.
+MOST_TEXT_BYTES = 16_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,18 @@ class Remote:
             if isinstance(entry, RepoFile)
         ]
         return Branch(name, head, {file.path: file for file in files})
+
+    @_tried("reading {file.path} of {self.repo}")
+    def content(self, file: RemoteFile, commit: str) -> bytes:
+        """Return the content of a text file. UserError for one that is too large to be a text."""
+        if file.size > MOST_TEXT_BYTES:
+            raise UserError(
+                f"{file.path} of {self.repo} has {file.size:,} bytes, expected at most {MOST_TEXT_BYTES:,}",
+                "Shorten it on the Hub, and publish again.",
+            )
+        with tempfile.TemporaryDirectory() as folder:
+            named: Any = {"repo_type": self.kind, "revision": commit, "local_dir": folder}
+            return Path(self.api.hf_hub_download(self.repo, file.path, **named)).read_bytes()
 
     @_tried("creating {self.repo}")
     def create(self, private: bool) -> None:

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from counterfoil import progress
+from counterfoil.documents import document_bytes
 from counterfoil.errors import RunFailure, UserError, some_of
 from counterfoil.models.mended import MENDED
-from counterfoil.publishing.files import WEIGHTS, Changes, LocalFile, changes_between, is_owned
+from counterfoil.publishing.files import (
+    WEIGHTS,
+    Changes,
+    LocalFile,
+    RemoteFile,
+    changes_between,
+    hash_file,
+    is_owned,
+    whole_content,
+)
+from counterfoil.publishing.kept_card import kept_card
 from counterfoil.publishing.remote import MAIN, TITLE, Branch, Remote, tag_is_taken
 from counterfoil.recipe.names import REPOSITORY
 from counterfoil.store.layout import CARD, LOCK, MANIFEST
+from counterfoil.store.manifest import Entry, manifest_document, parse_manifest
 
 # The Hub recommends fewer files per commit, but each commit takes it about a minute.
 FILES_PER_COMMIT = 100
@@ -66,6 +81,7 @@ class Preview:
 
     `exists` is None for a dry run, which does not ask the Hub and counts every file as added. `images` is None for a
     model. `through_pull_request`: commits are gathered in a pull request first. `told`: further lines for people.
+    `card_before`: the repository's card, which the new one was made from.
     """
 
     repo: str
@@ -81,6 +97,7 @@ class Preview:
     stays_open: bool
     tag: str | None
     told: tuple[str, ...] = ()
+    card_before: RemoteFile | None = None
 
     @property
     def commits(self) -> int:
@@ -88,15 +105,23 @@ class Preview:
         return 1 if self.changes.operations and not self.stays_open else 0
 
 
-def preview(remote: Remote, local: Mapping[str, LocalFile], options: Options, images: int | None) -> Preview:
-    """Compare the files with the repository and return what publishing will do. UserError if it must not be done."""
+def preview(
+    remote: Remote, local: Mapping[str, LocalFile], options: Options, images: int | None, beside: Path
+) -> tuple[Preview, Mapping[str, LocalFile]]:
+    """Compare the files with the repository. Return what publishing will do, and the files that it will send.
+
+    These are the given ones, but the card keeps what people wrote in the repository's; that card, and the manifest
+    that lists it, are written to the folder `beside`. UserError if publishing must not be done.
+    """
     public, branch, tag = options.public, options.revision or MAIN, options.tag
     repository = None if options.dry_run else remote.repository()
     # A branch that does not exist yet begins as the main one.
     base = None if repository is None else remote.branch(branch if branch in repository.branches else MAIN)
-    changes = changes_between(local, base.files if base else {}, remote.kind)
+    told: list[str] = []
     if base is not None:
         _refuse_something_else(remote, base, local)
+        local, told = _with_kept_card(remote, base, local, beside)
+    changes = changes_between(local, base.files if base else {}, remote.kind)
     tagged = None if repository is None or tag is None else repository.tags.get(tag)
     if tag is not None and tagged is not None and (changes.operations or base is None or tagged != base.head):
         raise tag_is_taken(remote.repo, tag, tagged)
@@ -112,7 +137,7 @@ def preview(remote: Remote, local: Mapping[str, LocalFile], options: Options, im
             f" ({options.files_per_commit}), and a pull request can only go to {MAIN}",
             "Raise --files-per-commit, or publish without --revision.",
         )
-    return Preview(
+    ahead = Preview(
         repo=remote.repo,
         branch=branch,
         exists=None if options.dry_run else repository is not None,
@@ -125,7 +150,41 @@ def preview(remote: Remote, local: Mapping[str, LocalFile], options: Options, im
         through_pull_request=gathered and bool(changes.operations),
         stays_open=options.create_pr,
         tag=tag,
+        told=tuple(f"{CARD}: {line}" for line in told),
+        card_before=None if base is None else base.files.get(CARD),
     )
+    return ahead, local
+
+
+def _with_kept_card(
+    remote: Remote, base: Branch, local: Mapping[str, LocalFile], beside: Path
+) -> tuple[Mapping[str, LocalFile], list[str]]:
+    """Return the files with a card that keeps what people wrote in the branch's, and a line for each thing kept."""
+    theirs, ours = base.files.get(CARD), local.get(CARD)
+    if theirs is None or ours is None or ours.equals(theirs):
+        return local, []
+    published, untouched = (LOCK if remote.kind == "dataset" else WEIGHTS) in base.files, False
+    content = remote.content(theirs, base.head)
+    if MANIFEST in base.files:
+        with contextlib.suppress(UserError):
+            listed = parse_manifest(remote.content(base.files[MANIFEST], base.head), MANIFEST).get(CARD)
+            untouched = listed is not None and listed.sha256 == hashlib.sha256(content).hexdigest()
+    where = f"{CARD} of {remote.repo}"
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{where} is not UTF-8 text (byte {error.start})") from error
+    own = whole_content(ours).decode()
+    card, told = kept_card(own, text, where, published=published, untouched=untouched)
+    if card == own:
+        return local, told
+    (beside / CARD).write_bytes(card.encode())
+    files = {**local, CARD: hash_file(beside, CARD)}
+    if MANIFEST in local:
+        entries = [Entry(file.path, file.size, file.sha256) for file in files.values() if file.path != MANIFEST]
+        (beside / MANIFEST).write_bytes(document_bytes(manifest_document(entries)))
+        files[MANIFEST] = hash_file(beside, MANIFEST)
+    return files, told
 
 
 def _refuse_something_else(remote: Remote, branch: Branch, local: Mapping[str, LocalFile]) -> None:
@@ -232,8 +291,18 @@ class Sender:
 
     def commit(self, branch: str) -> Branch:
         self._send(self.remote.branch(branch))
+        self._refuse_another_card(self.remote.branch(branch))
         self._tell("committing", self.ahead.changes.sent)
         return self.remote.commit(self.local, branch, self.message)
+
+    def _refuse_another_card(self, head: Branch) -> None:
+        """Raise RunFailure if people changed the card after the new one was made from it."""
+        now = head.files.get(CARD)
+        if now is not None and now != self.ahead.card_before and not self.local[CARD].equals(now):
+            raise RunFailure(
+                f"{self.remote.repo}: someone changed {CARD} during publishing",
+                "Run the same command again: it keeps what they wrote.",
+            )
 
     def gather(self) -> tuple[Branch, int]:
         """Commit in parts to a pull request and merge it, unless it is to stay open."""
@@ -247,6 +316,7 @@ class Sender:
                     self.remote.open(number)
                     return gathered, number
                 self._tell("merging", self.ahead.changes.sent)
+                self._refuse_another_card(self.remote.branch(MAIN))
                 # If the base has changed, a merge could mix the files of both versions.
                 if self.remote.branch(MAIN).head == base.head and self.remote.merge(number, self.message):
                     return self.remote.branch(MAIN), number

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -232,8 +233,12 @@ MOST_LABELS = 20_000  # a longer list holds captions, not classes
 
 
 def plain_name(name: str) -> str:
-    """Return a name in one case, without the difference between `_`, `-` and spaces."""
-    return " ".join(name.casefold().replace("_", " ").replace("-", " ").split())
+    """Return a name in one case, with composed letters, and without the difference between `_`, `-` and spaces.
+
+    A name of nothing but these, such as `-`, is itself. macOS writes `é` in file names as two characters.
+    """
+    folded = unicodedata.normalize("NFC", name.casefold())
+    return " ".join(folded.replace("_", " ").replace("-", " ").split()) or folded
 
 
 def label_by_name(class_id: str, name: str, labels: Sequence[str]) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure
+from counterfoil.regular_files import visible
 
 if TYPE_CHECKING:
     from jinja2 import BytecodeCache, Environment
@@ -27,7 +28,7 @@ def templates_folder(template: str) -> Path:
 def template_environment(
     template: str, filters: Mapping[str, Callable[..., Any]] | None = None, *, markdown: bool = False
 ) -> Environment:
-    """Return an environment for a template: a missing name is an error, and all text is escaped.
+    """Return an environment for a template: a missing name is an error, all text is escaped, and `visible`.
 
     filters: by their names in the template. In `markdown` nothing is escaped: its filters make text safe. Raise as
     `templates_folder`.
@@ -41,10 +42,18 @@ def template_environment(
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=markdown,
+        finalize=_visible,
         bytecode_cache=_compiled(),
     )
     environment.filters |= filters or {}
     return environment
+
+
+def _visible(value: Any) -> Any:
+    """Make the characters of a text visible that would act on the page, whoever wrote it."""
+    if not isinstance(value, str) or (value.isascii() and value.isprintable()):
+        return value
+    return type(value)(visible(value))
 
 
 @cache

@@ -105,10 +105,11 @@ def look_at_files(folder: ImageFolder, *, corrupts: bool) -> tuple[list[str], in
     if corrupts:
         notes += twice_compressed(pictures.jpeg_sides)
     if pictures.damaged:
+        named = [f"{shown_name(name)} ({reason})" for name, reason in pictures.damaged.items()]
         notes.append(
             f"{counted(len(pictures.damaged), 'image')} cannot be read, and a build"
             f" {'leaves out' if corrupts else 'would stop there. Remove or replace'}"
-            f" {some_of([*map(shown_name, pictures.damaged)], _MOST_FILES_SHOWN)}"
+            f" {some_of(named, _MOST_FILES_SHOWN)}"
         )
     if len(looked) < len(files):
         notes.append(f"{len(looked):,} of {len(files):,} images were opened to check that they can be read")

@@ -37,6 +37,8 @@ PHOTOGRAPH_ENDINGS = frozenset(
 # Each scan of a progressive JPEG is a pass over all pixels. Encoders write about ten scans.
 _SCAN, _MOST_SCANS = b"\xff\xda", 100
 _TILE_WIDTH, _TILE_LENGTH = 322, 323  # tags of TIFF
+# Why an image is left out, for messages that have only its name.
+UNREAD = f"damaged, or above {MOST_PHOTOGRAPHED:,} pixels"
 _ORIENTATION = 274  # tag of EXIF
 _MOST_DECODERS = 8
 

@@ -48,11 +48,14 @@ from counterfoil.models.names import LAB
 from counterfoil.models.weights_files import (
     SAFE,
     choose_weights,
+    left_out,
+    misfit,
     read_pickled,
     read_safetensors,
     refuse_damaged,
     refuse_infinite,
     unwrapped,
+    without_prefix,
 )
 from counterfoil.recipe.names import did_you_mean
 
@@ -124,7 +127,7 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
     from timm.data.config import resolve_model_data_config
 
     files = _locate(name)
-    module = while_loading(name, lambda: _trained(name, files))
+    module, prefix = while_loading(name, lambda: _trained(name, files))
     resolved = resolve_model_data_config(module, use_test_size=True)
     data_config: dict[str, Any] = {key: list(v) if isinstance(v, tuple) else v for key, v in resolved.items()}
     outputs = int(getattr(module, "num_classes", 0))
@@ -139,6 +142,7 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
         interpolation=str(data_config["interpolation"]),
         data_config=data_config,
         model_args=dict(files.config.model_args) if files.config else {},
+        read=left_out(prefix),
     )
 
 
@@ -193,14 +197,15 @@ def _locate(name: str) -> _TimmFiles:
     return _TimmFiles(facts, config, file.parent, repository)
 
 
-def _trained(name: str, files: _TimmFiles) -> nn.Module:
+def _trained(name: str, files: _TimmFiles) -> tuple[nn.Module, str]:
+    """Return a model with its weights, and what was left out before the names of the weights, mostly ""."""
     import timm
 
     from counterfoil.models.trials import refuse_overgrown
 
     if files.config is None or files.folder is None:
         # Weights of timm's own list, from the repositories that it names.
-        return timm.create_model(files.facts.resolved, pretrained=True)
+        return timm.create_model(files.facts.resolved, pretrained=True), ""
     config = files.config
     repository, commit = files.repository, files.folder.name
     file = _local_weights(name, files.folder) if repository is None else _hub_weights(name, repository, commit)
@@ -211,21 +216,26 @@ def _trained(name: str, files: _TimmFiles) -> nn.Module:
             config.architecture, pretrained=bool(weights), pretrained_cfg=described, **config.model_args
         )
 
-    weights: dict[str, Any] = {"file": str(file)}
     if file.suffix == SAFE:
         refuse_damaged(file, name)
-        if config.wrapped:
-            weights = {"state_dict": {unwrapped(key): tensor for key, tensor in read_safetensors(file).items()}}
+        tensors = read_safetensors(file)
+        weights = {unwrapped(key): tensor for key, tensor in tensors.items()} if config.wrapped else tensors
     else:
-        weights = {"state_dict": read_pickled(file, name)}
+        weights = read_pickled(file, name)
+    prefix, expected = "", dict[str, Any]()
     if not name.startswith(LAB):
-        refuse_overgrown(name, [file], build)
-    module: Any = build(**weights)
+        expected = refuse_overgrown(name, [file], build).state_dict()
+        weights, prefix = without_prefix(weights, expected)
+    try:
+        module: Any = build(state_dict=weights)
+    except RuntimeError as error:
+        if "state_dict" not in str(error):
+            raise
+        raise misfit(name, file, weights, expected, config.num_classes) from error
     # timm keeps its arguments in the module, so the module would hold the weights twice.
-    for key in weights:
-        module.pretrained_cfg.pop(key, None)
+    module.pretrained_cfg.pop("state_dict", None)
     refuse_infinite(name, module)
-    return module
+    return module, prefix
 
 
 def _local_weights(name: str, folder: Path) -> Path:

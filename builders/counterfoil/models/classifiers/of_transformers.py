@@ -45,6 +45,7 @@ from counterfoil.models.transformers_files import (
     quiet,
     trained_module,
 )
+from counterfoil.models.weights_files import left_out
 from counterfoil.recipe.names import TRANSFORMERS
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
     from PIL import Image
 
     files, config = _configured(name)
-    module: Any = while_loading(name, lambda: trained_model(name, files, config, _HINT))
+    module, prefix = while_loading(name, lambda: trained_model(name, files, config, _HINT))
     processor = image_processor_of(name, config.processor, module.config)
     resample: Any = getattr(processor, "resample", None)
     prepare = prepared_by(name, processor)
@@ -207,6 +208,7 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
         crop_pct=crop_share,
         interpolation=Image.Resampling(int(resample)).name.lower() if resample in set(Image.Resampling) else None,
         processor=processor,
+        read=left_out(prefix),
     )
 
 
@@ -215,12 +217,12 @@ def _configured(name: str) -> tuple[ModelFiles, TransformersConfig]:
     return files, checked_transformers(name, files.folder)
 
 
-def trained_model(name: str, files: ModelFiles, config: TransformersConfig, hint: str) -> nn.Module:
+def trained_model(name: str, files: ModelFiles, config: TransformersConfig, hint: str) -> tuple[nn.Module, str]:
     import transformers
 
     with quiet():
         described = as_configuration(name, config.model_type, config.document)
-    module = trained_module(name, files, getattr(transformers, config.architecture), described, hint=hint)
+    module, prefix = trained_module(name, files, getattr(transformers, config.architecture), described, hint=hint)
     if getattr(module, "main_input_name", None) != "pixel_values":
         raise UserError(f"model {name!r}: {config.architecture} does not take images alone")
-    return module
+    return module, prefix

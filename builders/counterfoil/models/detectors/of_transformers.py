@@ -93,7 +93,7 @@ def load(name: str, device: str = "cpu") -> TransformersDetector:
     """
     files = found_files(name, name.removeprefix(TRANSFORMERS), PROCESSORS)
     config = checked_transformers(name, files.folder, DETECTORS)
-    module = while_loading(name, lambda: trained_model(name, files, config, _HINT))
+    module, _ = while_loading(name, lambda: trained_model(name, files, config, _HINT))
     processor = image_processor_of(name, config.processor, module.config)
     if not hasattr(processor, "post_process_object_detection"):
         raise UserError(f"model {name!r}: {type(processor).__name__} makes no boxes of a model's outputs", _HINT)

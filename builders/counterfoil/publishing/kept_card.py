@@ -1,0 +1,73 @@
+"""Keep what people wrote in the README of a repository when it is published again.
+
+Of the metadata, keys that the new card does not write stay, such as the questions of a gated repository. Of the text,
+what stands around the marked part stays. What cannot stay is told before anything is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from counterfoil.dataset.card.marks import marked_text, split_card, without_marks
+from counterfoil.errors import UserError
+from counterfoil.models.config_files import shown
+from counterfoil.recipe.strict_yaml import dump_yaml
+
+_LICENSE = ("license", "license_name", "license_link")
+# Keys that earlier cards may have written and this one does not. The others of its keys are in every card.
+_OURS = frozenset({"license_name", "task_ids", "dataset_info", "base_model_relation"})
+# These follow from the data, and change with it.
+_OF_THE_DATA = frozenset(
+    {"configs", "dataset_info", "size_categories", "source_datasets", "task_categories", "task_ids"}
+)
+
+
+def kept_card(ours: str, theirs: str, where: str, *, published: bool, untouched: bool) -> tuple[str, list[str]]:
+    """Return our card with what people wrote in theirs, and a line for each thing that stays or is replaced.
+
+    ours: the new card, with marks. theirs: the repository's. where: its name for messages. published: whether the
+    repository holds an earlier version of ours. untouched: whether its card is as it was published.
+    """
+    mine, own_text = split_card(ours, where)
+    others, text = split_card(theirs, where)
+    metadata, told = _kept_metadata(mine, others)
+    own, found = marked_text(own_text), marked_text(text)
+    assert own is not None
+    above, below = own.above, own.below
+    if found is not None:
+        above, below = found.above, found.below
+        if not found.as_written:
+            told.append("text that people changed between the two marks is replaced; the history of the Hub has it")
+    elif not published:
+        above = text
+    elif text.strip() and not untouched and text.strip() != without_marks(own_text).strip():
+        raise UserError(
+            f"{where} was changed on the Hub, and the marks around the part that Counterfoil writes are not in it, so"
+            " publishing would replace what people wrote",
+            "Copy their texts elsewhere, put back the README of the last version and publish. Then write them above or"
+            " below the marked part: there they stay.",
+        )
+    if (above, below) != (own.above, own.below) and (above.strip() or below.strip()):
+        told.append("text around the part that Counterfoil writes stays")
+    body = "\n\n".join(text.strip("\n") for text in (above, own.part, below) if text.strip())
+    block = ours[: len(ours) - len(own_text)]
+    if metadata != mine:
+        block = f"---\n{dump_yaml(metadata)}---\n"
+    return f"{block}\n{body}\n", told
+
+
+def _kept_metadata(mine: Mapping[str, Any], others: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    kept = {key: value for key, value in others.items() if key not in {*mine, *_OURS, *_LICENSE}}
+    metadata, told = dict(mine), []
+    if kept:
+        told.append(f"metadata of the repository stays: {', '.join(map(str, kept))}")
+    names_none = mine.get("license") in (None, "other", "unknown") and "license_name" not in mine
+    if names_none and others.get("license") is not None:
+        metadata = {key: value for key, value in metadata.items() if key not in _LICENSE}
+        kept |= {key: others[key] for key in _LICENSE if key in others}
+        told.append(f"license stays {shown(others['license'])}, as the repository says: none is named here")
+    for key in sorted((mine.keys() & others.keys() & metadata.keys()) - _OF_THE_DATA):
+        if mine[key] != others[key]:
+            told.append(f"{key} of the repository, {shown(others[key])}, is replaced by {shown(mine[key])}")
+    return metadata | kept, told
