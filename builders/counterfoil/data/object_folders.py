@@ -6,7 +6,6 @@ left.
 
 from __future__ import annotations
 
-import math
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -258,7 +257,8 @@ def _files_named(file: str, name: str, position: Mapping[str, list[str]]) -> lis
 
 def is_number(value: Any) -> bool:
     """Return whether a value is a finite number and not a bool."""
-    return type(value) in (int, float) and math.isfinite(value) and abs(value) < 1e15
+    # An int may be larger than any float, so it is compared first. NaN is smaller than nothing.
+    return type(value) in (int, float) and abs(value) < 1e15
 
 
 def is_box(value: Any) -> TypeGuard[list[float]]:
