@@ -14,9 +14,11 @@ from typing import IO, Any
 
 from counterfoil.regular_files import UnfitFile
 
+# The compressions by number.
+_CODINGS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4_RAW")
 # Fields of FileMetaData, RowGroup, ColumnChunk and ColumnMetaData.
 _ROW_GROUPS, _COLUMNS, _ROWS, _DESCRIPTION = 4, 1, 3, 3
-_PATH, _NUMBERS, _ALL_UNFOLDED, _ALL_FOLDED, _DATA_AT, _DICTIONARY_AT = 3, 5, 6, 7, 9, 11
+_PATH, _CODING, _NUMBERS, _ALL_UNFOLDED, _ALL_FOLDED, _DATA_AT, _DICTIONARY_AT = 3, 4, 5, 6, 7, 9, 11
 # Fields of PageHeader, and of the headers inside it.
 _TYPE, _UNFOLDED, _FOLDED, _DATA, _DICTIONARY, _DATA_2 = 1, 2, 3, 5, 7, 8
 _VALUES, _ENCODING, _ENCODING_2 = 1, 2, 4
@@ -24,7 +26,7 @@ _DICTIONARY_PAGE = 2
 # Encodings of texts that are not read. pyarrow makes no dictionary of the first. In the second, a text repeats the one
 # before it, so that pages of some bytes hold texts without bound.
 _UNREAD = {6: "DELTA_LENGTH_BYTE_ARRAY", 7: "DELTA_BYTE_ARRAY"}
-_LONGEST_HEADER = 1 << 16
+_USUAL_HEADER, _LONGEST_HEADER = 1 << 8, 1 << 16
 _LONGEST_FOOTER = 1 << 24
 _MAGIC = b"PAR1"
 _MOST_PAGES = 100_000
@@ -35,9 +37,13 @@ _INTEGERS = (4, 5, 6)
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A column of a row group, as the footer describes it. path: with dots. folded: its bytes in the file."""
+    """A column of a row group, as the footer describes it. path: with dots. folded: its bytes in the file.
+
+    coding: its compression, such as "SNAPPY".
+    """
 
     path: str
+    coding: str
     rows: int
     values: int
     unfolded: int
@@ -74,6 +80,7 @@ def read_chunks(file: IO[bytes]) -> list[Chunk]:
                 chunks.append(
                     Chunk(
                         b".".join(described[_PATH]).decode(),
+                        _CODINGS[_integer(described[_CODING])],
                         _integer(group[_ROWS]),
                         _integer(described[_NUMBERS]),
                         _integer(described[_ALL_UNFOLDED]),
@@ -99,7 +106,7 @@ def measure_pages(file: IO[bytes], chunk: Chunk) -> Pages:
             raise damaged
         file.seek(offset)
         try:
-            header, length = read_struct(file.read(min(_LONGEST_HEADER, end - offset)))
+            header, length = _header(file, end - offset)
             size = _integer(header.get(_UNFOLDED))
             folded = _integer(header.get(_FOLDED))
             if header.get(_TYPE) == _DICTIONARY_PAGE:
@@ -123,6 +130,16 @@ def measure_pages(file: IO[bytes], chunk: Chunk) -> Pages:
     return Pages(unfolded, values)
 
 
+def _header(file: IO[bytes], most: int) -> tuple[dict[int, Any], int]:
+    """Read the header of a page where the file is, and its length. IndexError or ValueError if there is none."""
+    # Most headers are short. Long ones have the least and the largest text of the page.
+    content = file.read(min(_USUAL_HEADER, most))
+    try:
+        return read_struct(content)
+    except IndexError:
+        return read_struct(content + file.read(max(0, min(_LONGEST_HEADER, most) - len(content))))
+
+
 def _integer(value: Any) -> int:
     if type(value) is not int or value < 0:
         raise ValueError
@@ -130,77 +147,79 @@ def _integer(value: Any) -> int:
 
 
 def read_struct(content: bytes) -> tuple[dict[int, Any], int]:
-    """Read a struct of Thrift: its fields by number, and its length. IndexError or ValueError if it is none."""
-    reader = _Reader(content)
-    return reader.struct(0), reader.offset
+    """Read a struct of Thrift: its fields by number, and its length. IndexError or ValueError if it is none.
 
+    The functions share `offset` and call no methods, because a footer has thousands of values.
+    """
+    offset = 0
+    size = len(content)
 
-class _Reader:
-    def __init__(self, content: bytes) -> None:
-        self.content = content
-        self.offset = 0
-
-    def _byte(self) -> int:
-        self.offset += 1
-        return self.content[self.offset - 1]
-
-    def _varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._byte()
+    def varint() -> int:
+        nonlocal offset
+        byte = content[offset]
+        offset += 1
+        value = byte & 0x7F
+        shift = 7
+        while byte >= 0x80:
+            byte = content[offset]
+            offset += 1
             value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
             shift += 7
-            if shift > 63:
+            if shift > 70:
                 raise ValueError
+        return value
 
-    def _zigzag(self) -> int:
-        value = self._varint()
-        return (value >> 1) ^ -(value & 1)
-
-    def struct(self, depth: int) -> dict[int, Any]:
+    def struct(depth: int) -> dict[int, Any]:
+        nonlocal offset
         fields: dict[int, Any] = {}
         number = 0
-        while (head := self._byte()) != 0:
+        while head := content[offset]:
+            offset += 1
             step = head >> 4
-            number = number + step if step else self._zigzag()
-            fields[number] = self._value(head & 0x0F, depth)
+            number = number + step if step else _signed(varint())
+            fields[number] = value(head & 0x0F, depth)
+        offset += 1
         return fields
 
-    def _value(self, type: int, depth: int) -> Any:
-        if depth > _MOST_DEPTH:
-            raise ValueError
+    def value(type: int, depth: int) -> Any:
+        nonlocal offset
+        if type in _INTEGERS:
+            return _signed(varint())
+        if type in (_BINARY, _DOUBLE):
+            length = varint() if type == _BINARY else 8
+            start = offset
+            offset += length
+            if offset > size:
+                raise IndexError
+            return content[start:offset]
         if type in (_TRUE, _FALSE):
             return type == _TRUE
-        if type == _BYTE:
-            return self._byte()
-        if type in _INTEGERS:
-            return self._zigzag()
-        if type == _DOUBLE:
-            return self._bytes(8)
-        if type == _BINARY:
-            return self._bytes(self._varint())
-        if type == _LIST:
-            return self._list(depth)
+        if depth == _MOST_DEPTH:
+            raise ValueError
         if type == _STRUCT:
-            return self.struct(depth + 1)
-        # Parquet has no sets or maps.
-        raise ValueError
+            return struct(depth + 1)
+        if type == _LIST:
+            return values(depth + 1)
+        if type != _BYTE:  # Parquet has no sets or maps
+            raise ValueError
+        offset += 1
+        return content[offset - 1]
 
-    def _list(self, depth: int) -> list[Any]:
-        head = self._byte()
+    def values(depth: int) -> list[Any]:
+        nonlocal offset
+        head = content[offset]
+        offset += 1
         count, type = head >> 4, head & 0x0F
         if count == 15:
-            count = self._varint()
+            count = varint()
         # Each value takes a byte at least, also a truth value, which has none in a field.
-        if count > len(self.content) - self.offset:
+        if count > size - offset:
             raise ValueError
         type = _BYTE if type in (_TRUE, _FALSE) else type
-        return [self._value(type, depth + 1) for _ in range(count)]
+        return [value(type, depth) for _ in range(count)]
 
-    def _bytes(self, length: int) -> bytes:
-        self.offset += length
-        if self.offset > len(self.content):
-            raise IndexError
-        return self.content[self.offset - length : self.offset]
+    return struct(0), offset
+
+
+def _signed(number: int) -> int:
+    return (number >> 1) ^ -(number & 1)
