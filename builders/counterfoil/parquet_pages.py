@@ -36,7 +36,7 @@ _INTEGERS = (4, 5, 6)
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class ColumnChunk:
     """A column of a row group, as the footer describes it. path: with dots. folded: its bytes in the file.
 
     coding: its compression, such as "SNAPPY".
@@ -59,7 +59,7 @@ class Pages:
     values: int
 
 
-def read_chunks(file: IO[bytes]) -> list[Chunk]:
+def read_chunks(file: IO[bytes]) -> list[ColumnChunk]:
     """Read the columns of every row group from a file's footer. Raise UnfitFile if it is damaged or vast."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - 8))
@@ -78,7 +78,7 @@ def read_chunks(file: IO[bytes]) -> list[Chunk]:
                 described = column[_DESCRIPTION]
                 offsets = [described[field] for field in (_DATA_AT, _DICTIONARY_AT) if field in described]
                 chunks.append(
-                    Chunk(
+                    ColumnChunk(
                         b".".join(described[_PATH]).decode(),
                         _CODINGS[_integer(described[_CODING])],
                         _integer(group[_ROWS]),
@@ -94,7 +94,7 @@ def read_chunks(file: IO[bytes]) -> list[Chunk]:
     return chunks
 
 
-def measure_pages(file: IO[bytes], chunk: Chunk) -> Pages:
+def measure_pages(file: IO[bytes], chunk: ColumnChunk) -> Pages:
     """Measure the pages of a column. Raise UnfitFile for a damaged one."""
     name = chunk.path
     offset, end = chunk.offset, chunk.offset + chunk.folded

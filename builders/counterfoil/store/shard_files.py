@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from counterfoil.documents import parse_json
-from counterfoil.parquet_pages import Chunk, measure_pages, read_chunks
+from counterfoil.parquet_pages import ColumnChunk, measure_pages, read_chunks
 from counterfoil.regular_files import UnfitFile
 from counterfoil.store.atomic import HashedFile
 from counterfoil.store.layout import What
@@ -104,7 +104,7 @@ def read_parquet(
 
 
 def _checked_columns(
-    schema: pa.Schema, chunks: Sequence[Chunk], what: What, columns: Sequence[str] | None, form: TableForm
+    schema: pa.Schema, chunks: Sequence[ColumnChunk], what: What, columns: Sequence[str] | None, form: TableForm
 ) -> list[str]:
     """Return the columns to read. Raise ValueError unless they exist with the type and compression that Counterfoil
     writes.
