@@ -22,7 +22,7 @@ from counterfoil.foreign_tables import (
     WHOLE,
     parquet_metadata,
     parquet_types,
-    read_parquet,
+    read_foreign_parquet,
 )
 from counterfoil.parquet_pages import measure_pages, read_chunks, read_struct
 from counterfoil.regular_files import UnfitFile
@@ -50,7 +50,9 @@ def file_of(table: pa.Table, **options: Any) -> io.BytesIO:
 def rows_of(
     file: Any, columns: dict[str, Sequence[str]], most_rows: int = 1 << 20, **more: Any
 ) -> list[dict[str, Any]]:
-    return [row for batch in read_parquet(file, columns, most_rows=most_rows, **more) for row in batch.to_pylist()]
+    return [
+        row for batch in read_foreign_parquet(file, columns, most_rows=most_rows, **more) for row in batch.to_pylist()
+    ]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_a_column_of_another_type_is_refused_by_name(case: str, kind: str) -> No
     file = file_of(pa.table({"key": ["a"], "label": NESTED[case]}))
     with pytest.raises(UnfitFile, match="has the column 'label' of another type, expected"):
         rows_of(file, {"key": [TEXT], "label": [kind]})
-    # It is not decoded where nobody asks for it.
+    # It is not decoded if it is not asked for.
     assert rows_of(file, {"key": [TEXT]}) == [{"key": "a"}]
 
 
@@ -182,7 +184,7 @@ def test_a_file_that_takes_much_memory_is_refused(case: str, monkeypatch: pytest
 def test_another_columns_size_does_not_matter() -> None:
     table = pa.table({"key": ["a"] * ROWS, "notes": repeated("x" * (1 << 14), ROWS)})
     before = pa.default_memory_pool().bytes_allocated()
-    batches = read_parquet(file_of(table), {"key": [TEXT]}, most_rows=ROWS)
+    batches = read_foreign_parquet(file_of(table), {"key": [TEXT]}, most_rows=ROWS)
     assert next(iter(batches)).num_rows == ROWS
     assert pa.default_memory_pool().bytes_allocated() - before < 1 << 20
 
@@ -231,8 +233,8 @@ def test_a_damaged_header_is_no_header(content: bytes) -> None:
 def test_any_damage_of_a_file_is_an_error_for_people() -> None:
     """Change each byte of a small file. It is read, or refused with a known error."""
     whole = file_of(TABLE.select(["key", "bbox"])).getvalue()
-    for place in range(0, len(whole), 3):
+    for position in range(0, len(whole), 3):
         damaged = bytearray(whole)
-        damaged[place] ^= 0x5A
+        damaged[position] ^= 0x5A
         with contextlib.suppress(UnfitFile, pa.ArrowException, ValueError):
             rows_of(io.BytesIO(bytes(damaged)), {"key": [TEXT], "bbox": [NUMBERS]})

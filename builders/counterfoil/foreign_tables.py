@@ -26,7 +26,7 @@ MOST_COLUMNS = 100_000
 LONGEST_TEXT = 10_000
 # The values of a list: a box has four.
 LONGEST_LIST = 16
-# The bytes of a column in a row group. Writers put a million rows in a row group, unless they are told otherwise.
+# The bytes of a column in a row group. By default, writers put a million rows in a row group.
 _MOST_UNFOLDED = 1 << 28
 _MOST_ROWS_A_BATCH = 8_192
 _BATCH_BYTES = 1 << 26
@@ -55,7 +55,7 @@ def parquet_metadata(file: IO[bytes]) -> Mapping[bytes, bytes]:
         return table.schema_arrow.metadata or {}
 
 
-def read_parquet(
+def read_foreign_parquet(
     file: IO[bytes], columns: Mapping[str, Sequence[str]], *, most_rows: int, longest_text: int = LONGEST_TEXT
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of some columns, in batches of bounded bytes. columns: name → what it may hold, the first first.

@@ -131,7 +131,7 @@ def measure_pages(file: IO[bytes], chunk: ColumnChunk) -> Pages:
 
 
 def _header(file: IO[bytes], most: int) -> tuple[dict[int, Any], int]:
-    """Read the header of a page where the file is, and its length. IndexError or ValueError if there is none."""
+    """Read the header of a page where the file is, and its length. Raise IndexError or ValueError for other bytes."""
     # Most headers are short. Long ones have the least and the largest text of the page.
     content = file.read(min(_USUAL_HEADER, most))
     try:
@@ -147,7 +147,7 @@ def _integer(value: Any) -> int:
 
 
 def read_struct(content: bytes) -> tuple[dict[int, Any], int]:
-    """Read a struct of Thrift: its fields by number, and its length. IndexError or ValueError if it is none.
+    """Read a struct of Thrift: its fields by number, and its length. Raise IndexError or ValueError for other bytes.
 
     The functions share `offset` and call no methods, because a footer has thousands of values.
     """

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from counterfoil.data import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, collected_in, raise_together
 from counterfoil.evaluation.dataset import Subject, edits_of
-from counterfoil.foreign_tables import TEXT, TRUTH, read_parquet
+from counterfoil.foreign_tables import TEXT, TRUTH, read_foreign_parquet
 from counterfoil.models.classifiers import Classifier, ClassifierFacts, describe_classifier, load_classifier
 from counterfoil.models.classifiers.of_python import Transform, classifier_of, imported
 from counterfoil.models.config_files import MOST_CLASSES
@@ -605,7 +605,7 @@ def _read_answers(file: str, models: Sequence[str], subject: Subject) -> dict[st
     kinds = {column: (TEXT,) if column == "key" else (TRUTH,) for column in columns}
     try:
         with open_regular(table_path) as handle:
-            batches = list(read_parquet(handle, kinds, most_rows=len(subject.keys)))
+            batches = list(read_foreign_parquet(handle, kinds, most_rows=len(subject.keys)))
     except UnfitFile as error:
         raise UserError(f"{table_path}: {error.strerror}") from error
     except OSError as error:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from counterfoil.data import LabelledImages
 from counterfoil.data.open_source import OpenSource
 from counterfoil.errors import UserError
-from counterfoil.foreign_tables import NUMBER, TEXT, parquet_metadata, read_parquet
+from counterfoil.foreign_tables import NUMBER, TEXT, parquet_metadata, read_foreign_parquet
 from counterfoil.mining.pools import ORIGIN
 from counterfoil.models.loading_errors import error_line
 from counterfoil.recipe.names import without_folders
@@ -116,7 +116,7 @@ def read_key_table(
             size = os.fstat(file.fileno()).st_size
             if size > MOST_BYTES:
                 raise UnfitFile(f"has {size:,} bytes, expected at most {MOST_BYTES:,}")
-            for batch in read_parquet(file, kinds, most_rows=MOST_ROWS, longest_text=LONGEST_TEXT):
+            for batch in read_foreign_parquet(file, kinds, most_rows=MOST_ROWS, longest_text=LONGEST_TEXT):
                 for name, values in values_by_column.items():
                     values += batch.column(name).to_pylist()
             metadata = parquet_metadata(file)

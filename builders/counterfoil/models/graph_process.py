@@ -23,7 +23,7 @@ _STACK = 1 << 24  # bytes that a thread of ONNX Runtime may take for itself
 _LONGEST_PROBLEM = 1_000
 
 
-def main() -> None:
+def serve_graph() -> None:
     parent = int(sys.argv[1])
     _die_with(parent)
     answers = os.fdopen(os.dup(1), "wb")
@@ -162,4 +162,4 @@ def _send(stream: BinaryIO, answer: dict[str, Any], arrays: list[Any]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve_graph()

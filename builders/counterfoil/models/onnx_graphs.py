@@ -239,7 +239,7 @@ def _end(process: subprocess.Popen[bytes], owner: int) -> None:
         return
     process.kill()
     for stream in (process.stdin, process.stdout):
-        # Closing writes what is left, and nobody reads it.
+        # Closing a stream writes its buffer, and the other end is closed.
         with contextlib.suppress(OSError, AttributeError):
             stream.close()  # pyrefly: ignore[missing-attribute]
     process.wait()

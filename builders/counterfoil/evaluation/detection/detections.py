@@ -27,7 +27,7 @@ from counterfoil.errors import UserError, first_of
 from counterfoil.evaluation.detection.categories import CategoryMap, map_found
 from counterfoil.evaluation.detection.placement import misplaced_detections
 from counterfoil.evaluation.detection.subject import DetectionSubject
-from counterfoil.foreign_tables import NUMBER, NUMBERS, TEXT, WHOLE, parquet_types, read_parquet
+from counterfoil.foreign_tables import NUMBER, NUMBERS, TEXT, WHOLE, parquet_types, read_foreign_parquet
 from counterfoil.models.classifiers.of_predictions import csv_form
 from counterfoil.recipe.names import quoted
 from counterfoil.regular_files import UnfitFile, named_path, read_regular
@@ -203,7 +203,7 @@ def _entries(path: Path, content: bytes, name: str) -> Iterator[Mapping[str, Any
         elif ending == ".parquet":
             file = io.BytesIO(content)
             columns = _columns(parquet_types(file))
-            for batch in read_parquet(file, columns, most_rows=_MOST_DETECTIONS):
+            for batch in read_foreign_parquet(file, columns, most_rows=_MOST_DETECTIONS):
                 yield from batch.to_pylist()
         elif ending == ".csv":
             form = csv_form(io.BytesIO(content), _KEYS)
@@ -238,9 +238,9 @@ def _columns(types: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
     groups.append((("bbox",), (NUMBERS,)))
     columns: dict[str, tuple[str, ...]] = {}
     for aliases, wanted in groups:
-        there = [alias for alias in aliases if alias in types]
-        fit = [alias for alias in there if set(types[alias]) & set(wanted)]
-        columns |= dict.fromkeys(fit or there, wanted)
+        present = [alias for alias in aliases if alias in types]
+        fit = [alias for alias in present if set(types[alias]) & set(wanted)]
+        columns |= dict.fromkeys(fit or present, wanted)
     return columns
 
 
