@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from counterfoil import documents
-from counterfoil.documents import Form, Strict, csv_text, document_text, parse_document, read_document
+from counterfoil.documents import (
+    Form,
+    Strict,
+    csv_text,
+    document_text,
+    parse_document,
+    parse_entries,
+    parse_json,
+    read_document,
+)
 from counterfoil.errors import UserError
 
 FORMULAS = ("=", "+", "-", "@", "\t", "\n")
@@ -113,3 +123,74 @@ def test_a_document_is_read_from_regular_files_that_are_not_too_large(tmp_path: 
     os.mkfifo(path)
     with pytest.raises(UserError, match="the note is a pipe, expected a regular file"):
         read_document(path, Note, where="the note")
+
+
+ENTRIES = [
+    [],
+    [{}],
+    [{"a": 1}, {"b": [1, {"c": "]}, {"}], "d": "é\\"}],
+    [{"a": 2**63 - 1, "b": -1e-7, "c": None, "d": True}] * 5,
+]
+
+
+@pytest.mark.parametrize("entries", ENTRIES, ids=range(len(ENTRIES)))
+@pytest.mark.parametrize("chunk", [1, 7, 1 << 20])
+def test_entries_are_read_in_parts_as_at_once(entries: Any, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "_CHUNK", chunk)
+    for text in (json.dumps(entries), json.dumps(entries, indent=1, ensure_ascii=False) + "\n"):
+        for encoding in ("utf-8", "utf-8-sig", "utf-16"):
+            assert list(parse_entries(text.encode(encoding))) == entries
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[",
+        "[{}",
+        "[{},",
+        "[{},]",
+        "[{} {}]",
+        "[1]",
+        "[[]]",
+        "[{}]]",
+        "[{}] 1",
+        "[,]",
+        '[{"a": }]',
+        "nul",
+        "[{]}]",
+    ],
+)
+@pytest.mark.parametrize("chunk", [1, 1 << 20])
+def test_what_is_no_list_of_mappings_is_refused(text: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "_CHUNK", chunk)
+    with pytest.raises(ValueError):
+        list(parse_entries(text.encode()))
+
+
+def test_an_entry_has_a_longest_text_and_depth(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="nested too deeply"):
+        list(parse_entries(b'[{"a":' + b"[" * 100_000))
+    monkeypatch.setattr(documents, "_CHUNK", 10)
+    monkeypatch.setattr(documents, "_LONGEST_ENTRY", 40)
+    assert len(list(parse_entries(b'[{"a": "' + b"x" * 20 + b'"}]'))) == 1
+    with pytest.raises(ValueError):
+        list(parse_entries(b'[{"a": "' + b"x" * 90 + b'"}]'))
+
+
+@pytest.mark.parametrize("digits", [20, 400, 4_300, 100_000])
+def test_a_number_of_many_digits_is_a_float(digits: int) -> None:
+    text = b'[{"a": -' + b"9" * digits + b"}]"
+    for entries in (parse_json(text), list(parse_entries(text))):
+        assert entries == [{"a": -1e20 if digits == 20 else -math.inf}]
+
+
+def test_many_lists_are_counted_before_they_take_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "_SPARE_LISTS", 1_000)
+    assert len(parse_json(b"[" + b"1," * 3_000 + b"1]")) == 3_001
+    for bomb in (b"[" + b"[]," * 2_000 + b"1]", b"[" + b"{}," * 2_000 + b"1]"):
+        with pytest.raises(ValueError, match=r"about 2,00\d lists and mappings"):
+            parse_json(bomb)
+        with pytest.raises(UserError, match="lists and mappings"):
+            parse_document(Note, bomb, "it")

@@ -22,7 +22,7 @@ PACKAGE = ROOT / "builders" / "counterfoil"
 LAYERS: tuple[tuple[str, ...], ...] = (
     (
         *("errors", "progress", "stats", "paired_stats", "accuracy_stats", "trajectory_stats", "detection_stats"),
-        *("multilabel_stats", "feature_stats", "regular_files", "documents"),
+        *("multilabel_stats", "feature_stats", "regular_files", "parquet_pages", "foreign_tables", "documents"),
     ),
     ("recipe", "report", "plan"),
     ("models", "store", "data", "engines"),

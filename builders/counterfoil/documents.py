@@ -12,7 +12,8 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -138,6 +139,7 @@ def _checked(text: str | bytes, where: str, form: Form) -> bool:
         return mapping
 
     try:
+        _refuse_many_lists(text)
         document = json.loads(text, object_pairs_hook=once)
     except RecursionError:
         raise UserError(f"{where} is damaged: it is nested too deeply", form.hint) from None
@@ -265,12 +267,93 @@ def document_bytes(document: Any) -> bytes:
     return f"{text}\n".encode()
 
 
+# A list or mapping takes two bytes of JSON and 64 of memory. Entries of tables have one in twenty bytes or fewer.
+_SPARE_LISTS = 1_000_000
+_BYTES_A_LIST = 8
+# The largest JSON numbers that stay whole: 64 bits. Others become floats, perhaps infinite ones.
+_LONGEST_WHOLE = 19
+
+
+def _refuse_many_lists(text: str | bytes) -> None:
+    """Raise ValueError for JSON whose lists and mappings take much more memory than its text."""
+    lists = text.count(b"[") + text.count(b"{") if isinstance(text, bytes) else text.count("[") + text.count("{")
+    if lists > _SPARE_LISTS + len(text) // _BYTES_A_LIST:
+        raise ValueError(f"it has about {lists:,} lists and mappings in {len(text):,} bytes")
+
+
+def _whole(text: str) -> int | float:
+    return int(text) if len(text) <= _LONGEST_WHOLE else float(text)
+
+
 def parse_json(content: bytes) -> Any:
-    """Parse a JSON file that may come from anyone. ValueError if it is not JSON, or nested too deeply."""
+    """Parse a JSON file that may come from anyone. ValueError if it is not JSON, too deep, or of too many lists.
+
+    Whole numbers of over 19 characters become floats.
+    """
+    _refuse_many_lists(content)
     try:
-        return json.loads(content)
+        return json.loads(content, parse_int=_whole)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+_LONGEST_ENTRY = 1 << 20
+_CHUNK = 1 << 22
+_SPACES = re.compile(r"[ \t\n\r]*")
+
+
+def parse_entries(content: bytes) -> Iterator[dict[str, Any]]:
+    """Yield the mappings of a JSON list that may come from anyone, without holding all of them.
+
+    ValueError if it is no such list, or if an entry has over a million characters. Numbers are as in `parse_json`.
+    """
+    decoder = json.JSONDecoder(parse_int=_whole)
+    text = io.TextIOWrapper(io.BytesIO(content), json.detect_encoding(content), newline="")
+    left, start = text.read(_CHUNK), 0
+
+    def more() -> bool:
+        """Read on, and keep what is not yet parsed. Return whether there was more."""
+        nonlocal left, start
+        chunk = text.read(_CHUNK)
+        left, start = left[start:] + chunk, 0
+        return bool(chunk)
+
+    def next_mark() -> str:
+        nonlocal start
+        while True:
+            start = _SPACES.match(left, start).end()  # pyrefly: ignore[missing-attribute]
+            if start < len(left) or not more():
+                return left[start : start + 1]
+
+    mark = next_mark()
+    if mark != "[":
+        raise ValueError("it is no list of mappings")
+    start += 1
+    mark = next_mark()
+    whole = mark == "]"
+    start += whole
+    while not whole:
+        if mark != "{":
+            raise ValueError(f"it is no list of mappings: found {left[start : start + 20]!r}")
+        try:
+            entry, end = decoder.raw_decode(left, start)
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
+        except ValueError:
+            # The entry may end in the next chunk.
+            if len(left) - start <= _LONGEST_ENTRY and more():
+                continue
+            raise
+        yield entry
+        start = end
+        mark = next_mark()
+        start += 1
+        if mark not in (",", "]"):
+            raise ValueError(f"it is no list of mappings: found {mark!r} after an entry")
+        whole = mark == "]"
+        mark = next_mark() if not whole else ""
+    if next_mark():
+        raise ValueError("it goes on after its list")
 
 
 _MOST_LINES = 20

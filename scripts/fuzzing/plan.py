@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from fuzzing.answers import answers
 from fuzzing.archives import archive
 from fuzzing.cases import Bench, Case, Prepared
 from fuzzing.documents import document, random_bytes
@@ -28,12 +29,13 @@ class Kind:
 
 
 KINDS: dict[str, Kind] = {
-    "recipe": Kind(recipe, "a bundled recipe with changes: loaded, planned, written; shown or checked", 24, light=True),
-    "override": Kind(override, "a bundled recipe with odd `--set` options, the same", 12, light=True),
+    "recipe": Kind(recipe, "a bundled recipe with changes: loaded, planned, written; shown or checked", 20, light=True),
+    "override": Kind(override, "a bundled recipe with odd `--set` options, the same", 8, light=True),
     "recipe-bytes": Kind(recipe_bytes, "a recipe's file of damaged bytes, the same", 5, light=True),
     "bytes": Kind(random_bytes, "a file of a built dataset with damaged bytes", 11),
     "document": Kind(document, "JSON, YAML or the card of a built dataset with changes", 15),
     "table": Kind(table, "Parquet with other columns, types, rows, values, images", 10),
+    "answers": Kind(answers, "files of answers, boxes and keys with odd columns", 8),
     "archive": Kind(archive, "tar files with other members, names, kinds, sizes, documents", 7),
     "place": Kind(place, "FIFOs, links, folders, endless files, models, where files should be", 7),
     "cut": Kind(cut, "`calibrate --apply` with a changed cut", 2),

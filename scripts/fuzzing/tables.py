@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,13 @@ _NUMBERS = (
     "guidance",
 )
 _HUGE_ROWS = 3_000_000
+_NUMBER_TYPES = (
+    "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
+)  # fmt: skip
+_NESTED: tuple[Any, ...] = (
+    [1], ["a"], [[1.0]], [], [None], {"a": 1}, {"a": [1]}, {"a": {"b": "c"}}, [{"a": 1}], [1.0] * 4, [1e308] * 4, b"a",
+    [True] * 4, [10**18] * 4,
+)  # fmt: skip
 # A row group each, or thousands of columns of them, takes minutes to write.
 _MANY_ROWS = 10_000
 
@@ -55,22 +64,77 @@ def rewrite(path: Path, bench: Bench) -> None:
         return
     for _ in range(bench.chance.choice((1, 1, 2))):
         change = bench.chance.choice(
-            (_values, _values, _values, _images, _images, _columns, _columns, _types, _types, change_rows, _metadata)
+            (
+                _values,
+                _values,
+                _values,
+                _images,
+                _images,
+                _columns,
+                _columns,
+                _types,
+                _types,
+                _odd,
+                change_rows,
+                _metadata,
+            )
         )
         try:
             words, rows = change(rows, bench)
         except (pa.ArrowException, ValueError, TypeError, OverflowError, IndexError, KeyError, NotImplementedError):
             words = f"{change.__name__} does not go"  # Arrow cannot hold it either
         bench.tell(words)
+    if content := written(rows, bench):
+        path.write_bytes(content)
+
+
+def written(rows: Any, bench: Bench) -> bytes:
+    """Return a table in one of the ways that Parquet knows; nothing if it holds no such table."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    chance = bench.chance
     options: dict[str, Any] = {
-        "compression": bench.chance.choice(("snappy", "snappy", "none", "gzip", "zstd", "brotli", "lz4"))
+        "compression": chance.choice(("snappy", "snappy", "none", "gzip", "zstd", "brotli", "lz4")),
+        "use_dictionary": chance.random() < 0.8,
+        "data_page_version": chance.choice(("1.0", "1.0", "2.0")),
     }
-    if bench.chance.random() < 0.2 and rows.num_rows <= _MANY_ROWS:
+    if chance.random() < 0.2 and rows.num_rows <= _MANY_ROWS:
         options["row_group_size"] = 1
+    file = io.BytesIO()
     try:
-        pq.write_table(rows, path, **options)
+        pq.write_table(rows, file, **options)
     except (pa.ArrowException, ValueError, NotImplementedError):
         bench.tell("Parquet does not hold it")
+        return b""
+    return file.getvalue()
+
+
+def odd_array(chance: random.Random, rows: int) -> tuple[str, Any]:
+    """Return a column that few readers expect, with what it is: ends of a type, nested values, or a text for all."""
+    import numpy as np
+    import pyarrow as pa
+
+    how = chance.choice(("ends", "ends", "nested", "nested", "repeated", "decimal", "empty"))
+    match how:
+        case "ends":
+            name = chance.choice(_NUMBER_TYPES)
+            ends = np.finfo(name) if name.startswith("float") else np.iinfo(name)
+            values = np.array([chance.choice((ends.min, ends.max)) for _ in range(rows)], name)
+            if name.startswith("float") and chance.random() < 0.4:
+                values[0] = chance.choice((np.nan, np.inf, -np.inf, ends.tiny, -0.0))
+            return f"ends of {name}", pa.array(values)
+        case "nested":
+            value = chance.choice(_NESTED)
+            return f"nested {value!r}", pa.array([value] * rows)
+        case "repeated":
+            text = chance.choice(("x", "é")) * chance.choice((9_999, 10_001, 1 << 16, 1 << 20))
+            return f"a text of {len(text):,} in all rows", pa.DictionaryArray.from_arrays(
+                pa.array(np.zeros(rows, np.int32)), pa.array([text])
+            )
+        case "decimal":
+            return how, pa.array([chance.choice((10**37, -1, 0))] * rows, pa.decimal128(38))
+    return how, pa.nulls(rows, chance.choice((pa.null(), pa.string(), pa.float64(), pa.list_(pa.float64()))))
 
 
 def _values(rows: Any, bench: Bench) -> tuple[str, Any]:
@@ -204,6 +268,13 @@ def _types(rows: Any, bench: Bench) -> tuple[str, Any]:
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             continue
     return f"{column} stays", rows
+
+
+def _odd(rows: Any, bench: Bench) -> tuple[str, Any]:
+    """Replace any column by an odd one."""
+    column = bench.chance.choice(rows.column_names)
+    what, array = odd_array(bench.chance, rows.num_rows)
+    return f"{column} ← {what}", _with(rows, column, array)
 
 
 def change_rows(rows: Any, bench: Bench) -> tuple[str, Any]:

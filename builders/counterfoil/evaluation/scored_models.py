@@ -21,6 +21,7 @@ from counterfoil.data.folders import placed
 from counterfoil.data.open_source import trained_names
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, collected_in, raise_together
 from counterfoil.evaluation.dataset import Subject, edits_of
+from counterfoil.foreign_tables import TEXT, TRUTH, read_foreign_parquet
 from counterfoil.models.classifiers import Classifier, ClassifierFacts, describe_classifier, load_classifier
 from counterfoil.models.classifiers.classifier import scaled
 from counterfoil.models.classifiers.of_python import Transform, classifier_of, imported
@@ -32,7 +33,7 @@ from counterfoil.progress import track
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.layering import is_local, without_folders
 from counterfoil.recipe.names import OPEN_CLIP, PREDICTIONS, PYTHON, did_you_mean
-from counterfoil.regular_files import named_path, open_regular, read_regular
+from counterfoil.regular_files import UnfitFile, named_path, open_regular, read_regular
 from counterfoil.report.results import NESTED, ModelFacts, ResultRows, Results, results_from
 from counterfoil.report.words import listed
 from counterfoil.store.decoding import pixels_sha256
@@ -622,7 +623,6 @@ def read_stored(files: Iterable[str], models: Sequence[str], subject: Subject) -
 
 def _read_answers(file: str, models: Sequence[str], subject: Subject) -> dict[str, StoredAnswers]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     path = named_path(file)
     try:
@@ -640,20 +640,23 @@ def _read_answers(file: str, models: Sequence[str], subject: Subject) -> dict[st
         raise UserError(f"{file}: has {listed(list(facts)) or 'no model'}, and no model {unknown[0]!r}")
     table_path = path.with_name("predictions.parquet")
     columns = ["key", *(f"right.{name}" for name in dict.fromkeys(meant.values()))]
+    kinds = {column: (TEXT,) if column == "key" else (TRUTH,) for column in columns}
     try:
-        with open_regular(table_path) as handle, pq.ParquetFile(handle) as table:
-            if table.metadata.num_rows != len(subject.keys):
-                raise UserError(f"{table_path}: has {table.metadata.num_rows:,} rows, expected {len(subject.keys):,}")
-            if lacking := [column for column in columns if column not in table.schema_arrow.names]:
-                raise UserError(f"{table_path}: has no column {lacking[0]!r}")
-            answers = table.read(columns=columns)
-        right = {name: answers[name].cast(pa.bool_()) for name in columns[1:]}
+        with open_regular(table_path) as handle:
+            batches = list(read_foreign_parquet(handle, kinds, most_rows=len(subject.keys)))
+    except UnfitFile as error:
+        raise UserError(f"{table_path}: {error.strerror}") from error
     except OSError as error:
         raise UserError(f"{table_path}: cannot be read: {error.strerror or error}") from error
     except pa.ArrowException as error:
         raise UserError(f"{table_path}: is not a table of predictions: {error}") from error
+    rows = sum(batch.num_rows for batch in batches)
+    if rows < len(subject.keys):
+        raise UserError(f"{table_path}: has {rows:,} rows, expected {len(subject.keys):,}")
+    answers = pa.Table.from_batches(batches)
     if answers["key"].to_pylist() != list(subject.keys):
         raise UserError(f"{table_path}: its keys are not those of {subject.name}")
+    right = {name: answers[name].cast(pa.bool_()) for name in columns[1:]}
     return {
         model: StoredAnswers(
             name=file if len(facts) == 1 else f"{file} ({name})",

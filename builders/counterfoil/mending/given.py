@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from counterfoil.data import LabelledImages
 from counterfoil.data.open_source import OpenSource
 from counterfoil.errors import UserError
+from counterfoil.foreign_tables import NUMBER, TEXT, parquet_metadata, read_foreign_parquet
 from counterfoil.mining.pools import ORIGIN
-from counterfoil.models.answer_tables import longest_text
 from counterfoil.models.loading_errors import error_line
 from counterfoil.recipe.names import without_folders
 from counterfoil.regular_files import UnfitFile, named_path, open_regular, read_regular
@@ -36,7 +36,6 @@ _TABLES = (".csv", ".parquet")
 MOST_BYTES = 64_000_000
 MOST_ROWS = 5_000_000
 LONGEST_TEXT = 1_000
-_ROWS_AT_ONCE = 8_192
 _COLUMNS = ("key", "group")
 _NEXT = "Write them with: counterfoil mine RECIPE --weights --out mined"
 
@@ -108,36 +107,19 @@ def read_key_table(
     Raise UserError for any other file, or for texts longer than `LONGEST_TEXT`. The message begins with `where`.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     expected = f"expected a Parquet with the columns {' and '.join(columns)}"
     values_by_column: dict[str, list[Any]] = {name: [] for name in columns}
-    texts = [name for name, kind in columns.items() if kind is str]
+    kinds = {name: (NUMBER if kind is float else TEXT,) for name, kind in columns.items()}
     try:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size > MOST_BYTES:
                 raise UnfitFile(f"has {size:,} bytes, expected at most {MOST_BYTES:,}")
-            # Store a text once, even if many rows have it.
-            table = pq.ParquetFile(file, read_dictionary=texts)
-            if table.metadata.num_rows > MOST_ROWS:
-                raise UnfitFile(f"has {table.metadata.num_rows:,} rows, expected at most {MOST_ROWS:,}")
-            for name, kind in columns.items():
-                type_ = table.schema_arrow.field(name).type
-                coded = type_.value_type if pa.types.is_dictionary(type_) else type_
-                number = pa.types.is_integer(coded) or pa.types.is_floating(coded)
-                if not (number if kind is float else pa.types.is_string(coded) or pa.types.is_large_string(coded)):
-                    wanted = "numbers" if kind is float else "text"
-                    raise UnfitFile(f"has the column {name} of {type_}, expected {wanted}")
-            for batch in table.iter_batches(batch_size=_ROWS_AT_ONCE, columns=list(columns)):
-                batch.validate(full=True)
-                for name in texts:
-                    if longest_text(batch.column(name)) > LONGEST_TEXT:
-                        raise UnfitFile(f"has a {name} of over {LONGEST_TEXT:,} letters")
-                for name, kind in columns.items():
-                    column = batch.column(name)
-                    values_by_column[name] += (column.cast(pa.float64()) if kind is float else column).to_pylist()
-            metadata = table.schema_arrow.metadata or {}
+            for batch in read_foreign_parquet(file, kinds, most_rows=MOST_ROWS, longest_text=LONGEST_TEXT):
+                for name, values in values_by_column.items():
+                    values += batch.column(name).to_pylist()
+            metadata = parquet_metadata(file)
     except UnfitFile as error:
         raise UserError(f"{where}: it {error.strerror}", hint) from error
     except (OSError, ValueError, TypeError, KeyError, OverflowError, pa.ArrowException) as error:

@@ -24,7 +24,7 @@ _LONGEST_PROBLEM = 1_000
 _LONGEST_METADATA = 500_000
 
 
-def main() -> None:
+def serve_graph() -> None:
     parent = int(sys.argv[1])
     _die_with(parent)
     answers = os.fdopen(os.dup(1), "wb")
@@ -170,4 +170,4 @@ def _send(stream: BinaryIO, answer: dict[str, Any], arrays: list[Any]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve_graph()

@@ -60,7 +60,7 @@ _FAMILIES = ("CUDA_", "NVIDIA_", "OMP_", "OPENBLAS_", "MKL_", "ORT_")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class GraphEntry:
     """An input or output of a graph. type: such as "tensor(float)". shape: numbers, and texts or None where free."""
 
     name: str
@@ -100,14 +100,14 @@ class Graph:
             "threads": torch.get_num_threads(),
         }
         answer, _ = self._ask("be loaded", opening, [content], self._seconds * _MOST_OF_FIRST, self._memory)
-        self._inputs = [Entry(*entry) for entry in answer["inputs"]]
-        self._outputs = [Entry(*entry) for entry in answer["outputs"]]
+        self._inputs = [GraphEntry(*entry) for entry in answer["inputs"]]
+        self._outputs = [GraphEntry(*entry) for entry in answer["outputs"]]
         self.metadata = {str(name): str(text) for name, text in answer["metadata"].items()}
 
-    def get_inputs(self) -> list[Entry]:
+    def get_inputs(self) -> list[GraphEntry]:
         return self._inputs
 
-    def get_outputs(self) -> list[Entry]:
+    def get_outputs(self) -> list[GraphEntry]:
         return self._outputs
 
     def run(self, names: Sequence[str], given: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
@@ -243,7 +243,7 @@ def _end(process: subprocess.Popen[bytes], owner: int) -> None:
         return
     process.kill()
     for stream in (process.stdin, process.stdout):
-        # Closing writes what is left, and nobody reads it.
+        # Closing a stream writes its buffer, and the other end is closed.
         with contextlib.suppress(OSError, AttributeError):
             stream.close()  # pyrefly: ignore[missing-attribute]
     process.wait()

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from counterfoil.data import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, some_of
 from counterfoil.models.classifiers.classifier import Recorded
+from counterfoil.models.loading_errors import error_line, known_cause
 from counterfoil.models.score_scale import UNKNOWN, AnyScale, confidences
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.predictions import Predictions, no_answers, ranked_of
@@ -94,6 +95,15 @@ def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:300]
         raise RunFailure(f"model {classifier.name!r} failed on {device}: {reason}") from error
+    except CounterfoilError:
+        raise
+    except Exception as error:  # a network of libraries may raise anything for images of another size
+        if (known := known_cause(f"model {classifier.name!r}", error)) is not None:
+            raise known from error
+        raise UserError(
+            f"model {classifier.name!r} takes no images of {list(batch.shape[1:])}: {error_line(error)}",
+            "Its configuration must prepare images of the size that the network takes.",
+        ) from error
     if logits.shape != (len(batch), classifier.num_classes):
         raise UserError(
             f"model {classifier.name!r} gives outputs of shape {tuple(logits.shape)} for {len(batch)} "

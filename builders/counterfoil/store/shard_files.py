@@ -12,12 +12,14 @@ import tarfile
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from counterfoil.documents import parse_json
+from counterfoil.parquet_pages import ColumnChunk, measure_pages, read_chunks
+from counterfoil.regular_files import UnfitFile
 from counterfoil.store.atomic import HashedFile
 from counterfoil.store.layout import What
 from counterfoil.store.rows import PLAIN, TableForm, plain_schema
@@ -31,6 +33,7 @@ ROWS_A_GROUP_WITHOUT_IMAGES = 10_000
 # bound.
 _CODINGS = ("SNAPPY", "UNCOMPRESSED")
 _MOST_BYTES = 1 << 30
+_BYTES_A_VALUE = 8
 _MOST_NAMED = 30
 
 # `datasets` uses the same values. Pages are cut by content. After another cut, a table therefore shares most chunks
@@ -85,9 +88,12 @@ def read_parquet(
     form: TableForm = PLAIN,
 ) -> Iterator[pa.RecordBatch]:
     """Yield a shard's rows in batches of bounded size. Row groups that contain no key of `only` are skipped."""
-    with pq.ParquetFile(path) as file:
-        names = _checked_columns(file, what, columns, form)
-        rows = _rows_a_batch(file, [*names, "key"])
+    with path.open("rb") as opened, pq.ParquetFile(path) as file:
+        try:
+            names = _checked_columns(file.schema_arrow, read_chunks(opened), what, columns, form)
+            rows = _rows_a_batch(opened, [*names, "key"])
+        except UnfitFile as error:
+            raise ValueError(f"it {error.strerror}") from error
         for group in range(file.num_row_groups):
             if only is not None:
                 keys = file.iter_batches(batch_size=rows, row_groups=[group], columns=["key"])
@@ -97,11 +103,12 @@ def read_parquet(
                 yield batch.select(names).replace_schema_metadata(None)
 
 
-def _checked_columns(file: pq.ParquetFile, what: What, columns: Sequence[str] | None, form: TableForm) -> list[str]:
+def _checked_columns(
+    schema: pa.Schema, chunks: Sequence[ColumnChunk], what: What, columns: Sequence[str] | None, form: TableForm
+) -> list[str]:
     """Return the columns to read. Raise ValueError unless they exist with the type and compression that Counterfoil
     writes.
     """
-    schema = file.schema_arrow
     expected = plain_schema(what, TableForm("embedding" in schema.names, form.added))
     names = list(columns) if columns is not None else expected.names
     for name in names:
@@ -109,24 +116,20 @@ def _checked_columns(file: pq.ParquetFile, what: What, columns: Sequence[str] | 
             raise ValueError(f"it has no column {name}; it has {', '.join(schema.names[:_MOST_NAMED])}")
         if schema.field(name).type != expected.field(name).type:
             raise ValueError(f"{name} is {schema.field(name).type}, expected {expected.field(name).type}")
-    metadata = file.metadata
-    for group in range(metadata.num_row_groups):
-        for index in range(metadata.num_columns):
-            coding = metadata.row_group(group).column(index).compression
-            if coding not in _CODINGS:
-                raise ValueError(f"it is compressed with {coding}, expected {' or '.join(_CODINGS)}")
+    for coding in {chunk.coding for chunk in chunks} - {*_CODINGS}:
+        raise ValueError(f"it is compressed with {coding}, expected {' or '.join(_CODINGS)}")
     return names
 
 
-def _rows_a_batch(file: pq.ParquetFile, names: Sequence[str]) -> int:
+def _rows_a_batch(file: IO[bytes], names: Sequence[str]) -> int:
     """Return how many rows to read at once. Any row may hold a value as large as its whole column in a row group."""
-    metadata, largest = file.metadata, {"": 1}
-    for group in range(metadata.num_row_groups):
-        for index in range(metadata.num_columns):
-            column = metadata.row_group(group).column(index)
-            path = column.path_in_schema
-            if path.partition(".")[0] in names:
-                largest[path] = max(largest.get(path, 0), column.total_uncompressed_size)
+    largest = {"": 1}
+    for chunk in read_chunks(file):
+        if chunk.path.partition(".")[0] in names:
+            pages = measure_pages(file, chunk)
+            if pages.values * _BYTES_A_VALUE > _MOST_BYTES:
+                raise UnfitFile(f"has {pages.values:,} values in its column {chunk.path[:40]!r}, too many to read")
+            largest[chunk.path] = max(largest.get(chunk.path, 0), pages.unfolded)
     most = ROWS_A_GROUP_WITH_IMAGES if "image" in names else ROWS_A_GROUP_WITHOUT_IMAGES
     return max(1, min(most, _MOST_BYTES // sum(largest.values())))
 

@@ -21,6 +21,7 @@ from colour_kinds import save_colour_transformer
 from colour_world import COLOURS
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.classifiers import describe_classifier, load_classifier
+from counterfoil.prediction.inference import logits_of
 from loopback_hub.clients import client, client_environment
 from loopback_hub.hub import LoopbackHub
 from support.files import AUTHORS_CODE, Payload, edit
@@ -405,6 +406,13 @@ def test_a_folder_without_an_image_processor_says_what_to_save(mine: Path) -> No
     (mine / PROCESSOR).unlink()
     with pytest.raises(UserError, match="does not say how images are prepared"):
         describe_classifier(f"transformers:{mine}")
+
+
+def test_a_processor_of_another_size_than_the_network_is_a_users_mistake(mine: Path) -> None:
+    classifier = load_classifier(edited(mine, PROCESSOR, size={"height": 48, "width": 48}))
+    batch = torch.stack([classifier.transform()(picture(0))])
+    with pytest.raises(UserError, match=r"takes no images of \[3, 48, 48\]: .*doesn't match model"):
+        logits_of(classifier, batch, "cpu")
 
 
 def test_torch_stays_as_it_was(mine: Path) -> None:

@@ -23,14 +23,15 @@ from numpy.typing import NDArray
 
 from counterfoil.data.written_objects import is_box, is_number
 from counterfoil.detection_stats import Detections
-from counterfoil.documents import parse_json
+from counterfoil.documents import parse_entries
 from counterfoil.errors import UserError, first_of
 from counterfoil.evaluation.detection.categories import CategoryMap, map_found
 from counterfoil.evaluation.detection.placement import misplaced_detections
 from counterfoil.evaluation.detection.subject import DetectionSubject
+from counterfoil.foreign_tables import NUMBER, NUMBERS, TEXT, WHOLE, parquet_types, read_foreign_parquet
 from counterfoil.models.answer_tables import csv_form
 from counterfoil.recipe.names import quoted
-from counterfoil.regular_files import named_path, read_regular
+from counterfoil.regular_files import UnfitFile, named_path, read_regular
 
 PREFIX = "predictions:"
 # The largest file that is read. 4,952 images in 20 groups with 100 detections each are 10 million rows: 1 GB of JSON.
@@ -203,19 +204,12 @@ def _entries(path: Path, content: bytes, name: str) -> Iterator[Mapping[str, Any
     ending = path.suffix.lower()
     try:
         if ending == ".json":
-            document = parse_json(content)
-            if not isinstance(document, list) or not all(isinstance(entry, Mapping) for entry in document):
-                raise ValueError("it is no list of mappings")
-            yield from document
+            yield from parse_entries(content)
         elif ending == ".parquet":
-            import pyarrow as pa
-            import pyarrow.parquet as pq
-
-            with pq.ParquetFile(pa.BufferReader(content)) as file:
-                if file.metadata.num_rows > _MOST_DETECTIONS:
-                    raise ValueError(f"it has {file.metadata.num_rows:,} rows")
-                for batch in file.iter_batches(batch_size=10_000):
-                    yield from batch.to_pylist()
+            file = io.BytesIO(content)
+            columns = _columns(parquet_types(file))
+            for batch in read_foreign_parquet(file, columns, most_rows=_MOST_DETECTIONS):
+                yield from batch.to_pylist()
         elif ending == ".csv":
             form = csv_form(io.BytesIO(content), _KEYS)
             if not set(form.columns) & set(_KEYS):
@@ -232,8 +226,27 @@ def _entries(path: Path, content: bytes, name: str) -> Iterator[Mapping[str, Any
             raise ValueError(f"its name ends in {ending or 'nothing'}, expected .json, .parquet or .csv")
     except UserError:
         raise
+    except UnfitFile as error:
+        raise UserError(f"{name}: {error.strerror}", _FORM) from error
     except Exception as error:  # files may hold anything
         raise UserError(f"{name}: cannot be read: {' '.join(str(error).split())[:200]}", _FORM) from error
+
+
+def _columns(types: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    """Return the columns of a Parquet file that are read, and what each may hold.
+
+    A nested column is left out if another one says the same; else the reader refuses it.
+    """
+    names = (TEXT, WHOLE, NUMBER)
+    groups: list[tuple[Sequence[str], tuple[str, ...]]] = [(_KEYS, names), (_CATEGORIES, names), (_SCORES, (NUMBER,))]
+    groups += [((side,), (NUMBER,)) for side in (*_SIDES, *_CORNERS)]
+    groups.append((("bbox",), (NUMBERS,)))
+    columns: dict[str, tuple[str, ...]] = {}
+    for aliases, wanted in groups:
+        present = [alias for alias in aliases if alias in types]
+        fit = [alias for alias in present if set(types[alias]) & set(wanted)]
+        columns |= dict.fromkeys(fit or present, wanted)
+    return columns
 
 
 _NUMBERS = frozenset((*_SIDES, *_CORNERS, *_SCORES, "category_id", "image_id"))

@@ -1,0 +1,176 @@
+"""Read columns of a Parquet file that may come from anyone, in bounded memory.
+
+A file of some kB may hold a text of a megabyte in each of a million rows, because a row holds only the text's number.
+So only the columns that are asked for are decoded, each must have a type that is asked for, and the bytes of its pages,
+the values of its lists and the length of its texts are checked first. Batches are cut by bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any
+
+from counterfoil.parquet_pages import measure_pages, read_chunks
+from counterfoil.regular_files import UnfitFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# What a column may hold. Numbers become float64, whole numbers int64, lists are of float64.
+TEXT, WHOLE, NUMBER, TRUTH, NUMBERS = "text", "whole numbers", "numbers", "true or false", "lists of numbers"
+
+MOST_BYTES = 1 << 31
+MOST_COLUMNS = 100_000
+LONGEST_TEXT = 10_000
+# The values of a list: a box has four.
+LONGEST_LIST = 16
+# The bytes of a column in a row group. By default, writers put a million rows in a row group.
+_MOST_UNFOLDED = 1 << 28
+_MOST_ROWS_A_BATCH = 8_192
+_BATCH_BYTES = 1 << 26
+
+
+def parquet_types(file: IO[bytes]) -> dict[str, tuple[str, ...]]:
+    """Return the columns of a file, and what each may be read as: nothing if it is nested or of another type.
+
+    Raise UnfitFile for too many columns, or for two of one name.
+    """
+    with _opened(file, ()) as table:
+        schema = table.schema_arrow
+        if len(schema.names) > MOST_COLUMNS:
+            raise UnfitFile(f"has {len(schema.names):,} columns, expected at most {MOST_COLUMNS:,}")
+        types = {field.name: _kinds(field.type) for field in schema}
+        if len(types) < len(schema.names):
+            seen: set[str] = set()
+            twice = next(name for name in schema.names if name in seen or seen.add(name))
+            raise UnfitFile(f"has the column {twice[:40]!r} more than once")
+    return types
+
+
+def parquet_metadata(file: IO[bytes]) -> Mapping[bytes, bytes]:
+    """Return what a writer said of the file, by key."""
+    with _opened(file, ()) as table:
+        return table.schema_arrow.metadata or {}
+
+
+def read_foreign_parquet(
+    file: IO[bytes], columns: Mapping[str, Sequence[str]], *, most_rows: int, longest_text: int = LONGEST_TEXT
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of some columns, in batches of bounded bytes. columns: name → what it may hold, the first first.
+
+    Raise UnfitFile for a missing column or one of another type, and for a file that exceeds a limit; ArrowException or
+    ValueError for a damaged one. An empty cell is null. A column without any value is of type null.
+    """
+    import pyarrow as pa
+
+    types = parquet_types(file)
+    chosen: dict[str, str] = {}
+    for name, wanted in columns.items():
+        if name not in types:
+            raise UnfitFile(f"has no column {name[:40]!r}")
+        kind = next((kind for kind in wanted if kind in types[name]), None)
+        if kind is None:
+            raise UnfitFile(f"has the column {name[:40]!r} of another type, expected {' or '.join(wanted)}")
+        chosen[name] = kind
+    _refuse_vast(file, chosen)
+    texts = [name for name, kind in chosen.items() if kind == TEXT]
+    into = {TEXT: pa.string(), WHOLE: pa.int64(), NUMBER: pa.float64(), TRUTH: pa.bool_()}
+    into[NUMBERS] = pa.list_(pa.float64())
+    with _opened(file, texts) as table:
+        rows = table.metadata.num_rows
+        if rows > most_rows:
+            raise UnfitFile(f"has {rows:,} rows, expected at most {most_rows:,}")
+        numbers = sum(LONGEST_LIST if kind == NUMBERS else 1 for kind in chosen.values())
+        size = max(1, min(_MOST_ROWS_A_BATCH, _BATCH_BYTES // (8 * max(1, numbers))))
+        for batch in table.iter_batches(batch_size=size, columns=list(chosen)):
+            batch.validate(full=True)  # refuses text that is not UTF-8
+            index = {name: number for number, name in enumerate(batch.schema.names)}
+            arrays = {name: batch.column(index[name]) for name in chosen}
+            longest = 0
+            for name in texts:
+                length = _longest(arrays[name])
+                if length > longest_text:
+                    raise UnfitFile(
+                        f"has a text of {length:,} bytes in its column {name[:40]!r}, expected at most {longest_text:,}"
+                    )
+                longest += length
+            step = max(1, _BATCH_BYTES // max(1, longest))
+            for start in range(0, batch.num_rows, step):
+                parts = []
+                for name, kind in chosen.items():
+                    part = arrays[name].slice(start, step)
+                    parts.append(part if pa.types.is_null(part.type) else part.cast(into[kind]))
+                yield pa.RecordBatch.from_arrays(parts, list(chosen))
+
+
+@contextmanager
+def _opened(file: IO[bytes], texts: Sequence[str]) -> Iterator[Any]:
+    import pyarrow.parquet as pq
+
+    size = file.seek(0, os.SEEK_END)
+    if size > MOST_BYTES:
+        raise UnfitFile(f"has {size:,} bytes, expected at most {MOST_BYTES:,}")
+    file.seek(0)
+    try:
+        # A dictionary holds a text of many rows once, so its length is known before the text is repeated.
+        with pq.ParquetFile(file, read_dictionary=list(texts), pre_buffer=False) as table:
+            yield table
+    except OSError as error:
+        # pyarrow raises OSError without a number for what it cannot decode.
+        if error.errno is not None:
+            raise
+        raise UnfitFile(f"cannot be decoded: {' '.join(str(error).split())[:200]}") from error
+
+
+def _kinds(type: pa.DataType) -> tuple[str, ...]:
+    import pyarrow as pa
+
+    value = type.value_type if pa.types.is_dictionary(type) else type
+    if pa.types.is_null(value):
+        return (TEXT, WHOLE, NUMBER, TRUTH, NUMBERS)
+    if pa.types.is_string(value) or pa.types.is_large_string(value) or pa.types.is_string_view(value):
+        return (TEXT,)
+    if pa.types.is_dictionary(type):
+        return ()
+    if pa.types.is_boolean(type):
+        return (TRUTH,)
+    if pa.types.is_integer(type):
+        return (WHOLE, NUMBER)
+    if pa.types.is_floating(type):
+        return (NUMBER,)
+    listed = pa.types.is_list(type) or pa.types.is_large_list(type)
+    listed = listed or (pa.types.is_fixed_size_list(type) and type.list_size <= LONGEST_LIST)
+    if listed and (pa.types.is_integer(type.value_type) or pa.types.is_floating(type.value_type)):
+        return (NUMBERS,)
+    return ()
+
+
+def _refuse_vast(file: IO[bytes], chosen: Mapping[str, str]) -> None:
+    """Raise UnfitFile if a row group of a column has too many bytes or values."""
+    for chunk in read_chunks(file):
+        # pyarrow also reads the columns whose names begin so.
+        names = [name for name in chosen if chunk.path == name or chunk.path.startswith(f"{name}.")]
+        if not names:
+            continue
+        pages = measure_pages(file, chunk)
+        where = f"in its column {names[0][:40]!r}, expected at most"
+        most = chunk.rows * (LONGEST_LIST if chosen[names[0]] == NUMBERS else 1)
+        values = max(pages.values, chunk.values)
+        if values > most:
+            raise UnfitFile(f"has {values:,} values {where} {most:,}")
+        unfolded = max(pages.unfolded, chunk.unfolded)
+        if unfolded > _MOST_UNFOLDED:
+            raise UnfitFile(f"has {unfolded:,} bytes {where} {_MOST_UNFOLDED:,} in a row group")
+
+
+def _longest(column: Any) -> int:
+    import pyarrow as pa
+    import pyarrow.compute
+
+    functions: Any = pyarrow.compute
+    texts = column.dictionary if pa.types.is_dictionary(column.type) else column
+    if pa.types.is_null(texts.type):
+        return 0
+    return functions.max(functions.binary_length(texts)).as_py() or 0
