@@ -161,7 +161,12 @@ def _form_of(look: _Look, categories: Sequence[str]) -> tuple[dict[str, Any], tu
     parts = _separate_outputs(look.outputs)
     if parts is not None:
         boxes = look.outputs[parts[0]].reshape(-1, 4)
-        form = {"form": "separate", "outputs": list(parts), "boxes": _order(boxes), "unit": _unit(boxes)}
+        form: dict[str, Any] = {
+            "form": "separate",
+            "outputs": list(parts),
+            "boxes": _order(boxes),
+            "unit": _unit(boxes),
+        }
         form["resize"] = "none" if look.free else "squash"
         read = f"{parts[0]} are read as {_ORDERS[form['boxes']]} in {form['unit']}"
         return form, (f"{read}, {parts[1]} as scores and {parts[2]} as labels",), None

@@ -564,7 +564,7 @@ def _init_objects(
     write_atomically(picture, objects.picture)
     check, build, evaluate = _commands(path, dataset, cut=False)
     keys = f"counterfoil evaluate {shlex.quote(str(path.with_name(dataset)))} --write-keys keys.json"
-    evaluations = (keys, evaluate.replace("YOUR-MODEL", "predictions:FILE"))
+    evaluations: tuple[str, ...] = (keys, evaluate.replace("YOUR-MODEL", "predictions:FILE"))
     if detector is not None:
         evaluations = (evaluate.replace("YOUR-MODEL", shlex.quote(detector.model)),)
     return InitResult(
