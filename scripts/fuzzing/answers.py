@@ -60,7 +60,7 @@ def _sound(kind: str, keys: Sequence[str], other: bool) -> dict[str, list[Any]]:
             return {"key": [*keys], **{name: [0.25 * (row % 3) for row in range(count)] for name in _NAMES}}
         case "boxes":
             box = {side: [1.0 + number] * count for number, side in enumerate(_BOX)}
-            bbox = {"bbox": [[1.0, 2.0, 3.0, 4.0]] * count}
+            bbox = {"bbox": [[1.0, 2.0, 3.0, 4.0] for _ in range(count)]}
             return {"key": [*keys], "category": labels, "score": [0.5] * count, **(box if other else bbox)}
     return {"key": [*keys], "group" if other else "weight": labels if other else [1.5] * count}
 
