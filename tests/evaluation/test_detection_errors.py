@@ -147,10 +147,11 @@ def coco_precision(objects: Objects, detections: Detections) -> np.ndarray:
         }
         for row in range(len(objects.image))
     ]  # fmt: skip
-    truth.dataset = {
+    dataset: Any = {
         "info": {}, "images": [{"id": number + 1} for number in range(IMAGES)], "annotations": annotations,
         "categories": [{"id": number + 1} for number in range(CATEGORIES)],
     }  # fmt: skip
+    truth.dataset = dataset
     results = [
         {
             "image_id": int(detections.image[row]) + 1, "category_id": int(detections.category[row]) + 1,

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from counterfoil.data.object_folders import is_box, is_number
+from counterfoil.data.written_objects import is_box, is_number
 from counterfoil.errors import UserError
 from counterfoil.evaluation.detection.detections import _entries
 

@@ -35,6 +35,8 @@ def serve_graph() -> None:
     content = requests.read(opening["bytes"])
     _limit_time(opening["seconds"])
     session: Any = None
+    spare = 0
+    answer: dict[str, Any]
     try:
         import onnxruntime
 
@@ -42,8 +44,9 @@ def serve_graph() -> None:
         _limit_memory(spare + opening["memory"])
         session = _session(onnxruntime, content, opening)
         del content
-        answer, arrays = {"inputs": _described(session.get_inputs()), "outputs": _described(session.get_outputs())}, []
+        answer = {"inputs": _described(session.get_inputs()), "outputs": _described(session.get_outputs())}
         answer["metadata"] = _metadata(session)
+        arrays = []
     except Exception as error:  # a graph may raise anything
         answer, arrays = _problem(error), []
     _send(answers, answer, arrays)

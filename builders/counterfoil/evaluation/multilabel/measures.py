@@ -90,9 +90,6 @@ class MeasuredClassifier(ResampledModel):
             chosen = [number for number, cls in enumerate(self.subject.labels) if cls.label == label]
         return self.scores[group].mean(MEANS[measure], chosen)
 
-    def drop_note(self, group: int, measure: str) -> str:
-        return over_classes(len(self.sound), len(self.subject.labels), "labels")
-
     def guesses(self, label: int | None) -> str:
         """Return why drops mean nothing, for all labels or for one condition; empty if they mean something."""
         if label is None:

@@ -96,7 +96,9 @@ class OnnxDetector(Detector):
         else:
             pixels = self.prepare(image).numpy()
             placement = InputPlacement((pixels.shape[2] / image.width, pixels.shape[1] / image.height))
-        return (pixels[::-1] if form is not None and form.channels == "bgr" else pixels), placement
+        if form is not None and form.channels == "bgr":
+            pixels = pixels[::-1]
+        return pixels.astype(np.float32, copy=False), placement
 
 
 def load(name: str, device: str = "cpu") -> OnnxDetector:
