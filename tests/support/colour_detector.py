@@ -14,7 +14,7 @@ NAMES = ("box", "disk")
 class ColourDetector:
     """A function of a list of images, in torchvision's form."""
 
-    label_names = NAMES
+    label_names: tuple[str, ...] = NAMES
 
     def __call__(self, images: list[Image.Image]) -> list[dict[str, Any]]:
         return [self._found(np.asarray(image.convert("RGB")).astype(float)) for image in images]

@@ -128,7 +128,7 @@ def _with_outputs(**shares: float) -> Callable[[onnx.ModelProto], None]:
 
     def change(model: onnx.ModelProto) -> None:
         for name, share in shares.items():
-            model.graph.initializer.append(numpy_helper.from_array(np.float32(share), f"{name}_share"))
+            model.graph.initializer.append(numpy_helper.from_array(np.asarray(share, np.float32), f"{name}_share"))
             node = helper.make_node("Mul", ["scores", f"{name}_share"], [name])
             if not share:
                 node = helper.make_node("ReduceMean", ["scores"], [name], axes=[1], keepdims=1)
