@@ -180,7 +180,7 @@ def _loss(
         case Ended(ending, code):
             return deaths.count(index, item, device, ending, code)
         case DeviceFailed(reason, was_ready=True):
-            return deaths.count(index, item, device, f"lost its device ({reason})", None, True)
+            return deaths.count(index, item, device, f"lost its device ({reason})", None)
         case DeviceFailed(reason):
             if not crew.stands_in():
                 raise RunFailure(

@@ -211,8 +211,8 @@ def misfit(model: str, file: Path, weights: Mapping[str, Any], expected: Mapping
         for key in expected
         if key in weights and weights[key].shape != expected[key].shape
     }
-    heads = {shape[0] for shape, wanted in shapes.values() if shape and wanted and wanted[0] == outputs != shape[0]}
-    if len(heads) == 1 and all(shape[1:] == wanted[1:] for shape, wanted in shapes.values()):
+    heads = {shape[0] for shape, other in shapes.values() if shape and other and other[0] == outputs != shape[0]}
+    if len(heads) == 1 and all(shape[1:] == other[1:] for shape, other in shapes.values()):
         return UserError(
             f"model {model!r}: {file.name} has weights for {heads.pop():,} outputs, and config.json says {outputs:,}",
             "Correct num_classes and label_names in config.json: a name for each output, in the order of training.",
@@ -224,23 +224,8 @@ def misfit(model: str, file: Path, weights: Mapping[str, Any], expected: Mapping
         problems.append(f"it lacks {counted(len(missing), 'weight')} of the model: {some_of(missing, 3)}")
     if more:
         problems.append(f"it has {counted(len(more), 'weight')} of another: {some_of(more, 3)}")
-    for key, (shape, wanted_shape) in list(shapes.items())[:3]:
-        problems.append(f"{key} is {list(shape)}, expected {list(wanted_shape)}")
-    if prefix := _prefix_of(weights, wanted):
-        renamed = {key.removeprefix(prefix) for key in weights}
-        problems.append(f"names begin with {prefix!r}: without it, {len(wanted - renamed):,} would still be missing")
-    return UserError(
-        [f"model {model!r}: {file.name} does not fit config.json: {problem}" for problem in problems],
-        "Save the weights with the model's own names (model.state_dict()), or correct the architecture in config.json.",
-    )
-
-
-def unwrapped(key: str) -> str:
-    for prefix in _WRAPPERS:
-        key = key.removeprefix(prefix)
-    return key
-    for key, (shape, wanted_shape) in list(shapes.items())[:3]:
-        problems.append(f"{key} is {list(shape)}, expected {list(wanted_shape)}")
+    for key, (shape, other) in list(shapes.items())[:3]:
+        problems.append(f"{key} is {list(shape)}, expected {list(other)}")
     if prefix := _prefix_of(weights, wanted):
         renamed = {key.removeprefix(prefix) for key in weights}
         problems.append(f"names begin with {prefix!r}: without it, {len(wanted - renamed):,} would still be missing")
