@@ -36,8 +36,8 @@ NAMES = {"conv.weight": 1, "conv.bias": 2, "fc.weight": 3, "fc.bias": 4, "bn.num
 )
 def test_a_prefix_is_removed_only_if_every_name_then_fits(written: Callable[[str], str], prefix: str) -> None:
     weights = {written(name): number for name, number in NAMES.items() if written(name)}
-    renamed, found = without_prefix(weights, NAMES)
-    assert found == prefix
+    renamed, removed = without_prefix(weights, NAMES)
+    assert removed == prefix
     expected = {name: number for name, number in NAMES.items() if written(name)} if prefix else weights
     assert renamed == expected
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from publishing_cases import REPO, call, contents, published
 
-from counterfoil.dataset.card.marks import marked, without_marks
+from counterfoil.dataset.card.marks import with_marks, without_marks
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.publishing.files import RemoteFile, hash_file
@@ -28,10 +28,10 @@ def card(metadata: str, text: str) -> str:
     return f"---\n{metadata}---\n\n{text}"
 
 
-OURS = marked(card("license: mit\npretty_name: Garments\n", "# Garments\n\nNew numbers.\n"))
-BEFORE = marked(card("license: mit\npretty_name: Garments\n", "# Garments\n\nOld numbers.\n"))
+OURS = with_marks(card("license: mit\npretty_name: Garments\n", "# Garments\n\nNew numbers.\n"))
+BEFORE = with_marks(card("license: mit\npretty_name: Garments\n", "# Garments\n\nOld numbers.\n"))
 HOLDS_MARKS = "Its recipe:\n\n" + BEFORE.partition("---\n\n")[2]
-OPEN = marked(card("license: other\n", "# Garments\n"))
+OPEN = with_marks(card("license: other\n", "# Garments\n"))
 
 
 def halves(text: str) -> tuple[dict[str, Any], str]:
@@ -73,7 +73,7 @@ def halves(text: str) -> tuple[dict[str, Any], str]:
             id="keys of an earlier card of ours",
         ),
         pytest.param(
-            marked(card("license: mit\npretty_name: Garments\n", HOLDS_MARKS)), BEFORE + "Below.\n", {},
+            with_marks(card("license: mit\npretty_name: Garments\n", HOLDS_MARKS)), BEFORE + "Below.\n", {},
             ["Below."], "stays", id="marks in our own text",
         ),
     ],

@@ -72,7 +72,7 @@ for _module in (demo, recipes, build, calibrate, review, verify, evaluate, mine,
     app.add_typer(_module.app)
 
 
-# What shells report for a program whose output nobody reads any more: 128 and the number of SIGPIPE.
+# What shells report for a program whose output has no reader: 128 and the number of SIGPIPE.
 _UNREAD = 141
 
 

@@ -183,7 +183,7 @@ def without_prefix(weights: Mapping[str, Any], expected: Mapping[str, Any]) -> t
     return (renamed, prefix) if fits else (dict(weights), "")
 
 
-def left_out(prefix: str) -> str:
+def prefix_note(prefix: str) -> str:
     return f"the weights' names begin with {prefix!r}, which was left out" if prefix else ""
 
 
@@ -211,8 +211,8 @@ def misfit(model: str, file: Path, weights: Mapping[str, Any], expected: Mapping
         for key in expected
         if key in weights and weights[key].shape != expected[key].shape
     }
-    heads = {found[0] for found, wanted in shapes.values() if found and wanted and wanted[0] == outputs != found[0]}
-    if len(heads) == 1 and all(found[1:] == wanted[1:] for found, wanted in shapes.values()):
+    heads = {shape[0] for shape, other in shapes.values() if shape and other and other[0] == outputs != shape[0]}
+    if len(heads) == 1 and all(shape[1:] == other[1:] for shape, other in shapes.values()):
         return UserError(
             f"model {model!r}: {file.name} has weights for {heads.pop():,} outputs, and config.json says {outputs:,}",
             "Correct num_classes and label_names in config.json: a name for each output, in the order of training.",
@@ -224,7 +224,8 @@ def misfit(model: str, file: Path, weights: Mapping[str, Any], expected: Mapping
         problems.append(f"it lacks {counted(len(missing), 'weight')} of the model: {some_of(missing, 3)}")
     if more:
         problems.append(f"it has {counted(len(more), 'weight')} of another: {some_of(more, 3)}")
-    problems += [f"{key} is {list(found)}, expected {list(shape)}" for key, (found, shape) in list(shapes.items())[:3]]
+    for key, (shape, other) in list(shapes.items())[:3]:
+        problems.append(f"{key} is {list(shape)}, expected {list(other)}")
     if prefix := _prefix_of(weights, wanted):
         renamed = {key.removeprefix(prefix) for key in weights}
         problems.append(f"names begin with {prefix!r}: without it, {len(wanted - renamed):,} would still be missing")

@@ -1,7 +1,7 @@
 """Keep what people wrote in the README of a repository when it is published again.
 
 Of the metadata, keys that the new card does not write stay, such as the questions of a gated repository. Of the text,
-what stands around the marked part stays. What cannot stay is told before anything is sent.
+what is around the marked part stays. The preview says what cannot stay.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _OF_THE_DATA = frozenset(
 )
 
 
-def kept_card(ours: str, theirs: str, where: str, *, published: bool, untouched: bool) -> tuple[str, list[str]]:
-    """Return our card with what people wrote in theirs, and a line for each thing that stays or is replaced.
+def kept_card(ours: str, before: str, where: str, *, published: bool, untouched: bool) -> tuple[str, list[str]]:
+    """Return our card with what people wrote in the one before, and a line for each thing that stays or is replaced.
 
-    ours: the new card, with marks. theirs: the repository's. where: its name for messages. published: whether the
+    ours: the new card, with marks. before: the repository's. where: its name for messages. published: whether the
     repository holds an earlier version of ours. untouched: whether its card is as it was published.
     """
     mine, own_text = split_card(ours, where)
-    others, text = split_card(theirs, where)
-    metadata, told = _kept_metadata(mine, others)
-    own, found = marked_text(own_text), marked_text(text)
-    assert own is not None
-    above, below = own.above, own.below
-    if found is not None:
-        above, below = found.above, found.below
-        if not found.as_written:
-            told.append("text that people changed between the two marks is replaced; the history of the Hub has it")
+    others, text = split_card(before, where)
+    metadata, lines = _kept_metadata(mine, others)
+    new, marked = marked_text(own_text), marked_text(text)
+    assert new is not None
+    above, below = new.above, new.below
+    if marked is not None:
+        above, below = marked.above, marked.below
+        if not marked.as_written:
+            lines.append("text that people changed between the two marks is replaced; the history of the Hub has it")
     elif not published:
         above = text
     elif text.strip() and not untouched and text.strip() != without_marks(own_text).strip():
@@ -48,26 +48,26 @@ def kept_card(ours: str, theirs: str, where: str, *, published: bool, untouched:
             "Copy their texts elsewhere, put back the README of the last version and publish. Then write them above or"
             " below the marked part: there they stay.",
         )
-    if (above, below) != (own.above, own.below) and (above.strip() or below.strip()):
-        told.append("text around the part that Counterfoil writes stays")
-    body = "\n\n".join(text.strip("\n") for text in (above, own.part, below) if text.strip())
+    if (above, below) != (new.above, new.below) and (above.strip() or below.strip()):
+        lines.append("text around the part that Counterfoil writes stays")
+    body = "\n\n".join(text.strip("\n") for text in (above, new.part, below) if text.strip())
     block = ours[: len(ours) - len(own_text)]
     if metadata != mine:
         block = f"---\n{dump_yaml(metadata)}---\n"
-    return f"{block}\n{body}\n", told
+    return f"{block}\n{body}\n", lines
 
 
 def _kept_metadata(mine: Mapping[str, Any], others: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     kept = {key: value for key, value in others.items() if key not in {*mine, *_OURS, *_LICENSE}}
-    metadata, told = dict(mine), []
+    metadata, lines = dict(mine), []
     if kept:
-        told.append(f"metadata of the repository stays: {', '.join(map(str, kept))}")
+        lines.append(f"metadata of the repository stays: {', '.join(map(str, kept))}")
     names_none = mine.get("license") in (None, "other", "unknown") and "license_name" not in mine
     if names_none and others.get("license") is not None:
         metadata = {key: value for key, value in metadata.items() if key not in _LICENSE}
         kept |= {key: others[key] for key in _LICENSE if key in others}
-        told.append(f"license stays {shown(others['license'])}, as the repository says: none is named here")
+        lines.append(f"license stays {shown(others['license'])}, as the repository says: none is named here")
     for key in sorted((mine.keys() & others.keys() & metadata.keys()) - _OF_THE_DATA):
         if mine[key] != others[key]:
-            told.append(f"{key} of the repository, {shown(others[key])}, is replaced by {shown(mine[key])}")
-    return metadata | kept, told
+            lines.append(f"{key} of the repository, {shown(others[key])}, is replaced by {shown(mine[key])}")
+    return metadata | kept, lines

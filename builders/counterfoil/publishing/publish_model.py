@@ -15,7 +15,7 @@ from typing import Any
 
 from counterfoil import progress
 from counterfoil.data.hub import PATIENCE, Patience, attentive_client
-from counterfoil.dataset.card.marks import marked, marked_text, split_card
+from counterfoil.dataset.card.marks import marked_text, split_card, with_marks
 from counterfoil.dataset.card.metadata import license_metadata
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.models.classifiers import ClassifierFacts, describe_classifier, load_classifier
@@ -110,8 +110,8 @@ def publish_model(
         metadata = _metadata(remote, verified, license)
         text = published_card(verified.texts.get(CARD, ""), repo, metadata, verified.note is not None)
         (Path(beside) / CARD).write_bytes(text.encode())
-        own = verified.files | {CARD: hash_file(Path(beside), CARD)}
-        ahead, local = preview(remote, own, options, images=None, beside=Path(beside))
+        files = verified.files | {CARD: hash_file(Path(beside), CARD)}
+        ahead, local = preview(remote, files, options, images=None, beside=Path(beside))
         remote.check_card(whole_content(local[CARD]).decode())
         lines = [f"license: {metadata.license}{' (name it with --license)' * (metadata.license == UNKNOWN)}"]
         for key, names in (("base model", metadata.base_model), ("datasets", metadata.datasets)):
@@ -262,7 +262,7 @@ def published_card(text: str, name: str, added: ModelMetadata, mended: bool) -> 
     if added.base_model and mended:
         metadata.setdefault("base_model_relation", "finetune")
     card = f"---\n{dump_yaml(metadata)}---\n{body or _BODY.format(name)}"
-    return card if marked_text(body) else marked(card)
+    return card if marked_text(body) else with_marks(card)
 
 
 def _joined(metadata: Mapping[str, Any], key: str, added: Iterable[str]) -> list[str]:

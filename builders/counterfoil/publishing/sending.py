@@ -117,10 +117,10 @@ def preview(
     repository = None if options.dry_run else remote.repository()
     # A branch that does not exist yet begins as the main one.
     base = None if repository is None else remote.branch(branch if branch in repository.branches else MAIN)
-    told: list[str] = []
+    lines: list[str] = []
     if base is not None:
         _refuse_something_else(remote, base, local)
-        local, told = _with_kept_card(remote, base, local, beside)
+        local, lines = _with_kept_card(remote, base, local, beside)
     changes = changes_between(local, base.files if base else {}, remote.kind)
     tagged = None if repository is None or tag is None else repository.tags.get(tag)
     if tag is not None and tagged is not None and (changes.operations or base is None or tagged != base.head):
@@ -150,7 +150,7 @@ def preview(
         through_pull_request=gathered and bool(changes.operations),
         stays_open=options.create_pr,
         tag=tag,
-        told=tuple(f"{CARD}: {line}" for line in told),
+        told=tuple(f"{CARD}: {line}" for line in lines),
         card_before=None if base is None else base.files.get(CARD),
     )
     return ahead, local
@@ -160,11 +160,11 @@ def _with_kept_card(
     remote: Remote, base: Branch, local: Mapping[str, LocalFile], beside: Path
 ) -> tuple[Mapping[str, LocalFile], list[str]]:
     """Return the files with a card that keeps what people wrote in the branch's, and a line for each thing kept."""
-    theirs, ours = base.files.get(CARD), local.get(CARD)
-    if theirs is None or ours is None or ours.equals(theirs):
+    card_before, ours = base.files.get(CARD), local.get(CARD)
+    if card_before is None or ours is None or ours.equals(card_before):
         return local, []
     published, untouched = (LOCK if remote.kind == "dataset" else WEIGHTS) in base.files, False
-    content = remote.content(theirs, base.head)
+    content = remote.content(card_before, base.head)
     if MANIFEST in base.files:
         with contextlib.suppress(UserError):
             listed = parse_manifest(remote.content(base.files[MANIFEST], base.head), MANIFEST).get(CARD)
@@ -174,17 +174,17 @@ def _with_kept_card(
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{where} is not UTF-8 text (byte {error.start})") from error
-    own = whole_content(ours).decode()
-    card, told = kept_card(own, text, where, published=published, untouched=untouched)
-    if card == own:
-        return local, told
+    new = whole_content(ours).decode()
+    card, lines = kept_card(new, text, where, published=published, untouched=untouched)
+    if card == new:
+        return local, lines
     (beside / CARD).write_bytes(card.encode())
     files = {**local, CARD: hash_file(beside, CARD)}
     if MANIFEST in local:
         entries = [Entry(file.path, file.size, file.sha256) for file in files.values() if file.path != MANIFEST]
         (beside / MANIFEST).write_bytes(document_bytes(manifest_document(entries)))
         files[MANIFEST] = hash_file(beside, MANIFEST)
-    return files, told
+    return files, lines
 
 
 def _refuse_something_else(remote: Remote, branch: Branch, local: Mapping[str, LocalFile]) -> None:

@@ -50,7 +50,7 @@ def template_environment(
 
 
 def _visible(value: Any) -> Any:
-    """Make the characters of a text visible that would act on the page, whoever wrote it."""
+    """Make the characters of a text visible that would act on the page."""
     if not isinstance(value, str) or (value.isascii() and value.isprintable()):
         return value
     return type(value)(visible(value))

@@ -14,7 +14,7 @@ from counterfoil import __version__
 from counterfoil.dataset.card import markdown
 from counterfoil.dataset.card.contact_sheets import OVERVIEW, Tally, contact_sheets, sheet_name, tally_of
 from counterfoil.dataset.card.croissant import croissant_bytes
-from counterfoil.dataset.card.marks import marked
+from counterfoil.dataset.card.marks import with_marks
 from counterfoil.dataset.card.metadata import (
     DATASET_INTERFACES,
     Config,
@@ -190,7 +190,7 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
         "in_words": in_words,
     }
     template = template_environment(TEMPLATE, filters, markdown=True).get_template(TEMPLATE)
-    text = marked(template.render(_CONSTANTS | {field.name: getattr(page, field.name) for field in fields(page)}))
+    text = with_marks(template.render(_CONSTANTS | {field.name: getattr(page, field.name) for field in fields(page)}))
     shown = f"{EVALUATION}/{RESULTS}" if page.results is not None else None
     reviewed = REVIEWED.path if page.looked_at else None
     croissant = croissant_bytes(

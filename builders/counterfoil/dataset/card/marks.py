@@ -34,7 +34,7 @@ def split_card(text: str, where: str) -> tuple[dict[str, Any], str]:
     return json.loads(json.dumps(metadata, default=str)), text[match.end() :]
 
 
-def marked(text: str) -> str:
+def with_marks(text: str) -> str:
     """Put marks around the text of a card, below its metadata."""
     block = _BLOCK.match(text)
     start = block.end() if block else 0
@@ -54,11 +54,11 @@ class MarkedText:
 
 def marked_text(text: str) -> MarkedText | None:
     """Split the text of a card at its marks. None if it has no part between two marks."""
-    found = _PART.search(text)
-    if found is None:
+    match = _PART.search(text)
+    if match is None:
         return None
-    as_written = found["hash"] == _short_hash(found["part"].replace("\r\n", "\n"))
-    return MarkedText(text[: found.start()], found[0], text[found.end() :], as_written)
+    as_written = match["hash"] == _short_hash(match["part"].replace("\r\n", "\n"))
+    return MarkedText(text[: match.start()], match[0], text[match.end() :], as_written)
 
 
 def without_marks(text: str) -> str:

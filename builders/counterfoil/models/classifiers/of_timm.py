@@ -48,8 +48,8 @@ from counterfoil.models.names import LAB
 from counterfoil.models.weights_files import (
     SAFE,
     choose_weights,
-    left_out,
     misfit,
+    prefix_note,
     read_pickled,
     read_safetensors,
     refuse_damaged,
@@ -142,7 +142,7 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
         interpolation=str(data_config["interpolation"]),
         data_config=data_config,
         model_args=dict(files.config.model_args) if files.config else {},
-        read=left_out(prefix),
+        read=prefix_note(prefix),
     )
 
 

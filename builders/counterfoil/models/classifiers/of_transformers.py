@@ -45,7 +45,7 @@ from counterfoil.models.transformers_files import (
     quiet,
     trained_module,
 )
-from counterfoil.models.weights_files import left_out
+from counterfoil.models.weights_files import prefix_note
 from counterfoil.recipe.names import TRANSFORMERS
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
         crop_pct=crop_share,
         interpolation=Image.Resampling(int(resample)).name.lower() if resample in set(Image.Resampling) else None,
         processor=processor,
-        read=left_out(prefix),
+        read=prefix_note(prefix),
     )
 
 
