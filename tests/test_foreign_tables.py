@@ -123,7 +123,7 @@ NESTED = {
 @pytest.mark.parametrize("case", NESTED)
 def test_a_column_of_another_type_is_refused_by_name(case: str, kind: str) -> None:
     file = file_of(pa.table({"key": ["a"], "label": NESTED[case]}))
-    with pytest.raises(UnfitFile, match="has the column 'label' of another type, expected"):
+    with pytest.raises(UnfitFile, match=r"has the column 'label' of .*, expected"):
         rows_of(file, {"key": [TEXT], "label": [kind]})
     # It is not decoded if it is not asked for.
     assert rows_of(file, {"key": [TEXT]}) == [{"key": "a"}]

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 from counterfoil.parquet_pages import measure_pages, read_chunks
-from counterfoil.regular_files import UnfitFile
+from counterfoil.regular_files import UnfitFile, on_a_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,6 +30,7 @@ LONGEST_LIST = 16
 _MOST_UNFOLDED = 1 << 28
 _MOST_ROWS_A_BATCH = 8_192
 _BATCH_BYTES = 1 << 26
+_LONGEST_TYPE = 60
 
 
 def parquet_types(file: IO[bytes]) -> dict[str, tuple[str, ...]]:
@@ -37,16 +38,7 @@ def parquet_types(file: IO[bytes]) -> dict[str, tuple[str, ...]]:
 
     Raise UnfitFile for too many columns, or for two of one name.
     """
-    with _opened(file, ()) as table:
-        schema = table.schema_arrow
-        if len(schema.names) > MOST_COLUMNS:
-            raise UnfitFile(f"has {len(schema.names):,} columns, expected at most {MOST_COLUMNS:,}")
-        types = {field.name: _kinds(field.type) for field in schema}
-        if len(types) < len(schema.names):
-            seen: set[str] = set()
-            twice = next(name for name in schema.names if name in seen or seen.add(name))
-            raise UnfitFile(f"has the column {twice[:40]!r} more than once")
-    return types
+    return {name: _kinds(type) for name, type in _types(file).items()}
 
 
 def parquet_metadata(file: IO[bytes]) -> Mapping[bytes, bytes]:
@@ -65,14 +57,15 @@ def read_foreign_parquet(
     """
     import pyarrow as pa
 
-    types = parquet_types(file)
+    types = _types(file)
     chosen: dict[str, str] = {}
     for name, wanted in columns.items():
         if name not in types:
             raise UnfitFile(f"has no column {name[:40]!r}")
-        kind = next((kind for kind in wanted if kind in types[name]), None)
+        kind = next((kind for kind in wanted if kind in _kinds(types[name])), None)
         if kind is None:
-            raise UnfitFile(f"has the column {name[:40]!r} of another type, expected {' or '.join(wanted)}")
+            type = on_a_line(str(types[name]))[:_LONGEST_TYPE]
+            raise UnfitFile(f"has the column {name[:40]!r} of {type}, expected {' or '.join(wanted)}")
         chosen[name] = kind
     _refuse_vast(file, chosen)
     texts = [name for name, kind in chosen.items() if kind == TEXT]
@@ -122,6 +115,19 @@ def _opened(file: IO[bytes], texts: Sequence[str]) -> Iterator[Any]:
         if error.errno is not None:
             raise
         raise UnfitFile(f"cannot be decoded: {' '.join(str(error).split())[:200]}") from error
+
+
+def _types(file: IO[bytes]) -> dict[str, pa.DataType]:
+    with _opened(file, ()) as table:
+        schema = table.schema_arrow
+        if len(schema.names) > MOST_COLUMNS:
+            raise UnfitFile(f"has {len(schema.names):,} columns, expected at most {MOST_COLUMNS:,}")
+        types = {field.name: field.type for field in schema}
+        if len(types) < len(schema.names):
+            seen: set[str] = set()
+            twice = next(name for name in schema.names if name in seen or seen.add(name))
+            raise UnfitFile(f"has the column {twice[:40]!r} more than once")
+    return types
 
 
 def _kinds(type: pa.DataType) -> tuple[str, ...]:

@@ -71,11 +71,11 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no answers": (_rewritten(lambda table: table.select(["key"])), "has no column 'right.lab:resnet14t'"),
     "text": (
         _rewritten(lambda table: table.select(["key"]).append_column("right.lab:resnet14t", table["key"])),
-        "has the column 'right.lab:resnet14t' of another type, expected true or false",
+        "has the column 'right.lab:resnet14t' of string, expected true or false",
     ),
     "nested keys": (
         _rewritten(lambda table: table.set_column(0, "key", pa.array([[key] for key in table["key"].to_pylist()]))),
-        "has the column 'key' of another type, expected text",
+        "has the column 'key' of list<element: string>, expected text",
     ),
     "one long key in each row": (
         _rewritten(lambda table: table.set_column(0, "key", pa.array(["x" * (1 << 14)] * len(table)))),

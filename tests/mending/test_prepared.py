@@ -233,11 +233,11 @@ def test_what_is_written_is_read_in_its_order(tmp_path: Path) -> None:
 
 ODD: dict[str, tuple[dict[str, Any], str]] = {
     "no column": ({"key": ["a"]}, "'weight'|weight"),
-    "numbers for keys": ({"key": [1], "weight": [1.0]}, "has the column key of int64, expected text"),
-    "texts for weights": ({"key": ["a"], "weight": ["1"]}, "has the column weight of string, expected numbers"),
+    "numbers for keys": ({"key": [1], "weight": [1.0]}, "has the column 'key' of int64, expected text"),
+    "texts for weights": ({"key": ["a"], "weight": ["1"]}, "has the column 'weight' of string, expected numbers"),
     "times": ({"key": pa.array([2**62], pa.timestamp("us")), "weight": [1.0]}, "expected text"),
     "bytes": ({"key": pa.array([b"\xff"], pa.binary()), "weight": [1.0]}, "expected text"),
-    "lists": ({"key": [["a"]], "weight": [1.0]}, "expected a Parquet"),
+    "lists": ({"key": [["a"]], "weight": [1.0]}, "expected text"),
     "nothing in a row": ({"key": ["a", None], "weight": [1.0, 1.0]}, "a row is empty"),
 }
 
@@ -264,7 +264,7 @@ def test_a_bomb_takes_no_memory(tmp_path: Path, bomb: str) -> None:
     assert file.stat().st_size < 50_000
     del key
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(UserError, match=r"letters|rows, expected at most"):
+    with pytest.raises(UserError, match=r"has a text of|rows, expected at most"):
         read_key_table(file, "w", COLUMNS)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # KiB
 
