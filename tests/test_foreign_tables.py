@@ -38,7 +38,14 @@ TABLE = pa.table(
         "key.of": ["p", "q", "r", "s"],
     }
 )
-COLUMNS = {"key": [TEXT], "number": [WHOLE], "score": [NUMBER], "bbox": [NUMBERS], "right": [TRUTH], "empty": [WHOLE]}
+COLUMNS: dict[str, Sequence[str]] = {
+    "key": [TEXT],
+    "number": [WHOLE],
+    "score": [NUMBER],
+    "bbox": [NUMBERS],
+    "right": [TRUTH],
+    "empty": [WHOLE],
+}
 
 
 def file_of(table: pa.Table, **options: Any) -> io.BytesIO:
