@@ -41,7 +41,7 @@ def save_graph(folder: Path, nodes: Sequence[Any], tensors: dict[str, Any], **mo
     folder.mkdir(exist_ok=True)
     (folder / "model.onnx").write_bytes(model.SerializeToString())
     form = {"input_size": [3, SIDE, SIDE], "crop_pct": 1.0, "interpolation": "bilinear", "mean": [0.5] * 3}
-    document = {"architecture": "mine", "num_classes": 2, "label_names": NAMES}
+    document: dict[str, Any] = {"architecture": "mine", "num_classes": 2, "label_names": NAMES}
     document["pretrained_cfg"] = {**form, "std": [0.5] * 3}
     (folder / "config.json").write_text(json.dumps(document))
     return f"onnx:{folder}"

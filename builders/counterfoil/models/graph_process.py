@@ -34,6 +34,7 @@ def serve_graph() -> None:
     content = requests.read(opening["bytes"])
     _limit_time(opening["seconds"])
     session: Any = None
+    spare = 0
     try:
         import onnxruntime
 
