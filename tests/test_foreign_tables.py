@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -55,7 +55,7 @@ def file_of(table: pa.Table, **options: Any) -> io.BytesIO:
 
 
 def rows_of(
-    file: Any, columns: dict[str, Sequence[str]], most_rows: int = 1 << 20, **more: Any
+    file: Any, columns: Mapping[str, Sequence[str]], most_rows: int = 1 << 20, **more: Any
 ) -> list[dict[str, Any]]:
     return [
         row for batch in read_foreign_parquet(file, columns, most_rows=most_rows, **more) for row in batch.to_pylist()

@@ -137,10 +137,12 @@ class Graph:
         seconds = min(seconds, _MOST_SECONDS)
         request |= {"seconds": math.ceil(seconds) + _GRACE, "memory": memory}
         late = threading.Event()
+        # The clock's thread must not keep the graph alive.
+        process = self._process
 
         def end_late() -> None:
             late.set()
-            self._process.kill()
+            process.kill()
 
         clock = threading.Timer(seconds, end_late)
         clock.daemon = True
