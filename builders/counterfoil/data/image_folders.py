@@ -65,14 +65,32 @@ class SplitTable:
     """What tables say of the images of a split, in the order of its rows.
 
     lines: (n,) the line of each image in `metadata`, or None. labels: whether the tables decide the labels, or which
-    images are rows. notes: what is left out. alike: whether the rows are all lines of one table, in its order.
+    images are rows. by_folder: the number of images without a line whose class is their folder. unlisted: that of
+    images without a line that are left out. repeated: the number of lines that repeat another one. alike: whether the
+    rows are all lines of one table, in its order.
     """
 
     metadata: Metadata
     lines: tuple[int | None, ...]
     labels: bool
-    notes: tuple[str, ...] = ()
+    by_folder: int = 0
+    unlisted: int = 0
+    repeated: int = 0
     alike: bool = False
+
+    def notes(self, *, left_out: bool) -> Iterator[str]:
+        """Yield sentences on images without a line and on repeated lines. left_out: also on what makes no row."""
+        images = len(self.lines) + self.unlisted
+        if self.repeated and left_out:
+            lines = counted(self.repeated, "line")
+            yield f"{lines} of {self.metadata.shown} repeat an image, and each image counts once"
+        for lacking, what in (
+            (self.by_folder, ": their class is the folder that they are in"),
+            (self.unlisted if left_out else 0, ", and are left out"),
+        ):
+            if lacking:
+                have = "has" if lacking == 1 else "have"
+                yield f"{lacking:,} of {counted(images, 'image')} {have} no line in {self.metadata.shown}{what}"
 
 
 @dataclass(frozen=True)
@@ -183,14 +201,19 @@ class ImageFolder:
                 " encode an accent tell no class from another.",
             )
 
-    def notes(self, splits: Sequence[str] | None = None) -> list[str]:
-        """Return sentences on how the folder is read, for some of its splits or for all."""
+    def notes(self, splits: Sequence[str] | None = None, *, left_out: bool = True) -> list[str]:
+        """Return sentences on how the folder is read, for some of its splits or for all.
+
+        left_out: whether images without a line and repeated lines, which make no row, are told here.
+        """
         chosen = [split for split in self.starts if splits is None or split in splits]
         notes = [f"{shown_name(name)} is a link: its images come from {target}" for name, target in self.linked.items()]
         if len(notes) > _MOST_SHOWN:
             notes[_MOST_SHOWN:] = [f"and {len(notes) - _MOST_SHOWN:,} more folders are links"]
         notes += self._deeper([split for split in chosen if self.by_folders(split)])
-        notes += [note for split in chosen if split in self.tables for note in self.tables[split].notes]
+        for split in chosen:
+            if split in self.tables:
+                notes += self.tables[split].notes(left_out=left_out)
         if self.unlisted:
             notes.append(f"{counted(len(self.unlisted), 'image')} are in no split that {CARD} lists, and are left out")
         if self.root:
@@ -483,38 +506,30 @@ def _with_tables(plain: ImageFolder, metadata: Metadata, deciding: Sequence[str]
         listed = {metadata.paths[line] for line in lines}
         lacking = [path for path in images if path not in listed]
         flat = plain.is_flat(split)
-        notes = []
         by_folders = not deciding and not flat
         if lacking and deciding and label_column in deciding:
             by_folders = _agree(plain, split, metadata, lines, label_column)
         if flat and not deciding:
             lines = every  # captions, of which an image may have several
-        elif len(lines) < len(every):
-            notes.append(
-                f"{counted(len(every) - len(lines), 'line')} of {metadata.shown} repeat an image, and each image counts"
-                " once"
-            )
         rows: list[tuple[str, int | None]] = [(metadata.paths[line], line) for line in lines]
         if by_folders:
             rows += [(path, None) for path in lacking]
-            if lacking:
-                notes.append(
-                    f"{_share(lacking, images)} no line in {metadata.shown}: their class is the folder that they are in"
-                )
         elif lacking:
             _refuse_beyond(plain, metadata, lines, lacking)
-            notes.append(f"{_share(lacking, images)} no line in {metadata.shown}, and are left out")
         splits[split] = tuple(path for path, _ in rows)
         used = {metadata.names[metadata.tables[line]] for line in lines}
         top = plain.starts[split] if plain.starts[split] != plain.root else ""
         beside = len(used) == 1 and all(name.startswith(top) and not WORD.search(name[len(top) :]) for name in used)
-        alike = beside and not lacking and len(lines) == len(every)
-        tables[split] = SplitTable(metadata, tuple(line for _, line in rows), not by_folders, tuple(notes), alike)
+        tables[split] = SplitTable(
+            metadata,
+            tuple(line for _, line in rows),
+            labels=not by_folders,
+            by_folder=len(lacking) if by_folders else 0,
+            unlisted=0 if by_folders else len(lacking),
+            repeated=len(every) - len(lines),
+            alike=beside and not lacking and len(lines) == len(every),
+        )
     return replace(plain, splits=splits, tables=tables)
-
-
-def _share(some: Sequence[str], images: Sequence[str]) -> str:
-    return f"{len(some):,} of {counted(len(images), 'image')} {'has' if len(some) == 1 else 'have'}"
 
 
 def _agree(plain: ImageFolder, split: str, metadata: Metadata, lines: Sequence[int], label_column: str) -> bool:

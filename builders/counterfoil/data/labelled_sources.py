@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,8 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.data.folders import folder_listing, refuse_among_inputs
-from counterfoil.data.image_folders import in_junk
+from counterfoil.data.folders import refuse_among_inputs
 from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.data.labels import ConditionLabels, Labels, conditions_of, labels_of
 from counterfoil.data.open_source import OpenSource, open_source
@@ -24,10 +22,9 @@ from counterfoil.data.tables import Rows
 from counterfoil.errors import UserError
 from counterfoil.models.names import LAB
 from counterfoil.recipe import RecipeClass, sha256_json
-from counterfoil.recipe.names import is_local, refuse_disagreements
+from counterfoil.recipe.names import refuse_disagreements
 from counterfoil.recipe.schema_inputs import Conditions
 from counterfoil.regular_files import named_path, on_a_line
-from counterfoil.store.decoding import PHOTOGRAPH_ENDINGS
 
 _SPLIT = re.compile(r"(?P<dataset>.+):(?P<split>\w+)", re.DOTALL)
 _ON_HUB = re.compile(r"(?P<dataset>\w[\w.-]*(/\w[\w.-]*)?)(@(?P<revision>[\w./-]+))?")
@@ -142,7 +139,7 @@ def labelled_source(
         if folder is not None and not labels_are_numbers:
             folder.refuse_alike()
         part = _part(rows, origin, "", classes, numbers=labels_are_numbers)
-        notes = () if folder is None else tuple(folder.notes([rows.split]))
+        notes = () if folder is None else tuple(folder.notes([rows.split], left_out=False))
         group_names = (EVERYTHING,)
         if group_column is not None:
             rows.need(group_column=group_column)
@@ -153,7 +150,10 @@ def labelled_source(
             part = replace(part, groups=np.asarray([position[value] for value in values], dtype=np.int64))
         table = _labelled([part], group_names)
         names = rows.class_names(origin.label_column)
-        return replace(table, notes=notes, label_names=names, unlisted=_unlisted(opened, origin, rows))
+        of_split = None if folder is None else folder.tables.get(rows.split)
+        if of_split is not None:
+            table = replace(table, unlisted=of_split.unlisted, repeated=table.repeated + of_split.repeated)
+        return replace(table, notes=notes, label_names=names)
     names = opened.configs
     if len(names) < 2:
         raise UserError(
@@ -182,20 +182,6 @@ class _Part:
     left_out: Counter[str]
     paths: tuple[str, ...] | None
     repeated: int = 0
-
-
-def _unlisted(opened: OpenSource, origin: InputDataset, rows: Rows) -> int:
-    """Count the image files of a folder that no row of any split names."""
-    paths = rows.paths()
-    if paths is None or opened.folder is not None or not is_local(origin.dataset):
-        return 0
-    listed = {*paths}
-    for split in opened.splits:
-        if split != rows.split:
-            listed |= {*(opened.rows(split, labelled=False).paths() or ())}
-    folder = Path(origin.dataset)
-    files = (name for name in folder_listing(folder).files if not in_junk(name))
-    return sum(os.path.splitext(name)[1].lower() in PHOTOGRAPH_ENDINGS and name not in listed for name in files)  # noqa: PTH122
 
 
 def _rows_of(opened: OpenSource, split: str | None, *, labelled: bool = True) -> Rows:

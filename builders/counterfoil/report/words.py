@@ -90,11 +90,15 @@ def loss_sentence(who: str, measure: str, drops: Iterable[ResultRow], beside: st
     loss += f" ({between(worst.estimate)})" if worst.low is not None else ""
     loss += f"{over}{beside}"
     if (worst.value or 0.0) > 0:
-        if worst.low is not None and worst.low <= 0:
+        if worst.low is None:
+            return f"{who} may lose most under {loss}. There are too few images for an interval."
+        if worst.low <= 0:
             return f"{who} may lose most under {loss}. The interval includes 0."
         return f"{who} loses most under {loss}."
     if worst.high is None:
-        return f"{who} shows no loss of {measure} under any shift{over}{beside}, but has too few images for an interval."
+        return (
+            f"{who} shows no loss of {measure} under any shift{over}{beside}, but has too few images for an interval."
+        )
     reach = max(known, key=lambda drop: drop.high or 0.0)
     most = points(max(0.0, reach.high or 0.0))
     if most == points(0.0):
