@@ -24,9 +24,9 @@ from counterfoil.stats import Estimate, seeded
 BOX = [4.0, 4.0, 20.0, 20.0]
 
 
-def frames(found: NDArray[np.bool_], each: int) -> Matches:
-    """Return the matches of videos of `each` equal frames with one object. found: whether a video's object is found."""
-    images = np.repeat(found, each)
+def frames(is_found: NDArray[np.bool_], each: int) -> Matches:
+    """Return the matches of videos of `each` equal frames with one object. is_found: whether the object is found."""
+    images = np.repeat(is_found, each)
     hits = np.flatnonzero(images)
     objects = Objects.of(np.arange(len(images)), [BOX] * len(images), np.zeros(len(images), int))
     detections = Detections.of(hits, [BOX] * len(hits), np.zeros(len(hits), int), np.full(len(hits), 0.9))
@@ -34,10 +34,10 @@ def frames(found: NDArray[np.bool_], each: int) -> Matches:
 
 
 def sides(lost: int, videos: int, each: int, *, by_video: bool = True) -> list[DetectorScores]:
-    """Return the scores of a base where all is found, and of a shift that loses some videos."""
+    """Return the scores of a base where all is is_found, and of a shift that loses some videos."""
     units = Units.of(np.repeat(np.arange(videos), each)) if by_video else None
     founds = np.ones(videos, bool), np.arange(videos) >= lost
-    return [bootstrap_scores(frames(found, each), 0.5, seed=0, replicates=300, units=units) for found in founds]
+    return [bootstrap_scores(frames(is_found, each), 0.5, seed=0, replicates=300, units=units) for is_found in founds]
 
 
 def drop(of: list[DetectorScores], measure: str = "recall") -> Estimate:
@@ -129,7 +129,7 @@ def test_intervals_by_unit_hold_the_truth(lost: float, videos: int) -> None:
         each = rng.integers(1, 4, videos)
         kept = rng.random(videos) >= lost
         units = Units.of(np.repeat(np.arange(videos), each))
-        matches = [frames(np.repeat(found, each), 1) for found in (np.ones(videos, bool), kept)]
+        matches = [frames(np.repeat(is_found, each), 1) for is_found in (np.ones(videos, bool), kept)]
         scores = [bootstrap_scores(of, 0.5, number, replicates=60, units=units) for of in matches]
         estimate = drop(scores)
         assert estimate.low is not None and estimate.high is not None

@@ -93,12 +93,12 @@ def test_a_label_that_no_drawn_image_has_or_lacks_is_no_number() -> None:
     scores, truth = drawn(0)
     for side, numbers in ((truth.lacking, (True, True, True)), (truth.having, (False, True, True))):
         weights = side[:, :1].astype(np.int32)
-        found = [
+        numbers_drawn = [
             label_precision(scores, truth, weights)[0, 0],
             label_auroc(scores, truth, weights)[0, 0],
             label_accuracy(scores > 0.5, truth, weights)[0, 0],
         ]
-        assert tuple(np.isnan(found).tolist()) == numbers
+        assert tuple(np.isnan(numbers_drawn).tolist()) == numbers
     unknown = LabelTruth(truth.present, np.zeros_like(truth.known))
     assert np.isnan(label_auroc(scores, unknown, np.ones((len(scores), 1), np.int32))).all()
 

@@ -289,12 +289,12 @@ def test_a_row_in_which_a_condition_is_unknown_is_of_neither_class(tmp_path: Pat
 
 
 def test_a_policy_at_its_default_enters_no_hash(tmp_path: Path) -> None:
-    plain, said, other = (
+    plain, explicit, other = (
         recipe_of(tmp_path, f"{{columns: [Effusion, Cardiomegaly]{more}}}")
         for more in ("", ", unknown: refuse, blank: null", ", unknown: ignore")
     )
-    assert plain.recipe_hash == said.recipe_hash != other.recipe_hash
-    assert plain.portable_yaml == said.portable_yaml and "unknown: ignore" in other.portable_yaml
+    assert plain.recipe_hash == explicit.recipe_hash != other.recipe_hash
+    assert plain.portable_yaml == explicit.portable_yaml and "unknown: ignore" in other.portable_yaml
 
 
 def test_mining_refuses_labels_that_are_left_out(tmp_path: Path) -> None:

@@ -293,13 +293,13 @@ LISTED = {
 
 @pytest.mark.parametrize("case", LISTED)
 def test_images_and_lines_that_are_left_out_are_counted(tmp_path: Path, case: str) -> None:
-    lines, scored, told = LISTED[case]
+    lines, scored, sentence = LISTED[case]
     folder = numbered(tmp_path / "photos", 4)
     text = "".join(f"{file},{label}\n" for file, label in [("file_name", "label"), *lines])
     (folder / "metadata.csv").write_text(text)
     images = labelled_source(folder)
-    assert len(images) == scored and told in images.scored_sentence
-    assert bool(told) == bool(images.scored_sentence)
+    assert len(images) == scored and sentence in images.scored_sentence
+    assert bool(sentence) == bool(images.scored_sentence)
 
 
 def test_an_image_with_two_labels_is_refused(tmp_path: Path) -> None:
@@ -311,5 +311,5 @@ def test_an_image_with_two_labels_is_refused(tmp_path: Path) -> None:
 
 def test_images_of_classes_that_are_not_scored_are_counted(tmp_path: Path) -> None:
     folder = imagefolder(tmp_path / "photos", **{"Hand_Bag": 2, "00": 1, "umbrella": 3})
-    told = labelled_source(folder, BOTH).scored_sentence
-    assert told == "3 of 6 images are scored; 3 are of classes that are not scored: umbrella (3)."
+    sentence = labelled_source(folder, BOTH).scored_sentence
+    assert sentence == "3 of 6 images are scored; 3 are of classes that are not scored: umbrella (3)."

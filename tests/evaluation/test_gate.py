@@ -503,8 +503,8 @@ def test_a_group_of_which_most_classes_lack_images_is_undecided() -> None:
         assert [line.verdict for line in lines] == [verdict] * 3
         drop, *accuracies = lines[1], lines[0], lines[2]
         assert (drop.classes, *(line.classes for line in accuracies)) == ((10 - lacking, 10), (10, 10), (10, 10))
-        told = lines if verdict == "undecided" else [drop]
-        assert all(f"{10 - lacking} " in why(line) and "10 classes" in why(line) for line in told)
+        with_classes = lines if verdict == "undecided" else [drop]
+        assert all(f"{10 - lacking} " in why(line) and "10 classes" in why(line) for line in with_classes)
 
 
 def test_images_that_a_judge_chose_do_not_judge_it() -> None:

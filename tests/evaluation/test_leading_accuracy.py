@@ -71,7 +71,7 @@ def test_the_accuracy_that_leads_is_over_all_classes_in_every_output(
 
 
 def assert_told(result: Evaluation, model: str, expected: float, dataset: Path) -> None:
-    """Assert that each output has this accuracy where its number for the base stands."""
+    """Assert that each output has this accuracy beside its number for the base."""
     shown, files = f"{100 * expected:.1f} %", result.files
     console = Console(record=True, width=200)
     console.print(drops_table(result.results, result.models))

@@ -31,18 +31,18 @@ WRITTEN = {
 def test_one_rule_fits_every_line(case: str, further: list[str]) -> None:
     names = [*further, *WRITTEN[case]]
     right = [PATHS.index(path) for path in (WRITTEN[case] if case == "another order" else PATHS)]
-    found = find_images(names, KEYS, PATHS, "answers.csv")
-    assert found.rows.tolist() == [NO_IMAGE] * len(further) + right
-    assert bool(found.how) == (case in ("below the split's folder", "absolute", "another root", "above", "a drive"))
-    assert "photos" not in found.how and "home" not in found.how
+    images = find_images(names, KEYS, PATHS, "answers.csv")
+    assert images.rows.tolist() == [NO_IMAGE] * len(further) + right
+    assert bool(images.how) == (case in ("below the split's folder", "absolute", "another root", "above", "a drive"))
+    assert "photos" not in images.how and "home" not in images.how
 
 
 def test_file_names_alone_are_enough_if_each_is_of_one_image() -> None:
     paths = [f"val/{'cat' if number % 2 else 'dog'}/im{number}.jpg" for number in range(8)]
     names = [path.rpartition("/")[2] for path in paths]
     for before in ("", "/tmp/all/"):
-        found = find_images([f"{before}{name}" for name in names], [f"k{n}" for n in range(8)], paths, "answers.csv")
-        assert found.rows.tolist() == list(range(8)) and found.how
+        images = find_images([f"{before}{name}" for name in names], [f"k{n}" for n in range(8)], paths, "answers.csv")
+        assert images.rows.tolist() == list(range(8)) and images.how
     with pytest.raises(UserError, match=r"'1.jpg' fits several images, and 1 more line does"):
         find_images(["1.jpg", "1.jpg"], KEYS, PATHS, "answers.csv")
 
@@ -57,7 +57,7 @@ def test_two_rules_that_fit_are_told() -> None:
 
 
 def test_keys_come_first_and_lines_of_other_images_are_none() -> None:
-    found = find_images(["a", "b", "c", "x/b"], ["b", "a"], ["a", "x/b"], "answers.csv")
-    assert found.rows.tolist() == [1, 0, NO_IMAGE, 1]
+    images = find_images(["a", "b", "c", "x/b"], ["b", "a"], ["a", "x/b"], "answers.csv")
+    assert images.rows.tolist() == [1, 0, NO_IMAGE, 1]
     assert find_images(["'=1.jpg"], ["k"], ["=1.jpg"], "answers.csv").rows.tolist() == [0]
     assert find_images(["elsewhere/9.jpg"], KEYS, PATHS, "answers.csv").rows.tolist() == [NO_IMAGE]

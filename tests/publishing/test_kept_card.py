@@ -40,7 +40,7 @@ def halves(text: str) -> tuple[dict[str, Any], str]:
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "metadata", "shown", "told"),
+    ("ours", "remote", "metadata", "shown", "note"),
     [
         pytest.param(OURS, BEFORE, {}, [], "", id="nothing of people"),
         pytest.param(
@@ -79,36 +79,36 @@ def halves(text: str) -> tuple[dict[str, Any], str]:
     ],
 )  # fmt: skip
 def test_people_s_keys_and_texts_stay(
-    ours: str, theirs: str, metadata: dict[str, Any], shown: list[str], told: str
+    ours: str, remote: str, metadata: dict[str, Any], shown: list[str], note: str
 ) -> None:
-    text, lines = kept_card(ours, theirs, "README.md", published=True, untouched=False)
-    own, part = halves(ours)
+    text, lines = kept_card(ours, remote, "README.md", published=True, untouched=False)
+    block_of_card, part = halves(ours)
     block, body = halves(text)
-    assert block == {**own, **metadata}
+    assert block == {**block_of_card, **metadata}
     assert part.strip() in body
     assert body.replace(part.strip(), "").strip() == "\n\n".join(shown)
-    assert told in "\n".join(lines) and bool(lines) == bool(told)
+    assert note in "\n".join(lines) and bool(lines) == bool(note)
     assert kept_card(ours, text, "README.md", published=True, untouched=False)[0] == text, "the next time is the same"
 
 
 def test_a_card_that_was_there_first_stays_above() -> None:
-    theirs = card("license: mit\n" + PROMPT, "# Soon\n\nWords.\n")
-    text, lines = kept_card(OURS, theirs, "README.md", published=False, untouched=False)
+    remote = card("license: mit\n" + PROMPT, "# Soon\n\nWords.\n")
+    text, lines = kept_card(OURS, remote, "README.md", published=False, untouched=False)
     block, body = halves(text)
     assert block["extra_gated_prompt"] and body.index("# Soon\n\nWords.") < body.index("New numbers.")
     assert len(lines) == 2
 
 
-@pytest.mark.parametrize("theirs", ["", "---\nlicense: mit\n---\n", without_marks(OURS)])
-def test_a_card_without_words_of_people_is_replaced(theirs: str) -> None:
-    assert kept_card(OURS, theirs, "README.md", published=True, untouched=False)[0] == OURS
+@pytest.mark.parametrize("remote", ["", "---\nlicense: mit\n---\n", without_marks(OURS)])
+def test_a_card_without_words_of_people_is_replaced(remote: str) -> None:
+    assert kept_card(OURS, remote, "README.md", published=True, untouched=False)[0] == OURS
 
 
 def test_where_the_marks_are_gone_words_are_not_lost() -> None:
-    theirs = without_marks(BEFORE) + "Mine.\n"
+    remote = without_marks(BEFORE) + "Mine.\n"
     with pytest.raises(UserError, match="the marks around the part"):
-        kept_card(OURS, theirs, "README.md", published=True, untouched=False)
-    assert kept_card(OURS, theirs, "README.md", published=True, untouched=True)[0] == OURS
+        kept_card(OURS, remote, "README.md", published=True, untouched=False)
+    assert kept_card(OURS, remote, "README.md", published=True, untouched=True)[0] == OURS
 
 
 def test_what_people_wrote_on_the_hub_survives_a_new_version(

@@ -151,7 +151,7 @@ def preview_lines(ahead: Preview) -> list[str]:
         lines.append(f"  {ahead.commits} commit{'s' if ahead.commits != 1 else ''}")
     if ahead.tag:
         lines[-1] += f", then the tag {ahead.tag}"
-    lines += [f"  {line}" for line in ahead.told]
+    lines += [f"  {line}" for line in ahead.card_notes]
     if changes.kept:
         whose = "the model's" if ahead.images is None else "the dataset's"
         shown = ", ".join(changes.kept[:MOST_KEPT]) + (" …" if len(changes.kept) > MOST_KEPT else "")

@@ -204,7 +204,7 @@ class ImageFolder:
     def notes(self, splits: Sequence[str] | None = None, *, left_out: bool = True) -> list[str]:
         """Return sentences on how the folder is read, for some of its splits or for all.
 
-        left_out: whether images without a line and repeated lines, which make no row, are told here.
+        left_out: whether images without a line and repeated lines, which make no row, are among them.
         """
         chosen = [split for split in self.starts if splits is None or split in splits]
         notes = [f"{shown_name(name)} is a link: its images come from {target}" for name, target in self.linked.items()]

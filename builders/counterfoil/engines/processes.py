@@ -47,7 +47,7 @@ _TRIES, _PAUSE = 20, 0.05  # seconds
 # Libraries set environment variables with these prefixes when they are imported, and pytest sets some for each test.
 # So a change of such a variable does not mean that a user changed the environment.
 _SET_BY_LIBRARIES = ("KMP_", "TOKENIZERS_", "TORCHINDUCTOR_", "RAY_", "PYTHONBREAKPOINT", "PYTEST_")
-# The name of every process that starts here. By it, `_without_program` tells these from a program's own processes.
+# The name of every process that starts here. By it, `_without_program` recognises them among a program's processes.
 _NAME = "Counterfoil worker"
 
 _preparation_of_multiprocessing = spawn.get_preparation_data

@@ -479,7 +479,7 @@ def _numbered(images: LabelledImages) -> NDArray[np.int64]:
     return indices
 
 
-def pairs_of(subject: Subject) -> list[str]:
+def pair_texts(subject: Subject) -> list[str]:
     """Return what an image shares with its base image: label and index."""
     return [f"{label}_{index}" for label, index in zip(subject.labels.tolist(), subject.indices.tolist(), strict=True)]
 
@@ -490,7 +490,7 @@ def limit_subject(subject: Subject, most: int, preferred: frozenset[str] = froze
     Pairs in `preferred` come first, then, in shifts, the pairs of the base. A group counts as many candidates as its
     images stand for. The candidates of mined shifts are left out, whose rates need all of them.
     """
-    pairs = pairs_of(subject)
+    pairs = pair_texts(subject)
     taken, groups, of_base, base_labels = [], [], preferred, frozenset[int]()
     for index, group in enumerate(subject.groups):
         rows = np.flatnonzero(subject.shifts == index)

@@ -160,7 +160,7 @@ def csv_form(file: IO[bytes], keys: Sequence[str]) -> CsvForm:
     }
     if not parsed[","]:
         raise ValueError("it is empty")
-    delimiter = next((mark for mark in _DELIMITERS if called(keys, parsed[mark][0])), ",")
+    delimiter = next((mark for mark in _DELIMITERS if columns_called(keys, parsed[mark][0])), ",")
     header, *rows = parsed[delimiter]
     if not rows and len(head) == _MOST_HEADER_BYTES:
         raise ValueError(f"its header has more than {_MOST_HEADER_BYTES:,} bytes")
@@ -235,7 +235,7 @@ def _rows_a_batch(columns: int) -> int:
     return max(1, min(_MOST_ROWS_A_BATCH, _BATCH_BYTES // (8 * columns)))
 
 
-def called(wanted: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+def columns_called(wanted: Sequence[str], names: Sequence[str]) -> dict[str, str]:
     """Map the wanted columns that exist to their names in the file. Case is ignored if no name is exact."""
     exact = {name: name for name in wanted if name in names}
     return exact or {name.strip().casefold(): name for name in names if name.strip().casefold() in wanted}

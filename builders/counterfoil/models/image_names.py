@@ -67,38 +67,38 @@ def find_images(names: Sequence[str], keys: Sequence[str], paths: Sequence[str],
         if exact.setdefault(as_cell(name), row) != row:
             exact[as_cell(name)] = SEVERAL
     rows = np.array([exact.get(name, NO_IMAGE) for name in names], dtype=np.int64)
-    found = FoundImages(rows)
+    images = FoundImages(rows)
     if paths and (rows == NO_IMAGE).any() and _fitted(rows) < len(paths):
-        found = _by_rule(names, paths, rows, where)
-    several = np.flatnonzero(found.rows == SEVERAL)
+        images = _by_rule(names, paths, rows, where)
+    several = np.flatnonzero(images.rows == SEVERAL)
     if several.size:
         raise UserError(
             f"{where}: {names[several[0]][:80]!r} fits several images"
             + (f", and {counted(several.size - 1, 'more line does', 'more lines do')}" if several.size > 1 else ""),
             "Write the key of each image, as `evaluate --write-keys FILE` lists it.",
         )
-    return found
+    return images
 
 
 def _by_rule(names: Sequence[str], paths: Sequence[str], exact: NDArray[np.int64], where: str) -> FoundImages:
     """Return the images by the rule that fits most of them. exact: (lines,) the images of names written exactly."""
     of_names = [plain_parts(name) for name in names]
     ends = _Ends([plain_parts(path) for path in paths])
-    best, found, rivals = _AS_WRITTEN, exact, list[NDArray[np.int64]]()
+    best, images, rivals = _AS_WRITTEN, exact, list[NDArray[np.int64]]()
     for rule, rows in _tried(of_names, ends, exact):
-        if _fitted(rows) > _fitted(found):
-            best, found, rivals = rule, rows, []
-        elif _fitted(rows) == _fitted(found) and best != _AS_WRITTEN and (rows != found)[found != NO_IMAGE].any():
+        if _fitted(rows) > _fitted(images):
+            best, images, rivals = rule, rows, []
+        elif _fitted(rows) == _fitted(images) and best != _AS_WRITTEN and (rows != images)[images != NO_IMAGE].any():
             rivals.append(rows)
     if rivals:
-        line = int(np.flatnonzero(rivals[0] != found)[0])
-        meant = {paths[row] if row >= 0 else "no image" for row in (int(found[line]), int(rivals[0][line]))}
+        line = int(np.flatnonzero(rivals[0] != images)[0])
+        meant = {paths[row] if row >= 0 else "no image" for row in (int(images[line]), int(rivals[0][line]))}
         raise UserError(
             f"{where}: its paths fit the dataset's in more than one way: {names[line][:80]!r} may be"
             f" {' or '.join(sorted(path[:80] for path in meant))}",
             "Write each path as `evaluate --write-keys FILE` lists it.",
         )
-    return FoundImages(found, best.words())
+    return FoundImages(images, best.words())
 
 
 def _fitted(rows: NDArray[np.int64]) -> int:

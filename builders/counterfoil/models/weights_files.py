@@ -193,7 +193,7 @@ def _counted(weights: Mapping[str, Any]) -> set[str]:
 
 
 def _prefix_of(weights: Mapping[str, Any], wanted: Set[str]) -> str:
-    """Return what most often stands before a wanted name in the names of the weights; "" if they stand as they are."""
+    """Return what most often precedes a wanted name in the names of the weights; "" if nothing does."""
     before = Counter[str]()
     for key in weights:
         at = 0

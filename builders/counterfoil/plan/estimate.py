@@ -26,7 +26,7 @@ class RenderingRate:
 
 
 # The released code of Vendrow 2023 takes about 5 s for each image, with SD 2 in half precision, 768 pixels, 50 steps
-# and no batches. Batches are faster and other GPUs differ, but this rate tells days from hours.
+# and no batches. Batches are faster and other GPUs differ, but this rate separates days from hours.
 _PUBLISHED_SD2 = RenderingRate(
     0.2, 50, "as published for one image at a time on one GPU (a guide, not a measurement of yours)"
 )

@@ -116,7 +116,7 @@ def publish_model(
         lines = [f"license: {metadata.license}{' (name it with --license)' * (metadata.license == UNKNOWN)}"]
         for key, names in (("base model", metadata.base_model), ("datasets", metadata.datasets)):
             lines += [f"{key}: {', '.join(names)}"] if names else []
-        ahead = replace(ahead, told=(*lines, *ahead.told))
+        ahead = replace(ahead, card_notes=(*lines, *ahead.card_notes))
         if confirm is not None and not confirm(ahead):
             return None
         sender = Sender(remote, user, local, ahead, f"{repo.partition('/')[2]}: a model", FILES_PER_COMMIT)

@@ -96,7 +96,7 @@ class Preview:
     through_pull_request: bool
     stays_open: bool
     tag: str | None
-    told: tuple[str, ...] = ()
+    card_notes: tuple[str, ...] = ()
     card_before: RemoteFile | None = None
 
     @property
@@ -150,7 +150,7 @@ def preview(
         through_pull_request=gathered and bool(changes.operations),
         stays_open=options.create_pr,
         tag=tag,
-        told=tuple(f"{CARD}: {line}" for line in lines),
+        card_notes=tuple(f"{CARD}: {line}" for line in lines),
         card_before=None if base is None else base.files.get(CARD),
     )
     return ahead, local

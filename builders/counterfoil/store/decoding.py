@@ -181,7 +181,7 @@ def decoded_batches(
 
 
 def _shown(error: Exception) -> str:
-    # Some messages hold the memory address of the stream, which tells a reader nothing.
+    # Some messages hold the memory address of the stream, which helps no reader.
     return f"{type(error).__name__}: {str(error).partition(' <')[0]}"
 
 

@@ -88,8 +88,8 @@ def test_columns_of_classes_are_the_outputs_and_others_are_left_out(tmp_path: Pa
         table = scores(SHARES, WRITTEN[written], **others)[["path", *[*others], *WRITTEN[written]]]
         answers, classifier = answered(save(table, tmp_path / f"a{ending}"))
         assert (answers, classifier.num_classes, classifier.score_scale) == (TRUE, 4, "probabilities"), case
-        told = [name for name in others if name != "Unnamed: 0"]
-        assert all(name in classifier.read for name in told), case
+        named = [name for name in others if name != "Unnamed: 0"]
+        assert all(name in classifier.read for name in named), case
 
 
 def test_logits_do_not_show_whether_another_number_is_an_output(tmp_path: Path) -> None:
@@ -255,8 +255,8 @@ def test_json_of_another_form_is_refused(tmp_path: Path, text: str, says: str) -
 def test_lines_of_other_images_and_rules_of_paths_are_told(tmp_path: Path) -> None:
     table = pd.DataFrame({"path": [f"/data/me/{path}" for path in PATHS] + ["other.jpg"], "label": [*TEXTS, "mug"]})
     _, classifier = answered(save(table, tmp_path / "a.csv"))
-    told = classifier.told([(["k"] * 6, PATHS)], answered=6)
-    assert told.endswith(
+    sentence = classifier.told([(["k"] * 6, PATHS)], answered=6)
+    assert sentence.endswith(
         "paths agree without the first 2 folders of the file's paths; 6 of 7 lines are of these images, and the others"
         " are left out"
     )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from counterfoil.data.labelled_images import evenly_chosen
 from counterfoil.detection_stats import Units
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.evaluation.dataset import OpenDataset, limit_subject, pairs_of, read_units, rows_in_every_group
+from counterfoil.evaluation.dataset import OpenDataset, limit_subject, pair_texts, read_units, rows_in_every_group
 from counterfoil.multilabel_stats import LabelTruth
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.multilabel import CONDITIONS, UNKNOWN
@@ -69,7 +69,7 @@ def previewed(
 
     Raise UserError if so few images cannot have and lack each label twice.
     """
-    rows, pairs = rows_in_every_group(dataset, np.arange(len(dataset.keys)))[0], pairs_of(dataset)
+    rows, pairs = rows_in_every_group(dataset, np.arange(len(dataset.keys)))[0], pair_texts(dataset)
     measured = measured_labels(dataset, truth.of(rows), max(FEWEST, minimum))
     evenly = evenly_chosen([pairs[row] for row in rows], np.zeros(len(rows), np.int64), most)
     in_turn = np.concatenate([evenly, np.setdiff1d(np.arange(len(rows)), evenly)])

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from counterfoil.documents import as_cell
 from counterfoil.errors import UserError, some_of
-from counterfoil.models.answer_tables import AnswerTable, called, open_table
+from counterfoil.models.answer_tables import AnswerTable, columns_called, open_table
 from counterfoil.models.classifiers.classifier import (
     Classifier,
     ClassifierFacts,
@@ -154,7 +154,7 @@ def read_columns(table: AnswerTable, classes: Sequence[RecipeClass]) -> Predicti
     repeated = [name for name, times in Counter(names).items() if times > 1]
     if repeated:
         raise UserError(f"{who} has the column {repeated[0][:40]!r} more than once")
-    images = called(KEYS, names)
+    images = columns_called(KEYS, names)
     if len(images) != 1 and {*images} != {"key", PATH}:
         raise UserError(
             f"{who} has the columns {shown}; expected key (or path or row), then a column of scores for each class, or"
@@ -233,14 +233,14 @@ def _affixes(names: Sequence[str], of_class: Callable[[str], bool]) -> tuple[str
     """Return what most columns of classes have before and after the class: `prob_cat`, `cat_prob` or `p(cat)`."""
     if any(map(of_class, names)):
         return "", ""
-    found = Counter[tuple[str, str]]()
+    affix_counts = Counter[tuple[str, str]]()
     for name in names[:_MOST_AFFIXED]:
         for mark in re.finditer(r"[_ :./(\-]", name):
-            found[name[: mark.end()], ")" if name[mark.start()] == "(" else ""] += of_class(
+            affix_counts[name[: mark.end()], ")" if name[mark.start()] == "(" else ""] += of_class(
                 name[mark.end() :].removesuffix(")") if name[mark.start()] == "(" else name[mark.end() :]
             )
-            found["", name[mark.start() :]] += of_class(name[: mark.start()])
-    ((affixes, count),) = found.most_common(1) or [(("", ""), 0)]
+            affix_counts["", name[mark.start() :]] += of_class(name[: mark.start()])
+    ((affixes, count),) = affix_counts.most_common(1) or [(("", ""), 0)]
     return affixes if count > 0 and (count > 1 or len(names) == 1) else ("", "")
 
 
