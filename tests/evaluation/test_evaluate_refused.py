@@ -39,7 +39,7 @@ def test_problems_of_all_models_are_reported_together(dataset: Path, models: dic
     assert len(caught.value.problems) == 3
     assert "resnet81" in caught.value.problems[0]
     assert "4 outputs" in caught.value.problems[1]
-    assert "1000 outputs" in caught.value.problems[2]
+    assert "1,000 outputs" in caught.value.problems[2]
 
 
 def configured(model: Path, **values: object) -> str:
@@ -230,7 +230,7 @@ def test_bad_lines_and_unknown_models_are_reported_together_with_their_lines(dat
         evaluate(dataset, ["nothing.txt", str(file)], device="cpu")
     shown = "\n".join(caught.value.problems)
     assert len(caught.value.problems) == 5
-    for piece in ("nothing.txt", "line 1: ", "did you mean", "line 2: ", "line 3: ", "line 4: ", "1000 outputs"):
+    for piece in ("nothing.txt", "line 1: ", "did you mean", "line 2: ", "line 3: ", "line 4: ", "1,000 outputs"):
         assert piece in shown
 
 

@@ -189,7 +189,9 @@ def test_figures_follow_the_theme(html: str) -> None:
 def test_names_are_escaped(tmp_path: Path, models: dict[str, str]) -> None:
     classes = '[{id: "00", name: "<b>red</b> & $co$", source_label: 0}, {id: "01", name: green, source_label: 2}]'
     dataset = build_colours(tmp_path / "d", f"source.classes={classes}")
-    page = evaluate(dataset, [models["sharp"]], device="cpu").files["report"].read_text()
+    order = tmp_path / "order.txt"
+    order.write_text("<b>red</b> & $co$\nanother\ngreen\n")
+    page = evaluate(dataset, [models["sharp"]], device="cpu", class_order=str(order)).files["report"].read_text()
     assert "<b>red</b>" not in page
     assert "&lt;b&gt;red&lt;/b&gt; &amp; $co$" in page
 

@@ -276,14 +276,14 @@ def test_the_order_of_classes_is_that_of_all_folders_that_a_model_may_have_learn
             map_classes(given, model, trained=every)
     with pytest.raises(UserError, match="names of the other folders are not known"):
         map_classes(given, facts(max(cls.source_label for cls in given) + 1), trained=())
-    with pytest.raises(UserError, match="match nothing in the recipe"):
+    with pytest.raises(UserError, match="one for each source label"):
         map_classes(given, facts(len(every) + 1), trained=every)
 
 
 def test_outputs_of_fewer_classes_than_the_folder_has_are_not_matched_by_position() -> None:
     """Refuse a model of a, b, d, which has three outputs, for a recipe that keeps a and c, whose label is 2."""
     given = [RecipeClass(name, name, label, source, ()) for label, (name, source) in enumerate((("a", 0), ("c", 2)))]
-    with pytest.raises(UserError, match="match nothing in the recipe"):
+    with pytest.raises(UserError, match="one for each source label"):
         map_classes(given, facts(3), trained=["a", "b", "c", "d"])
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from counterfoil.data.folders import refuse_among_inputs
 from counterfoil.data.labelled_images import LabelledImages
-from counterfoil.data.labels import ConditionLabels, Labels, conditions_of, labels_of
+from counterfoil.data.labels import ConditionLabels, conditions_of, labels_of
 from counterfoil.data.open_source import OpenSource, open_source
 from counterfoil.data.pins import InputDataset, SourcePin
 from counterfoil.data.tables import Rows
@@ -24,7 +24,7 @@ from counterfoil.models.names import LAB
 from counterfoil.recipe import RecipeClass, sha256_json
 from counterfoil.recipe.names import refuse_disagreements
 from counterfoil.recipe.schema_inputs import Conditions
-from counterfoil.regular_files import named_path, on_a_line
+from counterfoil.regular_files import named_path
 
 _SPLIT = re.compile(r"(?P<dataset>.+):(?P<split>\w+)", re.DOTALL)
 _ON_HUB = re.compile(r"(?P<dataset>\w[\w.-]*(/\w[\w.-]*)?)(@(?P<revision>[\w./-]+))?")
@@ -152,7 +152,7 @@ def labelled_source(
         names = rows.class_names(origin.label_column)
         of_split = None if folder is None else folder.tables.get(rows.split)
         if of_split is not None:
-            table = replace(table, unlisted=of_split.unlisted, repeated=table.repeated + of_split.repeated)
+            table = replace(table, unlisted=of_split.unlisted, repeated=of_split.repeated)
         return replace(table, notes=notes, label_names=names)
     names = opened.configs
     if len(names) < 2:
@@ -181,7 +181,6 @@ class _Part:
     class_names: tuple[str, ...] | None
     left_out: Counter[str]
     paths: tuple[str, ...] | None
-    repeated: int = 0
 
 
 def _rows_of(opened: OpenSource, split: str | None, *, labelled: bool = True) -> Rows:
@@ -215,31 +214,11 @@ def _part(
     if numbers and classes is not None and named:
         refuse_disagreements(classes, named, rows.place)
     positions = labels.places(classes, rows.place, numbers=numbers)
-    repeats = _repeats(rows, labels)
-    positions[[*repeats]] = -1
     names = None if classes is not None else tuple(map(str, labels.known))
     unit_column = origin.unit_column if units else None
     part = _chosen(rows, positions, rows.content(positions), names, unit_column, prefix, group)
-    left_out = Counter(labels.shown(row) for row in np.flatnonzero(positions < 0).tolist() if row not in repeats)
-    return replace(part, left_out=left_out, repeated=len(repeats))
-
-
-def _repeats(rows: Rows, labels: Labels) -> set[int]:
-    """Return the rows that name the file of an earlier row. Raise UserError if two rows of a file differ in label."""
-    first: dict[str, int] = {}
-    repeats = set[int]()
-    for row, path in enumerate(rows.paths() or ()):
-        earlier = first.setdefault(path, row)
-        if earlier == row:
-            continue
-        if labels.values[earlier] != labels.values[row]:
-            raise UserError(
-                f"source: {rows.place} gives {on_a_line(path)} two labels: {labels.shown(earlier)!r:.60} in row"
-                f" {earlier} and {labels.shown(row)!r:.60} in row {row}",
-                "Keep the line with the right label.",
-            )
-        repeats.add(row)
-    return repeats
+    left_out = Counter(labels.shown(row) for row in np.flatnonzero(positions < 0).tolist())
+    return replace(part, left_out=left_out)
 
 
 def _chosen(
@@ -311,7 +290,6 @@ def _labelled(parts: Sequence[_Part], group_names: tuple[str, ...]) -> LabelledI
         class_names=first.class_names,
         photographs=True,
         left_out=dict(sorted(sum((part.left_out for part in parts), Counter()).items())),
-        repeated=sum(part.repeated for part in parts),
         paths=tuple(paths) if all(part.paths is not None for part in parts) else None,
         other_paths=tuple(other_paths),
     )

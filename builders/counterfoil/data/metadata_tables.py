@@ -233,7 +233,7 @@ def _table(path: Path, content: bytes, *, guess: bool) -> Any:
 
             return json.read_json(stream, read_options=json.ReadOptions(block_size=max(1 << 20, len(content) + 1)))
         case _:
-            import pandas as pd
+            from datasets.packaged_modules.folder_based_builder.folder_based_builder import pd
 
             # Without index_col, a comma at the end of each line would move every value by a column.
             frame = pd.read_csv(stream, index_col=False, dtype=None if guess else str, na_filter=guess)

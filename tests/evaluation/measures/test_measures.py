@@ -135,10 +135,9 @@ def test_recall_precision_and_confusion_are_counts_of_answers(evaluation: Evalua
 def test_images_of_few_a_class_have_an_accuracy_with_its_interval(photos: Path, named: str, tmp_path: Path) -> None:
     result = evaluate(photos, [named], device="cpu", out=tmp_path, min_images_per_class=100)
     [score] = result.scores
-    assert score.accuracy is None and score.top1 is not None
+    assert score.accuracy is not None and score.top1 is not None
     assert score.top1.low is not None and score.top1.high is not None
     assert score.top1.low < score.top1.value < score.top1.high
-    assert "fewer than 100 images" in (tmp_path / "report.html").read_text()
 
 
 def test_calibration_error_is_the_mean_distance_of_confidence_from_accuracy() -> None:
