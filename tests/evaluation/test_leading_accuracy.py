@@ -133,7 +133,14 @@ HEADLINES = [
         "It shows no loss of AP under any shift, but the intervals allow a loss of up to 10.0 points (at night).",
     ),
     ([of_shift("fog", -0.1, -0.15, -0.05)], "It loses no AP under any shift."),
-    ([of_shift("fog", 0.1, None, None)], "It loses most under fog: 10.0 points of AP."),
+    (
+        [of_shift("fog", 0.1, None, None)],
+        "It may lose most under fog: 10.0 points of AP. There are too few images for an interval.",
+    ),
+    (
+        [of_shift("fog", 0.0, None, None)],
+        "It shows no loss of AP under any shift, but has too few images for an interval.",
+    ),
     (
         [of_shift("fog", 0.1, 0.05, 0.15, "over 2 of 3 labels"), of_shift("rain", 0.02, 0.0, 0.04)],
         "It loses most under fog: 10.0 points of AP (5.0 to 15.0), over 2 of 3 labels.",
