@@ -353,15 +353,30 @@ def test_what_is_not_known_is_asked(
 
 
 @pytest.mark.parametrize(
-    ("lines", "labels", "note"),
+    ("lines", "labels", "scored", "note"),
     [
-        ([*LABELLED[:3]], 3, "1 of 4 images has no line in metadata.csv, and are left out"),
-        ([*LABELLED, *LABELLED[:2], LABELLED[0]], 4, "3 lines of metadata.csv repeat an image"),
+        (
+            [*LABELLED[:3]],
+            3,
+            "3 of 4 images are scored; 1 has no line in the table of labels.",
+            "1 of 4 images has no line in metadata.csv, and are left out",
+        ),
+        (
+            [*LABELLED, *LABELLED[:2], LABELLED[0]],
+            4,
+            "3 lines that repeat another are left out.",
+            "3 lines of metadata.csv repeat an image, and each image counts once",
+        ),
     ],
 )
-def test_what_a_table_leaves_out_or_repeats_is_told(lines: list[str], labels: int, note: str, tmp_path: Path) -> None:
-    images = labelled_source(write(tmp_path / "photos", FLAT, {"metadata.csv": csv(*lines)}))
-    assert len(images) == labels and any(note in each for each in images.notes)
+def test_what_a_table_leaves_out_or_repeats_is_told_once(
+    lines: list[str], labels: int, scored: str, note: str, tmp_path: Path
+) -> None:
+    folder = write(tmp_path / "photos", FLAT, {"metadata.csv": csv(*lines)})
+    images = labelled_source(folder)
+    assert (len(images), images.scored_sentence, images.notes) == (labels, scored, ())
+    read = open_source(NamedDataset(str(folder))).folder
+    assert read is not None and note in read.notes()
 
 
 def test_captions_of_several_lines_and_columns_of_conditions_are_all_rows(tmp_path: Path) -> None:
