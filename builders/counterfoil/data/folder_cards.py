@@ -1,4 +1,4 @@
-"""What the description of a folder says: the files of each split, and the names of labels in their order.
+"""The description of a folder: the files of each split, and the names of labels in their order.
 
 A description is the YAML of README.md, .huggingface.yaml or dataset_infos.json. It may come from anyone, so it only
 chooses among the files of the folder's own listing.

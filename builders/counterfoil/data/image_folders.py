@@ -62,7 +62,7 @@ _MARK = "rows read by counterfoil: "
 
 @dataclass(frozen=True)
 class SplitTable:
-    """What tables say of the images of a split, in the order of its rows.
+    """The lines of tables for the images of a split, in the order of its rows.
 
     lines: (n,) the line of each image in `metadata`, or None. labels: whether the tables decide the labels, or which
     images are rows. by_folder: the number of images without a line whose class is their folder. unlisted: that of

@@ -103,7 +103,7 @@ class ResampledModel(ABC):
         return combined([(1.0, base), (-1.0, shift)])
 
     def drop_note(self, group: int, measure: str) -> str:
-        """Return the words that stand beside a drop that is not over everything that the measure is over."""
+        """Return over how many labels or categories a drop is; empty for a drop over all of them."""
         return ""
 
     def rows(self, measure: str, groups: Sequence[Group], images: int, units: Units | None) -> Iterator[ResultRow]:

@@ -247,7 +247,7 @@ class AllAnswers:
         return [cls for cls in self.enough(index) if cls.class_id not in self.near_chance.classes]
 
     def over(self, kept: Sequence[ClassUnits]) -> str:
-        """Return the words that stand beside a drop over some of the classes; empty for a drop over all of them."""
+        """Return over how many classes a drop is; empty for a drop over all of them."""
         return over_classes(len(kept), len(self.subject.classes))
 
     def drops(self, index: int) -> Drops | None:

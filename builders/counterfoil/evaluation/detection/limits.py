@@ -1,4 +1,4 @@
-"""What keeps AP and recall below what a detector could reach: answers that were cut, and detections beyond 100."""
+"""Notes on limits of AP and recall: answers that were cut at a score, and detections beyond 100."""
 
 from __future__ import annotations
 

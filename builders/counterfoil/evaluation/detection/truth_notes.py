@@ -1,4 +1,4 @@
-"""What a reader must know of the objects that detectors are scored against, where it changes a number."""
+"""Notes on the true objects that change a number: copies, boxes beyond the edge, ids, sizes."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def _number(text: str) -> str | None:
 
 @dataclass(frozen=True)
 class PredictionColumns:
-    """What the columns of a file are: of the image, of the answer or of scores.
+    """The columns of a file: of the image, of the answer, of scores.
 
     outputs: the name of the output that each column of scores is of. left_out: columns that are neither.
     """

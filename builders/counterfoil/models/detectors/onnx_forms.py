@@ -31,7 +31,7 @@ _MOST_COMPARED = 30_000
 
 
 class OutputForm(Foreign):
-    """What must be known of a graph's outputs and of its input beside timm's keys.
+    """The form of a graph's outputs and of its input, beside timm's keys.
 
     outputs: names, in the order boxes, scores, labels for `separate`. boxes: order of the four numbers. unit: pixels of
     the input, or shares of its sides. strides: of the grids that boxes are relative to, where the graph leaves them so
