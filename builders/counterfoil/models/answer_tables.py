@@ -22,6 +22,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 from counterfoil.documents import parse_json
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.foreign_tables import MOST_COLUMNS, NUMBER, TEXT, WHOLE, parquet_types, read_foreign_parquet
 from counterfoil.models.loading_errors import error_line
 from counterfoil.regular_files import UnfitFile, open_regular
 
@@ -30,20 +31,24 @@ if TYPE_CHECKING:
 
 # The size of the scores of 1,000 classes for 250,000 images as float32.
 MOST_BYTES = 1 << 30
-MOST_COLUMNS = 100_000
 # A JSON document is in memory as a whole, in Python's objects.
 _MOST_JSON_BYTES = 1 << 27
 _MOST_HEADER_BYTES = 1 << 24
 # The most bytes of the values in one batch.
 _BATCH_BYTES = 1 << 26
-_MOST_UNFOLDED = 1 << 30
 _MOST_ROWS_A_BATCH = 8_192
-_LONGEST_TEXT = 10_000
+_MOST_ROWS = 1 << 26
 _LOOKED_AT = 100  # rows
 _CSV, _PARQUET, _JSON, _LINES = (".csv", ".tsv"), (".parquet",), (".json",), (".jsonl", ".ndjson")
 
 # What a column is asked for as. Whole numbers are also read as text.
 ColumnKind = Literal["text", "whole numbers", "numbers"]
+# pandas saves names that are numbers as numbers.
+_READ_AS: Mapping[ColumnKind, tuple[str, ...]] = {
+    "text": (TEXT, WHOLE, NUMBER),
+    "whole numbers": (WHOLE,),
+    "numbers": (NUMBER,),
+}
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,8 @@ class AnswerTable:
             if ending in _CSV:
                 read = _csv(file, types)
             elif ending in _PARQUET:
-                read = _parquet(file, types)
+                wanted = {name: _READ_AS[kind] for name, kind in kinds.items()}
+                read = read_foreign_parquet(file, wanted, most_rows=_MOST_ROWS)
             else:
                 read = _json(file, types, ending)
             for batch in read:
@@ -87,16 +93,13 @@ class AnswerTable:
 
 def open_table(path: Path, who: str, keys: Sequence[str]) -> AnswerTable:
     """Read the columns of a table that has one of the columns `keys`. who: begins every message ("model 'x'")."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     with _opened(path, who) as file:
         ending = path.suffix.lower()
         if ending in _PARQUET:
-            schema = pq.ParquetFile(file).schema_arrow
-            kinds = dict(zip(schema.names, schema.types, strict=True))
-            numeric = {name for name, kind in kinds.items() if pa.types.is_integer(kind) or pa.types.is_floating(kind)}
-            columns = list(schema.names)
+            types = parquet_types(file)
+            # A column without a value may be read as anything, also as text.
+            numeric = {name for name, read_as in types.items() if NUMBER in read_as and TEXT not in read_as}
+            columns = list(types)
         elif ending in _CSV:
             form = csv_form(file, keys)
             columns = form.columns
@@ -239,48 +242,6 @@ def columns_called(wanted: Sequence[str], names: Sequence[str]) -> dict[str, str
     """Map the wanted columns that exist to their names in the file. Case is ignored if no name is exact."""
     exact = {name: name for name in wanted if name in names}
     return exact or {name.strip().casefold(): name for name in names if name.strip().casefold() in wanted}
-
-
-def _parquet(file: BufferedReader, types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    schema = pq.ParquetFile(file).schema_arrow
-    kinds = dict(zip(schema.names, schema.types, strict=True))
-    texts = list[str]()
-    for name, type in types.items():
-        kind = kinds[name]
-        numeric = pa.types.is_integer(kind) or (pa.types.is_floating(kind) and type != pa.int64())
-        coded = pa.types.is_dictionary(kind) and pa.types.is_string(kind.value_type)
-        text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or coded
-        if text and type == pa.string():
-            texts.append(name)
-        elif not numeric:  # pandas saves names that are numbers as numbers
-            wanted = {pa.string(): "text", pa.int64(): "whole numbers"}.get(type, "numbers")
-            raise ValueError(f"column {name[:40]!r} is {kind}, expected {wanted}")
-    # A dictionary holds a text of many rows once, and its length is checked before the text is repeated.
-    table = pq.ParquetFile(file, read_dictionary=texts)
-    for group in range(table.metadata.num_row_groups):
-        for column in range(table.metadata.num_columns):
-            unfolded = table.metadata.row_group(group).column(column).total_uncompressed_size
-            if unfolded > _MOST_UNFOLDED:
-                raise ValueError(f"it has a column of {unfolded:,} uncompressed bytes, too many to read")
-    for batch in table.iter_batches(batch_size=_rows_a_batch(len(types)), columns=list(types)):
-        for name in texts:
-            if (longest := longest_text(batch.column(name))) > _LONGEST_TEXT:
-                raise ValueError(
-                    f"column {name!r} has a text of {longest:,} letters, expected at most {_LONGEST_TEXT:,}"
-                )
-        yield batch
-
-
-def longest_text(column: Any) -> int:
-    import pyarrow as pa
-    import pyarrow.compute
-
-    functions: Any = pyarrow.compute
-    texts = column.dictionary if pa.types.is_dictionary(column.type) else column
-    return functions.max(functions.binary_length(texts)).as_py() or 0
 
 
 def _json(file: BufferedReader, types: Mapping[str, pa.DataType], ending: str) -> Iterator[pa.RecordBatch]:

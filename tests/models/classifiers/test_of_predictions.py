@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from counterfoil import foreign_tables
 from counterfoil.documents import as_cell, csv_text
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.evaluation.result_files import COLUMNS
@@ -141,10 +142,10 @@ def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_columns_of_other_kinds_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"'label' is list<.*expected text"):
+    with pytest.raises(UserError, match=r"'label' of list<.*expected text"):
         describe_classifier(parquet(tmp_path / "a.parquet", key=["a"], label=[["t-shirt"]]), CLASSES)
     scores = {"t-shirt": [1.0], "ankle boot": [[2.0]]}
-    with pytest.raises(UserError, match=r"'ankle boot' is list<.*expected numbers"):
+    with pytest.raises(UserError, match=r"'ankle boot' of list<.*expected numbers"):
         recorded(parquet(tmp_path / "b.parquet", key=["a"], **scores), ["a"])
     coded = parquet(tmp_path / "c.parquet", key=["a"], label=pa.array(["t-shirt"]).dictionary_encode())
     assert recorded(coded, ["a"])
@@ -152,8 +153,8 @@ def test_columns_of_other_kinds_are_refused(tmp_path: Path) -> None:
 
 def test_sizes_are_bounded_before_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = parquet(tmp_path / "small.parquet", key=[f"k{i}" for i in range(5000)], label=["t-shirt"] * 5000)
-    monkeypatch.setattr(answer_tables, "_MOST_UNFOLDED", 4000)
-    with pytest.raises(UserError, match="uncompressed bytes"):
+    monkeypatch.setattr(foreign_tables, "_MOST_UNFOLDED", 4000)
+    with pytest.raises(UserError, match=r"bytes in its column '\w+', expected at most 4,000"):
         describe_classifier(small, CLASSES)
     monkeypatch.setattr(answer_tables, "MOST_BYTES", 1000)
     with pytest.raises(UserError, match="expected at most 1,000"):
