@@ -77,7 +77,8 @@ def evaluate(
             metavar="[MODEL=]ORDER",
             help="Which class each output is, whatever a model says: `position` (output i is label i of the dataset),"
             " `timm` (class folders as timm sorts them), or a file with a class on each line. For all models, or"
-            " repeated for one each. Default: by name, or by position if all training programs agree on it.",
+            " repeated for one each. Default: by name, or by position if all training programs agree on it. Detections"
+            " with numbers of categories also take `from1`, `ids`, `coco80` and `coco91`.",
         ),
     ] = None,
     scores_are: Annotated[

@@ -44,7 +44,7 @@ def with_marks(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MarkedText:
-    """The text of a card: the part with its marks, what stands above and below it, and whether it is as we wrote it."""
+    """The text of a card: the marked part, the texts above and below it, and whether the part is as it was written."""
 
     above: str
     part: str
