@@ -75,6 +75,12 @@ def fixed_folder(pattern: str) -> str:
     return before[: before.rfind("/") + 1]
 
 
+def card_yaml(text: str) -> str:
+    """Return the YAML at the head of a card; empty if there is none."""
+    parts = text.split("---", 2)
+    return parts[1] if text.startswith("---") and len(parts) == 3 else ""
+
+
 def _settings(folder: Path, names: Sequence[str]) -> Mapping[str, Any]:
     """Return the settings of a card, over which those of `.huggingface.yaml` go."""
     settings: dict[str, Any] = {}
@@ -83,8 +89,7 @@ def _settings(folder: Path, names: Sequence[str]) -> Mapping[str, Any]:
             continue
         text = _read(folder / name).decode("utf-8", "replace")
         if name == CARD:
-            parts = text.split("---", 2)
-            text = parts[1] if text.startswith("---") and len(parts) == 3 else ""
+            text = card_yaml(text)
         if _KEYS.search(text):
             settings |= _yaml(text, str(folder / name))
     return settings

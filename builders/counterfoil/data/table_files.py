@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from counterfoil.data.folder_cards import read_card
+from counterfoil.data.folder_cards import CARD, card_yaml, read_card
 from counterfoil.data.image_folders import in_junk
 from counterfoil.data.pins import InputDataset
 from counterfoil.errors import UserError, some_of
@@ -151,12 +151,10 @@ def _described(file: Path) -> dict[str, Any]:
 
 def refuse_odd_card(path: Path) -> None:
     """Raise UserError for a card whose YAML aliases expand without end. `datasets` follows every alias."""
-    card = path / "README.md"
+    card = path / CARD
     if card.is_file():
         text = read_regular(card, _MOST_DESCRIPTION).decode("utf-8", errors="replace")
-        settings = text.split("---", 2)
-        if text.startswith("---") and len(settings) == 3:
-            refuse_unbounded(settings[1], str(card))
+        refuse_unbounded(card_yaml(text), str(card))
 
 
 def refuse_outside(source: InputDataset, builder: Any, inside: Callable[[str], bool]) -> None:
