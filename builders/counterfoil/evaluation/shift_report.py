@@ -19,6 +19,7 @@ from counterfoil.report.words import (
     counted,
     in_words,
     listed,
+    loss_in_words,
     loss_sentence,
     percent,
     points,
@@ -99,9 +100,9 @@ class ShiftReport:
         if most.value <= 0:
             return f", and no {self.beside} under any shift"
         if worst_drop.value <= 0:
-            return f", but {_loss(most, self.beside)} under {in_words(most_group.name)}"
+            return f", but {loss_in_words(most, self.beside)} under {in_words(most_group.name)}"
         under_worst = next((drop for group, drop in drops if group.name == worst_group.name), None)
-        text = "" if under_worst is None else f" and {_loss(under_worst, self.beside)}"
+        text = "" if under_worst is None else f" and {loss_in_words(under_worst, self.beside)}"
         if most_group.name != worst_group.name:
             text += f"; it loses most {self.beside} under {in_words(most_group.name)}: {points(most.value)} points"
         return text
@@ -134,12 +135,6 @@ class ShiftReport:
 def headings(results: Results) -> list[tuple[str, ModelFacts]]:
     """Return each model with the heading of its tables, which is empty for a single model."""
     return [(model.short_name if len(results.models) > 1 else "", model) for model in results.models]
-
-
-def _loss(drop: Estimate, measure: str) -> str:
-    """Return a drop in words, "5.0 points of AP (1.0 to 9.0)"."""
-    interval = f" ({between(drop)})" if drop.low is not None else ""
-    return f"{points(drop.value)} points of {measure}{interval}"
 
 
 def sorted_drops(results: Results, model: ModelFacts, measure: str) -> list[tuple[GroupFacts, Estimate]]:

@@ -78,24 +78,29 @@ def over_classes(measured: int, classes: int, what: str = "classes") -> str:
     return f"over {measured:,} of {classes:,} {what}" if measured < classes else ""
 
 
+def loss_in_words(drop: Estimate, measure: str) -> str:
+    """Return a drop in words, "5.0 points of AP (1.0 to 9.0)"."""
+    interval = f" ({between(drop)})" if drop.low is not None else ""
+    return f"{points(drop.value)} points of {measure}{interval}"
+
+
 def loss_sentence(who: str, measure: str, drops: Iterable[ResultRow], beside: str = "") -> str:
     """Return under which shift a model loses most of a measure, and what the intervals allow.
 
     drops: one row a shift, at least one. beside: a clause on another measure.
     """
     known = sorted((drop for drop in drops if drop.value is not None), key=lambda drop: -(drop.value or 0.0))
-    worst = known[0]
+    worst, most_lost = known[0], known[0].estimate
+    assert most_lost is not None
     over = f", {worst.note}" if worst.note else ""
-    loss = f"{in_words(worst.group)}: {points(worst.value)} points of {measure}"
-    loss += f" ({between(worst.estimate)})" if worst.low is not None else ""
-    loss += f"{over}{beside}"
-    if (worst.value or 0.0) > 0:
-        if worst.low is None:
+    loss = f"{in_words(worst.group)}: {loss_in_words(most_lost, measure)}{over}{beside}"
+    if most_lost.value > 0:
+        if most_lost.low is None:
             return f"{who} may lose most under {loss}. There are too few images for an interval."
-        if worst.low <= 0:
+        if most_lost.low <= 0:
             return f"{who} may lose most under {loss}. The interval includes 0."
         return f"{who} loses most under {loss}."
-    if worst.high is None:
+    if most_lost.high is None:
         return (
             f"{who} shows no loss of {measure} under any shift{over}{beside}, but has too few images for an interval."
         )
