@@ -40,10 +40,22 @@ class Nouns:
     by_id: Mapping[str, Noun]
     notice: tuple[str, ...]
 
-    def parent(self, noun: str) -> str | None:
-        """Return what a noun is a kind of; of several, the one that WordNet's file names first."""
+    def parent(self, noun: str) -> str:
+        """Return the id two steps up the shortest way to the root; of equal ways, the first in WordNet's file.
+
+        That gives every parent that Wiles et al. 2022 print: fly (insect), Persian cat (domestic animal), crayfish
+        (crustacean), saltshaker (container), ladybug (insect). No immediate parent is among them.
+        """
+        way = self._way(noun)
+        return way[min(2, len(way) - 1)]
+
+    def above(self, noun: str) -> set[str]:
+        """Return the ids of everything that a noun is a kind of."""
         hypernyms = self.by_id[noun].hypernyms
-        return self.by_id[hypernyms[0]].word if hypernyms else None
+        return {*hypernyms}.union(*(self.above(hypernym) for hypernym in hypernyms))
+
+    def _way(self, noun: str) -> tuple[str, ...]:
+        return noun, *min((self._way(hypernym) for hypernym in self.by_id[noun].hypernyms), key=len, default=())
 
     def category(self, noun: str) -> str | None:
         """Return the first of `CATEGORIES` on the way up, the noun itself included; None if the way has no category.

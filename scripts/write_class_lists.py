@@ -50,8 +50,9 @@ AIRCRAFT = (
 
 ABOUT = {
     "imagenet": "ImageNet-1k in its usual order: WordNet ids, and the first name that WordNet gives each class.\n"
-    "# Parent: what WordNet 3.0 says a class is a kind of. Category: its first ancestor in the list of Jain 2023,\n"
-    "# C.2. Both are words of WordNet, whose notice stands at the end.",
+    "# Parent: two steps up WordNet 3.0, as Wiles 2022 prints parents. Kinds: the parents above a class, its own\n"
+    "# first. Category: its first ancestor in the list of Jain 2023, C.2. All are WordNet's, whose notice stands at\n"
+    "# the end.",
     "pets": "Oxford-IIIT Pet in the dataset's own order, from 0: 12 breeds of cats and 25 of dogs.",
     "aircraft": "FGVC-Aircraft: its 100 variants in the order of the dataset's variants.txt, from 0.",
 }
@@ -63,13 +64,16 @@ def imagenet_lines(nouns: Nouns) -> list[str]:
 
     info = ImageNetInfo()
     names = [str(text).split(", ")[0] for text in info.label_descriptions()]
-    lines = []
+    lines, parents = [], {nouns.parent(wordnet_id.removeprefix("n")) for wordnet_id in info.label_names()}
     for label, (wordnet_id, name) in enumerate(zip(info.label_names(), names, strict=True)):
         noun = wordnet_id.removeprefix("n")
-        about = {"parent": nouns.parent(noun), "category": nouns.category(noun)}
+        parent = nouns.parent(noun)
+        about = {"parent": nouns.by_id[parent].word, "category": nouns.category(noun)}
         words = "".join(f", {word}: {_scalar(text)}" for word, text in about.items() if text is not None)
+        kinds = ", ".join(f"n{kind}" for kind in [parent, *sorted((nouns.above(noun) & parents) - {parent})])
         lines.append(
-            f"- {{id: {wordnet_id}, name: {_scalar(name)}, source_label: {label}, imagenet: [{label}]{words}}}"
+            f"- {{id: {wordnet_id}, name: {_scalar(name)}, source_label: {label}, imagenet: [{label}]{words},"
+            f" kinds: [{kinds}]}}"
         )
     return [*lines, *(f"# {line}".rstrip() for line in ("", *nouns.notice))]
 

@@ -16,13 +16,16 @@ from colour_world import COLOURS
 from counterfoil.data import LabelledImages
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers import ClassifierFacts, describe_classifier, load_classifier
+from counterfoil.prediction.class_map import map_classes
 from counterfoil.prediction.failures import (
     ConditionScores,
     best_thresholds,
     binary_answers,
     condition_scores,
+    failures,
     map_conditions,
 )
+from counterfoil.prediction.predictions import Predictions
 from counterfoil.recipe.prompts import RecipeClass
 from support.images import encoded
 
@@ -31,6 +34,44 @@ CLASSES = tuple(
     RecipeClass(name, name.replace("_", " "), label, label, ())
     for label, name in enumerate(("effusion", "no_effusion", "lump", "no_lump", "thickening", "no_thickening"))
 )
+
+
+ANIMALS = (
+    RecipeClass("n01985128", "crayfish", 0, 0, (124,), "crustacean", kinds=("n01974773",)),
+    RecipeClass("n02190166", "fly", 1, 1, (308,), "insect", kinds=("n02159955",)),
+)
+SPINY_LOBSTER, BEE, FENCE, FLY = 123, 309, 489, 308
+
+
+@pytest.mark.parametrize(
+    ("label", "answers", "none_under", "one_not_under"),
+    [
+        (0, (SPINY_LOBSTER, FENCE, BEE), False, True),
+        (0, (FENCE, BEE, FLY), True, True),
+        (1, (BEE, FLY, 301), False, False),
+        (1, (FENCE, BEE, SPINY_LOBSTER), False, True),
+        (1, (FENCE, SPINY_LOBSTER, 0), True, True),
+    ],
+)
+def test_an_answer_lies_under_a_parent_even_if_the_recipe_lacks_its_class(
+    label: int, answers: tuple[int, ...], none_under: bool, one_not_under: bool
+) -> None:
+    class_map = map_classes(ANIMALS, facts(1000))
+    given = Predictions.empty(1, 5)
+    given.answers[0] = [*answers, 990, 991]
+    given.readable[0] = True
+    for rule, failed in (("parent", none_under), ("parent_any", one_not_under)):
+        assert failures(rule, given, np.asarray([label]), ANIMALS, class_map).tolist() == [failed]
+
+
+def test_parents_in_words_are_compared_by_words() -> None:
+    tops = [RecipeClass(name, name, at, at, (), "top") for at, name in enumerate(("shirt", "coat"))]
+    classes = [*tops, *(RecipeClass(name, name, at, at, (), name) for at, name in enumerate("abc", start=2))]
+    given = Predictions.empty(2, 5)
+    given.answers[:] = [[1, 2, 3, 4, 0], [2, 3, 4, 1, 0]]
+    given.readable[:] = True
+    failed = failures("parent", given, np.zeros(2, np.int64), classes, map_classes(classes, facts(5)))
+    assert failed.tolist() == [False, True]
 
 
 def facts(outputs: int, names: tuple[str, ...] | None = None) -> ClassifierFacts:

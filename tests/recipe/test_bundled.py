@@ -358,11 +358,33 @@ def test_every_class_has_a_parent_in_words() -> None:
     classes = load_recipe("imagenet-star").classes
     by_id = {cls.id: cls for cls in classes}
     assert all(cls.parent and "_" not in cls.parent for cls in classes)
-    parents = {"n01440764": "cyprinid", "n02099601": "retriever", "n03599486": "cart", "n02892767": "undergarment"}
-    assert {class_id: by_id[class_id].parent for class_id in parents} == parents
+    parents = {
+        "n02190166": "insect", "n02123394": "domestic animal", "n01985128": "crustacean", "n04131690": "container",
+        "n02165456": "insect",
+    }  # fmt: skip
+    assert {class_id: by_id[class_id].parent for class_id in parents} == parents, "as Wiles 2022 prints them"
     # Ids are keys, for names repeat: one crane wades, the other lifts.
     cranes = [cls for cls in classes if cls.name == "crane"]
-    assert [(cls.parent, cls.category) for cls in cranes] == [("wading bird", "bird"), ("lifting device", "device")]
+    assert [(cls.parent, cls.category) for cls in cranes] == [("aquatic bird", "bird"), ("device", "device")]
+
+
+def test_what_lies_under_a_parent_is_what_wordnet_puts_there() -> None:
+    classes = load_recipe("imagenet-star").classes
+
+    def under_parent_of(name: str) -> list[str]:
+        (cls,) = (cls for cls in classes if cls.name == name)
+        return [other.name for other in classes if other.under_parent_of(cls)]
+
+    counted_right = {"crayfish", "spiny lobster", "American lobster", "Dungeness crab", "king crab"}
+    assert counted_right <= set(under_parent_of("crayfish")), "Wiles 2022, section 4.1"
+    assert {"lynx", "snow leopard"}.isdisjoint(under_parent_of("Persian cat")), "its failures there"
+    assert {"chainlink fence", "honeycomb", "window screen", "spider web"}.isdisjoint(under_parent_of("crayfish"))
+    sizes = {"crayfish": 9, "fly": 27, "ladybug": 27, "Persian cat": 123, "saltshaker": 100}
+    assert {name: len(under_parent_of(name)) for name in sizes} == sizes
+    by_parent = {cls.kinds[0]: cls.parent for cls in classes}
+    assert len(by_parent) == 302 and len(set(by_parent.values())) == 296, (
+        "a dish, a vessel, a plate are two things each"
+    )
 
 
 def test_wordnets_notice_goes_along_with_its_words() -> None:
@@ -376,4 +398,4 @@ def test_a_prompt_can_say_what_a_class_is_a_kind_of() -> None:
     recipe = load_recipe("imagenet-star", ["prompts.base.prompt=a realistic photograph of a {class} ({parent})."])
     base = recipe.all_shifts()[0]
     assert base.prompt is not None
-    assert recipe.classes[207].text(base.prompt) == "a realistic photograph of a golden retriever (retriever)."
+    assert recipe.classes[207].text(base.prompt) == "a realistic photograph of a golden retriever (sporting dog)."

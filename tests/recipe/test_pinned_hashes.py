@@ -23,7 +23,7 @@ PINNED = {
         "61131c9763acc781db01b18244886d9b7c1e420aa4b939b0beb2155561ad20ee",
     ),
     "imagenet-bugs": (
-        "a5c8978cec28709102d28b027c72e21d9c375e157643f4236cbff232ccfab699",
+        "f1b886f1d9d034616c2270163646b201b98493bfbf52100ee18b9e4756d2e59e",
         "f78f3639498b5a3efb0592dd70a2a1e47bf3855ffa9a6abbf44c016d0f65bbec",
     ),
     "imagenet-severity": (

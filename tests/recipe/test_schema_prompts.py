@@ -399,7 +399,7 @@ REFUSED = {
 
 JUDGED = "[thresholds, {misclassified: {models: [a], failure: %s}}]"
 REFUSED |= {
-    JUDGED % "top2": "found 'top2', expected top1, top3, parent or answered:CLASS_ID",
+    JUDGED % "top2": "found 'top2', expected top1, top3, parent, parent_any or answered:CLASS_ID",
     JUDGED % "'answered:99'": "found 'answered:99', expected the id of a class",
     JUDGED % "parent": "found 'parent', but the class '00' and 9 more has no `parent` in the list of classes",
 }

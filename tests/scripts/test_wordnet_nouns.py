@@ -33,12 +33,11 @@ def nouns(tmp_path: Path) -> Nouns:
     return read_nouns(written(tmp_path))
 
 
-def test_a_parent_is_the_first_that_is_named_in_words(nouns: Nouns) -> None:
-    parents = {noun[-1]: nouns.parent(noun) for noun in nouns.by_id}
-    assert parents == {
-        "1": None, "2": "entity", "3": "entity", "4": "entity", "5": "food", "6": "produce", "7": None,
-        "8": "edible fruit",
-    }  # fmt: skip
+def test_a_parent_is_two_steps_up_the_shortest_way(nouns: Nouns) -> None:
+    # From an edible fruit, the way by fruit is shorter than the one by produce and food, which the file names first.
+    parents = {noun[-1]: nouns.parent(noun)[-1] for noun in nouns.by_id}
+    assert parents == {"1": "1", "2": "1", "3": "1", "4": "1", "5": "1", "6": "1", "7": "7", "8": "2"}
+    assert {kind[-1] for kind in nouns.above("00000008")} == {"1", "2", "4", "5", "6"}
     assert nouns.by_id["00000003"].word == "Old World food"
 
 

@@ -58,6 +58,7 @@ _RULES = {
     "top1": "the answer is not the label",
     "top3": "the label is not among the top three answers",
     "parent": "none of the top three answers lies under the label’s parent",
+    "parent_any": "one or more of the top three answers do not lie under the label’s parent",
 }
 # The range of a figure of e-values, 1e-10 to 1e100, in natural logarithms. Values beyond it are drawn at the edge.
 _LEAST_LOG_E, _MOST_LOG_E = -23.0, 230.0

@@ -1,6 +1,10 @@
-"""Rules for when an answer is a failure: `top1`, `top3`, `parent`, `answered:CLASS_ID`, or thresholds of conditions.
+"""Rules for when an answer is a failure: of its class, of its parent, or by thresholds of conditions.
 
-The rule `parent` comes from the open-ended failure search of Wiles et al. 2022. A classifier of conditions gives a
+The rules of parents come from the open-ended failure search of Wiles et al. 2022, section 3: failures are those
+"where any of the top-3 predicted labels are not under the same parent as the true label y in the WORDNET hierarchy".
+`parent` reads it as none of the three, `parent_any` as one or more.
+
+A classifier of conditions gives a
 separate answer for each condition (sigmoid, not softmax). The answer is yes if the score reaches a threshold. As in
 Jain et al. 2023 (Appendix A.3), the threshold has the largest F1 on validation rows.
 """
@@ -24,8 +28,8 @@ from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.inference import each_once
 from counterfoil.prediction.passes import score_models
 from counterfoil.prediction.predictions import RANKED, Predictions
-from counterfoil.recipe import RecipeClass
-from counterfoil.recipe.keep.misclassified import ANSWERED
+from counterfoil.recipe import RecipeClass, load_recipe
+from counterfoil.recipe.keep.misclassified import ANSWERED, ANY_PARENT, PARENTS
 from counterfoil.recipe.names import did_you_mean
 
 if TYPE_CHECKING:
@@ -45,8 +49,9 @@ def failures(
 ) -> NDArray[np.bool_]:
     """Return which answers are failures (n,). The value is False for an unreadable image.
 
-    labels: (n,) positions in `classes`. setting: the rule's key in a recipe, for messages. UserError if the rule needs
-    more answers than the model ranks, needs parents that the classes lack, or names an unknown class.
+    labels: (n,) positions in `classes`. ImageNet's outputs for classes that the recipe lacks have the parents of the
+    bundled list. setting: the rule's key in a recipe, for messages. UserError if the rule needs more answers than the
+    model ranks, needs parents that the classes lack, or names an unknown class.
     """
     if rule == "top1":
         return predictions.readable & ~predictions.correct
@@ -65,24 +70,26 @@ def failures(
             f"Set {setting}=top1.",
         )
     first = predictions.answers[:, :_FIRST]
-    if rule == "top3":
-        kinds = {label: label for label in range(len(classes))}
-    else:
+    if rule in PARENTS:
         missing = [cls.id for cls in classes if cls.parent is None]
         if missing:
             raise UserError(
-                f"{setting}: the rule 'parent' needs the parent of every class, and {len(missing):,} have none, such as"
+                f"{setting}: the rule '{rule}' needs the parent of every class, and {len(missing):,} have none, such as"
                 f" '{missing[0]}'",
                 f"Write `parent` in the list of classes, or set {setting}=top1.",
             )
-        parents = [cls.parent or "" for cls in classes]
-        numbers = {parent: number for number, parent in enumerate(sorted(set(parents)))}
-        kinds = {label: numbers[parent] for label, parent in enumerate(parents)}
-    kind_of_output = np.full((len(set(kinds.values())), class_map.num_classes), False)
-    for label, targets in enumerate(class_map.targets):
-        kind_of_output[kinds[label], list(targets)] = True
-    wanted = np.asarray([kinds[label] for label in range(len(classes))])[labels]
-    return predictions.readable & ~kind_of_output[wanted[:, None], first].any(axis=1)
+    answers = [(cls, class_map.targets[cls.label]) for cls in classes]
+    if class_map.outputs == "imagenet" and any(cls.kinds for cls in classes):
+        named = {output for _, targets in answers for output in targets}
+        every = load_recipe("imagenet-star").classes
+        answers += [(cls, cls.imagenet) for cls in every if named.isdisjoint(cls.imagenet)]
+    right = np.full((len(classes), class_map.num_classes), False)
+    for cls in (classes[label] for label in np.unique(labels)):
+        for other, outputs in answers:
+            if other is cls or (rule in PARENTS and other.under_parent_of(cls)):
+                right[cls.label, list(outputs)] = True
+    given = right[labels[:, None], first]
+    return predictions.readable & ~(given.all(axis=1) if rule == ANY_PARENT else given.any(axis=1))
 
 
 def refuse_unanswered(rule: str, classes: Sequence[RecipeClass], class_map: ClassMap, setting: str = _MINED) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from counterfoil.errors import some_of
 from counterfoil.recipe.keep import KEEP_RULES
-from counterfoil.recipe.keep.misclassified import PARENT, answered_class, judge_column
+from counterfoil.recipe.keep.misclassified import PARENTS, answered_class, judge_column
 from counterfoil.recipe.kinds import kind_of
 from counterfoil.recipe.layering import KEEP_JUDGES, class_slug, texts_at
 from counterfoil.recipe.multilabel import multilabel_problems
@@ -271,9 +271,9 @@ def _unknown_failures(parts: RecipeParts) -> Iterator[RecipeProblem]:
             answered = answered_class(rule) if isinstance(rule, str) else None
             if answered is not None and parts.known and answered not in parts.every:
                 yield where, f"found '{rule}', expected the id of a class{did_you_mean(answered, parts.known)}"
-            elif rule == PARENT and without:
+            elif rule in PARENTS and without:
                 shown = some_of([f"'{class_id}'" for class_id in without], 1)
-                yield where, f"found 'parent', but the class {shown} has no `parent` in the list of classes"
+                yield where, f"found '{rule}', but the class {shown} has no `parent` in the list of classes"
 
 
 def _ranking(keep: Any) -> str | None:

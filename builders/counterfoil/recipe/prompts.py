@@ -130,6 +130,11 @@ class RecipeClass:
     imagenet: tuple[int, ...]
     parent: str | None = None
     category: str | None = None
+    kinds: tuple[str, ...] = ()
+
+    def under_parent_of(self, other: RecipeClass) -> bool:
+        """Return whether the class lies under the other's parent: by ids of kinds, or by equal words without ids."""
+        return other.kinds[0] in self.kinds if other.kinds else self.parent == other.parent
 
     def text(self, template: str, placeholder: str | None = None, caption: str | None = None) -> str:
         """Return a template filled with a placeholder token or the class's name. Without a caption, `{caption}` stays

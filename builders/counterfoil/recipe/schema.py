@@ -27,7 +27,7 @@ from pydantic import Field, model_validator
 from counterfoil.errors import UserError
 from counterfoil.recipe.checks import cross_section_problems
 from counterfoil.recipe.keep import Column, MisclassifiedRule
-from counterfoil.recipe.keep.misclassified import PARENT, TOP1, failure_of, judge_columns
+from counterfoil.recipe.keep.misclassified import PARENTS, TOP1, failure_of, judge_columns
 from counterfoil.recipe.kinds import RETRIEVAL, GeneratorKind, kind_of, written
 from counterfoil.recipe.layering import (
     KEEP_JUDGES,
@@ -97,7 +97,7 @@ class Recipe(Section):
         classes = []
         for label, entry in enumerate(self.source.classes or ()):
             if entry.source_label is not None:
-                about = entry.imagenet, entry.parent, entry.category
+                about = entry.imagenet, entry.parent, entry.category, entry.kinds
                 classes.append(RecipeClass(entry.id, entry.name, label, entry.source_label, *about))
         if not classes or len(classes) < len(self.source.classes or ()):
             raise UserError(
@@ -353,8 +353,8 @@ def screen_inputs(recipe: Recipe) -> dict[str, Any]:
         spec = recipe.prompts.shifts.get(shift.of)
         if spec is not None and spec.keep is not None:
             values["keep"] = _keep(spec.keep)
-        if any(isinstance(rule, MisclassifiedRule) and rule.failure == PARENT for rule in shift.keep):
-            values["parents"] = {cls.id: cls.parent for cls in recipe.classes}
+        if any(isinstance(rule, MisclassifiedRule) and rule.failure in PARENTS for rule in shift.keep):
+            values["parents"] = {cls.id: list(cls.kinds) or cls.parent for cls in recipe.classes}
         shifts.append(values)
     screen = recipe.screen
     document = {

@@ -222,6 +222,12 @@ class ClassEntry(Section):
         max_length=LONGEST_CLASS_NAME,
         description="The kind of thing that the class is (`spaniel`): `{parent}` in prompts.",
     )
+    kinds: tuple[str, ...] = Field(
+        default=(),
+        max_length=100,
+        description="Ids of the kinds above the class, that of its parent first. The failure rules of parents compare"
+        " them where they are given, and the words of `parent` where not.",
+    )
     category: str | None = Field(
         default=None,
         min_length=1,

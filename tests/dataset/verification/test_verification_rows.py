@@ -339,6 +339,7 @@ def faults_of(rule: str, shift: str = "red", label: int = 0, **changes: Any) -> 
         ("top3", BAG, True, True), ("top3", BAG, False, True), ("top3", SHIRT, True, True),
         ("top3", T_SHIRT, False, True), ("top3", T_SHIRT, True, False),
         ("parent", SHIRT, False, True), ("parent", SHIRT, True, False), ("parent", SANDAL, True, True),
+        ("parent_any", SHIRT, True, True), ("parent_any", SANDAL, False, True),
         ("answered:05", SANDAL, True, True), ("answered:05", SANDAL, False, False),
         ("answered:05", BAG, True, False), ("answered:05", BAG, False, True),
         ("answered:00", T_SHIRT, True, False), ("answered:00", T_SHIRT, False, True),

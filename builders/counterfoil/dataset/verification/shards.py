@@ -22,7 +22,16 @@ from counterfoil.generate.screen import Thresholds
 from counterfoil.plan import Cell, Plan, Shard
 from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.keep import ACCEPTED, CLIP_SCORES, FAILED, decide_cell, drawn, keeps_image
-from counterfoil.recipe.keep.misclassified import ANSWER, CONFIDENCE, PARENT, RIGHT, TOP1, answered_class, judge_column
+from counterfoil.recipe.keep.misclassified import (
+    ANSWER,
+    ANY_PARENT,
+    CONFIDENCE,
+    PARENT,
+    RIGHT,
+    TOP1,
+    answered_class,
+    judge_column,
+)
 from counterfoil.recipe.keep.misclassified import FAILED as JUDGE_FAILED
 from counterfoil.recipe.layering import without_folders
 from counterfoil.store import Receipt
@@ -219,7 +228,9 @@ def _fails_by_first(
     if answered is not None:
         answered_label = next((cls.label for cls in classes if cls.id == answered), None)
         return None if answered_label is None else label != answered_label and answer in targets[answered_label]
-    kin = [cls.label for cls in classes if cls.parent == classes[label].parent] if rule == PARENT else [label]
+    if rule == ANY_PARENT:
+        return None
+    kin = [cls.label for cls in classes if cls.under_parent_of(classes[label])] if rule == PARENT else [label]
     return False if any(answer in targets[each] for each in kin) else None
 
 

@@ -18,7 +18,7 @@ from counterfoil.evaluation.measures.findings import judges_among
 from counterfoil.evaluation.scores import AllAnswers, NestedMeasure
 from counterfoil.prediction.failures import failures, ranks_enough
 from counterfoil.prediction.passes import Scored
-from counterfoil.recipe.keep.misclassified import PARENT, TOP1, TOP3
+from counterfoil.recipe.keep.misclassified import PARENTS, TOP1, TOP3
 from counterfoil.report import transfer as names
 from counterfoil.report.results import ResultRow, Results, row
 from counterfoil.stats import Estimate, clustered_rates, matched_rates
@@ -186,7 +186,7 @@ def _rates(
         shift for shift in subject.judged.shifts if judge.name in shift.judges and shift_index in (None, shift.index)
     ]
     constructed = (
-        names.RULES if all(judged_shift.rule.failure in (TOP3, PARENT) for judged_shift in judged_shifts) else (TOP1,)
+        names.RULES if all(judged_shift.rule.failure in (TOP3, *PARENTS) for judged_shift in judged_shifts) else (TOP1,)
     )
     result_rows: list[ResultRow] = []
     if not judge.places:

@@ -13,11 +13,13 @@ from counterfoil.recipe.keep.rule import Column, KeepRule, Verdict
 from counterfoil.recipe.section import checked
 
 # The names of failure rules. A failure rule says which answers of a classifier are wrong, and `prediction/` applies it.
-TOP1, TOP3, PARENT, ANSWERED = "top1", "top3", "parent", "answered:"
-FAILURE_RULES = (TOP1, TOP3, PARENT)
+TOP1, TOP3, PARENT, ANY_PARENT, ANSWERED = "top1", "top3", "parent", "parent_any", "answered:"
+PARENTS = (PARENT, ANY_PARENT)
+FAILURE_RULES = (TOP1, TOP3, *PARENTS)
 FAILURE_MEANS = (
     "`top1`: the top-1 prediction is wrong. `top3`: the label is not among the top-3 predictions. `parent`: none of the"
-    " top-3 predictions has the label's parent. `answered:CLASS_ID`: the model predicts this class."
+    " top-3 predictions lies under the label's parent. `parent_any`: one or more of them do not."
+    " `answered:CLASS_ID`: the model predicts this class."
 )
 
 ANSWER, CONFIDENCE, RIGHT, FAILED = "answer", "confidence", "right", "failed"
