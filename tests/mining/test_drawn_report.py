@@ -109,7 +109,7 @@ def test_nothing_is_said_of_halves_that_were_never_dealt(findings: Findings) -> 
 
 def test_a_finding_tells_its_rates_its_pairs_and_its_looks(page: str) -> None:
     shown = Page(section_of(page, "Sandal in the snow")).text
-    assert "On fresh pairs, drawn once after the test" in shown
+    assert "On fresh pairs, drawn once after the test: the screen kept 300 of 320" in shown
     assert "48 % wrong (144 of 300; 42 % to 54 %)" in shown
     assert "9 % wrong (27 of 300; 6 % to 13 %)" in shown
     assert (

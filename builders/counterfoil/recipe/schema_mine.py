@@ -239,10 +239,12 @@ class BugsSettings(MethodSection):
         description="Describe failures on existing images instead of base images: splits of the source, or one"
         " built dataset (Wiles 2022, section 4.2: ImageNet-A).",
     )
-    rank: Literal["likelihood", "contrast"] = Field(
+    rank: Literal["product", "likelihood", "contrast"] = Field(
         default="contrast",
-        description="What a description maximises. `likelihood`: the likelihood of its images (Wiles 2022)."
-        " `contrast`: how far that is above the likelihood of images of the class that the classifier gets right.",
+        description="What a description maximises. `product`: the product of its likelihoods over its images, with"
+        " `sentences` sentences if there are as many (Wiles 2022). `likelihood`: the mean likelihood per token, until"
+        " it does not rise. `contrast`: how far that is above the likelihood of images of the class that the"
+        " classifier gets right.",
     )
     examples: tuple[ExampleDescription, ...] = Field(
         default=(),

@@ -273,7 +273,10 @@ def test_columns_are_named_after_the_judge() -> None:
         ({"models": ["a", "a"]}, "found 'a' again"),
         ({"models": ["a"], "at_least": 2}, "at_least is 2, expected at most the number of judges"),
         ({"models": ["///"]}, "expected the name of a classifier"),
-        ({"models": ["a"], "failure": "top5"}, "found 'top5', expected top1, top3, parent, parent_any or answered:CLASS_ID"),
+        (
+            {"models": ["a"], "failure": "top5"},
+            "found 'top5', expected top1, top3, parent, parent_any or answered:CLASS_ID",
+        ),
         ({"models": ["a"], "failure": "answered:"}, "found 'answered:', expected top1"),
     ],
 )

@@ -67,7 +67,7 @@ def left_in(folder: Path) -> list[str]:
         (["seeds=[./none]"], r"there is no dataset .*/none"),
         (
             ["pairs=many", "captoner=x", "rank=best"],
-            r"(?s)rank: found 'best', expected likelihood or contrast.*pairs: found 'many'.*"
+            r"(?s)rank: found 'best', expected product or likelihood or contrast.*pairs: found 'many'.*"
             r"captoner: unknown key; did you mean 'captioner'",
         ),
     ],

@@ -148,6 +148,37 @@ def test_it_ends_where_no_piece_makes_the_images_more_likely() -> None:
     assert combined[-1][0].pieces == (SNOW,) and len(teller.asked) == 2
 
 
+def test_the_rule_of_the_paper_says_every_sentence_that_it_may() -> None:
+    """Compare with Wiles 2022, section 3, as a plain loop: s_j is the sentence with the largest product."""
+    log_likelihood = {
+        "red": [-1.0, -9.0], "dark": [-3.0, -4.0], "wet": [-6.0, -2.0], "cold": [-8.0, -8.0],
+    }  # fmt: skip
+    sentences = {name: Piece(f"it is {name}.", "after") for name in log_likelihood}
+    names = {piece: name for name, piece in sentences.items()}
+
+    def score(descriptions: Sequence[Description]) -> list[np.ndarray]:
+        return [np.sum([log_likelihood[names[piece]] for piece in text.pieces], axis=0) for text in descriptions]
+
+    chosen: list[str] = []
+    for _ in range(3):
+        left = [name for name in log_likelihood if name not in chosen]
+        products = [
+            np.prod(np.exp(np.sum([log_likelihood[each] for each in [*chosen, name]], axis=0))) for name in left
+        ]
+        chosen.append(left[int(np.argmax(products))])
+    steps = combine(list(sentences.values()), score, 3, rising=False)
+    assert [names[piece] for piece in steps[-1][0].pieces] == chosen
+    assert len(combine(list(sentences.values()), score, 3)[-1][0].pieces) == 1, "each sentence lowers the product"
+
+
+def test_no_sentence_that_cannot_be_scored_is_added() -> None:
+    scores = {(SNOW,): -1.0}
+    combined = combine(
+        [SNOW, NIGHT], lambda many: [[scores.get(text.pieces, -np.inf)] for text in many], 2, rising=False
+    )
+    assert combined[-1][0].pieces == (SNOW,)
+
+
 def test_no_more_pieces_than_asked_for() -> None:
     combined = combine([SNOW, NIGHT, RED], Teller("a photo of a red sandal in the snow at night"), 2)
     assert len(combined[-1][0].pieces) == 2

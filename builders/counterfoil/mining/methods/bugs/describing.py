@@ -2,7 +2,8 @@
 
 k-means splits any cloud of points. Therefore the silhouette of the clusters is compared with the silhouette of Gaussian
 clouds that have the same covariance, and the number of clusters with the largest difference is taken. Descriptions are
-compared by their likelihood per token, because a longer caption is always less likely in total.
+compared by their likelihood per token, because a longer caption is always less likely in total. The paper compares the
+products of whole likelihoods, of captions with equally many sentences: the rank `product`.
 """
 
 from __future__ import annotations
@@ -126,12 +127,15 @@ def _labels(points: _Floats, number: int, least: int, seed: int) -> NDArray[np.i
 _Score = Callable[[Sequence[Description]], ArrayLike]
 
 
-def combine(pieces: Sequence[Piece], score: _Score, most: int) -> list[tuple[Description, float]]:
+def combine(
+    pieces: Sequence[Piece], score: _Score, most: int, *, rising: bool = True
+) -> list[tuple[Description, float]]:
     """Join at most `most` pieces to a description, one piece a step. Each step takes the piece that gives the largest
-    mean score over the images, and joining ends when the mean does not rise. Words and phrases are tried in every
-    order, because captioners prefer some orders ("red striped"). Return the description and its mean after each step.
+    mean score over the images. Words and phrases are tried in every order, because captioners prefer some orders ("red
+    striped"). Return the description and its mean after each step.
 
-    score: a function from k descriptions to log-likelihoods per token, (k, images).
+    score: a function from k descriptions to log-likelihoods, (k, images). rising: whether joining ends when the mean
+    does not rise.
     """
     reached = Description(())
     trace: list[tuple[Description, float]] = []
@@ -141,7 +145,8 @@ def combine(pieces: Sequence[Piece], score: _Score, most: int) -> list[tuple[Des
             break
         means = np.asarray(score(tried), dtype=np.float64).mean(axis=1)
         best = int(means.argmax())
-        if trace and not means[best] > trace[-1][1]:
+        least = trace[-1][1] if trace and rising else -np.inf
+        if trace and not means[best] > least:
             break
         reached = tried[best]
         trace.append((reached, float(means[best])))
@@ -227,12 +232,12 @@ class ClusterDescriber:
             if not fitting:
                 return likely
             fitting_prompts = [prompts[index] for index in fitting]
-            likely[fitting] = self._per_token(keys, fitting_prompts)
+            likely[fitting] = self._log_likelihoods(keys, fitting_prompts)
             if settings.rank == "contrast" and cluster.right:
-                likely[fitting] -= self._per_token(cluster.right, fitting_prompts).mean(axis=1, keepdims=True)
+                likely[fitting] -= self._log_likelihoods(cluster.right, fitting_prompts).mean(axis=1, keepdims=True)
             return likely
 
-        best, likelihood = combine(chosen, score, settings.sentences)[-1]
+        best, likelihood = combine(chosen, score, settings.sentences, rising=settings.rank != "product")[-1]
         examples = tuple(sorted(set(captions), key=lambda text: (-captions.count(text), text))[:8])
         if not np.isfinite(likelihood):
             reason = f"{settings.captioner} cannot score its own words about these images: they are too long"
@@ -255,13 +260,13 @@ class ClusterDescriber:
             captions += [text for texts in captioned.values() for text in texts or ()]
         return captions
 
-    def _per_token(self, keys: Sequence[str], captions: Sequence[str]) -> NDArray[np.float64]:
-        """Return the log-likelihoods per token, (captions, images)."""
+    def _log_likelihoods(self, keys: Sequence[str], captions: Sequence[str]) -> NDArray[np.float64]:
+        """Return the log-likelihoods, (captions, images): per token, unless the rank is their product."""
         parts = []
         for images, image_keys in self._by_images(keys):
             cache, examples = user_cache() / "captions", self.examples
             likely = likelihoods_of(images, captions, self.captioner, cache, keys=image_keys, examples=examples)
-            parts.append(likely.per_token)
+            parts.append(likely.sums if self.run.settings.rank == "product" else likely.per_token)
         return np.concatenate(parts, axis=0).T
 
     def _by_images(self, keys: Sequence[str]) -> list[tuple[LabelledImages, list[str]]]:
