@@ -29,7 +29,8 @@ MEASURES = (
 WORTH = (
     "KID and FID measure how different two sets of images are in the features of one model. They do not say what is"
     " different, nor whether classifiers fail: a shift is meant to be far. Do not compare them across features or"
-    " sources; they also depend on the class proportions. KID is unbiased with few images; read a negative KID as 0."
+    " sources, nor with those that papers print, which are of Inception's features; they also depend on the class"
+    " proportions. KID is unbiased with few images; read a negative KID as 0."
 )
 _MOST_ROWS, _MOST_ON_CARD = 40, 4
 _FILE = "distances.csv"
