@@ -47,6 +47,7 @@ from counterfoil.store.decoding import rgb_image
 from lab_training.corpora import unbiased_scene
 from support.boxes import coco_folder
 from support.colour_detector import ColourDetector
+from support.fixed_graph import save_fixed_graph
 from support.images import encoded
 from support.labelled_patches import colour_classifier, patches_folder
 
@@ -62,7 +63,7 @@ BEFORE = {
     f"{HOW_TO}compare-models.md": "wardrobe-mini new-model=other-model mended/model=other-model",
     f"{HOW_TO}continuous-integration.md": "photos my-model released=other-model",
     f"{HOW_TO}corruptions.md": "photos photos-star=wardrobe-mini my-model",
-    f"{HOW_TO}detectors.md": "streets",
+    f"{HOW_TO}detectors.md": "streets detector.onnx=detector/model.onnx",
     f"{HOW_TO}draw-scenes.md": "photos photos-star=wardrobe-mini my-model",
     f"{HOW_TO}drawn-elsewhere.md": "photos drawn my-model",
     f"{HOW_TO}evaluate.md": "photos weather wardrobe-mini my-model",
@@ -224,6 +225,9 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         _photos(folder)
         _drawn(folder / "drawn")
         coco_folder(folder / "streets")
+        boxes = np.random.default_rng(0).uniform(10, 54, (1, 7, 84)).astype(np.float32)
+        boxes[:, 4:] /= 64
+        save_fixed_graph(folder / "detector", {"output0": boxes}, dict(enumerate(("cat", "dog", "bus"))))
         patches_folder(folder / "faces" / "validation", names=FACES)
         with contextlib.chdir(folder):
             _recipes()

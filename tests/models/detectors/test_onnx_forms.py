@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.detectors import load_detector
 from counterfoil.models.detectors.onnx_forms import GraphAnswers, OutputForm, distinct, letterboxed, read_outputs
 from counterfoil.starting.found_detector import find_detector
+from support.fixed_graph import save_fixed_graph
 
 SIDE = 64  # its grids have 8 · 8 + 4 · 4 + 2 · 2 cells
 CELLS = 84
@@ -25,30 +24,6 @@ NAMES = ("cat", "dog", "bus")
 IMAGE = Image.new("RGB", (128, 96), (40, 90, 200))
 # The image lies in the input of 64 × 64 at half its size, 8 pixels below the upper edge.
 SCALE, ABOVE = 0.5, 8
-
-
-def save(
-    folder: Path, outputs: Mapping[str, np.ndarray], names: Any = None, shape: Sequence[Any] = (1, 3, SIDE, SIDE)
-) -> Path:
-    """Save a graph that gives these outputs for every image. names: Ultralytics' metadata."""
-    folder.mkdir(exist_ok=True)
-    nodes = [helper.make_node("Identity", ["images"], ["unused"])]
-    nodes += [helper.make_node("Identity", [f"fixed_{name}"], [name]) for name in outputs]
-    graph = helper.make_graph(
-        nodes,
-        "detector",
-        [helper.make_tensor_value_info("images", TensorProto.FLOAT, shape)],
-        [
-            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(values.dtype), None)
-            for name, values in outputs.items()
-        ],
-        [numpy_helper.from_array(values, f"fixed_{name}") for name, values in outputs.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    if names is not None:
-        helper.set_model_props(model, {"names": repr(names), "stride": "32"})
-    onnx.save(model, folder / "model.onnx")
-    return folder / "model.onnx"
 
 
 def table(labels: int, *, objectness: bool = False, boxes: int = CELLS, seed: int = 0) -> np.ndarray:
@@ -108,7 +83,7 @@ RAW = {
 def test_raw_tables_answer_as_plain_loops(tmp_path: Path, case: str) -> None:
     shaped, objectness, names, categories = RAW[case]
     rows = table(len(NAMES), objectness=objectness)
-    file = save(tmp_path / "graph", {"output0": shaped(rows)}, names)
+    file = save_fixed_graph(tmp_path / "graph", {"output0": shaped(rows)}, names)
     described = find_detector(file, categories)
     section = json.loads(described.path.read_text())["detector"]
     assert section["nms_iou"] == 0.7 and section["resize"] == "letterbox" and section["objectness"] is objectness
@@ -123,7 +98,7 @@ def test_grids_of_yolox_are_resolved_by_their_strides(tmp_path: Path) -> None:
     raw = np.concatenate(
         [rng.normal(0.5, 0.3, (CELLS, 2)), rng.normal(0.5, 0.7, (CELLS, 2)), rng.random((CELLS, 4)) ** 4], axis=1
     ).astype(np.float32)
-    described = find_detector(save(tmp_path / "graph", {"output": raw[None]}, dict(enumerate(NAMES))))
+    described = find_detector(save_fixed_graph(tmp_path / "graph", {"output": raw[None]}, dict(enumerate(NAMES))))
     document = json.loads(described.path.read_text())
     assert document["detector"]["strides"] == [8, 16, 32] and document["detector"]["channels"] == "bgr"
     assert document["pretrained_cfg"]["std"] == [1 / 255] * 3
@@ -144,7 +119,7 @@ ROWS = np.asarray([[10, 18, 40, 50, 0.9, 2], [4, 8, 30, 30, 0.4, 0], [0, 0, 0, 0
 
 
 def test_rows_of_an_end_to_end_export_are_answers(tmp_path: Path) -> None:
-    described = find_detector(save(tmp_path / "graph", {"output0": ROWS[None]}, dict(enumerate(NAMES))))
+    described = find_detector(save_fixed_graph(tmp_path / "graph", {"output0": ROWS[None]}, dict(enumerate(NAMES))))
     (answer,) = load_detector(described.model)([IMAGE])
     np.testing.assert_allclose(answer["boxes"].numpy(), [[20, 20, 80, 84], [8, 0, 60, 44]])
     np.testing.assert_allclose(answer["scores"].numpy(), [0.9, 0.4], rtol=1e-6)
@@ -153,7 +128,7 @@ def test_rows_of_an_end_to_end_export_are_answers(tmp_path: Path) -> None:
 
 def test_a_table_of_two_labels_is_not_taken_for_rows(tmp_path: Path) -> None:
     rows = table(2)
-    described = find_detector(save(tmp_path / "graph", {"output0": rows[None]}, {0: "cat", 1: "dog"}))
+    described = find_detector(save_fixed_graph(tmp_path / "graph", {"output0": rows[None]}, {0: "cat", 1: "dog"}))
     assert_answers(load_detector(described.model)([IMAGE])[0], plain_answers(rows))
 
 
@@ -161,7 +136,7 @@ def test_boxes_as_shares_with_logits_are_read_as_detr_gives_them(tmp_path: Path)
     rng = np.random.default_rng(5)
     boxes = np.concatenate([rng.uniform(0.3, 0.7, (9, 2)), rng.uniform(0.1, 0.4, (9, 2))], axis=1)
     rows = np.concatenate([boxes, rng.normal(0, 3, (9, 3))], axis=1).astype(np.float32)
-    described = find_detector(save(tmp_path / "graph", {"output0": rows[None]}, dict(enumerate(NAMES))))
+    described = find_detector(save_fixed_graph(tmp_path / "graph", {"output0": rows[None]}, dict(enumerate(NAMES))))
     section = json.loads(described.path.read_text())["detector"]
     assert (section["unit"], section["scores"], section["nms_iou"], section["resize"]) == (
         "shares", "logits", None, "squash"
@@ -178,7 +153,7 @@ def test_boxes_as_shares_with_logits_are_read_as_detr_gives_them(tmp_path: Path)
 def test_unnamed_outputs_of_torchvision_are_known_by_shape_and_type(tmp_path: Path, shape: tuple[Any, ...]) -> None:
     boxes = np.asarray([[5, 6, 50, 60], [70, 10, 120, 90]], np.float32)
     outputs = {"2774": boxes, "2803": np.asarray([1, 3]), "2804": np.asarray([0.75, 0.5], np.float32)}
-    described = find_detector(save(tmp_path / "graph", outputs, shape=shape))
+    described = find_detector(save_fixed_graph(tmp_path / "graph", outputs, shape=shape))
     document = json.loads(described.path.read_text())
     assert document["detector"]["outputs"] == ["2774", "2804", "2803"] and document["detector"]["resize"] == "none"
     assert "The first one stands for none where labels count from 1" in described.notes[-1]
@@ -243,7 +218,7 @@ REFUSED: dict[str, tuple[dict[str, np.ndarray], Any, str]] = {
 def test_what_a_look_does_not_show_is_refused_with_other_ways(tmp_path: Path, case: str) -> None:
     outputs, names, says = REFUSED[case]
     with pytest.raises(UserError, match=says) as refused:
-        find_detector(save(tmp_path / "graph", outputs, names))
+        find_detector(save_fixed_graph(tmp_path / "graph", outputs, names))
     assert "predictions:FILE" in str(refused.value) and "python:MODULE:FUNCTION" in str(refused.value)
     assert not (tmp_path / "graph" / "config.json").exists()
 
@@ -260,7 +235,9 @@ def test_what_a_look_does_not_show_is_refused_with_other_ways(tmp_path: Path, ca
     ],
 )
 def test_a_section_of_another_form_is_refused(tmp_path: Path, change: dict[str, Any], says: str) -> None:
-    described = find_detector(save(tmp_path / "graph", {"output0": table(3).T[None]}, dict(enumerate(NAMES))))
+    described = find_detector(
+        save_fixed_graph(tmp_path / "graph", {"output0": table(3).T[None]}, dict(enumerate(NAMES)))
+    )
     document = json.loads(described.path.read_text())
     document["detector"] |= change
     described.path.write_text(json.dumps(document))
@@ -270,7 +247,7 @@ def test_a_section_of_another_form_is_refused(tmp_path: Path, change: dict[str, 
 
 
 def test_a_graph_without_a_section_names_init_and_a_config_is_kept(tmp_path: Path) -> None:
-    file = save(tmp_path / "graph", {"output0": table(3).T[None]}, dict(enumerate(NAMES)))
+    file = save_fixed_graph(tmp_path / "graph", {"output0": table(3).T[None]}, dict(enumerate(NAMES)))
     with pytest.raises(UserError, match="counterfoil init --detector"):
         load_detector(f"onnx:{file}")
     described = find_detector(file)
@@ -290,7 +267,9 @@ def test_a_graph_without_a_section_names_init_and_a_config_is_kept(tmp_path: Pat
 def test_numbers_that_are_not_finite_are_no_answer(tmp_path: Path) -> None:
     rows = table(3)
     rows[4, 5] = np.nan
-    described = find_detector(save(tmp_path / "graph", {"output0": table(3).T[None]}, dict(enumerate(NAMES))))
-    save(tmp_path / "graph", {"output0": rows.T[None]}, dict(enumerate(NAMES)))
+    described = find_detector(
+        save_fixed_graph(tmp_path / "graph", {"output0": table(3).T[None]}, dict(enumerate(NAMES)))
+    )
+    save_fixed_graph(tmp_path / "graph", {"output0": rows.T[None]}, dict(enumerate(NAMES)))
     with pytest.raises(RunFailure, match="not finite"):
         load_detector(described.model)([IMAGE])

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.generate.kinds import maker_of
 from counterfoil.plan import Plan
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.keep import ACCEPTED
@@ -36,7 +35,7 @@ _SIZES = (
 
 
 def tags_of(recipe: Recipe) -> list[str]:
-    first, last = maker_of(recipe).tags
+    first, last = recipe.kind.tags
     return list(dict.fromkeys([*first, *_TAGS, *last, *recipe.publish.tags]))
 
 
@@ -44,7 +43,7 @@ def card_metadata(recipe: Recipe, configs: Sequence[Config], images: int) -> Dat
     from huggingface_hub import DatasetCardData
 
     license, license_name = license_metadata(recipe.license)
-    pool = recipe.generator.dataset if maker_of(recipe).names_pool else None
+    pool = recipe.generator.dataset if recipe.kind.names_pool else None
     sources = [recipe.source.dataset, *([] if pool is None else [pool])]
     named: dict[str, Any] = {"license_name": license_name} if license_name else {}
     detects = recipe.source.objects is not None
@@ -54,7 +53,7 @@ def card_metadata(recipe: Recipe, configs: Sequence[Config], images: int) -> Dat
         **named,
         pretty_name=pretty_name(recipe.name),
         tags=tags_of(recipe),
-        annotations_creators=[maker_of(recipe).annotations],
+        annotations_creators=[recipe.kind.annotations],
         task_categories=["object-detection" if detects else "image-classification"],
         task_ids=None if detects else [classes],
         source_datasets=list(dict.fromkeys(name for source in sources for name in source_datasets(source))),

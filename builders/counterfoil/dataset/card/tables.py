@@ -8,7 +8,6 @@ from typing import Any
 
 from counterfoil.dataset.card.contact_sheets import Tally
 from counterfoil.errors import some_of
-from counterfoil.generate.kinds import maker_of
 from counterfoil.generate.screen import open_shifts
 from counterfoil.recipe import Recipe, Shift, ThresholdSpec
 from counterfoil.recipe.corruptions import CORRUPTIONS, MATCH, OWN
@@ -174,7 +173,7 @@ def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...
     """List generator or pool, screen, input dataset, class tokens, embeddings. `inputs` are those of lock.json."""
     models, source, tokens = (inputs.get(key) or {} for key in ("models", "source", "tokens"))
     screen = models.get("screen") or {}
-    rows = [_input_row(*entry) for entry in maker_of(recipe).inputs(recipe, inputs)]
+    rows = [_input_row(*entry) for entry in recipe.kind.inputs(recipe, inputs)]
     if recipe.generator.adapter is not None:
         adapter = without_folders(recipe.generator.adapter)
         rows.append(_input_row("adapter", adapter, models.get("adapter") or {}))

@@ -33,9 +33,6 @@ _MOST_NAMED = 10
 class CorruptMaker(ImageMaker):
     """Computes images from rows of the input dataset."""
 
-    tags = ((), ("corruptions",))
-    annotations = "found"
-
     def notes(self, recipe: Recipe) -> tuple[str, ...]:
         if recipe.source.objects is None:
             return ()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from counterfoil.errors import UserError
 from counterfoil.generate.image_embeddings import ImageEmbeddings, read_image_embeddings
-from counterfoil.generate.kinds.kind import ImageMaker, Materials, NamedInput
+from counterfoil.generate.kinds.kind import ImageMaker, Materials
 from counterfoil.generate.render import Renderer
 from counterfoil.models import pin_model
 from counterfoil.models.adapters import adapter_width, load_adapter, pin_adapter
@@ -18,7 +18,6 @@ from counterfoil.models.loras import load_loras
 from counterfoil.models.pipeline_settings import has_settings_to_compare, own_problems, pipeline_problems
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.kinds import GENERATOR
-from counterfoil.recipe.layering import without_folders
 
 
 class DiffusersMaker(ImageMaker):
@@ -68,10 +67,6 @@ class DiffusersMaker(ImageMaker):
             adapter = load_adapter(pipeline, generator.adapter, revision)
         loras = load_loras(pipeline, *materials.loras)
         return Renderer(pipeline, materials.recipe, materials.embeddings, adapter, loras)
-
-    def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> list[NamedInput]:
-        models = pinned.get("models") or {}
-        return [("generator", without_folders(recipe.generator.model), models.get(GENERATOR) or {})]
 
 
 def _problems(recipe: Recipe, embeddings: ImageEmbeddings | None, family: Family, width: Any) -> Iterator[str]:

@@ -7,19 +7,12 @@ from typing import Any
 
 from counterfoil.data.drawn_elsewhere import given_rows
 from counterfoil.data.pins import SourcePin
-from counterfoil.generate.kinds.kind import ChosenTable, NamedInput
+from counterfoil.generate.kinds.kind import ChosenTable
 from counterfoil.generate.kinds.rows import RowsMaker
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.layering import without_folders
 
 
 class DrawnElsewhereMaker(RowsMaker):
-    names_pool = True
-
     def choose_rows(self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str) -> ChosenTable:
         given = given_rows(recipe, pool)
         return ChosenTable(given.table, {"sha256": given.table.sha256}, given.notes)
-
-    def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> list[NamedInput]:
-        ((_, _, images),) = super().inputs(recipe, pinned)
-        return [("drawn images", without_folders(recipe.generator.dataset or ""), images)]

@@ -28,8 +28,6 @@ from counterfoil.store.layout import user_cache
 
 
 class EditMaker(DiffusersMaker):
-    tags = (("synthetic",), ("edited",))
-
     def device_of_rows(self, recipe: Recipe, device: str) -> str:
         return device if recipe.generator.captioner is not None else "cpu"
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from counterfoil.data.pool import pool_rows, rows_of_classes
 from counterfoil.errors import UserError
-from counterfoil.recipe.names import ROWS, without_folders
+from counterfoil.recipe.names import ROWS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,10 +38,6 @@ class ChosenTable(NamedTuple):
     table: RowTable
     pin: Mapping[str, Any]
     notes: tuple[str, ...] = ()
-
-
-# `NamedInput` is an input of a dataset as its card shows it: the role, the name, and the pin in the lock.
-NamedInput = tuple[str, str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +67,7 @@ class Materials:
 
 
 class ImageMaker:
-    """Makes the images of one kind of generator. A method that a kind does not override does nothing.
-
-    tags: the tags on the Hub that stand before and after the tags of every dataset. annotations: the Hub's word for who
-    made the labels. names_pool: whether the page on the Hub names the pool as a source dataset.
-    """
-
-    tags: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (("synthetic",), ())
-    annotations: ClassVar[str] = "machine-generated"
-    names_pool: ClassVar[bool] = False
+    """Makes the images of one kind of generator. A method that a kind does not override does nothing."""
 
     def check(self, recipe: Recipe, device: str | None = None) -> None:
         """Raise UserError for settings that the kind's models, or this machine's `device`, do not support."""
@@ -116,15 +104,6 @@ class ImageMaker:
         Raise UserError for an invalid table, because a table may come from a stranger.
         """
         raise NotImplementedError
-
-    def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> list[NamedInput]:
-        """Return the inputs that only this kind has, for the card.
-
-        `pinned` holds the inputs in the lock, and each of them may be absent.
-        """
-        pool = pinned.get("pool") or {}
-        name = f"{without_folders(recipe.generator.dataset or recipe.source.dataset)}, split {recipe.generator.split}"
-        return [("pool", name, {**pool, "sha256": pool.get("content")})]
 
 
 def pool_of_rows(recipe: Recipe, pin: SourcePin, table: RowTable | None, *, labels: bool) -> Rows:

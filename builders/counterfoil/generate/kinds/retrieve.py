@@ -9,7 +9,7 @@ from counterfoil.data.labelled_sources import every_row
 from counterfoil.data.pins import SourcePin
 from counterfoil.data.pool import pool_of
 from counterfoil.errors import UserError
-from counterfoil.generate.kinds.kind import ChosenTable, NamedInput
+from counterfoil.generate.kinds.kind import ChosenTable
 from counterfoil.generate.kinds.rows import RowsMaker
 from counterfoil.generate.nearest_rows import nearest_rows
 from counterfoil.models.clip import load_clip, pin_clip
@@ -20,16 +20,12 @@ from counterfoil.prediction.embedding import clip_embedder, contents_of, embed, 
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.kinds import RETRIEVAL
-from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.prompts import prompt_for
 from counterfoil.recipe.rows_table import MOST_BYTES, PoolRow
 from counterfoil.store.layout import user_cache
 
 
 class RetrieveMaker(RowsMaker):
-    tags = ((), ())
-    names_pool = True
-
     def pins(self, recipe: Recipe) -> dict[str, Any]:
         clip = recipe.ranking_clip
         return {RETRIEVAL: pin_clip(clip.model, clip.weights).document()}
@@ -103,11 +99,6 @@ class RetrieveMaker(RowsMaker):
                 " here means nothing",
             )
         return ()
-
-    def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> list[NamedInput]:
-        clip, models = recipe.ranking_clip, pinned.get("models") or {}
-        name = without_folders(clip.model) + (f" ({clip.weights})" if clip.weights else "")
-        return [*super().inputs(recipe, pinned), ("retrieval", name, models.get(RETRIEVAL) or {})]
 
 
 def _too_few(recipe: Recipe, pool: str, wanted: int, available: str) -> UserError:

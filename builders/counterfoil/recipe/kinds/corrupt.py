@@ -32,6 +32,8 @@ class CorruptKind(AlteringKind):
     libraries = ("scipy",)
     rate = (_A_SECOND, f"{_A_SECOND:g} images per second on one core at {_SIDE} pixels")
     usual_side = _SIDE
+    tags = ((), ("corruptions",))
+    annotations = "found"
     meanings: ClassVar[Mapping[str, str]] = {
         "prompt": "Empty: nothing was drawn.",
         "seed": "Seed of the random part of the corruption.",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from counterfoil.recipe.kinds.kind import written
 from counterfoil.recipe.kinds.rows import GIVEN, POOL, RowsKind
+from counterfoil.recipe.names import without_folders
 
 if TYPE_CHECKING:
     from counterfoil.recipe.prompts import Shift
+    from counterfoil.recipe.schema import Recipe
     from counterfoil.recipe.schema_inputs import Generator
 
 
@@ -24,6 +26,7 @@ class DrawnElsewhereKind(RowsKind):
     prompted = False
     noiseless = False
     holds = "images drawn elsewhere"
+    names_pool = True
     meanings: ClassVar[Mapping[str, str]] = {
         "prompt": "Prompt that the image was given with; empty if unknown.",
         "seed": "Seed that the image was given with; -1 if unknown.",
@@ -36,6 +39,10 @@ class DrawnElsewhereKind(RowsKind):
 
     def reads_labels(self, generator: Generator) -> bool:
         return False
+
+    def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
+        ((_, _, images),) = super().inputs(recipe, pinned)
+        return [("drawn images", without_folders(recipe.generator.dataset or ""), images)]
 
     def made_by(self, shift: Shift) -> str:
         return "drawn elsewhere" if shift.prompt is None else super().made_by(shift)

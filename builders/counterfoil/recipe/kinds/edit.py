@@ -24,6 +24,7 @@ class EditKind(AlteringKind):
     draws = True
     models = (GENERATOR,)
     levels = ("mix",)
+    tags = (("synthetic",), ("edited",))
     meanings: ClassVar[Mapping[str, str]] = {"seed": "Seed of the random part of the edit."}
 
     def problem(self, generator: Generator) -> str | None:

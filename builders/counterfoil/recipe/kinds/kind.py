@@ -7,14 +7,16 @@ files.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from counterfoil.recipe.keep import Column
+from counterfoil.recipe.names import without_folders
 from counterfoil.recipe.rows_table import ChosenKind
 
 if TYPE_CHECKING:
     from counterfoil.recipe.parts import RecipeParts, RecipeProblem
     from counterfoil.recipe.prompts import Shift
+    from counterfoil.recipe.schema import Recipe
     from counterfoil.recipe.schema_inputs import Generator
     from counterfoil.recipe.section import Section
     from counterfoil.recipe.severity import By
@@ -46,6 +48,9 @@ class GeneratorKind:
     draws nothing, if known, and the rate in words. usual_side: the side in pixels of images without a size. holds: a
     phrase for the images of the kind's datasets. row_columns: columns of every row that give the row's origin.
     meanings: the meaning of columns of `ROW_COLUMNS` (`store/rows.py`) that differ with this kind.
+
+    tags: the tags on the Hub that stand before and after the tags of every dataset. annotations: the Hub's word for who
+    made the labels. names_pool: whether the page on the Hub names the pool as a source dataset.
     """
 
     keys: ClassVar[tuple[str, ...]] = ()
@@ -72,6 +77,9 @@ class GeneratorKind:
     holds: ClassVar[str] = "rows of a pool"
     row_columns: ClassVar[Mapping[str, Column]] = {}
     meanings: ClassVar[Mapping[str, str]] = {}
+    tags: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (("synthetic",), ())
+    annotations: ClassVar[str] = "machine-generated"
+    names_pool: ClassVar[bool] = False
 
     def __init__(self, name: str, key: str = "") -> None:
         self.name = name
@@ -113,6 +121,18 @@ class GeneratorKind:
         parts = [shift.prompt, None if shift.embedding is None else "an image embedding"]
         drawn = " and ".join(part for part in parts if part is not None)
         return f"{drawn}, {shift.step}" if shift.step else drawn
+
+    def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
+        """Return role, name and pin of each input that only this kind has, for the card.
+
+        `pinned` holds the inputs in the lock, and each of them may be absent.
+        """
+        if self.draws:
+            models = pinned.get("models") or {}
+            return [("generator", without_folders(recipe.generator.model), models.get(GENERATOR) or {})]
+        pool = pinned.get("pool") or {}
+        name = f"{without_folders(recipe.generator.dataset or recipe.source.dataset)}, split {recipe.generator.split}"
+        return [("pool", name, {**pool, "sha256": pool.get("content")})]
 
 
 class AlteringKind(GeneratorKind):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from counterfoil.recipe.keep import Column
 from counterfoil.recipe.kinds.kind import RETRIEVAL
 from counterfoil.recipe.kinds.rows import POOL, RowsKind
+from counterfoil.recipe.names import without_folders
 
 if TYPE_CHECKING:
+    from counterfoil.recipe.schema import Recipe
     from counterfoil.recipe.schema_inputs import Generator
 
 # The columns of a row's cosine with the prompt, and of its rank in the pool by this cosine.
@@ -22,6 +24,8 @@ class RetrieveKind(RowsKind):
     keys = (*POOL, "clip")
     table = "retrieved"
     models = (RETRIEVAL,)
+    tags = ((), ())
+    names_pool = True
     no_tokens = "a pool is searched by class names, and a CLIP knows no class token, expected null"
     row_columns: ClassVar[Mapping[str, Column]] = {
         **RowsKind.row_columns,
@@ -41,3 +45,8 @@ class RetrieveKind(RowsKind):
 
     def reads_labels(self, generator: Generator) -> bool:
         return False
+
+    def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
+        clip, models = recipe.ranking_clip, pinned.get("models") or {}
+        name = without_folders(clip.model) + (f" ({clip.weights})" if clip.weights else "")
+        return [*super().inputs(recipe, pinned), ("retrieval", name, models.get(RETRIEVAL) or {})]
