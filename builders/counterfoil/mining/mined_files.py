@@ -140,8 +140,10 @@ def write_mined(
 
 
 def remove_mined_files(folder: Path) -> None:
-    """Remove files of an earlier run, which belong to other findings."""
-    remove_stale(folder, (*(name for name in _NAMED.values() if name not in (TABLE, REPORT)), POOL_TABLE))
+    """Remove files of an earlier run, which belong to other findings. Keep those that are always replaced: without its
+    findings, a search for bugs could not be gone on with.
+    """
+    remove_stale(folder, (*(name for name in _NAMED.values() if name not in (TABLE, REPORT, FINDINGS)), POOL_TABLE))
 
 
 def write_mined_files(folder: Path, files: Mapping[str, bytes]) -> None:
