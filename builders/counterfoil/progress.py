@@ -14,6 +14,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
+from counterfoil.signals import obey_signal
+
 Item = TypeVar("Item")
 
 _EVERY = 0.2  # seconds between two updates of the line
@@ -52,6 +54,7 @@ def report(name: str, done: int, total: int, lost: str | None = None) -> None:
 
 def tell(event: object) -> None:
     """Report an event of any type. If the listener raises an error, the work ends (see `listening`)."""
+    obey_signal()
     listener = _listener.get()
     if listener is None:
         _line(event)

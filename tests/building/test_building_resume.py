@@ -342,17 +342,17 @@ def test_killed_builds_go_on_to_the_same_bytes(undisturbed: Path, tmp_path: Path
     assert not list(out.rglob("*.tmp"))
 
 
-def test_ctrl_c_says_so_and_keeps_what_is_done(undisturbed: Path, tmp_path: Path) -> None:
+def test_a_signal_says_so_and_keeps_what_is_done(undisturbed: Path, tmp_path: Path) -> None:
     out = tmp_path / "dataset"
     # While workers start, when Python itself would answer with a traceback; and amid the work.
-    for least in (0, 3):
+    for least, number, code in ((0, signal.SIGINT, 130), (2, signal.SIGINT, 130), (3, signal.SIGTERM, 143)):
         with running_build(out) as process:
             wait_for(lambda: len(workers_of(process)) == 2, process)
             wait_for(lambda at=least: shards_done(out) >= at, process)
             workers = workers_of(process)
-            os.killpg(process.pid, signal.SIGINT)
+            os.killpg(process.pid, number)
             _, errors = process.communicate(timeout=PATIENCE)
-            assert process.returncode == 130, errors
+            assert process.returncode == code, errors
             assert "Traceback" not in errors
             assert "KeyboardInterrupt" not in errors
             assert "Run the same command again" in errors

@@ -1,27 +1,32 @@
-"""How a command ends where it is stopped: by Ctrl-C, by a reader that leaves, without standard input."""
+"""How a command ends where it is stopped: by a signal, by a reader that leaves, without standard input."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import warm
 from counterfoil.cli.terminal import agreed
 from counterfoil.errors import UserError
+from support.images import encoded, noise
+from support.tables import image_table, parquet_folder
+from tiny_builds import command, published
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
-# Ctrl-C as a library begins to load: the command's own, and one that a command loads when it runs.
+# A signal as a library begins to load: the command's own, and one that a command loads when it runs.
 _INTERRUPTED = """
 import importlib.abc, os, signal, sys
 
 class Interrupting(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
         if name == {name!r}:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), {number})
 
 sys.meta_path.insert(0, Interrupting())
 sys.argv = ["counterfoil", "recipes"]
@@ -30,13 +35,86 @@ main()
 """
 
 
+# A signal where `datasets` hashes what a table is made by, and where work reports its progress for the second time.
+_AT_WORK = """
+import os, sys
+
+def once(number):
+    if not done:
+        done.append(number)
+        os.kill(os.getpid(), number)
+
+done = []
+if {hashing!r}:
+    from datasets.fingerprint import Hasher
+    update = Hasher.update
+    def hashed(self, value):
+        if value is sys._getframe(1).f_locals.get("transform"):
+            once({number})
+        return update(self, value)
+    Hasher.update = hashed
+else:
+    from counterfoil import progress
+    reported, report = [], progress.Stage.__init__
+    def told(self, *given, **named):
+        report(self, *given, **named)
+        reported.append(self)
+        if len(reported) > 1:
+            once({number})
+    progress.Stage.__init__ = told
+sys.argv = ["counterfoil", *{words!r}]
+from counterfoil.cli.entry import main
+main()
+"""
+SIGNALS = [(signal.SIGINT, 130, "Interrupted."), (signal.SIGTERM, 143, "Ended by SIGTERM.")]
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
 @pytest.mark.parametrize("name", ["counterfoil.cli.main", "typer", "counterfoil.cli.mine", "pydantic"])
-def test_ctrl_c_while_libraries_load_is_a_line_and_an_exit_code(name: str) -> None:
-    line = [sys.executable, "-c", _INTERRUPTED.format(name=name)]
+@pytest.mark.parametrize(("number", "code", "says"), SIGNALS)
+def test_a_signal_while_libraries_load_is_a_line_and_an_exit_code(name: str, number: int, code: int, says: str) -> None:
+    line = [sys.executable, "-c", _INTERRUPTED.format(name=name, number=int(number))]
     done = subprocess.run(line, env=ENVIRONMENT, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 130
-    assert done.stderr.startswith("\nInterrupted.") and done.stderr.count("\n") == 2, done.stderr
+    assert done.returncode == code
+    assert done.stderr.startswith(f"\n{says}") and done.stderr.count("\n") == 2, done.stderr
+
+
+def stopped(words: list[str], number: int, *, hashing: bool) -> subprocess.CompletedProcess[str]:
+    _, environment = command()
+    source = _AT_WORK.format(words=words, number=int(number), hashing=hashing)
+    return warm.run([sys.executable, "-c", source], environment)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+@pytest.mark.parametrize(("number", "code", "says"), SIGNALS)
+def test_a_signal_that_a_library_catches_is_obeyed(number: int, code: int, says: str, tmp_path: Path) -> None:
+    images = image_table([encoded(noise(row)) for row in range(12)], label=["cat", "dog"] * 6)
+    folder = parquet_folder(tmp_path / "photos", train=images, test=images)
+    done = stopped(["init", str(folder), "--out", str(tmp_path / "r.yaml")], number, hashing=True)
+    assert done.returncode == code, done.stderr
+    assert says in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "r.yaml").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+def test_sigterm_ends_a_command_with_a_line_and_the_same_command_goes_on(undisturbed: Path, tmp_path: Path) -> None:
+    for number, words in enumerate(
+        (
+            ["verify", str(undisturbed)],
+            ["evaluate", str(undisturbed), "--models", "lab:lcnet_035", "--out", "{out}"],
+        )
+    ):
+        outs = [tmp_path / f"{number}-{kind}" for kind in ("stopped", "whole")]
+        given, never = ([word.format(out=out) for word in words] for out in outs)
+        done = stopped(given, signal.SIGTERM, hashing=False)
+        assert done.returncode == 143, done.stderr
+        assert "Ended by SIGTERM. Run the same command again" in done.stderr and "Traceback" not in done.stderr
+        line, environment = command(*given)
+        assert warm.run(line, environment).returncode == 0
+        if outs[0].exists():
+            line, environment = command(*never)
+            warm.run(line, environment, check=True)
+            assert published(outs[0]) == published(outs[1])
 
 
 @pytest.mark.parametrize("words", [("recipes",), ("--help",), ("recipes", "--json")])

@@ -1,17 +1,18 @@
-"""Start the command. Ctrl-C ends it with a line and an exit code from here on, also while libraries load."""
+"""Start the command. A signal ends it with a line and an exit code from here on, also while libraries load."""
 
 import sys
 
-from counterfoil.cli.interrupted import show_interrupted
+from counterfoil.signals import heed_signals, show_signal
 
 
 def main() -> None:
     try:
+        heed_signals()
         from counterfoil.cli.main import main as command
 
         command()
     except KeyboardInterrupt:
-        sys.exit(show_interrupted())
+        sys.exit(show_signal())
 
 
 if __name__ == "__main__":

@@ -15,10 +15,10 @@ from typer.core import TyperGroup
 
 from counterfoil import __version__
 from counterfoil.cli import build, calibrate, demo, evaluate, mend, mine, open, publish, recipes, review, verify
-from counterfoil.cli.interrupted import show_interrupted
 from counterfoil.cli.options import arranged
 from counterfoil.cli.terminal import show_error
 from counterfoil.progress import listening
+from counterfoil.signals import heed_signals, show_signal
 
 
 class _Commands(TyperGroup):
@@ -40,7 +40,7 @@ def _interruptible() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise typer.Exit(show_interrupted()) from None
+        raise typer.Exit(show_signal()) from None
 
 
 app = typer.Typer(
@@ -125,4 +125,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    heed_signals()
     main()

@@ -45,6 +45,7 @@ from counterfoil.models.names import refuse_elsewhere, refuse_shadowed
 from counterfoil.recipe import sha256_json
 from counterfoil.recipe.names import is_local
 from counterfoil.regular_files import read_regular
+from counterfoil.signals import obey_signal
 from counterfoil.store.decoding import upright
 from counterfoil.store.inside import blob_folders
 
@@ -565,6 +566,7 @@ def _in_words(source: InputDataset, split: str | None) -> Iterator[None]:
     where = f"'{source.dataset}'" + ("" if split is None else f", split '{split}'")
     try:
         yield
+        obey_signal()  # where `datasets` hashes its tables, it catches everything
     except CounterfoilError:
         raise
     except Exception as error:  # files may hold anything, and libraries call further libraries
