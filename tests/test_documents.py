@@ -1,4 +1,6 @@
-"""CSV that a spreadsheet opens as data: no cell is a formula, and every value is what it was, line breaks aside.
+"""CSV that a spreadsheet opens as data: no cell is a formula, and every value is what it was.
+
+This leaves aside line breaks and characters that act on a terminal.
 
 And documents of strangers, which have bounds.
 """
@@ -31,6 +33,7 @@ from counterfoil.documents import (
     read_document,
 )
 from counterfoil.errors import UserError
+from counterfoil.regular_files import visible
 
 FORMULAS = ("=", "+", "-", "@", "\t", "\n")
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
@@ -51,7 +54,7 @@ def test_no_cell_is_a_formula_and_none_is_changed(rows: list[dict[str, Any]]) ->
     assert header == ["a", "b"]
     for row, line in zip(rows, lines, strict=True):
         for value, cell in zip((row["a"], row["b"]), line, strict=True):
-            plain = "" if value is None else str(value).replace("\r\n", "\n").replace("\r", "\n")
+            plain = "" if value is None else visible(str(value).replace("\r\n", "\n").replace("\r", "\n"))
             assert cell in (plain, f"'{plain}")
             if cell.startswith(FORMULAS):
                 float(cell)  # numbers are no formulas

@@ -72,10 +72,10 @@ def test_paths_of_people(monkeypatch: pytest.MonkeyPatch) -> None:
         ("mug", "mug"),
         ("two\nlines\tand a tab", "two\nlines\tand a tab"),
         ("1\u202f000 \u2009× é 猫 \u200d", "1\u202f000 \u2009× é 猫 \u200d"),
-        ("\x1b[2Jmug", "\\x1b[2Jmug"),
+        ("\x1b[2Jmug", "\\u001b[2Jmug"),
         ("gpj\u202eexe", "gpj\\u202eexe"),
         ("\u2067a\u2069\u200f\u061c", "\\u2067a\\u2069\\u200f\\u061c"),
-        ("a\u2028b\x85c\udcff", "a\\u2028b\\x85c\\udcff"),
+        ("a\u2028b\x85c\udcff", "a\\u2028b\\u0085c\\udcff"),
     ],
 )
 def test_characters_that_act_are_made_visible(text: str, shown: str) -> None:
@@ -88,4 +88,4 @@ def test_every_template_shows_them(markdown: bool, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(templates, "templates_folder", lambda template: tmp_path)
     environment = templates.template_environment("t.j2", markdown=markdown)
     page = environment.get_template("t.j2").render(name="a\u202e\x1b", safe=Markup("<b>\u2066</b>"))
-    assert page == "a\\u202e\\x1b|<b>\\u2066</b>"
+    assert page == "a\\u202e\\u001b|<b>\\u2066</b>"

@@ -3,7 +3,8 @@
 Each kind of document has a dataclass with a `FORM`. The class inherits from `Strict`, or its `__pydantic_config__` is
 `STRICT`. The JSON must have no unknown keys, only finite numbers and a bounded size. In a CSV table, a spreadsheet
 would read a text that begins with `= + - @`, a tab or a line break as a formula. Such a text gets a `'` before it.
-Spreadsheets hide the `'`, and other readers should remove it. Numbers are unchanged.
+Spreadsheets hide the `'`, and other readers should remove it. Numbers are unchanged. In both, characters that act on
+what shows them are escaped (`visible`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Annotated, Any, ClassVar, Protocol, TypeVar
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from counterfoil.errors import CounterfoilError, UserError, first_of
-from counterfoil.regular_files import read_regular
+from counterfoil.regular_files import on_a_line, read_regular, visible
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -172,20 +173,20 @@ def _checked(text: str | bytes, where: str, form: Form) -> bool:
 
 
 def _problem(path: tuple[int | str, ...], what: str, value: Any) -> str:
-    """Describe a problem in one printable line. Keys may come from anyone, so other characters are replaced."""
+    """Describe a problem in one line. Keys may come from anyone."""
     name = ".".join(str(part)[:40] for part in path)[:80] or "document"
     words = f"{name}: {what.removeprefix('Value error, ').replace('Tuple should', 'List should')}"
     if isinstance(value, str):
         words += f", found {value[:_LONGEST_SHOWN]!r:.40}"
     elif value is None or (isinstance(value, int | float) and abs(value) < 1e15):
         words += f", found {json.dumps(value)}"
-    return "".join(letter if letter.isprintable() else " " for letter in words)[:_LONGEST_SHOWN]
+    return on_a_line(words)[:_LONGEST_SHOWN]
 
 
 def document_text(document: Any) -> str:
     """Return a document as JSON text. ValueError for a non-finite number or a value of a wrong type."""
     values = document.to_json() if hasattr(document, "to_json") else plain(document)
-    text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    text = visible(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
     _adapter(type(document)).validate_json(text, strict=True)
     return text
 
@@ -232,9 +233,10 @@ def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = 
     if columns is None and not rows:
         return ""
     file = io.StringIO()
-    writer = csv.DictWriter(file, list(rows[0]) if columns is None else columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({column: as_cell(value) for column, value in row.items()} for row in rows)
+    columns = list(rows[0]) if columns is None else columns
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(map(as_cell, columns))
+    writer.writerows([as_cell(row.get(column)) for column in columns] for row in rows)
     return file.getvalue()
 
 
@@ -247,11 +249,11 @@ def preview_column(table: str, preview: int | None) -> str:
 
 
 def as_cell(value: Any) -> Any:
-    """Return a value as a cell that a spreadsheet takes for data."""
+    """Return a value as a cell that a spreadsheet takes for data, and a text that is `visible`."""
     if not isinstance(value, str):
         return value
     # Before Python 3.13 the writer does not quote a lone carriage return, which readers take for the end of a line.
-    value = value.replace("\r\n", "\n").replace("\r", "\n")
+    value = visible(value.replace("\r\n", "\n").replace("\r", "\n"))
     if not value.startswith(_BEGIN_FORMULAS):
         return value
     try:
@@ -264,7 +266,7 @@ def as_cell(value: Any) -> Any:
 def document_bytes(document: Any) -> bytes:
     """Return JSON with sorted keys, two spaces, UTF-8 and a final newline. ValueError for NaN, which is not JSON."""
     text = json.dumps(document, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
-    return f"{text}\n".encode()
+    return f"{visible(text)}\n".encode()
 
 
 # A list or mapping takes two bytes of JSON and 64 of memory. Entries of tables have one in twenty bytes or fewer.

@@ -90,19 +90,22 @@ def is_utf8(name: str) -> bool:
     return True
 
 
-def on_a_line(name: str) -> str:
-    """Return a file's name with line breaks and control characters escaped."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in name)
-
-
 # Characters that act on what shows them: controls, but not tab and line break; line separators; halves of characters;
 # and those that change the direction of text, with which "gpj.exe" can look like "exe.jpg".
 _ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def visible(text: str) -> str:
-    """Escape characters that act on the page or the document which shows a text; other texts stay as they are."""
-    return _ACTING.sub(lambda letter: ascii(letter[0])[1:-1], text)
+    """Escape characters that act on what shows a text, as JSON escapes them; other texts stay as they are.
+
+    Every text from elsewhere passes through this before it is printed or written. A JSON text keeps its values.
+    """
+    return _ACTING.sub(lambda letter: f"\\u{ord(letter[0]):04x}", text)
+
+
+def on_a_line(text: str) -> str:
+    """Return a text that is `visible`, with line breaks and tabs escaped too."""
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def named_path(text: str | Path) -> Path:

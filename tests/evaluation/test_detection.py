@@ -35,6 +35,7 @@ from counterfoil.evaluation.results import Evaluation
 from counterfoil.starting.init_recipe import init
 from support.boxes import IDS, coco_folder
 from support.colour_detector import NAMES, ColourDetector
+from support.strangers_text import HOSTILE, refuse_acting
 
 SHIFTS = "prompts.shifts={gaussian_noise: {corruption: gaussian_noise, severity: {levels: [0.2, 1.0]}}, \
 jpeg_compression: {corruption: jpeg_compression, severity: 5}}"
@@ -416,6 +417,15 @@ def test_images_listed_by_their_key_alone_are_answers_without_a_detection(built:
     assert values == [0.0] * len(nothing.results.groups)
     with pytest.raises(UserError, match="its columns are picture;category: none of key, image_id"):
         evaluate(built, [f"predictions:{tmp_path / 'columns.csv'}"], out=tmp_path / "out")
+
+
+def test_a_hostile_category_acts_nowhere(built: Path, results_file: Path, tmp_path: Path) -> None:
+    keys = open_dataset(built).keys
+    box = {"score": 0.5, "bbox": [1, 1, 9, 9]}
+    rows = [{"key": key, "category": name, **box} for key in keys for name in (NAMES[0], HOSTILE)]
+    (tmp_path / "a.json").write_text(json.dumps(rows))
+    evaluation = evaluate(built, [f"predictions:{tmp_path / 'a.json'}"], out=tmp_path / "out")
+    refuse_acting(evaluation, tmp_path / "out", {"report.html", "results.json"})
 
 
 def test_a_problem_of_all_detections_is_one_line(built: Path, results_file: Path, tmp_path: Path) -> None:

@@ -72,11 +72,25 @@ def test_a_folder_of_images_gives_plain_accuracies(photographed: Evaluation) -> 
 
 
 def test_half_written_files_of_a_killed_run_go_and_no_others(photos: Path, tmp_path: Path) -> None:
-    left = [tmp_path / f"{name}.4321.tmp" for name in ("report.html", "results.json", "predictions.parquet", "notes")]
-    for file in left:
+    left = [tmp_path / f"{name}.4321.cf.tmp" for name in ("report.html", "gate.md", "failures/0000.webp")]
+    mine = [tmp_path / "notes.4321.tmp", tmp_path / "notes.cf.tmp"]
+    (tmp_path / "failures").mkdir()
+    for file in [*left, *mine]:
         file.write_text("half")
     evaluate(photos, {"flat": lambda batch: np.zeros((len(batch), 3))}, out=tmp_path)
-    assert [file for file in left if file.exists()] == left[-1:]
+    assert [file for file in [*left, *mine] if file.exists()] == mine
+
+
+def test_files_of_an_earlier_run_go_and_no_others(photos: Path, grouped: Path, tmp_path: Path) -> None:
+    flat = {"flat": lambda batch: np.zeros((len(batch), 3))}
+    (tmp_path / "gate.xml").write_text("a person's")
+    evaluate(grouped, flat, groups="weather", base="clear", gate=["drop(fog) <= 99"], out=tmp_path)
+    assert {"classes.csv", "gate.md", "gate.xml"} <= {file.name for file in tmp_path.iterdir()}
+    (tmp_path / "gate.md").write_text("changed by a person")
+    (tmp_path / "transfer.csv").write_text("a person's")
+    evaluate(photos, flat, out=tmp_path)
+    names = {file.name for file in tmp_path.iterdir()}
+    assert not names & {"classes.csv", "gate.xml"} and {"gate.md", "transfer.csv"} <= names
 
 
 def test_the_classes_may_be_a_recipes(photos: Path, models: dict[str, str], dataset: Path, tmp_path: Path) -> None:

@@ -29,10 +29,10 @@ from counterfoil import opening as serving
 from counterfoil.cli.main import app
 from counterfoil.documents import document_text
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.mining.mined_files import write_mined_files
 from counterfoil.opening import PageServer, open_directory
 from counterfoil.recipe import load_own_recipe
 from counterfoil.store import verify_files
+from support.files import write
 from tiny_builds import command
 
 YAML, JSON = "application/yaml", "application/json"
@@ -284,9 +284,8 @@ def test_a_strangers_card_and_picture(dataset: Path) -> None:
 
 def test_a_mined_folder_and_one_that_nothing_renders(tmp_path: Path) -> None:
     folder = tmp_path / "mined"
-    write_mined_files(
-        folder, {"report.html": b"<script>alert(1)</script>", "findings.json": document_text(example()).encode()}
-    )
+    write(folder / "report.html", "<script>alert(1)</script>")
+    write(folder / "findings.json", document_text(example()))
     for server in running(folder):
         page = ask(server, "findings")
         assert page.status == 200 and "<script" not in page.text, "rendered from the document, never the file"

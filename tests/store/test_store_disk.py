@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import resource
@@ -18,7 +19,9 @@ import pytest
 from store_cases import build, candidates_of, opened, plan_of
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.store.atomic import atomic_file, try_folder, write_atomically
+from counterfoil.store import atomic
+from counterfoil.store.atomic import atomic_file, remove_half_written, replace_files, try_folder, write_atomically
+from counterfoil.store.layout import TEMPORARY_SUFFIX, WRITTEN
 from support.files import published
 
 BIG_IMAGE = os.urandom(20_000)
@@ -109,8 +112,6 @@ def test_a_failing_writer_keeps_the_old_file(tmp_path: Path) -> None:
 
 
 def test_size_and_hash_are_those_of_the_file(tmp_path: Path) -> None:
-    import hashlib
-
     with atomic_file(tmp_path / "deep/er/file") as file:
         for part in (b"a" * 10, bytearray(b"b"), memoryview(b"cc")):
             file.write(part)
@@ -182,30 +183,67 @@ def test_a_file_takes_its_name_when_its_bytes_are_on_disk_and_a_second_writing_t
         names = [name for what, name in order if what == "name"]
         assert len(names) >= 3, "data, candidates, receipt"
         assert all(order.index(("flush", name)) < order.index(("name", name)) for name in names)
-        assert names[-1].endswith((".json.tmp", f".json.{os.getpid()}.tmp")), "the receipt last"
+        assert names[-1].endswith(f".json.{os.getpid()}{TEMPORARY_SUFFIX}"), "the receipt last"
     gone = next(index for index, (what, name) in enumerate(done) if what == "remove" and name.endswith(".json"))
     renamed = done.index(next(step for step in done if step[0] == "name"))
     assert ("flush", "receipts") in done[gone:renamed], "the old receipt is gone for good before anything is in place"
 
 
-def test_what_a_kill_leaves_of_a_trial_is_known_as_half_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tried: list[str] = []
-    real = tempfile.NamedTemporaryFile
+_WRITING = """
+import sys
+from pathlib import Path
+from counterfoil.store.atomic import temporary_file, temporary_folder
+out = Path(sys.argv[1])
+with temporary_file(out / "a.csv") as (name, file), temporary_folder(out / "images") as folder:
+    file.write(b"half")
+    (folder / "1.png").touch()
+    print("open", flush=True)
+    sys.stdin.read()
+"""
 
-    def remembered(**options: Any) -> Any:
-        file = real(**options)
-        tried.append(Path(file.name).name)
-        return file
 
-    monkeypatch.setattr(tempfile, "NamedTemporaryFile", remembered)
-    try_folder(tmp_path / "new")
-    (name,) = tried
-    (tmp_path / "new").mkdir()
-    (tmp_path / "new" / name).touch()
-    build(tmp_path / "new", plan_of())
-    assert name not in {path.name for path in (tmp_path / "new").rglob("*")}
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX locks")
+def test_what_a_killed_process_leaves_goes_and_what_a_running_one_writes_stays(tmp_path: Path) -> None:
+    line = [sys.executable, "-c", _WRITING, str(tmp_path)]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writing:
+        assert writing.stdout is not None and writing.stdout.readline() == "open\n"
+        held = sorted(tmp_path.iterdir())
+        assert len(held) == 2 and all(path.name.endswith(f".{writing.pid}{TEMPORARY_SUFFIX}") for path in held)
+        remove_half_written(tmp_path)
+        assert sorted(tmp_path.iterdir()) == held
+        writing.kill()
+    (tmp_path / f"link.1{TEMPORARY_SUFFIX}").symlink_to(tmp_path.parent)
+    write_atomically(tmp_path / "another", b"")
+    assert {path.name for path in tmp_path.iterdir()} == {"another", f"link.1{TEMPORARY_SUFFIX}"}
+
+
+def test_only_recorded_files_that_nobody_changed_are_replaced(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "outside", b"1")
+    out = tmp_path / "out"
+    replace_files(out, {"a": b"1", "b": b"2", "c": b"3", "below/d": b"4"})
+    (out / "b").write_bytes(b"a person's")
+    digest = hashlib.sha256(b"1").hexdigest()
+    with (out / WRITTEN).open("a") as record:
+        record.write(f"\n{digest} ../outside\nno digest\n")
+    replace_files(out, {"c": b"5"})
+    assert published(out) == {"b": b"a person's", "c": b"5"}
+    assert not (out / "below").exists() and (tmp_path / "outside").exists()
+
+
+def test_a_run_killed_amid_its_files_leaves_none_to_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace_files(tmp_path, {"a": b"1"})
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        write = atomic.write_atomically
+
+        def killed(path: Path, content: bytes) -> Any:
+            if path.name == "c":
+                raise KeyboardInterrupt
+            return write(path, content)
+
+        patched.setattr(atomic, "write_atomically", killed)
+        replace_files(tmp_path, {"b": b"2", "c": b"3"})
+    replace_files(tmp_path, {"d": b"4"})
+    assert published(tmp_path) == {"d": b"4"}
 
 
 # Builds killed by SIGKILL, many times, end with the bytes of an undisturbed build.

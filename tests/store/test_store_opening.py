@@ -123,7 +123,7 @@ def test_files_that_are_not_of_the_plan_are_refused(tmp_path: Path, path: str) -
 
 def test_leftovers_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
     build(tmp_path, plan_of())
-    leftover = tmp_path / "data/base/test-00000-of-00002.parquet.4711.tmp"
+    leftover = tmp_path / "data/base/test-00000-of-00002.parquet.4711.cf.tmp"
     leftover.write_bytes(b"half a fi")
     mine = tmp_path / "notes.tmp"
     mine.write_text("not the store's")

@@ -164,7 +164,7 @@ def test_a_part_begins_by_the_lock_and_the_attachments_of_the_first(tmp_path: Pa
 def test_what_another_part_is_writing_stays_and_is_removed_by_who_is_alone(tmp_path: Path) -> None:
     plan = plan_of()
     with opened(tmp_path, plan, part=FIRST):
-        for path in ("data/base/test-00000-of-00002.parquet.4242.tmp", "receipts/base-00000.json.4242.tmp"):
+        for path in ("data/base/test-00000-of-00002.parquet.4242.cf.tmp", "receipts/base-00000.json.4242.cf.tmp"):
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / path).write_bytes(b"half a shard")
         with opened(tmp_path, plan, part=SECOND):

@@ -132,7 +132,7 @@ def test_paths_are_those_of_datasets() -> None:
         "data/a/test-0-of-5.parquet",
         "figures/a/test-00000-of-00005.tar",
         "data/a/b/test-00000-of-00005.tar",
-        "data/a/test-00000-of-00005.parquet.17.tmp",
+        "data/a/test-00000-of-00005.parquet.17.cf.tmp",
     ],
 )
 def test_other_paths_are_not_taken_for_shards(path: str) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, first_of
-from counterfoil.regular_files import visible
+from counterfoil.regular_files import on_a_line, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,9 +42,8 @@ MACHINE_HINTS = {
 
 
 def plain(text: str) -> str:
-    """Escape control characters as Python does, except line breaks. Break up texts that GitHub reads as commands."""
-    if not text.isprintable():
-        text = "".join(letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in text)
+    """Return a text that is `visible`. Break up texts that GitHub reads as commands."""
+    text = visible(text)
     if os.environ.get("GITHUB_ACTIONS") == "true":
         # The bracket may follow a slash that escapes it for rich; rich prints it without the slash.
         text = re.sub(r":(?=:)|##(?=\\?\[)", "\\g<0>\u200b", text)
@@ -53,15 +52,11 @@ def plain(text: str) -> str:
 
 def say(text: str, *, err: bool = False) -> None:
     """Print one line that is never wrapped or styled. A name from elsewhere cannot break it."""
-    typer.echo(_one_line(text), err=err)
+    typer.echo(plain(on_a_line(text)), err=err)
 
 
 def note(text: str) -> None:
-    print(_one_line(text), file=sys.stderr, flush=True)
-
-
-def _one_line(text: str) -> str:
-    return plain(text).replace("\n", "\\n")
+    print(plain(on_a_line(text)), file=sys.stderr, flush=True)
 
 
 def print_doubts(lines: Sequence[str]) -> None:
@@ -114,9 +109,7 @@ def show_in_browser(address: str) -> bool:
 def print_json(value: Any) -> None:
     text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
     # GitHub's runner may read ##[ anywhere in a line as a command.
-    text = text.replace("##[", "#\\u0023[")
-    # Characters that act on a terminal, and halves of characters in file names, are written with JSON's escapes.
-    typer.echo(text if visible(text) == text else json.dumps(value, indent=2, default=str))
+    typer.echo(visible(text).replace("##[", "#\\u0023["))
 
 
 def fields_of(value: Any, *names: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from counterfoil.data.folder_cards import CARD, FolderCard, fixed_folder, matches
 from counterfoil.errors import UserError, some_of
+from counterfoil.regular_files import on_a_line
 from counterfoil.report.words import counted, listed
 
 # The words that `datasets` takes for splits (`data_files.SPLIT_KEYWORDS`), and the characters that it allows beside a
@@ -30,9 +31,8 @@ _MOST_SHOWN = 5
 
 
 def shown_name(name: str) -> str:
-    """Return a file's name for people, in which unprintable characters and bytes that are no text are escaped."""
-    text = os.fsencode(name).decode("utf-8", "backslashreplace")
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+    """Return a file's name for people, in which characters that act and bytes that are no text are escaped."""
+    return on_a_line(os.fsencode(name).decode("utf-8", "backslashreplace"))
 
 
 def root_of(images: Sequence[str]) -> str:

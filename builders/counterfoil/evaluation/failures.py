@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,12 +25,12 @@ from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.scores import AllAnswers, ModelAnswers, answer_names
 from counterfoil.progress import report
 from counterfoil.recipe.names import did_you_mean
-from counterfoil.regular_files import named_path
+from counterfoil.regular_files import named_path, visible
 from counterfoil.report.pictures import data_uri, thumbnail, webp
 from counterfoil.report.results import Results, classes_of
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import in_words
-from counterfoil.store.atomic import disk_errors, make_folder, try_folder, write_atomically
+from counterfoil.store.atomic import disk_errors, make_folder, temporary_folder, try_folder, write_atomically
 from counterfoil.store.decoding import open_image, rgb_image
 
 if TYPE_CHECKING:
@@ -181,12 +180,12 @@ def sheet_file(number: int) -> str:
 def failures_link(model: str = "", shift: str = "", class_id: str = "") -> str:
     """Return the browser's address, relative to the report, with a filter."""
     named = {"model": model, "shift": shift, "class": class_id}
-    fragment = urlencode({name: value for name, value in named.items() if value})
+    fragment = urlencode({name: visible(value) for name, value in named.items() if value})
     return f"{PAGE}#{fragment}" if fragment else PAGE
 
 
 def image_link(key: str) -> str:
-    return f"{PAGE}#{urlencode({'image': key})}"
+    return f"{PAGE}#{urlencode({'image': visible(key)})}"
 
 
 def failures_data(
@@ -427,9 +426,9 @@ def check_new_folder(folder: str | Path) -> Path:
 def write_failure_folder(answered: AllAnswers, folder: str | Path) -> Path:
     """Write the readable images that at least one model gets wrong; return the folder, which appears whole."""
     target = check_new_folder(folder)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with disk_errors(target), tempfile.TemporaryDirectory(prefix=f"{target.name}.", dir=target.parent) as temporary:
-        made = Path(temporary) / target.name
+    make_folder(target.parent)
+    with disk_errors(target), temporary_folder(target) as temporary:
+        made = temporary / target.name
         _write(answered, made)
         made.rename(target)  # replaces an empty folder
     return target
@@ -502,7 +501,7 @@ def _write(answered: AllAnswers, folder: Path) -> None:
         "samples.json": {"samples": samples},
     }
     for name, document in documents.items():
-        (folder / name).write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
+        (folder / name).write_text(visible(json.dumps(document, ensure_ascii=False)), encoding="utf-8")
     (folder / "failures.csv").write_text(csv_text(lines, _CSV), encoding="utf-8")
 
 

@@ -23,8 +23,6 @@ from counterfoil.errors import collected_in, raise_together
 from counterfoil.evaluation.dataset import Group, OpenDataset
 from counterfoil.evaluation.gate import (
     DROPS,
-    JUNIT,
-    MARKDOWN,
     GateLine,
     GateResult,
     Judged,
@@ -54,7 +52,6 @@ from counterfoil.report.results import (
 )
 from counterfoil.report.words import counted
 from counterfoil.stats import CONFIDENCE
-from counterfoil.store.atomic import remove_stale
 from counterfoil.store.directory_lock import writing_lock
 
 # Only so many models are compared pair by pair: those that are best on the base.
@@ -154,9 +151,9 @@ class ResampledTask(ABC, Generic[Model]):
 
     outputs: what a model gives, as its facts say. of_dataset: what its images have, and its models. takes: arguments of
     `evaluate` that not every task takes. shares, line_forms: what a line of a gate measures, and the hint on its form.
-    table: a file that only this task writes. line_classes: the classes that a line of a gate can name, in the order of
-    label numbers. left_out: how many images are not compared, and a clause on why beside rows that some group lacks.
-    notes: sentences on the dataset.
+    table: the file with the rows that the terminal shows. line_classes: the classes that a line of a gate can name, in
+    the order of label numbers. left_out: how many images are not compared, and a clause on why beside rows that some
+    group lacks. notes: sentences on the dataset.
     """
 
     outputs: ClassVar[str]
@@ -342,8 +339,6 @@ def _written(task: ResampledTask, evaluation: Evaluation, folder: Path) -> Evalu
     }
     if evaluation.gate is not None:
         texts |= gate_files(evaluation.gate)
-    elif (folder / task.table).is_file():
-        remove_stale(folder, [MARKDOWN, JUNIT])
     return write_files(evaluation, folder, failures, texts, task.predictions(results.preview))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from itertools import product
 from pathlib import Path
@@ -32,23 +32,19 @@ from counterfoil.evaluation.scored_models import with_public_names
 from counterfoil.evaluation.scores import AllAnswers, answer_names
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.prompts import BASE
-from counterfoil.regular_files import named_path, read_regular
+from counterfoil.regular_files import named_path
 from counterfoil.report.reference import OVER_CLASSES, VALIDATION, VALIDATION_GAP
 from counterfoil.report.results import DROP_BASE, NESTED, ModelFacts, ResultRow, Results, classes_of, rounded_row
 from counterfoil.report.words import counted, over_classes
 from counterfoil.report.words import csv_interval as interval_columns
 from counterfoil.report.words import csv_percent as percent
 from counterfoil.stats import Estimate
-from counterfoil.store.atomic import make_folder, remove_half_written, remove_stale, try_folder, write_atomically
+from counterfoil.store.atomic import make_folder, replace_files, try_folder, write_atomically
 from counterfoil.store.layout import EVALUATION, PRIVATE
 from counterfoil.store.sealed_folder import EVALUATED
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResultEntry
-
-# Files of every evaluation, and of some evaluations.
-_ALWAYS = ("results.csv", "report.html", "predictions.parquet")
-_AT_TIMES = ("classes.csv", *(shown.file for shown in NESTED.values() if shown.file), "gate.md", "gate.xml")
 
 
 def report_folder(subject: Subject, out: Path | None) -> Path:
@@ -82,38 +78,29 @@ def write_evaluation(evaluation: Evaluation, answered: AllAnswers, folder: Path,
         revision = subject.published.revision if subject.published else None
         commit = revision if revision and re.fullmatch(r"[0-9a-f]{40}", revision) else None
         entries = entry_files(with_public_names(results), dataset_id, commit)
-    # Delete files of an earlier evaluation that this one does not write: they do not belong to the new report. In
-    # a folder without an earlier report, files with these names belong to the user.
-    if all((folder / name).is_file() for name in _ALWAYS):
-        written = {file for file, _ in texts.values()}
-        remove_stale(folder, [name for name in _AT_TIMES if name not in written])
-        remove_stale(folder / FOLDER, old := stale_entries(folder / FOLDER, entries.keys()))
-        if old and not any((folder / FOLDER).iterdir()):
-            (folder / FOLDER).rmdir()
-    written = write_files(evaluation, folder, failures, texts, predictions_parquet(answered))
-    if entries:
-        entry_folder = (folder / FOLDER).resolve()
-        for file, content in entries.items():
-            write_atomically(entry_folder / file, content)
-        written = replace(written, files={**written.files, "entries": entry_folder})
-    return written
+    return write_files(evaluation, folder, failures, texts, predictions_parquet(answered), entries)
 
 
 def write_files(
-    evaluation: Evaluation, folder: Path, failures: Path, texts: Mapping[str, tuple[str, str]], predictions: bytes
+    evaluation: Evaluation,
+    folder: Path,
+    failures: Path,
+    texts: Mapping[str, tuple[str, str]],
+    predictions: bytes,
+    entries: Mapping[str, bytes] | None = None,
 ) -> Evaluation:
-    """Write texts (short name → file name, text), predictions.parquet and the index page. Return the evaluation with
-    all paths.
+    """Write texts (short name → file name, text), predictions.parquet, entries for the Hub (name → content) and the
+    index page. Return the evaluation with all paths. Files of an earlier evaluation go.
     """
-    remove_half_written(folder, [*(file for file, _ in texts.values()), "predictions.parquet"])
-    files = {"failures": failures}
-    for name, (file, text) in texts.items():
-        write_atomically(folder / file, text.encode())
-        files[name] = (folder / file).resolve()
-    files["predictions"] = (folder / "predictions.parquet").resolve()
-    write_atomically(files["predictions"], predictions)
+    named = {name: file for name, (file, _) in texts.items()} | {"predictions": "predictions.parquet"}
+    contents = {file: text.encode() for file, text in texts.values()} | {named["predictions"]: predictions}
+    if entries:
+        named["entries"] = FOLDER
+        contents |= {f"{FOLDER}/{name}": content for name, content in entries.items()}
+    replace_files(folder, contents)
     write_index(folder.parent.parent if folder.parent.name == PRIVATE else folder)
-    return replace(evaluation, files=files)
+    files = {name: (folder / file).resolve() for name, file in named.items()}
+    return replace(evaluation, files={"failures": failures, **files})
 
 
 # The first columns of robustness.csv; other measures of a model and a group follow.
@@ -362,13 +349,6 @@ def entry_files(results: Results, dataset_id: str, revision: str | None = None) 
         text = yaml.safe_dump(entries, sort_keys=False, allow_unicode=True, width=1000)
         files[f"{stem}.yaml"] = text.encode()
     return files
-
-
-def stale_entries(folder: Path, written: Collection[str]) -> list[str]:
-    """Return the files of entries that an earlier evaluation wrote here and this one does not."""
-    files = sorted(folder.glob("*.yaml")) if folder.is_dir() and not folder.is_symlink() else []
-    old = [file for file in files if file.name not in written and file.is_file()]
-    return [file.name for file in old if _NOTE.encode() in read_regular(file, _MOST_BYTES)]
 
 
 def _entries(results: Results, model: ModelFacts, dataset_id: str, revision: str | None) -> list[EvalResultEntry]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.documents import plain
 from counterfoil.errors import UserError
 from counterfoil.evaluation.gate import GateResult
+from counterfoil.regular_files import visible
 from counterfoil.report.comparison import ModelComparison
 from counterfoil.report.distances import Distances
 from counterfoil.report.findings import MinedShiftResult
@@ -147,7 +148,7 @@ class Evaluation:
     answered: AllAnswers | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        return f"<Evaluation of {self.name}: {'; '.join(self._summary())}>"
+        return visible(f"<Evaluation of {self.name}: {'; '.join(self._summary())}>")
 
     def _repr_html_(self) -> str:
         lead = self.results.lead

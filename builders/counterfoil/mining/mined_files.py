@@ -13,11 +13,11 @@ from counterfoil.documents import document_text, read_document
 from counterfoil.errors import UserError
 from counterfoil.mining.findings import Findings, findings_csv_text
 from counterfoil.mining.findings_layer import VECTORS
-from counterfoil.mining.pools import POOL_LAYER, POOL_TABLE, FilteredPool
+from counterfoil.mining.pools import POOL_LAYER, FilteredPool
 from counterfoil.mining.report import mining_html, page_thumbnail, pictures_wanted
 from counterfoil.recipe import Recipe, dump_recipe, load_recipe
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.store.atomic import make_folder, remove_stale, try_folder, write_atomically
+from counterfoil.store.atomic import make_folder, remove_durably, replace_files, try_folder, write_atomically
 from counterfoil.store.decoding import readable_image
 
 if TYPE_CHECKING:
@@ -133,21 +133,9 @@ def write_mined(
     page = mining_html(findings, pictures, has_recipe=LAYER in files)
     texts = {TABLE: findings_csv_text(findings), REPORT: page, FINDINGS: document_text(findings)}
     whole = dict(files) | {name: text.encode() for name, text in texts.items()}
-    remove_mined_files(folder)
-    write_mined_files(folder, whole)
+    if not any(drawn.purpose == "try" for drawn in findings.rounds):  # a killed try goes on with the findings before
+        remove_durably(folder / FINDINGS)  # a folder that has findings has every file
+    replace_files(folder, whole)
+    write_index(folder)
     files_written = {what: (folder / name).resolve() for what, name in _NAMED.items() if (folder / name).exists()}
     return MineResult(folder, findings, files_written, pool)
-
-
-def remove_mined_files(folder: Path) -> None:
-    """Remove files of an earlier run, which belong to other findings. Keep those that are always replaced: without its
-    findings, a search for bugs could not be gone on with.
-    """
-    remove_stale(folder, (*(name for name in _NAMED.values() if name not in (TABLE, REPORT, FINDINGS)), POOL_TABLE))
-
-
-def write_mined_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write files by name, the findings last."""
-    for name in sorted(files, key=lambda name: name == FINDINGS):
-        write_atomically(folder / name, files[name])
-    write_index(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
@@ -45,15 +46,18 @@ def template_environment(
         finalize=_visible,
         bytecode_cache=_compiled(),
     )
+    environment.policies["json.dumps_function"] = lambda value, **options: json.dumps(_visible(value), **options)
     environment.filters |= filters or {}
     return environment
 
 
 def _visible(value: Any) -> Any:
-    """Make the characters of a text visible that would act on the page."""
-    if not isinstance(value, str) or (value.isascii() and value.isprintable()):
-        return value
-    return type(value)(visible(value))
+    """Make the characters visible that would act on the page, in a text and in what a page's script reads."""
+    if isinstance(value, str):
+        return value if value.isascii() and value.isprintable() else type(value)(visible(value))
+    if isinstance(value, dict):
+        return {_visible(key): _visible(each) for key, each in value.items()}
+    return [_visible(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 @cache

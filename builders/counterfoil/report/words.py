@@ -13,6 +13,7 @@ from html import escape
 from typing import TYPE_CHECKING, Literal
 
 from counterfoil.errors import some_of
+from counterfoil.regular_files import visible
 
 if TYPE_CHECKING:
     from counterfoil.report.results import ResultRow, Results
@@ -315,4 +316,4 @@ def shown_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows[:_MOST_SHOWN])
     more = f"{len(rows) - _MOST_SHOWN:,} more rows. " if len(rows) > _MOST_SHOWN else ""
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if rows else ""
-    return f"<div><p><strong>{escape(title)}</strong></p>{table}<p>{escape(more + note)}</p></div>"
+    return visible(f"<div><p><strong>{escape(title)}</strong></p>{table}<p>{escape(more + note)}</p></div>")

@@ -22,7 +22,7 @@ from counterfoil.models.detectors.of_onnx import OTHER_WAYS, input_shape, run_gr
 from counterfoil.models.detectors.onnx_forms import SECTION, grid_cells
 from counterfoil.models.onnx_graphs import open_graph, refuse_vast_input
 from counterfoil.recipe.names import ONNX
-from counterfoil.regular_files import named_path
+from counterfoil.regular_files import named_path, visible
 from counterfoil.store.atomic import write_atomically
 
 # The usual side of the input where a graph leaves it free, and the strides of the grids of YOLO.
@@ -100,7 +100,7 @@ def find_detector(file: str | Path, categories: Sequence[str] = (), *, force: bo
         },
         SECTION: form,
     }
-    write_atomically(config, f"{json.dumps(document, indent=2, ensure_ascii=False)}\n".encode())
+    write_atomically(config, f"{visible(json.dumps(document, indent=2, ensure_ascii=False))}\n".encode())
     colours = "0 to 255" if form.get("strides") else "0 to 1"
     notes += (
         f"images go in as {_RESIZED[form['resize']]}, with colours from {colours}: the graph does not say it, so check"

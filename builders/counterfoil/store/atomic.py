@@ -1,25 +1,32 @@
 """Write a file whole or not at all: write a temporary file beside the target, flush it to disk, then rename it.
 
-A crash may leave a file `*.tmp`. The next process that holds the directory lock removes such files. Their names contain
-the process id, because a worker may outlive its killed parent.
+A temporary file is locked while it is written. What a crash leaves is not, and the next process that writes into its
+folder removes it. Its name contains the process id, because a worker may outlive its killed parent.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import glob
+import functools
 import hashlib
 import os
+import re
+import shutil
+import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.store.inside import refuse_written_inside
-from counterfoil.store.layout import TEMPORARY_SUFFIX
+from counterfoil.store.inside import is_outside, read_inside, refuse_written_inside
+from counterfoil.store.layout import TEMPORARY_SUFFIX, WRITTEN
 
+if sys.platform != "win32":
+    import fcntl
+
+TEMPORARY = re.compile(rf".+\.\d+{re.escape(TEMPORARY_SUFFIX)}")
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 
@@ -74,15 +81,20 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its parents, and flush to disk the directory entries that name them."""
+    """Create a folder and its parents, and flush to disk the directory entries that name them.
+
+    Once in a process, remove what killed runs left in the folder.
+    """
     with disk_errors(folder):
         missing = []
-        while not folder.exists():
-            missing.append(folder)
-            folder = folder.parent
+        above = folder
+        while not above.exists():
+            missing.append(above)
+            above = above.parent
         for created in reversed(missing):
             created.mkdir(exist_ok=True)
             flush_folder(created.parent)
+        _remove_once(folder)
 
 
 def try_folder(folder: Path, *, of_dataset: bool = False) -> None:
@@ -102,10 +114,7 @@ def try_folder(folder: Path, *, of_dataset: bool = False) -> None:
         try:
             for created in reversed(missing):
                 created.mkdir()
-            # The file has the suffix of temporary files, so that it is recognised and removed if this process is
-            # killed.
-            suffix = f".{os.getpid()}{TEMPORARY_SUFFIX}"
-            with tempfile.NamedTemporaryFile(dir=folder, prefix=".try.", suffix=suffix):
+            with temporary_file(folder / ".try"):
                 pass
         finally:
             for created in missing:
@@ -119,21 +128,87 @@ def try_folder(folder: Path, *, of_dataset: bool = False) -> None:
 
 
 @contextlib.contextmanager
+def temporary_file(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
+    """Open a file beside `path`. It is locked while it is open, and removed at the end unless it was renamed."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
+
+    def there() -> bool:
+        return temporary.exists() and os.path.samestat(os.fstat(file.fileno()), temporary.stat())
+
+    while True:
+        with temporary.open("ab", buffering=1 << 20) as file:
+            # Without locks on this file system, nobody removes it.
+            with contextlib.suppress(OSError):
+                _lock(file.fileno())
+            if not there():  # before it was locked, another process removed it
+                continue
+            try:
+                file.truncate(0)
+                yield temporary, file
+            finally:
+                with contextlib.suppress(OSError, ValueError):
+                    if sys.platform == "win32":
+                        file.close()
+                        temporary.unlink(missing_ok=True)
+                    elif there():
+                        temporary.unlink()
+            return
+
+
+@contextlib.contextmanager
+def temporary_folder(path: Path) -> Iterator[Path]:
+    """Make a folder beside `path`, locked and then removed as a temporary file is."""
+    made = Path(tempfile.mkdtemp(prefix=".", dir=path.parent))
+    temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
+    with _locked(made):
+        made.rename(temporary)
+        try:
+            yield temporary
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _lock(descriptor: int, wait: bool = True) -> None:
+    """Lock a file until it is closed. OSError if that is impossible, or without `wait` if another process has it."""
+    if sys.platform != "win32":  # there, nobody can remove an open file
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Lock a file or folder that no process holds. Raise OSError for another, or for a link."""
+    flags = os.O_RDONLY if path.is_dir() else os.O_RDWR  # some network file systems lock only what can be written
+    descriptor = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    try:
+        _lock(descriptor, wait=False)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def remove_half_written(folder: Path) -> None:
+    """Remove the temporary files and folders of killed runs, which no process holds."""
+    for path in folder.iterdir():
+        if TEMPORARY.fullmatch(path.name):
+            with contextlib.suppress(OSError), _locked(path):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+_remove_once = functools.cache(remove_half_written)
+
+
+@contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[HashedFile]:
     """Yield a file. It is renamed to `path` when the block succeeds, and removed when the block fails."""
     make_folder(path.parent)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
     with disk_errors(path):
-        try:
-            with temporary.open("wb", buffering=1 << 20) as file:
-                yield HashedFile(file)
-                file.flush()
-                os.fsync(file.fileno())
+        with temporary_file(path) as (temporary, file):
+            yield HashedFile(file)
+            file.flush()
+            os.fsync(file.fileno())
+            if sys.platform == "win32":
+                file.close()
             temporary.replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
         flush_folder(path.parent)
 
 
@@ -155,11 +230,26 @@ def remove_durably(path: Path) -> bool:
     return True
 
 
-def remove_half_written(folder: Path, names: Iterable[str]) -> None:
-    """Remove the temporary files that killed runs left of these files. No other process may write them."""
-    for name in names:
-        for half_written in folder.glob(f"{glob.escape(name)}.*{TEMPORARY_SUFFIX}"):
-            remove_durably(half_written)
+def replace_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write these files (path below the folder → content) in this order; first remove those of earlier runs.
+
+    Nothing is removed but what a run has recorded, unless it has changed since.
+    """
+    lines = {f"{hashlib.sha256(content).hexdigest()} {path}" for path, content in files.items()}
+    before = set[str]()
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        before.update(read_inside(folder, WRITTEN).decode().splitlines())
+    # If this run is killed, the next one removes what either has written.
+    write_atomically(folder / WRITTEN, "\n".join(sorted(before | lines)).encode())
+    for digest, _, path in (line.partition(" ") for line in before):
+        if path not in files and not is_outside(path):
+            with contextlib.suppress(OSError):
+                if hashlib.sha256(read_inside(folder, path)).hexdigest() == digest:
+                    remove_durably(folder / path)
+                    (folder / path).parent.rmdir()  # fails unless it was the last file there
+    for path, content in files.items():
+        write_atomically(folder / path, content)
+    write_atomically(folder / WRITTEN, "\n".join(sorted(lines)).encode())
 
 
 def remove_stale(folder: Path, names: Sequence[str]) -> None:

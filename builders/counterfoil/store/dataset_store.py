@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,15 @@ from counterfoil.errors import RunFailure, UserError, first_of, some_of
 from counterfoil.plan import Plan, Shard
 from counterfoil.plan.layout import PlanPart
 from counterfoil.recipe.keep import ACCEPTED, keeps_image
-from counterfoil.store.atomic import atomic_file, disk_errors, make_folder, remove_durably, write_atomically
+from counterfoil.store.atomic import (
+    TEMPORARY,
+    atomic_file,
+    disk_errors,
+    make_folder,
+    remove_durably,
+    remove_half_written,
+    write_atomically,
+)
 from counterfoil.store.directory_lock import directory_lock, opening_lock, part_lock
 from counterfoil.store.inside import is_outside, list_files, refuse_unfit
 from counterfoil.store.layout import (
@@ -32,7 +39,6 @@ from counterfoil.store.layout import (
     PRIVATE,
     RECEIPTS,
     RECIPE,
-    TEMPORARY_SUFFIX,
     TIMM_INFO,
     WHATS,
     Format,
@@ -59,8 +65,6 @@ from counterfoil.store.receipts import (
     write_receipt,
 )
 from counterfoil.store.rows import Candidate, TableForm, arrow_schema, stored_row, unique_names
-
-_TEMPORARY = re.compile(rf".+\.\d+{re.escape(TEMPORARY_SUFFIX)}")
 
 
 @dataclass(frozen=True)
@@ -266,11 +270,9 @@ class DatasetStore:
             remove_durably(self.directory / MANIFEST)
 
     def remove_leftovers(self) -> None:
-        """Remove the temporary files of lost workers. Call this only when no worker is running."""
-        for folder, _, names in os.walk(self.directory):
-            for name in names:
-                if _TEMPORARY.fullmatch(name):
-                    remove_durably(Path(folder) / name)
+        """Remove the temporary files of lost workers."""
+        for folder, _, _ in os.walk(self.directory):
+            remove_half_written(Path(folder))
 
     def receipts(self) -> list[Receipt]:
         """Return the receipts of finished shards, in the plan's order. Raise RunFailure if a receipt has other
@@ -375,7 +377,7 @@ def refuse_foreign(directory: Path) -> None:
     if LOCK in names:
         return
     # A run that is killed in its first instant leaves only these files.
-    foreign = [name for name in names if name != PRIVATE and not _TEMPORARY.fullmatch(name)]
+    foreign = [name for name in names if name != PRIVATE and not TEMPORARY.fullmatch(name)]
     # Another process may have begun the dataset since the folder was listed.
     if foreign and not (directory / LOCK).exists():
         raise UserError(
@@ -388,7 +390,7 @@ def _refuse_unknown_files(directory: Path, lock: Lock) -> None:
     unknown = []
     for folder in (RECEIPTS, *WHATS):
         for path in _files_below(directory, folder):
-            if _TEMPORARY.fullmatch(path):
+            if TEMPORARY.fullmatch(path):
                 continue  # another part may be writing it now
             file, (group, number) = parse_shard_path(path), parse_receipt_path(path) or ("", 0)
             if file is not None:

@@ -23,14 +23,13 @@ from filelock import FileLock, Timeout
 from counterfoil.errors import RunFailure, UserError, some_of
 from counterfoil.plan.layout import PlanPart
 from counterfoil.progress import report
-from counterfoil.store.atomic import disk_errors, write_atomically
+from counterfoil.store.atomic import disk_errors, make_folder, temporary_file
 from counterfoil.store.layout import (
     DIRECTORY_LOCK,
     DIRECTORY_LOCK_HOLDER,
     OPENING_LOCK,
     PART_LOCKS,
     PRIVATE,
-    TEMPORARY_SUFFIX,
 )
 
 _PART_LOCK = re.compile(r"(\d+)-of-(\d+)\.lock")
@@ -206,7 +205,6 @@ def _shown(holder: Path) -> str:
         return ""
 
 
-MARKS = f"{PRIVATE}/mark-*"  # the pattern of the marks' names, without the suffix of temporary files
 _PATIENCE = 5.0  # in seconds; changes may appear late on a network file system
 
 
@@ -234,12 +232,13 @@ class FolderMark:
 
 @contextlib.contextmanager
 def marked(folder: Path) -> Iterator[FolderMark]:
-    """Put a mark in a folder during the block. The mark of a killed run is removed with the other temporary files."""
+    """Put a mark in a folder during the block, as a temporary file."""
     word = secrets.token_hex(16)
-    mark = FolderMark(folder, f"{PRIVATE}/mark-{word[:8]}.{os.getpid()}{TEMPORARY_SUFFIX}", word)
-    write_atomically(folder / mark.name, word.encode())
-    try:
-        yield mark
-    finally:
-        with contextlib.suppress(OSError):
-            (folder / mark.name).unlink()
+    path = folder / PRIVATE / f"mark-{word[:8]}"
+    make_folder(path.parent)
+    with temporary_file(path) as (temporary, file):
+        with disk_errors(path):
+            file.write(word.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        yield FolderMark(folder, f"{PRIVATE}/{temporary.name}", word)

@@ -45,8 +45,10 @@ DIRECTORY_LOCK_HOLDER = f"{PRIVATE}/lock.pid"
 OPENING_LOCK = f"{PRIVATE}/opening"
 PART_LOCKS = f"{PRIVATE}/parts"
 REPLACEMENT = f"{PRIVATE}/replacement"
+WRITTEN = f"{PRIVATE}/written"
 
-TEMPORARY_SUFFIX = ".tmp"
+# The end of a temporary file's name, after its target's name and a process id. No file of a user has it.
+TEMPORARY_SUFFIX = ".cf.tmp"
 
 _SHARD_FILE = re.compile(
     r"(?P<what>data|rejected|candidates)/(?P<group>[^/]+)/(?P<split>[^/]+)"

@@ -100,7 +100,7 @@ def finish_replacement(directory: Path) -> bool:
         for name in [*others, *proofs]:
             if os.path.lexists(incoming / name):
                 _move(incoming / name, directory / name)
-    remove_half_written(directory, [*new, *gone])
+    remove_half_written(directory)
     remove_durably(journal)
     discard_replacement(directory)
     return True

@@ -263,7 +263,7 @@ def test_a_killed_run_goes_on_and_ends_the_same(learned: Path, tmp_path: Path) -
         while process.poll() is None and not (out / "00.safetensors").exists():
             time.sleep(0.01)
         process.kill()
-    (out / "08.safetensors.1.tmp").write_bytes(b"half of one")  # as where it is killed amid a file
+    (out / "08.safetensors.1.cf.tmp").write_bytes(b"half of one")  # as where it is killed amid a file
     first = (out / "00.safetensors").stat().st_mtime_ns
     result = learn(out)
     assert (out / "00.safetensors").stat().st_mtime_ns == first

@@ -40,9 +40,9 @@ from counterfoil.progress import tell
 from counterfoil.recipe import LearnSettings, Recipe, RecipeClass, load_recipe
 from counterfoil.recipe.names import refuse_disagreements
 from counterfoil.regular_files import named_path
-from counterfoil.store.atomic import make_folder, remove_durably, try_folder, write_atomically
-from counterfoil.store.directory_lock import MARKS, FolderMark, directory_lock, marked
-from counterfoil.store.layout import PRIVATE, TEMPORARY_SUFFIX, TOKENS
+from counterfoil.store.atomic import make_folder, remove_half_written, try_folder, write_atomically
+from counterfoil.store.directory_lock import FolderMark, directory_lock, marked
+from counterfoil.store.layout import PRIVATE, TOKENS
 from counterfoil.store.lock import read_lock
 
 _LEARNING = f"{PRIVATE}/tokens"
@@ -210,7 +210,6 @@ def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> TokenRe
     identity = _identity(recipe, folder) | {"stack": stack}
     make_folder(folder)
     with directory_lock(folder):
-        _remove_leftovers(folder)
         known = _known(recipe, folder, identity)
         pending = [cls for cls in recipe.classes if cls.id not in known]
         failed: dict[str, str] = {}
@@ -246,7 +245,7 @@ def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> TokenRe
                         failed.update(failed_of_group)
                     tell(TokenProgress(len(learned) + len(failed), len(pending), steps, all_steps, tuple(lost)))
             if lost:
-                _remove_leftovers(folder)
+                remove_half_written(folder)
         losses, manifest = _write_manifest(recipe, folder, identity, failed)
     if failed:
         raise RunFailure(
@@ -343,13 +342,6 @@ def _known(recipe: Recipe, folder: Path, identity: Mapping[str, Any]) -> dict[st
             raise _other_settings(f"{folder} holds tokens that were made with other settings ({path.name}):", lines)
         known[cls.id] = notes
     return known
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Remove the half-written files of a killed run. The caller must hold the lock of the folder."""
-    for name in (token_file_name("*"), TOKENS_MANIFEST, MARKS, ".try.*"):
-        for left in folder.glob(f"{name}.*{TEMPORARY_SUFFIX}"):
-            remove_durably(left)
 
 
 def _other_settings(problem: str, lines: Sequence[str]) -> UserError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.documents import document_bytes
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.classifiers import of_timm
 from counterfoil.models.classifiers.classifier import Classifier
@@ -225,8 +225,7 @@ def _write_files(
     # Python's errors name a full disk; the errors of safetensors do not.
     (folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
     for name, document in (("config.json", of_timm.stored_config(classifier)), ("mended.json", dict(about))):
-        text = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
-        (folder / name).write_text(text + "\n", encoding="utf-8")
+        (folder / name).write_bytes(document_bytes(document))
     (folder / "README.md").write_text(card, encoding="utf-8")
     for file in folder.iterdir():
         with file.open("rb") as handle:

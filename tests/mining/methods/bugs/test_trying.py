@@ -142,7 +142,7 @@ def test_a_try_that_was_killed_amid_its_estimate_and_amid_its_files_goes_on(
 
     with described_images(fail=True):
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr("counterfoil.mining.mined_files.write_atomically", killed)
+            patch.setattr("counterfoil.store.atomic.write_atomically", killed)
             tried_in(folder, "a sandal at night")
         tried_in(folder, "a sandal at night")
     assert files_of(folder) == files_of(tried)

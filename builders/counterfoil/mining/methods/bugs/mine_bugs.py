@@ -32,14 +32,13 @@ from counterfoil.mining.methods.bugs.search import FailedImages, Features, refus
 from counterfoil.mining.methods.bugs.trials import RoundDrawer, base_prompt
 from counterfoil.mining.mined_files import (
     ADVERSARIAL,
+    FINDINGS,
     LAYER,
     RELABEL,
     MineResult,
     page_pictures,
     refuse_others,
-    remove_mined_files,
     write_mined,
-    write_mined_files,
 )
 from counterfoil.mining.rounds import DATASET, round_doubts
 from counterfoil.models.captioners import CaptionExample, describe_captioner, load_captioner
@@ -53,6 +52,7 @@ from counterfoil.recipe.names import PREDICTIONS, derived_name, did_you_mean
 from counterfoil.recipe.schema_mine import BugsSettings, mined_facts
 from counterfoil.regular_files import named_path
 from counterfoil.report.findings import BESIDE
+from counterfoil.store.atomic import remove_durably, write_atomically
 from counterfoil.store.decoding import readable_image
 
 PURPOSE = "adversarial"
@@ -152,13 +152,14 @@ def write_search(
     tried = tried_of(findings)
     if tried.rounds:
         # Hypotheses that a person tried have a file of their own, because each run rewrites the findings.
-        write_mined_files(folder, {TRIES: document_text(tried).encode()})
+        write_atomically(folder / TRIES, document_text(tried).encode())
     if layer is not None:
         files[LAYER] = layer.encode()
         if run.settings.adversarial:
             # The layer extends the findings' recipe, which must exist.
-            remove_mined_files(folder)
-            write_mined_files(folder, {LAYER: files[LAYER]})
+            if not tried.rounds:
+                remove_durably(folder / FINDINGS)
+            write_atomically(folder / LAYER, files[LAYER])
             text = adversarial_layer(
                 folder / LAYER,
                 findings.target.name,
