@@ -26,7 +26,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,8 +49,8 @@ from loopback_hub import LoopbackHub, client_environment  # noqa: E402
 RESULTS = ROOT / "scripts" / "RESULTS.md"
 REPO = "someone/storm"
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-# What the shell is told of a process that each signal ended.
-ENDS = {signal.SIGKILL: {-9}, signal.SIGTERM: {-15, 143}, signal.SIGINT: {130}}
+# By the command, or by the signal itself while Python ends.
+ENDS = {signal.SIGKILL: {-9}, signal.SIGTERM: {143, -15}, signal.SIGINT: {130, -2}}
 MOST_KILLS_A_ROUND = 4
 ONE_COLD_OF = 5
 # Before that a process that was forked is not yet the command, or Python has not begun to run the command's code.
@@ -442,6 +443,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20, help="of each command")
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--jobs", type=int, default=2, help="commands at a time")
     parser.add_argument("--only", nargs="+", default=[], metavar="WORDS", help="commands that hold these words")
     parser.add_argument("--work", type=Path, help="a folder for the inputs and for what differed (default: temporary)")
     parser.add_argument("--write", action="store_true", help="put the table into scripts/RESULTS.md")
@@ -451,8 +453,6 @@ def main() -> int:
     commands = [
         command for command in COMMANDS if not arguments.only or any(words in command.words for words in arguments.only)
     ]
-    wrong: list[str] = []
-    rows: list[Sequence[object]] = []
     with contextlib.ExitStack() as stack:
         work = arguments.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         work.mkdir(exist_ok=True)
@@ -461,23 +461,31 @@ def main() -> int:
             with contextlib.chdir(work / "stock"):
                 stocked(work / "stock")
             (work / "stocked").touch()
-        for number, command in enumerate(commands):
+
+        def storm_of(number: int) -> Storm:
             folder = work / f"storm-{number}"
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-            storm = Storm(command, work / "stock", folder, random.Random(f"{arguments.seed}/{command.words}"))
+            words = commands[number].words
+            storm = Storm(commands[number], work / "stock", folder, random.Random(f"{arguments.seed}/{words}"))
             storm.go(arguments.kills)
-            wrong += storm.wrong
-            row = [
-                f"`{command.words}`",
-                f"{storm.duration:.1f}",
-                *(storm.met[name.name] for name in SIGNALS),
-                storm.met["ended before"],
-                storm.rounds,
-                len(storm.wrong),
-            ]
-            rows.append(row)
-            print(" | ".join(map(str, row)), sorted(storm.left), flush=True)
+            print(f"{sum(storm.met[name.name] for name in SIGNALS)} kills of {words}; {sorted(storm.left)}", flush=True)
+            return storm
+
+        with ThreadPoolExecutor(arguments.jobs) as pool:
+            storms = list(pool.map(storm_of, range(len(commands))))
+    wrong = [line for storm in storms for line in storm.wrong]
+    rows = [
+        [
+            f"`{storm.command.words}`",
+            f"{storm.duration:.1f}",
+            *(storm.met[name.name] for name in SIGNALS),
+            storm.met["ended before"],
+            storm.rounds,
+            len(storm.wrong),
+        ]
+        for storm in storms
+    ]
     titles = ("command", "seconds", *(number.name for number in SIGNALS), "ended before", "runs compared", "faults")
     table = results_page.table(titles, rows)
     print("\n".join(table))
