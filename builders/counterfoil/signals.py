@@ -23,10 +23,21 @@ def _remember(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+def signalled() -> bool:
+    return bool(_given)
+
+
 def obey_signal() -> None:
     """Raise KeyboardInterrupt if a signal was given, because a library may have caught it."""
-    if _given:
+    if signalled():
         raise KeyboardInterrupt
+
+
+def forget_signals() -> None:
+    """Let a signal end this process at once: the command has ended, and Python's own end prints what interrupts it."""
+    for number in _LINES:
+        if signal.getsignal(number) is _remember:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def show_signal() -> int:

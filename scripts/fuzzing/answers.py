@@ -65,7 +65,8 @@ def _sound(kind: str, keys: Sequence[str], other: bool) -> dict[str, list[Any]]:
     return {"key": [*keys], "group" if other else "weight": labels if other else [1.5] * count}
 
 
-def _parquet(columns: Mapping[str, list[Any]], bench: Bench) -> bytes:
+def odd_parquet(columns: Mapping[str, list[Any]], bench: Bench) -> bytes:
+    """Return these columns as Parquet, one or two of them, or one more, as few readers expect them."""
     import pyarrow as pa
 
     arrays = {name: pa.array(values) for name, values in columns.items()}
@@ -75,9 +76,10 @@ def _parquet(columns: Mapping[str, list[Any]], bench: Bench) -> bytes:
     return written(pa.table(arrays), bench)
 
 
-def _csv(columns: Mapping[str, list[Any]], bench: Bench) -> bytes:
+def csv_bytes(columns: Mapping[str, list[Any]], bench: Bench) -> bytes:
+    """Return these columns as CSV with an odd value in some cells."""
     rows = [list(row) for row in zip(*columns.values(), strict=True)]
-    _change_cells(rows, bench)
+    change_cells(rows, bench)
     text = io.StringIO()
     csv.writer(text, delimiter=bench.chance.choice((",", ",", ";", "\t"))).writerows([list(columns), *rows])
     return text.getvalue().encode("utf-8", "surrogatepass")
@@ -86,7 +88,7 @@ def _csv(columns: Mapping[str, list[Any]], bench: Bench) -> bytes:
 def _json(columns: Mapping[str, list[Any]], bench: Bench) -> bytes:
     rows = [list(row) for row in zip(*columns.values(), strict=True)]
     if bench.chance.random() < 0.5:
-        _change_cells(rows, bench)
+        change_cells(rows, bench)
     tree: Any = [dict(zip(columns, row, strict=True)) for row in rows]
     if bench.chance.random() < 0.6:
         tree, changes = mutated(tree, bench.chance, json_fragment, bench.chance.choice((1, 2)))
@@ -95,13 +97,13 @@ def _json(columns: Mapping[str, list[Any]], bench: Bench) -> bytes:
 
 
 _WRITTEN: dict[str, Callable[[Mapping[str, list[Any]], Bench], bytes]] = {
-    ".parquet": _parquet,
-    ".csv": _csv,
+    ".parquet": odd_parquet,
+    ".csv": csv_bytes,
     ".json": _json,
 }
 
 
-def _change_cells(rows: list[list[Any]], bench: Bench) -> None:
+def change_cells(rows: list[list[Any]], bench: Bench) -> None:
     """Put an odd value into one column: its first cell, or all."""
     chance = bench.chance
     column = chance.randrange(len(rows[0]))

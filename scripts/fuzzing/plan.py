@@ -15,6 +15,7 @@ from fuzzing.models import model
 from fuzzing.places import place
 from fuzzing.recipes import cut, override, recipe, recipe_bytes
 from fuzzing.released import generator, released
+from fuzzing.sources import earlier, source
 from fuzzing.tables import table
 
 
@@ -29,9 +30,9 @@ class Kind:
 
 
 KINDS: dict[str, Kind] = {
-    "recipe": Kind(recipe, "a bundled recipe with changes: loaded, planned, written; shown or checked", 20, light=True),
-    "override": Kind(override, "a bundled recipe with odd `--set` options, the same", 8, light=True),
-    "recipe-bytes": Kind(recipe_bytes, "a recipe's file of damaged bytes, the same", 5, light=True),
+    "recipe": Kind(recipe, "a bundled recipe with changes: loaded, planned, written; shown or checked", 14, light=True),
+    "override": Kind(override, "a bundled recipe with odd `--set` options, the same", 5, light=True),
+    "recipe-bytes": Kind(recipe_bytes, "a recipe's file of damaged bytes, the same", 4, light=True),
     "bytes": Kind(random_bytes, "a file of a built dataset with damaged bytes", 11),
     "document": Kind(document, "JSON, YAML or the card of a built dataset with changes", 15),
     "table": Kind(table, "Parquet with other columns, types, rows, values, images", 10),
@@ -43,6 +44,8 @@ KINDS: dict[str, Kind] = {
     "generator": Kind(generator, "a diffusion or CLIP model's folder, changed likewise", 1),
     "captions": Kind(captions, "a file of candidate captions, YAML or text, with changes: read and gathered", 2),
     "vectors": Kind(vectors, "a file of image embeddings that a shift names, changed likewise", 1),
+    "source": Kind(source, "COCO, YOLO, VOC, tables beside images with odd numbers and columns: `init`, some built", 6),
+    "earlier": Kind(earlier, "an earlier evaluation or a gate with changes: `evaluate --gate`", 4),
     "tokens": Kind(released, "released class tokens, changed, damaged or running", 1),
 }
 

@@ -1,4 +1,5 @@
-"""Built datasets that cases take copies of: Parquet with results, tar files, class tokens with an open shift, edits.
+"""Built datasets that cases take copies of: Parquet with results, tar files, class tokens with an open shift,
+edits; and an evaluation of the first.
 
 They are tiny: two classes, three shifts, two candidates a cell. A copy that was changed can be sealed again, so that
 hashes do not refuse at once what a stranger would have sealed too.
@@ -35,7 +36,7 @@ _RECIPE = (
     f"evaluate.models=['{CLASSIFIER}']",
     "publish.repo=someone/garments",
 )
-ALL = PARQUET, TAR, TOKENS, EDITS = "parquet", "tar", "tokens", "edits"
+ALL = PARQUET, TAR, TOKENS, EDITS, EARLIER = "parquet", "tar", "tokens", "edits", "earlier"
 
 
 def build_templates(folder: Path) -> dict[str, Path]:
@@ -63,11 +64,12 @@ def build_templates(folder: Path) -> dict[str, Path]:
     }
     for name, more in changes.items():
         build("wardrobe-mini", folder / name, overrides=[*_RECIPE, *more], device="cpu", workers=1)
+    evaluate(folder / PARQUET, [CLASSIFIER], out=folder / EARLIER, device="cpu")
     evaluate(folder / PARQUET, [CLASSIFIER], device="cpu", into_card=True)
     calibrate(folder / PARQUET)
     for name in changes:
         shutil.rmtree(folder / name / ".counterfoil", ignore_errors=True)
-    return {name: folder / name for name in changes}
+    return {name: folder / name for name in ALL}
 
 
 def digest_of_the_package() -> str:

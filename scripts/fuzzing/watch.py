@@ -25,6 +25,9 @@ READ_BY_LIBRARIES = frozenset(
         "/sys/fs/cgroup/memory.current",
         "/sys/fs/cgroup/memory/memory.limit_in_bytes",
         "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+        "/sys/fs/cgroup/cpu.max",  # Arrow: how many threads it may start
+        "/sys/fs/cgroup/cpu/cpu.cfs_quota_us",
+        "/sys/fs/cgroup/cpu/cpu.cfs_period_us",
         "/proc/mounts",  # loading a pipeline
         "/proc/self/mounts",
         "/proc/stat",

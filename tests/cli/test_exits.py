@@ -96,6 +96,60 @@ def test_a_signal_that_a_library_catches_is_obeyed(number: int, code: int, says:
     assert not (tmp_path / "r.yaml").exists()
 
 
+# A signal that a library makes an error of: one that ends the command, and one that verification would tell as damage.
+_TURNED = """
+import os, sys
+
+def turned(*given, **named):
+    try:
+        os.kill(os.getpid(), {number})
+    except KeyboardInterrupt:
+        raise {error}("initialization failed") from None
+
+import counterfoil.{module}
+counterfoil.{module}.{function} = turned
+sys.argv = ["counterfoil", *{words!r}]
+from counterfoil.cli.entry import main
+main()
+"""
+TURNED = [
+    ("RuntimeError", "dataset.verification", "verify"),
+    ("ValueError", "dataset.verification.verify_dataset", "read_yaml"),
+]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+@pytest.mark.parametrize(("error", "module", "function"), TURNED)
+@pytest.mark.parametrize(("number", "code", "says"), SIGNALS)
+def test_a_signal_that_a_library_makes_an_error_of_is_no_error_and_no_damage(
+    number: int, code: int, says: str, error: str, module: str, function: str, undisturbed: Path
+) -> None:
+    names = {"error": error, "module": module, "function": function}
+    source = _TURNED.format(number=int(number), words=["verify", str(undisturbed)], **names)
+    done = warm.run([sys.executable, "-c", source], command()[1])
+    assert done.returncode == code, done.stderr
+    assert says in done.stderr and "Traceback" not in done.stderr
+    assert "failed" not in done.stderr and not done.stdout
+
+
+_AT_ITS_END = """
+import atexit, os, sys
+atexit.register(os.kill, os.getpid(), {number})
+sys.argv = ["counterfoil", "recipes"]
+from counterfoil.cli.entry import main
+main()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_after_the_last_line_ends_the_process_without_a_word(number: int) -> None:
+    line = [sys.executable, "-c", _AT_ITS_END.format(number=int(number))]
+    done = subprocess.run(line, env=ENVIRONMENT, capture_output=True, text=True, timeout=600, check=False)
+    assert (done.returncode, done.stderr) == (-number, "")
+    assert "wardrobe-mini" in done.stdout
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
 def test_sigterm_ends_a_command_with_a_line_and_the_same_command_goes_on(undisturbed: Path, tmp_path: Path) -> None:
     for number, words in enumerate(

@@ -293,6 +293,22 @@ def test_a_published_dataset_is_scored_and_its_snapshot_left_alone(
     assert result.scores == evaluation.scores
     assert result.files["report"].is_relative_to(tmp_path / "cache")
     assert sorted(snapshot.rglob("*")) == before
+
+
+def test_a_cache_that_cannot_be_written_is_refused_before_a_model_looks(
+    dataset: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that may not be written and one below a file are the same here: root, too, meets the second."""
+    hub_cache(tmp_path / "hub", dataset, "someone/colours")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file" / "cache"))
+    heard: list[object] = []
+    with listening(heard.append), pytest.raises(UserError, match=r"cannot write in .*file/cache") as refused:
+        evaluate("someone/colours", list(models.values()), out=tmp_path / "report", device="cpu")
+    assert "XDG_CACHE_HOME" in (refused.value.hint or "")
+    assert not heard and not (tmp_path / "report").exists()
     with pytest.raises(RunFailure, match="not in the local cache"):
         evaluate("someone/else", list(models.values()), device="cpu")
 

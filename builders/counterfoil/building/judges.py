@@ -32,7 +32,7 @@ from counterfoil.recipe.keep.misclassified import ANSWER, CONFIDENCE, FAILED, RI
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.names import OPEN_CLIP
 from counterfoil.store.decoding import rgb_image
-from counterfoil.store.layout import user_cache
+from counterfoil.store.layout import writable_cache
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -194,7 +194,7 @@ def validation_answers(
     class_map = map_classes(recipe.classes, describe_classifier(judge, recipe.classes))
     with one_thread():
         scored = score_models(
-            images, [judge], {judge: class_map}, user_cache() / "predictions", device, _BATCH,
+            images, [judge], {judge: class_map}, writable_cache() / "predictions", device, _BATCH,
             lambda name: load_classifier(name, classes=recipe.classes),
         )  # fmt: skip
         answers = scored[judge].predictions

@@ -2,7 +2,7 @@
 
 import sys
 
-from counterfoil.signals import heed_signals, show_signal
+from counterfoil.signals import forget_signals, heed_signals, show_signal
 
 
 def main() -> None:
@@ -13,6 +13,8 @@ def main() -> None:
         command()
     except KeyboardInterrupt:
         sys.exit(show_signal())
+    finally:
+        forget_signals()
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from counterfoil.cli import build, calibrate, demo, evaluate, mend, mine, open, 
 from counterfoil.cli.options import arranged
 from counterfoil.cli.terminal import show_error
 from counterfoil.progress import listening
-from counterfoil.signals import heed_signals, show_signal
+from counterfoil.signals import heed_signals, show_signal, signalled
 
 
 class _Commands(TyperGroup):
@@ -121,7 +121,7 @@ def main() -> None:
         with _standard_output(), listening(lambda event: None):  # commands that show progress add their own listener
             app()
     except Exception as error:
-        sys.exit(show_error(error))
+        sys.exit(show_signal() if signalled() else show_error(error))  # a library may have made an error of it
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ import typer
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, first_of
 from counterfoil.regular_files import on_a_line, visible
+from counterfoil.signals import obey_signal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,7 +52,11 @@ def plain(text: str) -> str:
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print one line that is never wrapped or styled. A name from elsewhere cannot break it."""
+    """Print one line that is never wrapped or styled. A name from elsewhere cannot break it.
+
+    Tell no result after a signal: where a library caught it, damage may be reported that there is not.
+    """
+    obey_signal()
     typer.echo(plain(on_a_line(text)), err=err)
 
 
@@ -107,6 +112,7 @@ def show_in_browser(address: str) -> bool:
 
 
 def print_json(value: Any) -> None:
+    obey_signal()
     text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
     # GitHub's runner may read ##[ anywhere in a line as a command.
     typer.echo(visible(text).replace("##[", "#\\u0023["))

@@ -39,7 +39,7 @@ from counterfoil.recipe.units import UNIT
 from counterfoil.regular_files import named_path
 from counterfoil.report.labels import LabelChecks
 from counterfoil.store import Receipt
-from counterfoil.store.layout import LOCK, RECIPE, user_cache
+from counterfoil.store.layout import LOCK, RECIPE, writable_cache
 from counterfoil.store.manifest import VERIFY, changed_data, content_of_receipts, refuse_changed
 from counterfoil.store.reading import planned_rows, read_receipts, read_shard, shard_batches
 from counterfoil.store.receipts import counts_of, preview_images
@@ -376,7 +376,7 @@ def _workplace(directory: Path, published: bool) -> Path:
     """Return the folder of predictions and reports: inside the dataset if it may be written, else the user's cache."""
     if not published and os.access(directory, os.W_OK):
         return directory / ".counterfoil"
-    return user_cache() / hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:16]
+    return writable_cache() / hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:16]
 
 
 def read_judged_labels(
@@ -422,7 +422,7 @@ def labelled_subject(
         name=Path(source).name or source,
         directory=None,
         # A folder of images may not be written to, so its answers are in the user's cache.
-        workplace=user_cache() / hashlib.sha256(images.content.encode()).hexdigest()[:16],
+        workplace=writable_cache() / hashlib.sha256(images.content.encode()).hexdigest()[:16],
         content=images.content,
         classes=tuple(classes),
         groups=_groups(ordered, ""),

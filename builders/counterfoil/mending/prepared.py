@@ -44,7 +44,7 @@ from counterfoil.recipe.schema_mine import Mine
 from counterfoil.report.words import counted
 from counterfoil.store.atomic import make_folder, write_atomically
 from counterfoil.store.decoding import pixels_sha256
-from counterfoil.store.layout import user_cache
+from counterfoil.store.layout import writable_cache
 
 # The usual names of a test split, in order of preference.
 _TESTS = ("test", "validation", "val")
@@ -172,7 +172,7 @@ def pixels_of(images: LabelledImages) -> tuple[str | None, ...]:
 
     The bytes of files cannot be compared, because a build of pool rows encodes the images again.
     """
-    file = user_cache() / "pixels" / f"{images.content[:64]}.pixels"
+    file = writable_cache() / "pixels" / f"{images.content[:64]}.pixels"
     known = kept_digests(file, len(images))
     if known is None:
         known = []

@@ -41,7 +41,7 @@ from counterfoil.regular_files import on_a_line
 from counterfoil.report.words import counted
 from counterfoil.store.atomic import make_folder, write_atomically
 from counterfoil.store.decoding import UNREAD
-from counterfoil.store.layout import user_cache
+from counterfoil.store.layout import writable_cache
 
 
 def opened_images(
@@ -146,7 +146,7 @@ class ContentsSeen:
     """Hashes the images that are read through `images`, and keeps the hashes of all rows in `folder` for later runs."""
 
     def __init__(self, images: LabelledImages, folder: Path | None = None):
-        folder = user_cache() / "contents" if folder is None else folder
+        folder = writable_cache() / "contents" if folder is None else folder
         self._plain, self._file, self._seen = images, folder / f"{images.content[:64]}.contents", dict[str, bytes]()
         self.images = replace(images, read=self._read)
 
@@ -283,7 +283,7 @@ def collect_answers(
             part,
             names,
             maps,
-            user_cache() / "predictions",
+            writable_cache() / "predictions",
             device,
             _BATCH,
             load or (lambda name: load_classifier(name, classes=recipe.classes)),
@@ -312,7 +312,7 @@ def conditions_scored(
             part,
             name,
             class_map,
-            user_cache() / "predictions",
+            writable_cache() / "predictions",
             device,
             _BATCH,
             lambda name: load_classifier(name, classes=classes),
@@ -564,7 +564,7 @@ def features_of(images: LabelledImages, embedder: Embedder, placement: Placement
     """Return CLIP's features [n, width], from the cache if possible. An image that cannot be decoded has NaN."""
     engine, device = (None, "cpu") if placement is None else (placement.engine, placement.device)
     with renamed(f"CLIP: {images.name}"):
-        return embed(images, embedder, user_cache() / "embeddings", engine=engine, device=device)
+        return embed(images, embedder, writable_cache() / "embeddings", engine=engine, device=device)
 
 
 def class_map_of(recipe: Recipe, name: str) -> ClassMap:

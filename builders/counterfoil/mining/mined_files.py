@@ -133,7 +133,8 @@ def write_mined(
     page = mining_html(findings, pictures, has_recipe=LAYER in files)
     texts = {TABLE: findings_csv_text(findings), REPORT: page, FINDINGS: document_text(findings)}
     whole = dict(files) | {name: text.encode() for name, text in texts.items()}
-    remove_durably(folder / FINDINGS)  # a folder that has findings has every file
+    if not any(drawn.purpose == "try" for drawn in findings.rounds):  # a killed try goes on with the findings before
+        remove_durably(folder / FINDINGS)  # a folder that has findings has every file
     replace_files(folder, whole)
     write_index(folder)
     files_written = {what: (folder / name).resolve() for what, name in _NAMED.items() if (folder / name).exists()}

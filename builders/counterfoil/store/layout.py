@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 # A recipe's layer needs these names too, because a dataset's recipe is read together with these files.
+from counterfoil.errors import UserError
 from counterfoil.recipe.names import EMBEDDINGS as EMBEDDINGS
 from counterfoil.recipe.names import LOCK as LOCK
 from counterfoil.recipe.names import RECIPE as RECIPE
@@ -96,3 +97,13 @@ def parse_receipt_path(path: str) -> tuple[str, int] | None:
 def user_cache() -> Path:
     """Return the folder of caches, under XDG_CACHE_HOME or ~/.cache. It need not exist."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "counterfoil"
+
+
+def writable_cache() -> Path:
+    """Return the same folder for what takes long. Raise UserError if it cannot be written, before that is computed."""
+    folder = user_cache()
+    there = next(above for above in (folder, *folder.parents) if os.path.exists(above))  # noqa: PTH110 (never raises)
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        hint = "Set XDG_CACHE_HOME to a folder that you may write to."
+        raise UserError(f"cannot write in {folder}, which keeps what models answered", hint)
+    return folder

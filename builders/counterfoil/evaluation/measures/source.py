@@ -40,7 +40,7 @@ from counterfoil.report.distances import FID, KID, Distances, ImageSet, SetOfIma
 from counterfoil.report.reference import VALIDATION, VALIDATION_BASE, VALIDATION_GAP, ReferenceResult
 from counterfoil.report.results import ResultRow, row
 from counterfoil.stats import Estimate
-from counterfoil.store.layout import user_cache
+from counterfoil.store.layout import writable_cache
 
 _EMBEDDINGS = "embeddings"
 
@@ -174,7 +174,7 @@ def _distances(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureMode
 
 def _side_of(images: LabelledImages, model: FeatureModel, asking: Asking) -> tuple[_Side, NDArray[np.bool_]]:
     """Return the features of a source's decodable images, and which images can be decoded, bool [n]."""
-    features = _features(images, model, user_cache() / _EMBEDDINGS, asking)
+    features = _features(images, model, writable_cache() / _EMBEDDINGS, asking)
     decodable = np.isfinite(features).all(axis=1)
     return _Side(features[decodable], _units(images)[decodable]), np.asarray(decodable)
 
@@ -483,7 +483,7 @@ def measure_reference(answered: AllAnswers) -> tuple[ReferenceResult | None, lis
     failed: dict[str, CounterfoilError] = {}
     try:
         with renamed(lambda stage: replace(stage, name=f"{stage.name}, validation")):
-            scored = answered.asking.scored(images, scorable, user_cache() / _ANSWERS, failed)
+            scored = answered.asking.scored(images, scorable, writable_cache() / _ANSWERS, failed)
     except reading_errors() as error:
         reason = skipped_because(skipped_reason(_INPUT, error))
         return ReferenceResult(prepared.split, skipped=reason, left_out=prepared.left_out), []

@@ -22,7 +22,7 @@ from counterfoil.recipe import Recipe
 from counterfoil.recipe.kinds import RETRIEVAL
 from counterfoil.recipe.prompts import prompt_for
 from counterfoil.recipe.rows_table import MOST_BYTES, PoolRow
-from counterfoil.store.layout import user_cache
+from counterfoil.store.layout import writable_cache
 
 
 class RetrieveMaker(RowsMaker):
@@ -42,7 +42,7 @@ class RetrieveMaker(RowsMaker):
         wanted = make_plan(recipe).n_samples
         if len(images) < wanted:
             raise _too_few(recipe, rows.place, wanted, f"{len(images):,} rows")
-        cache = user_cache() / "embeddings"
+        cache = writable_cache() / "embeddings"
         ranking = recipe.ranking_clip
         with one_thread():
             loaded = load_clip(ranking.model, ranking.weights, device, revision=clip.revision)

@@ -28,6 +28,7 @@ from counterfoil.mining.mined_files import MineResult
 from counterfoil.models.clip import load_clip
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.schema_mine import BugsSettings, Mine
+from counterfoil.store.atomic import HashedFile, write_atomically
 from counterfoil.store.reading import read_rows
 
 # Another generator: one that takes fewer steps.
@@ -122,7 +123,9 @@ def test_what_was_tried_survives_a_second_search_of_the_folder(tried: Path, tmp_
     assert first.recipe_hash == second.recipe_hash
 
 
-def test_a_try_that_was_killed_amid_its_estimate_goes_on(small_search: Path, tried: Path, tmp_path: Path) -> None:
+def test_a_try_that_was_killed_amid_its_estimate_and_amid_its_files_goes_on(
+    small_search: Path, tried: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "mined"
     shutil.copytree(tried, folder)
     for name in files_of(folder):
@@ -131,7 +134,16 @@ def test_a_try_that_was_killed_amid_its_estimate_goes_on(small_search: Path, tri
         shutil.copyfile(small_search / name, folder / name)
     last = next(drawn.name for drawn in findings_of(tried).rounds if drawn.purpose == "try_estimate")
     (folder / last / "dataset" / "manifest.json").unlink()
+
+    def killed(path: Path, content: bytes) -> HashedFile:
+        if path.name == "report.html":
+            raise KeyboardInterrupt
+        return write_atomically(path, content)
+
     with described_images(fail=True):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr("counterfoil.store.atomic.write_atomically", killed)
+            tried_in(folder, "a sandal at night")
         tried_in(folder, "a sandal at night")
     assert files_of(folder) == files_of(tried)
 

@@ -157,7 +157,8 @@ def write_search(
         files[LAYER] = layer.encode()
         if run.settings.adversarial:
             # The layer extends the findings' recipe, which must exist.
-            remove_durably(folder / FINDINGS)
+            if not tried.rounds:
+                remove_durably(folder / FINDINGS)
             write_atomically(folder / LAYER, files[LAYER])
             text = adversarial_layer(
                 folder / LAYER,

@@ -185,7 +185,7 @@ def try_descriptions(
         findings = with_more(before, tried, list(map(round_drawn, rounds)))
         findings = estimate_rates(findings, drawer, 1, run, answers, "try_estimate")
         images = images_of_rounds(search_folder, before.rounds) | drawer.images
-        return write_search(findings, images.items(), run)
+        return write_search(findings, images.items(), run, (search_folder / ASKED).read_text(encoding="utf-8"))
 
 
 def mine_again(

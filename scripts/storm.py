@@ -1,0 +1,502 @@
+"""Kill every command at random moments, run it to its end, and compare what is left with a run that nobody killed.
+
+    python scripts/storm.py [--kills 20] [--seed 7] [--only build mine] [--write]
+
+Each command starts in a fresh copy of its inputs, is ended one to four times somewhere in the time that it takes, by
+SIGKILL, SIGTERM or SIGINT (the last to its whole session, as a terminal sends it), and is then run to its end. Every
+file of the folder, of the caches and of the inputs must be as the undisturbed run left it, no process may be left, and
+no output may hold a traceback. One kill of five is of a process that first has to import; the others are forked from a
+warm one. What a publication leaves is compared on a loopback Hub. Prints a table; exits 1 where anything differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import random
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [
+    str(ROOT / "builders"),
+    *(str(ROOT / "tests" / name) for name in ("", "publishing", "mending", "models/detectors")),
+]
+os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_XET": "1", "NO_PROXY": "*"}
+
+import psutil  # noqa: E402
+from publishing_cases import with_package  # noqa: E402
+
+import results_page  # noqa: E402
+import warm  # noqa: E402
+from loopback_hub import LoopbackHub, client_environment  # noqa: E402
+
+RESULTS = ROOT / "scripts" / "RESULTS.md"
+REPO = "someone/storm"
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+# By the command, or by the signal itself while Python ends.
+ENDS = {signal.SIGKILL: {-9}, signal.SIGTERM: {143, -15}, signal.SIGINT: {130, -2}}
+MOST_KILLS_A_ROUND = 4
+ONE_COLD_OF = 5
+# Before that a process that was forked is not yet the command, or Python has not begun to run the command's code.
+BEGUN = {True: 0.6, False: 0.2}
+IMPORTS = 3.0
+PATIENCE = 300.0
+HOME = "home"
+
+
+@dataclass(frozen=True)
+class Command:
+    """needs: what of the stock its folder holds. refuses: what may refuse a second run that finds the first's files."""
+
+    words: str
+    needs: tuple[str, ...] = ()
+    ends: frozenset[int] = frozenset({0})
+    refuses: bool = False
+
+
+CPU = "--device cpu"
+ONE = f"{CPU} --workers 1"
+COMMANDS = (
+    Command("demo --quick --out demo"),
+    Command(f"init ./photos --out photos.yaml {CPU}", ("photos",), refuses=True),
+    Command(f"init ./streets --out streets.yaml {CPU}", ("streets",), refuses=True),
+    Command("init --detector detector/model.onnx", ("detector",), refuses=True),
+    Command("recipes"),
+    Command("show mini.yaml", ("mini.yaml",)),
+    Command("check mini.yaml", ("mini.yaml",)),
+    Command(f"tokens learn.yaml --out learned {ONE}", ("learn.yaml",)),
+    Command(f"build mini.yaml --out built {ONE}", ("mini.yaml",)),
+    Command(f"build mini.yaml --out built {CPU} --workers 2", ("mini.yaml",)),
+    Command(f"build fog.yaml --out built {ONE}", ("fog.yaml", "photos")),
+    Command(f"build --from mini --out again {ONE}", ("mini",)),
+    Command(f"build --from damaged --out damaged {ONE}", ("damaged",)),
+    Command("calibrate mini", ("mini",)),
+    Command(f"calibrate mini --apply cut.yaml --out cut {CPU}", ("mini", "cut.yaml")),
+    Command(f"calibrate mini --apply cut.yaml --in-place --yes {CPU}", ("mini", "cut.yaml")),
+    Command("review mini", ("mini",)),
+    Command("review mini --answers anna.json ben.json", ("mini", "anna.json", "ben.json")),
+    Command("verify mini", ("mini",)),
+    Command(f"verify mini --rerender 3 {CPU}", ("mini",)),
+    Command(f"evaluate mini --models lab:resnet10t lab:lcnet_035 --out report {CPU}", ("mini",)),
+    Command(f"evaluate mini --models lab:resnet10t lab:lcnet_035 --into-card {CPU}", ("mini",)),
+    Command(
+        "evaluate boxes --models predictions:boxes.parquet --into-card --gate gate.yaml",
+        ("boxes", "boxes.parquet", "gate.yaml"),
+        frozenset({0, 3, 4}),
+    ),
+    Command("evaluate labels --models predictions:labels.csv --into-card", ("labels", "labels.csv")),
+    Command("mine star.yaml --method slices --limit 120 --out mined --device cpu --workers 1", ("star.yaml",)),
+    Command("mine star.yaml --method directions --limit 200 --out mined --device cpu --workers 1", ("star.yaml",)),
+    Command(f"mine contexts.yaml --limit 90 --out mined {ONE}", ("contexts.yaml",)),
+    Command(f"mine bugs.yaml --out mined {ONE}", ("bugs.yaml",)),
+    # What was tried is not tried again: a kill after the last file leaves nothing to do, and the same line is refused.
+    Command(f"mine mined --try 'a sandal at night' --class sandal {ONE}", ("mined", "bugs.yaml"), refuses=True),
+    Command(f"mine mined --again bugs.yaml {ONE}", ("mined", "bugs.yaml")),
+    Command(
+        "mend --model lab:resnet10t --on scenes.yaml --with scenes-mined --lambda 0,1 --per-class 20 --out mended"
+        f" {CPU}",
+        ("scenes.yaml", "source", "scenes-mined"),
+    ),
+    Command("open report --no-browser", ("report",)),
+    Command(f"publish mini {REPO} --yes", ("mini",)),
+    Command(f"publish --model model {REPO} --license mit --yes", ("model",)),
+)
+
+
+# --- the inputs
+
+MINI = {
+    "extends": "wardrobe-mini",
+    "name": "mini",
+    "source": {
+        "classes": [
+            {"id": "00", "name": "t-shirt", "source_label": 0},
+            {"id": "05", "name": "sandal", "source_label": 5},
+            {"id": "08", "name": "bag", "source_label": 8},
+        ]
+    },
+    "tokens": None,
+    "prompts": {"shifts": {"in_the_grass": None, "at_night": None}},
+    "generator": {"steps": 1, "guidance": 1.0, "size": 32, "batch_size": 4},
+    "screen": {"object_threshold": -1, "shift_threshold": -1, "store_embeddings": True, "judge": None},
+    "samples": {"candidates": 2},
+    "output": {"rows_per_shard": 4},
+    "evaluate": {"min_images_per_class": 1},
+}
+LEARN = {
+    **MINI,
+    "tokens": {"path": None, "learn": {"steps": 3, "batch_size": 1, "learning_rate": 1e-2, "classes_in_flight": 2}},
+}
+FOG = {
+    "recipe": 1,
+    "name": "fog",
+    "source": {"dataset": "./photos"},
+    "generator": {"kind": "corrupt", "split": "validation"},
+    "prompts": {"shifts": {"fog": {"corruption": "fog", "severity": 3}}},
+    "samples": {"candidates": 4},
+    "output": {"rows_per_shard": 4},
+}
+STAR = {
+    "extends": "wardrobe-star",
+    "source": {
+        "dataset": "lab:planted/correlation-0",
+        "classes": [
+            {"id": "05", "name": "sandal", "source_label": 5},
+            {"id": "07", "name": "sneaker", "source_label": 7},
+        ],
+    },
+    "tokens": None,
+    "generator": {"adapter": "lab:decoder"},
+    "mine": {
+        "target": "lab:planted/correlation-0",
+        "on": ["validation"],
+        "train_rows": 100,
+    },
+}
+CONTEXTS = {
+    "extends": "wardrobe-contexts",
+    "source": {"classes": MINI["source"]["classes"]},
+    "samples": {"candidates": 2},
+    "mine": {"target": "lab:resnet10t", "settings": {"at_most_images": 4}},
+}
+BUGS = {
+    "extends": "wardrobe-bugs",
+    "generator": {"steps": 3, "batch_size": 8},
+    "screen": {"object_threshold": 0.2},
+    "samples": {"seed": 0},
+    "mine": {
+        "target": "lab:resnet10t",
+        "fdr": 0.9,
+        "margin": 0,
+        "settings": {
+            "classes": ["00", "05"], "baseline": 12, "fewest_failures": 1, "clusters": 1, "captions": 2, "described": 2,
+            "batch": 4, "pairs": 8, "estimate_pairs": 8, "adversarial": 4,
+        },
+    },
+}  # fmt: skip
+
+
+def stocked(stock: Path) -> None:
+    """Fill a folder with what the commands take, by name."""
+    import numpy as np
+    from datasets import Dataset
+    from scenes_to_mend import build_scenes, mined_layer, save_source, write_recipe
+    from test_onnx_forms import NAMES, save, table
+
+    from colour_world import save_colour_model
+    from counterfoil import build, evaluate, review
+    from counterfoil.evaluation.dataset import open_dataset
+    from counterfoil.lab.scenes import wardrobe_scene
+    from counterfoil.lab.world import render
+    from counterfoil.mining.mine_recipe import mine
+    from counterfoil.store.decoding import rgb_image
+    from support.boxes import coco_folder
+    from support.images import encoded
+    from support.labelled_patches import LABELS, colour_classifier, patches_folder, patches_recipe
+
+    recipes = {"mini": MINI, "learn": LEARN, "fog": FOG, "star": STAR, "contexts": CONTEXTS, "bugs": BUGS}
+    for name, recipe in recipes.items():
+        (stock / f"{name}.yaml").write_text(json.dumps(recipe))
+    for split in ("train", "validation"):
+        for number in range(16):
+            name, label = (("sandal", 5), ("sneaker", 7))[number % 2]
+            path = stock / "photos" / split / name / f"{number:03d}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(encoded(render(wardrobe_scene(split, 10 * number + label))))
+    build(stock / "mini.yaml", stock / "mini", device="cpu", workers=1)
+    shutil.copytree(stock / "mini", stock / "damaged")
+    shard = sorted((stock / "damaged" / "data").rglob("*.parquet"))[1]
+    shard.write_bytes(shard.read_bytes()[:-100])
+    (stock / "cut.yaml").write_text("screen: {shift_threshold: 0.2}\n")
+    evaluate(stock / "mini", ["lab:lcnet_035"], out=stock / "report", device="cpu")
+    page = review(stock / "mini", stock / "review.html").page.read_text()
+    data = json.loads(page.partition('<script type="application/json" id="data">')[2].partition("</script>")[0])
+    grids = [{name: grid[name] for name in ("task", "label", "shown")} for grid in data["grids"]]
+    answers = {name: data[name] for name in ("form", "version", "content", "sheet")}
+    answers["grids"] = [grid | {"selected": grid["shown"]} for grid in grids]
+    for number, name in enumerate(("anna", "ben")):
+        (stock / f"{name}.json").write_text(json.dumps(answers | {"token": f"{number:016x}", "rater": name}))
+
+    coco_folder(stock / "streets")
+    boxes = ["samples.candidates=12", *(f"prompts.shifts.{name}=null" for name in ("motion_blur", "defocus_blur"))]
+    build("wardrobe-boxes", stock / "boxes", overrides=boxes, device="cpu", workers=1)
+    answers = [
+        {"key": key, "name": "bag", "confidence": 0.5, "x1": 4.0, "y1": 4.0, "x2": 60.0, "y2": 60.0}
+        for key, _ in open_dataset(stock / "boxes").images()
+    ]
+    Dataset.from_list(answers).to_parquet(str(stock / "boxes.parquet"))
+    (stock / "gate.yaml").write_text("- drop(fog) <= 10\n")
+    rows = table(len(NAMES)).T[None]
+    save(stock / "detector", {"rows": rows}, dict(enumerate(NAMES)))
+
+    patches_folder(stock / "patches")
+    build(patches_recipe(stock / "labels.yaml", stock / "patches"), stock / "labels", device="cpu", workers=1)
+    lines = [f"key,{','.join(LABELS)}"]
+    for key, content in open_dataset(stock / "labels").images():
+        pixels = np.asarray(rgb_image(content or b""), np.float32).transpose(2, 0, 1) / 255
+        lines.append(f"{key},{','.join(map(str, 1 / (1 + np.exp(-colour_classifier(pixels[None])[0]))))}")
+    (stock / "labels.csv").write_text("\n".join(lines) + "\n")
+
+    mine(stock / "bugs.yaml", stock / "mined", device="cpu", workers=1)
+    save_source(stock / "source")
+    scenes = write_recipe(stock / "scenes.yaml")
+    build_scenes(stock / "scenes-mined", scenes, mined_layer())
+    save_colour_model(stock / "model", labels=True)
+
+
+# --- a storm over one command
+
+
+@dataclass
+class Storm:
+    """Runs one command in `work`/here, which is filled anew from `stock` for each round."""
+
+    command: Command
+    stock: Path
+    work: Path
+    chance: random.Random
+    hub: LoopbackHub | None = None
+
+    def __post_init__(self) -> None:
+        self.here, self.home = self.work / "here", self.work / "here" / HOME
+        self.met: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        self.left: set[str] = set()
+        self.seconds = self.duration = 0.0
+        self.rounds = 0
+
+    def fresh(self) -> None:
+        shutil.rmtree(self.here, ignore_errors=True)
+        (self.home / "tmp").mkdir(parents=True)
+        for name in self.command.needs:
+            source = self.stock / name
+            shutil.copytree(source, self.here / name) if source.is_dir() else shutil.copy(source, self.here)
+
+    def environment(self) -> dict[str, str]:
+        found = dict(os.environ)
+        if self.hub is not None:
+            found = client_environment(self.hub, self.home / "hf", sleep_scale=0.01)
+        cache = {"HOME": self.home, "XDG_CACHE_HOME": self.home / "cache", "TMPDIR": self.home / "tmp"}
+        return with_package({**found, **{name: str(path) for name, path in cache.items()}})
+
+    def run(self, after: float | None = None, number: signal.Signals | None = None, cold: bool = False) -> int:
+        """Run the command, to its end or to a signal after so many seconds; return how it ended."""
+        line = [sys.executable, "-m", "counterfoil.cli.entry", *shlex.split(self.command.words)]
+        with (self.work / "output").open("w+") as output:
+            if cold:
+                streams: dict[str, Any] = {"stdout": output, "stderr": output, "stdin": subprocess.DEVNULL}
+                process: Any = subprocess.Popen(
+                    line, env=self.environment(), cwd=self.here, start_new_session=True, **streams
+                )
+            else:
+                process = warm.start(line, self.environment(), cwd=self.here, start_new_session=True)
+            began = time.monotonic()
+            serves = self.command.words.startswith("open ")
+            if number is None and serves:
+                after, number = 2.0, signal.SIGINT
+            try:
+                code = process.wait(after if number is not None else PATIENCE)
+            except subprocess.TimeoutExpired:
+                if number is None:
+                    number = signal.SIGKILL
+                    self.say(f"did not end within {PATIENCE:.0f} s")
+                if number == signal.SIGINT:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(process.pid, number)
+                else:
+                    process.send_signal(number)
+                try:
+                    code = process.wait(60)
+                except subprocess.TimeoutExpired:
+                    self.say(f"lived for 60 s after {number.name}")
+                    os.killpg(process.pid, signal.SIGKILL)
+                    code = process.wait()
+            self.seconds = time.monotonic() - began
+            if cold:
+                output.seek(0)
+                self.printed = output.read()
+            else:
+                self.printed = "".join(process.communicate())
+        if "Traceback" in self.printed or "internal error" in self.printed:
+            self.say(f"printed a traceback (exit {code}): {self.printed[-1500:]}")
+        waited = time.monotonic()
+        while left := _of_session(process.pid):
+            if time.monotonic() - waited > 60:
+                self.say(f"left a process: {left}")
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                break
+            time.sleep(0.05)
+        return code
+
+    def say(self, text: str) -> None:
+        self.wrong.append(f"{self.command.words}: round {self.rounds}: {text}")
+        print(f"WRONG {self.wrong[-1]}", flush=True)
+
+    def files(self) -> dict[str, bytes]:
+        """Return a hash of every file, and what is published, by name; keep the names of temporary files elsewhere."""
+        found = {}
+        for path in sorted(self.here.rglob("*")):
+            name = path.relative_to(self.here).as_posix()
+            if name.startswith(f"{HOME}/tmp/"):
+                self.left.add(re.sub(r"[a-z0-9_]{8}$|[0-9]+", "*", name.split("/")[2]))
+            elif not name.startswith(f"{HOME}/") or "/counterfoil/" in name:
+                # A cache of folders is by when their files changed, and the copies are as old as their round.
+                if "/counterfoil/folders/" in name and not name.endswith(".tmp"):
+                    continue
+                if path.is_symlink() or path.is_file():
+                    content = bytes(path.readlink()) if path.is_symlink() else path.read_bytes()
+                    found[name] = hashlib.sha256(content).digest()
+        return found
+
+    def on_hub(self) -> tuple[Any, int]:
+        if self.hub is None:
+            return None, 0
+        kind = "model" if "--model" in self.command.words else "dataset"
+        branch = {path: hashlib.sha256(content).digest() for path, content in self.hub.branch(REPO, kind=kind).items()}
+        return branch, len(self.hub.commits(REPO, kind=kind))
+
+    @contextlib.contextmanager
+    def round(self) -> Iterator[None]:
+        self.fresh()
+        if "publish" not in self.command.words:
+            yield
+            return
+        with LoopbackHub(self.work / f"hub-{self.rounds}") as self.hub:
+            yield
+        self.hub = None
+
+    def go(self, kills: int) -> None:
+        with self.round():
+            code = self.run()
+            if code not in self.command.ends:
+                self.say(f"the undisturbed run ended with {code}: {self.printed[-2000:]}")
+                return
+            whole, whole_hub, duration = self.files(), self.on_hub(), self.seconds
+        self.duration = duration
+        done = 0
+        while done < kills and len(self.wrong) < 5:
+            self.rounds += 1
+            with self.round():
+                of_round = []
+                for _ in range(self.chance.randint(1, min(MOST_KILLS_A_ROUND, kills - done))):
+                    number = SIGNALS[done % len(SIGNALS)]
+                    cold = done % ONE_COLD_OF == 1
+                    after = self.chance.uniform(BEGUN[cold], max(BEGUN[cold] + 0.1, duration + IMPORTS * cold))
+                    code = self.run(after, number, cold)
+                    if code in ENDS[number]:
+                        self.met[number.name] += 1
+                        of_round.append(f"{number.name} after {after:.2f} s{' cold' if cold else ''}")
+                        done += 1
+                        continue
+                    self.met["ended before"] += 1
+                    if "ended before" in self.met and self.met["ended before"] > 5 * kills:
+                        done += 1
+                    if code not in self.command.ends and not (self.command.refuses and code == 2):
+                        self.say(
+                            f"ended with {code} where {number.name} came after {after:.2f} s: {self.printed[-1500:]}"
+                        )
+                    break
+                code = self.run()
+                if code not in self.command.ends and not (self.command.refuses and code == 2):
+                    self.say(f"ended with {code} after {of_round}: {self.printed[-1500:]}")
+                found, hub = self.files(), self.on_hub()
+                if found != whole:
+                    differ = sorted(name for name in {*found, *whole} if found.get(name) != whole.get(name))
+                    told = [
+                        f"{'lacks' if name not in found else 'also' if name not in whole else 'differs:'} {name}"
+                        for name in differ
+                    ]
+                    self.say(f"{of_round}: {told[:8]}")
+                    shutil.copytree(self.here, self.work / f"wrong-{len(self.wrong)}", symlinks=True)
+                if hub != whole_hub:
+                    self.say(f"{of_round}: the branch has {hub[1]} commits, expected {whole_hub[1]}, or other files")
+
+
+def _of_session(number: int) -> list[str]:
+    """Return the processes of a session that still run."""
+    found = []
+    for process in psutil.process_iter(["pid", "status", "cmdline"]):
+        with contextlib.suppress(ProcessLookupError, psutil.Error):
+            if os.getsid(process.pid) == number and process.info["status"] != psutil.STATUS_ZOMBIE:
+                found.append(" ".join(process.info["cmdline"] or ())[:200])
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=20, help="of each command")
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--jobs", type=int, default=2, help="commands at a time")
+    parser.add_argument("--only", nargs="+", default=[], metavar="WORDS", help="commands that hold these words")
+    parser.add_argument("--work", type=Path, help="a folder for the inputs and for what differed (default: temporary)")
+    parser.add_argument("--write", action="store_true", help="put the table into scripts/RESULTS.md")
+    arguments = parser.parse_args()
+    # In the background a shell makes its children ignore Ctrl-C, and so would the commands.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    commands = [
+        command for command in COMMANDS if not arguments.only or any(words in command.words for words in arguments.only)
+    ]
+    with contextlib.ExitStack() as stack:
+        work = arguments.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        work.mkdir(exist_ok=True)
+        if not (work / "stocked").exists():
+            (work / "stock").mkdir()
+            with contextlib.chdir(work / "stock"):
+                stocked(work / "stock")
+            (work / "stocked").touch()
+
+        def storm_of(number: int) -> Storm:
+            folder = work / f"storm-{number}"
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            words = commands[number].words
+            storm = Storm(commands[number], work / "stock", folder, random.Random(f"{arguments.seed}/{words}"))
+            storm.go(arguments.kills)
+            print(f"{sum(storm.met[name.name] for name in SIGNALS)} kills of {words}; {sorted(storm.left)}", flush=True)
+            return storm
+
+        with ThreadPoolExecutor(arguments.jobs) as pool:
+            storms = list(pool.map(storm_of, range(len(commands))))
+    wrong = [line for storm in storms for line in storm.wrong]
+    rows = [
+        [
+            f"`{storm.command.words}`",
+            f"{storm.duration:.1f}",
+            *(storm.met[name.name] for name in SIGNALS),
+            storm.met["ended before"],
+            storm.rounds,
+            len(storm.wrong),
+        ]
+        for storm in storms
+    ]
+    titles = ("command", "seconds", *(number.name for number in SIGNALS), "ended before", "runs compared", "faults")
+    table = results_page.table(titles, rows)
+    print("\n".join(table))
+    if arguments.write:
+        opening = [
+            "Each command in a fresh copy of its inputs, ended at random moments and then run to its end, where every"
+            f" file is that of a run that nobody killed; seed {arguments.seed}. *Ended before*: the signal came late."
+        ]
+        results_page.write(RESULTS, "storm", "Kills of every command", opening, {"storm": table}, ["storm"])
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
