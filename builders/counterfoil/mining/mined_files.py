@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from counterfoil.data import LabelledImages
 from counterfoil.dataset.card.index_page import write_index
 from counterfoil.documents import document_text, read_document
-from counterfoil.errors import UserError
+from counterfoil.errors import UserError, warn
 from counterfoil.mining.findings import Findings, findings_csv_text
 from counterfoil.mining.findings_layer import VECTORS
 from counterfoil.mining.pools import POOL_LAYER, POOL_TABLE, FilteredPool
@@ -136,6 +136,8 @@ def write_mined(
     remove_mined_files(folder)
     write_mined_files(folder, whole)
     files_written = {what: (folder / name).resolve() for what, name in _NAMED.items() if (folder / name).exists()}
+    if findings.doubts:
+        warn("\n".join(findings.doubts))
     return MineResult(folder, findings, files_written, pool)
 
 
