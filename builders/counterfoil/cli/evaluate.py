@@ -194,6 +194,9 @@ def evaluate(
     if write_keys is not None:
         _write_keys(context, dataset, write_keys, recipe, groups, base)
         return
+    from counterfoil.models.names import usable_name
+
+    models = [usable_name(name) for name in models or ()]  # at once, before libraries load
     from counterfoil.engines import EngineChoice
     from counterfoil.evaluation.evaluate_dataset import evaluate, task_of
     from counterfoil.evaluation.failures import check_new_folder

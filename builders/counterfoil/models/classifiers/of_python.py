@@ -24,6 +24,7 @@ import numpy as np
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, shortened
 from counterfoil.models.loading_errors import error_line
+from counterfoil.models.names import usable_name
 from counterfoil.models.score_scale import ScaleEvidence, as_logits, scale_note
 from counterfoil.models.weights_files import weights_sha256
 from counterfoil.recipe.names import PYTHON, did_you_mean
@@ -396,16 +397,20 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
 
 
 def by_name(models: Any) -> Any:
-    """Return a mapping for a bare callable, and anything else as it is. Raise UserError for callables in a list."""
+    """Return a mapping for a bare callable, and names by `usable_name`. Raise UserError for callables in a list."""
     if callable(models):
         return {str(getattr(models, "__name__", type(models).__name__)): models}
-    for model in models if isinstance(models, Sequence) else ():
+    if isinstance(models, Mapping):
+        return {name: usable_name(model) for name, model in models.items()}
+    if models is None or isinstance(models, str | Path):
+        return usable_name(models)
+    for model in models:
         if not isinstance(model, str | Path):
             raise UserError(
                 f"models: found a {type(model).__name__} in a list, expected names of models",
                 'Give each callable a name: {"mine": model}',
             )
-    return models
+    return [usable_name(model) for model in models]
 
 
 @contextmanager
