@@ -20,7 +20,9 @@ Each command is a function here. They are listed in the order in which most peop
 
 Three functions read a recipe without running it: load_recipe(name), resolve_classes(recipe), make_plan(recipe).
 
-A recipe is a bundled name, a path or a Recipe. A model is a name, a torch module or a function with `transform=`.
+A recipe is a bundled name, a path or a Recipe. A model is a name, a torch module or a function with `transform=`. A
+single text where a function takes several is one of them. What a command prints as `Warning: …` is a
+`counterfoil.errors.CounterfoilWarning`.
 Notebooks and terminals show one line of progress; disable_progress_bars() hides it and enable_progress_bars() shows it
 again. Heavy libraries load when you first call a function that needs them. `help(counterfoil.evaluate)` explains the
 arguments of a function.
@@ -28,6 +30,7 @@ arguments of a function.
 
 from __future__ import annotations
 
+import functools
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -105,9 +108,29 @@ __all__ = [
 ]
 
 
+@functools.cache
+def _taking_one(function: Any) -> Any:
+    """Return the function, for which a single text, path or number is one item of a parameter that takes several."""
+    import inspect
+    from os import PathLike
+
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def called(*args: Any, **named: Any) -> Any:
+        bound = signature.bind(*args, **named)
+        for name, value in bound.arguments.items():
+            several = str(signature.parameters[name].annotation).startswith(("Sequence[", "tuple["))
+            if several and isinstance(value, str | PathLike | float | int):
+                bound.arguments[name] = (value,)
+        return function(*bound.args, **bound.kwargs)
+
+    return called
+
+
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+        return _taking_one(getattr(import_module(_HOMES[name]), name))
     raise AttributeError(f"module 'counterfoil' has no attribute '{name}'")
 
 

@@ -1,11 +1,13 @@
 """Errors for people. Each says what is wrong and where, what was expected, and what to do.
 
 The command line prints such an error without a traceback. It exits with `exit_code`: 2 for a user's mistake, 1 for a
-failed run.
+failed run. What may make a result wrong is a `CounterfoilWarning`, which the command line prints as `Warning: …`.
 """
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -35,6 +37,18 @@ class RunFailure(CounterfoilError):
     """The input was right, but the run could not go on: the disk is full, a model lacks a file, a worker died."""
 
     exit_code = 1
+
+
+class CounterfoilWarning(UserWarning):
+    """A result stands, but may not mean what it seems to mean."""
+
+
+def warn(text: str) -> None:
+    """Warn at the line of the program that called this package."""
+    level, frame = 1, sys._getframe()
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "counterfoil":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, CounterfoilWarning, stacklevel=level)
 
 
 MOST_SHOWN = 20

@@ -28,7 +28,7 @@ from counterfoil.building.build_dataset import BuildProgress
 from counterfoil.building.shard import Made, ShardMaker
 from counterfoil.errors import UserError
 from counterfoil.generate.pictures import DrawnAhead, encode_image, encoding_threads
-from counterfoil.generate.screen import Scorer, ScreenDoubts, Thresholds
+from counterfoil.generate.screen import Scorer, Thresholds
 from counterfoil.generate.tokens.learn_tokens import TokenProgress
 from counterfoil.models.clip import load_clip
 from counterfoil.plan import Plan, Sample, make_plan
@@ -178,7 +178,7 @@ def test_a_build_is_whole(undisturbed: Path) -> None:
 
 
 def test_two_worker_processes_make_the_same_directory(undisturbed: Path, tmp_path: Path) -> None:
-    heard: list[BuildProgress | TokenProgress | Stage | ScreenDoubts] = []
+    heard: list[BuildProgress | TokenProgress | Stage] = []
     with listening(heard.append):
         result = tiny(tmp_path / "dataset", workers=2)
     assert published(tmp_path / "dataset") == published(undisturbed)

@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import shutil
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +27,7 @@ from counterfoil.data.open_source import open_source
 from counterfoil.dataset import read_dataset
 from counterfoil.dataset.verification import verify
 from counterfoil.documents import document_bytes
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import CounterfoilWarning, RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.generate.screen import ScreenDoubts
 from counterfoil.models.classifiers import load_classifier
@@ -319,7 +320,9 @@ def changes(folder: Path) -> list[str]:
 def doubted(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[object], BuildResult]:
     out = tmp_path_factory.mktemp("shapes") / "dataset"
     heard: list[object] = []
-    with listening(heard.append):
+    with listening(heard.append), warnings.catch_warnings():
+        warnings.simplefilter("always", CounterfoilWarning)
+        warnings.showwarning = lambda message, *_: heard.append(str(message))  # type: ignore[assignment]
         return out, heard, tiny(out, *changes(folder))
 
 
@@ -330,11 +333,10 @@ def test_it_is_reported_before_the_first_image(doubted: Doubted) -> None:
     out, heard, result = doubted
     # Reading the source's files comes first where they were never read.
     heard = [event for event in heard if not isinstance(event, Stage)]
-    doubts, after = heard[0], heard[1:]
-    assert isinstance(doubts, ScreenDoubts)
-    assert all(isinstance(event, BuildProgress) for event in after)
-    assert after
-    assert result.screen_doubts == doubts
+    doubts = result.screen_doubts
+    assert isinstance(doubts, ScreenDoubts) and heard[0] == "\n".join(doubts.lines())
+    after = [event for event in heard if not isinstance(event, str)]
+    assert after and all(isinstance(event, BuildProgress) for event in after)
     assert doubts.near_chance
     assert {cls.class_id for cls in doubts.classes} == {"ladder", "mug", "star"}
     assert all(cls.least_threshold is not None and cls.least_threshold < 0 for cls in doubts.classes)

@@ -17,7 +17,9 @@ import torch
 from timm.models import save_for_hf
 from typer.testing import CliRunner, Result
 
+import counterfoil
 from counterfoil.cli.main import app
+from counterfoil.errors import CounterfoilWarning
 from counterfoil.recipe import load_recipe
 from counterfoil.store.reading import read_rows
 from drawn_folders import SHAPES, SIDE, draw_folder
@@ -125,6 +127,26 @@ def test_build_warns_before_the_first_image_that_clip_does_not_know_these_classe
     warning = text.index("Warning: CLIP")
     assert "know" in text[warning : warning + 60] and "of 36 validation images" in text
     assert warning < text.index("0/42 images")
+
+
+def test_every_warning_of_build_calibrate_and_cut_is_a_warning_of_its_function(
+    walked: dict[str, Result], tmp_path: Path
+) -> None:
+    calls: dict[str, Any] = {
+        "build": lambda: counterfoil.build("recipe.yaml", "photos-star", overrides=QUICK, workers=1),
+        "calibrate": lambda: counterfoil.calibrate("photos-star", tmp_path / "page.html"),
+        "cut": lambda: counterfoil.recut("photos-star", "cut.yaml", tmp_path / "cut"),
+    }
+    warned = {}
+    for step, call in calls.items():
+        with pytest.warns(CounterfoilWarning) as heard:
+            call()
+        assert {warning.filename for warning in heard} == {__file__}
+        warned[step] = "\n".join(f"Warning: {warning.message}" for warning in heard).splitlines()
+        assert set(warned[step]) <= set(walked[step].stderr.splitlines())
+        heads = [line for line in warned[step] if line.startswith("Warning: ")]
+        assert heads == [line for line in walked[step].stderr.splitlines() if line.startswith("Warning: ")]
+    assert len([line for line in warned["build"] if line.startswith("Warning: ")]) == 3
 
 
 def test_calibrate_gives_every_shift_a_threshold_and_the_cut_keeps_pictures(

@@ -17,12 +17,15 @@ import pyarrow as pa
 import pytest
 import timm
 from PIL import Image
+from typer.testing import CliRunner
 
 from colour_world import build_colours, png_of, save_colour_model
+from counterfoil.cli.main import app
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.scored_models import NamedModel, named_models
 from counterfoil.models.classifiers.of_python import classifier_of
+from counterfoil.models.names import usable_name
 from counterfoil.models.trials import largest_tensor_bytes
 from counterfoil.plan import Sample
 from counterfoil.prediction import passes
@@ -366,3 +369,29 @@ def test_links_and_pipes_are_refused(dataset: Path, tmp_path: Path, models: dict
             (dataset / "data").symlink_to(tmp_path / "secret" / "data")
     with pytest.raises(RunFailure, match="expected a regular file of the dataset"):
         evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["my.pth", "folder/model.safetensors", "MY.PT", "./x.ckpt"])
+def test_a_file_of_weights_is_answered_before_the_dataset_is_opened(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = CliRunner().invoke(app, ["evaluate", "nowhere", "--models", name])
+    assert isinstance(ran.exception, UserError) and "name local-dir:my-model" in str(ran.exception)
+    for models in (name, Path(name), ["lab:resnet10t", name], {"mine": name}):
+        with pytest.raises(UserError, match="is a file of weights"):
+            evaluate("nowhere", models)
+
+
+def test_weights_in_a_saved_folder_are_answered_with_the_folders_name(tmp_path: Path) -> None:
+    for kind, config in (("local-dir", '{"architecture": "resnet10t"}'), ("transformers", '{"architectures": ["A"]}')):
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / "config.json").write_text(config)
+        with pytest.raises(UserError, match=re.escape(f"Name its folder: {kind}:{tmp_path / kind}")):
+            usable_name(str(tmp_path / kind / "model.safetensors"))
+
+
+def test_a_file_of_onnx_is_taken_and_other_names_stay() -> None:
+    assert usable_name("out/net.onnx") == "onnx:out/net.onnx" and usable_name(Path("net.ONNX")) == "onnx:net.ONNX"
+    for name in ("resnet50.a1_in1k", "onnx:net.onnx", "models.txt", "@models.pth", "hf-hub:user/net.onnx"):
+        assert usable_name(name) == name

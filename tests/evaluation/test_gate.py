@@ -182,9 +182,8 @@ def test_a_file_that_is_no_list_of_lines_is_refused(text: str, tmp_path: Path) -
         lines_of(tmp_path / "gate.yaml")
 
 
-def test_a_line_alone_is_no_file() -> None:
-    with pytest.raises(UserError, match=r"gate is the line 'drop\(red\) <= 5': expected a file, or a list"):
-        read_gate("drop(red) <= 5", lambda line: ())
+def test_a_line_alone_is_a_gate_of_one_line() -> None:
+    assert read_gate("drop(red) <= 5", lambda line: ()) == read_gate(["drop(red) <= 5"], lambda line: ())
 
 
 def test_a_class_is_meant_by_its_name_before_an_id() -> None:

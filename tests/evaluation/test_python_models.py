@@ -13,12 +13,15 @@ from typer.testing import CliRunner
 
 from colour_kinds import colour_function
 from colour_world import NAMES, build_colours, save_folders
+from counterfoil.building import build
 from counterfoil.cli.main import app
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.gate import FAILED, UNDECIDED, GateFailure, GateLine, GateResult, Judged
 from counterfoil.progress import Stage, listening
+from counterfoil.starting.init_recipe import init
 from results_examples import top1
+from support.boxes import coco_folder
 
 CODE = """
 import sys
@@ -144,19 +147,38 @@ class TestImported:
 class TestOthersNames:
     def test_no_name_of_a_dataset_s_recipe_is_imported(self, folder: Path) -> None:
         dataset = build_colours(folder / "dataset", "evaluate.models=['python:models.of_colours:pair']")
-        with pytest.raises(UserError, match="must be passed in by your code"):
+        with pytest.raises(UserError, match="only if you name it yourself"):
             evaluate(dataset, device="cpu", out=folder / "out")
         assert not (folder / "imported").exists()
 
     def test_no_name_of_a_gate_is_imported(self, folder: Path) -> None:
         dataset = build_colours(folder / "dataset")
         line = "worse_than(python:models.of_colours:pair, base) <= 5"
-        with pytest.raises(UserError, match="must be passed in by your code"):
+        with pytest.raises(UserError, match="only if you name it yourself"):
             evaluate(dataset, "lab:resnet10t", gate=[line], device="cpu", out=folder / "out")
+        assert not (folder / "imported").exists()
+
+    def test_no_name_of_a_detector_is_imported_that_a_recipe_or_a_gate_brings(self, folder: Path) -> None:
+        coco_folder(folder / "coco")
+        init(folder / "coco", folder / "recipe.yaml", device="cpu")
+        changes = ["samples.candidates=2", "prompts.shifts={}", "prompts.shifts={fog: {corruption: fog, severity: 3}}"]
+        named = "evaluate.models=['python:models.of_colours:predict']"
+        build(folder / "recipe.yaml", folder / "boxes", overrides=[*changes, named], device="cpu", workers=1)
+        with pytest.raises(UserError, match="only if you name it yourself"):
+            evaluate(folder / "boxes", device="cpu", out=folder / "out")
+        line = "worse_than(python:models.of_colours:predict, base) <= 5"
+        with pytest.raises(UserError, match="only if you name it yourself"):
+            evaluate(folder / "boxes", "transformers:./none", gate=line, device="cpu", out=folder / "out")
         assert not (folder / "imported").exists()
 
 
 class TestGates:
+    def test_a_named_model_that_a_line_compares_with_is_not_judged(self, folder: Path) -> None:
+        dataset, new = build_colours(folder / "dataset"), "python:models.of_colours:made"
+        line, names = "worse_than(python:models.of_colours:wrong, base) <= 5", [new, "python:models.of_colours:wrong"]
+        result = evaluate(dataset, names, gate=line, device="cpu", out=folder / "out")
+        assert result.gate is not None and result.gate.models == (new,)
+
     def test_a_gate_raises_in_python_what_ends_the_command(self, folder: Path) -> None:
         images = save_folders(folder / "many", NAMES, 12)
         for limit, allowed in ((95, False), (95, True), (0, False)):

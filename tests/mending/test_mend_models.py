@@ -6,12 +6,14 @@ import csv
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
 from test_findings import misfits
 from typer.testing import CliRunner
 
@@ -326,6 +328,24 @@ def test_a_torch_module_is_mended_as_its_folder_is_and_a_function_is_not(
     assert "keep your model" in repr(result) and not (tmp_path / "out" / "model").exists()
     with pytest.raises(UserError, match="is a function: it has no last layer"):
         mend({"mine": lambda batch: np.zeros((len(batch), 10))}, recipe, str(world.built), tmp_path / "no")
+
+
+def test_the_command_mends_a_module_of_ones_own_code_and_writes_its_head(
+    world: World, mended: MendResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "code_to_mend.py").write_text(
+        "from counterfoil.models.classifiers import load_classifier\n"
+        f"def made():\n    model = load_classifier({MODEL!r})\n    return model.module, model.transform()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    words = ["mend", "--model", "python:code_to_mend:made", "--on", str(world.recipe), "--with", str(world.built)]
+    ran = CliRunner().invoke(app, [*words, "--lambda", "0,0.5,2", "--save", "best", "--device", "cpu", "--out", "own"])
+    assert ran.exit_code == 0, ran.output
+    head = load_file("own/model-head.safetensors")
+    loaded = head_of(load_classifier(f"local-dir:{mended.models[MODEL]}"))
+    assert np.allclose(head["weight"], loaded.weight, atol=1e-4) and np.allclose(head["bias"], loaded.bias, atol=1e-4)
+    assert "*-head.safetensors of own" in ran.output
 
 
 def test_weights_of_training_rows_mend_too(world: World, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.engines import Advanced, Delivered, Engine, EngineChoice, Lost, engine_and_device
 from counterfoil.engines.local import stack_where_done
 from counterfoil.errors import UserError
-from counterfoil.generate.screen import FewImages, ScreenDoubts, open_shifts, screen_doubts
+from counterfoil.generate.screen import FewImages, ScreenDoubts, open_shifts, screen_doubts, warn_of_screen
 from counterfoil.generate.tokens.learn_tokens import learned_before, learning_folder
 from counterfoil.models.devices import rendering_stack
 from counterfoil.models.diffusion import check_scheduler
@@ -206,8 +206,7 @@ def build(
     begun = read_lock(out) is not None
     inputs = resolve_inputs(recipe, out, first_device, resolved_engine, learn=part is None)
     recipe = inputs.settled(recipe)
-    if doubts := screen_doubts(recipe, inputs.thresholds):
-        tell(doubts)
+    warn_of_screen(recipe, inputs.thresholds)
     if part is None:
         return make_dataset(recipe, inputs, out, device=first_device, engine=resolved_engine, allow_mixed=allow_mixed)
     try:

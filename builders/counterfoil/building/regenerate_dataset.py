@@ -26,6 +26,7 @@ from counterfoil.dataset.verification.rerendering import compare_images
 from counterfoil.documents import differences
 from counterfoil.engines import EngineChoice, engine_and_device
 from counterfoil.errors import UserError
+from counterfoil.generate.screen import warn_of_screen
 from counterfoil.models.loras import wrong_loras
 from counterfoil.recipe import Recipe, load_own_recipe
 from counterfoil.recipe.layering import without_folders
@@ -360,6 +361,7 @@ def regenerate(
         receipt = standing.receipt
         if receipt is not None and receipt.path == standing.path:
             before[receipt.group, receipt.shard] = receipt
+    warn_of_screen(recipe, original.thresholds)
     result = make_dataset(
         recipe,
         inputs,

@@ -224,11 +224,9 @@ def build(
         console.print(f"The dataset is in {result.directory} ({card}).", markup=False, highlight=False)
         if result.preview:
             note(preview_sentence(result.preview))
-        print_warnings(result)
         for sentence in result.notes:
             terminal(stderr=True).print(sentence, markup=False, highlight=False)
-        if not result.open_shifts:
-            next_evaluation(result.directory)
+        print_next(result)
         for line in _compared_lines(comparison) if isinstance(result, Regeneration) else ():
             print(line)
     if comparison is not None and comparison.unexplained:
@@ -284,23 +282,6 @@ def doubts_as_json(doubts: ScreenDoubts | None) -> dict[str, Any] | None:
     return None if doubts is None else {"warning": f"{doubts.headline} {doubts.meaning}", **asdict(doubts)}
 
 
-def print_warnings(result: BuildResult | RecutResult) -> None:
-    doubts, few_images, waiting = result.screen_doubts, result.few_images, result.open_shifts
-    if doubts is not None:
-        note(f"Warning: {doubts.headline} {doubts.meaning} The card says more.")
-    if few_images:
-        note("These percentiles have too few validation images, so they are close to the lowest score:")
-        for few in few_images[:MOST_LISTED]:
-            note(f"  {few}")
-        if len(few_images) > MOST_LISTED:
-            note(f"  … and {len(few_images) - MOST_LISTED} more, listed in the card and in thresholds.json")
-    if waiting:
-        shown = ", ".join(waiting[:MOST_LISTED]) + (" …" if len(waiting) > MOST_LISTED else "")
-        note(f"These shifts have no threshold yet, so none of their images is kept: {shown}")
-        note("Choose thresholds on a page that shows their images: move the sliders, then download cut.yaml.")
-        next_command("counterfoil", "calibrate", str(result.directory))
-
-
 def print_counts(by_shift: Mapping[str, Mapping[str, int]]) -> None:
     """Print a row per shift: candidates, accepted, yield ("no threshold" if the shift is open) and reasons."""
     from counterfoil.recipe.keep import ACCEPTED, OPEN
@@ -316,13 +297,17 @@ def print_counts(by_shift: Mapping[str, Mapping[str, int]]) -> None:
     print_rows(terminal(_WIDTH), ("shift", "candidates", "accepted", "yield", *reasons), rows)
 
 
-def next_evaluation(directory: Path) -> None:
-    """Print the command that evaluates a dataset. If its recipe names no models, the user adds them."""
+def print_next(result: BuildResult | RecutResult) -> None:
+    """Print the command that follows: `calibrate`, or `evaluate`. If the recipe names no models, the user adds them."""
     from counterfoil.recipe import load_own_recipe
     from counterfoil.recipe.names import ELSEWHERE
 
-    words = ("counterfoil", "evaluate", str(directory))
-    recipe = load_own_recipe(directory)
+    if result.open_shifts:
+        note("Choose thresholds on a page that shows their images: move the sliders, then download cut.yaml.")
+        next_command("counterfoil", "calibrate", str(result.directory))
+        return
+    words = ("counterfoil", "evaluate", str(result.directory))
+    recipe = load_own_recipe(result.directory)
     if any(not name.startswith(ELSEWHERE) for name in recipe.evaluate.models):
         next_command(*words)
     else:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Option
 
-from counterfoil.cli.build import doubts_as_json, next_evaluation, print_counts, print_warnings, warnings_as_json
+from counterfoil.cli.build import doubts_as_json, print_counts, print_next, warnings_as_json
 from counterfoil.cli.options import BuiltArgument, JsonOption, OpenOption
-from counterfoil.cli.terminal import agreed, fields_of, next_command, note, open_page, print_doubts, print_json, say
+from counterfoil.cli.terminal import agreed, fields_of, next_command, note, open_page, print_json, say
 from counterfoil.errors import UserError
 
 if TYPE_CHECKING:
@@ -104,9 +104,7 @@ def calibrate(
         note("Nothing was left to do: the dataset has these thresholds already.")
     if result.images_dropped > 0:
         note(f"{result.images_dropped} rejected images are no longer stored.")
-    print_warnings(result)
-    if not result.open_shifts:
-        next_evaluation(result.directory)
+    print_next(result)
 
 
 def _ask(dataset: Path, yes: bool, losses: CutLosses) -> None:
@@ -127,8 +125,6 @@ def _ask(dataset: Path, yes: bool, losses: CutLosses) -> None:
 
 def _show(calibration: Calibration, json: bool) -> None:
     directory, shifts = calibration.directory, calibration.shifts
-    if calibration.screen_doubts is not None:
-        print_doubts(calibration.screen_doubts.lines())
     if json:
         cuts = [{**asdict(cut), "yield": cut.passed} for cut in shifts]
         doubts = doubts_as_json(calibration.screen_doubts)

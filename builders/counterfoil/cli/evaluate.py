@@ -194,6 +194,9 @@ def evaluate(
     if write_keys is not None:
         _write_keys(context, dataset, write_keys, recipe, groups, base)
         return
+    from counterfoil.models.names import usable_name
+
+    models = [usable_name(name) for name in models or ()]  # at once, before libraries load
     from counterfoil.engines import EngineChoice
     from counterfoil.evaluation.evaluate_dataset import evaluate, task_of
     from counterfoil.evaluation.failures import check_new_folder
@@ -318,7 +321,7 @@ def _print_table(evaluation: Evaluation) -> None:
 
     from counterfoil.cli.drops_table import accuracies_table, drops_table
     from counterfoil.regular_files import on_a_line
-    from counterfoil.report.reference import model_sentences, order_warnings
+    from counterfoil.report.reference import model_sentences
     from counterfoil.report.results import NESTED, section_order
     from counterfoil.report.words import measure_tables
     from counterfoil.store.decoding import UNREAD
@@ -330,9 +333,6 @@ def _print_table(evaluation: Evaluation) -> None:
         say(results.preview_sentence)
     for note in evaluation.notes:
         say(f"Note: {note}")
-    for warnings in (order_warnings, *(nested.warnings for nested in NESTED.values())):
-        for warning in warnings(results):
-            say(f"Warning: {warning}")
     if results.base is None:
         console.print(
             f"{escape(results.dataset)}: accuracy over all images (95 % confidence interval), and averaged over classes"

@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -16,7 +17,8 @@ from typer.core import TyperGroup
 from counterfoil import __version__
 from counterfoil.cli import build, calibrate, demo, evaluate, mend, mine, open, publish, recipes, review, verify
 from counterfoil.cli.options import arranged
-from counterfoil.cli.terminal import show_error
+from counterfoil.cli.terminal import note, show_error
+from counterfoil.errors import CounterfoilWarning
 from counterfoil.progress import listening
 from counterfoil.signals import heed_signals, show_signal, signalled
 
@@ -31,7 +33,18 @@ class _Commands(TyperGroup):
             return super().make_context(*arguments, **named)
 
     def invoke(self, ctx: Any) -> Any:
-        with _interruptible():
+        with _interruptible(), warnings.catch_warnings():
+            others = warnings.showwarning
+
+            def show(message: Any, category: Any, *where: Any) -> None:
+                if issubclass(category, CounterfoilWarning):
+                    for line in f"Warning: {message}".split("\n"):
+                        note(line)
+                else:
+                    others(message, category, *where)
+
+            warnings.simplefilter("always", CounterfoilWarning)
+            warnings.showwarning = show  # pyrefly: ignore[bad-assignment]
             return super().invoke(ctx)
 
 

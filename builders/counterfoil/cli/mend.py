@@ -185,11 +185,13 @@ def _print(result: MendResult) -> None:
     for line in mended.notes:
         say(line)
     say(f"{'report:':<10}{result.files['report']}")
-    saved = [model.saved for model in mended.models if model.saved is not None]
+    saved = [str(model.saved) for model in mended.models if model.folder is not None]
     for (name, path), head in zip(result.models.items(), saved, strict=True):
         say(f"{'model:':<10}{path} ({head})")
         note(f"Then: counterfoil evaluate DATASET --models {shlex.join((f'local-dir:{path}', name))}")
-    if not result.models:
+    for name in result.heads:
+        say(f"{'head:':<10}of {name}, in *-head.safetensors of {result.directory}: weight and bias of its last layer")
+    if not result.models and not result.heads:
         note("No model was saved. To save the best one anyway, pass --save best.")
 
 

@@ -12,7 +12,7 @@ from typer import Option
 
 from counterfoil.cli.options import DeviceOption, JsonOption, LimitOption, OpenOption, RecipeArgument, SetOption
 from counterfoil.cli.progress import StageProgress
-from counterfoil.cli.terminal import next_command, note, open_page, print_doubts, print_json, print_rows, say, terminal
+from counterfoil.cli.terminal import next_command, note, open_page, print_json, print_rows, say, terminal
 from counterfoil.errors import UserError
 from counterfoil.report.words import counted, opening
 
@@ -153,7 +153,6 @@ def mine(
     note(f"{recipe}{'' if out is None else f' → {out}'}: loading libraries and resolving inputs")
     with StageProgress():
         result = work(device=device, workers=workers)
-    print_doubts(result.findings.doubts)
     if json:
         files = {name: str(path) for name, path in result.files.items()}
         more = {} if result.pool is None else {"pool": result.pool.to_json()}

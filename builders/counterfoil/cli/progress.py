@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from counterfoil.cli.terminal import note, plain, print_doubts, terminal
+from counterfoil.cli.terminal import note, plain, terminal
 from counterfoil.progress import Stage, listening
 
 if TYPE_CHECKING:
@@ -60,15 +60,12 @@ class BuildDisplay(Display):
     def draw(self, event: Any) -> None:
         """Draw the progress of images, of tokens and of stages before them. Ignore unknown events."""
         from counterfoil.building import BuildProgress
-        from counterfoil.generate.screen import ScreenDoubts
 
         match event:
             case BuildProgress():
                 self.update(event)
             case Stage():
                 self.stage(event)
-            case ScreenDoubts():
-                print_doubts(event.lines())
             case _:
                 self.tokens.draw(event)
 

@@ -64,12 +64,6 @@ def note(text: str) -> None:
     print(plain(on_a_line(text)), file=sys.stderr, flush=True)
 
 
-def print_doubts(lines: Sequence[str]) -> None:
-    """Print warnings about CLIP (`ScreenDoubts.lines`) on stderr, before the results that depend on CLIP."""
-    for index, line in enumerate(lines):
-        note(line if index else f"Warning: {line}")
-
-
 def next_command(*words: str) -> None:
     """Print the command to run next on stderr, as one line that can be pasted into a shell."""
     note(f"Next: {shlex.join(words)}")

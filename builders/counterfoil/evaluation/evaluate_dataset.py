@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from counterfoil.engines import EngineChoice, engine_and_device
-from counterfoil.errors import UserError, collected_in, raise_together
+from counterfoil.errors import UserError, collected_in, raise_together, warn
 from counterfoil.evaluation.dataset import OpenDataset, Subject, limit_subject, open_subject, usual_side
 from counterfoil.evaluation.detection.evaluate_detectors import DetectionTask
 from counterfoil.evaluation.gate import judge_gate, judged_models, models_of, name_problems, read_gate
@@ -32,6 +32,7 @@ from counterfoil.evaluation.scored_models import (
 )
 from counterfoil.evaluation.scores import AllAnswers, Asking, Request
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier
+from counterfoil.models.classifiers.of_python import by_name
 from counterfoil.models.score_scale import Scale
 from counterfoil.prediction.class_map import Outputs
 from counterfoil.prediction.passes import WORKERS_IMPORT, Placement, Scored
@@ -40,6 +41,7 @@ from counterfoil.progress import report
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import REPOSITORY
 from counterfoil.recipe.schema_output import MOST_LIMITED
+from counterfoil.report.reference import order_warnings
 from counterfoil.report.results import NESTED, ClassFacts, ModelFacts, ResultRow, ResultRows, Results
 from counterfoil.report.sections import MeasureFacts
 from counterfoil.stats import CONFIDENCE, REPLICATES
@@ -48,7 +50,12 @@ from counterfoil.store.directory_lock import writing_lock
 
 def evaluate(
     dataset: str | Path,
-    models: str | Path | Sequence[str | Path] | Mapping[str, Callable[[Any], Any] | str] | None = None,
+    models: str
+    | Path
+    | Sequence[str | Path]
+    | Callable[[Any], Any]
+    | Mapping[str, Callable[[Any], Any] | str]
+    | None = None,
     *,
     transform: Callable[[Any], Any] | Mapping[str, Callable[[Any], Any]] | None = None,
     version: str | Mapping[str, str] | None = None,
@@ -99,10 +106,10 @@ def evaluate(
         dataset: A dataset directory or a Hub id. Or any images with labels: a folder (imagefolder, Parquet,
             WebDataset), a Hub dataset, `lab:wardrobe:validation`, or `source:SPLIT` for a split of the recipe's input
             dataset. Name a split after a colon.
-        models: Names of models, or a mapping from names to callables or names: `{"mine": model}`. A callable takes a
-            batch and returns scores [b, classes]. `python:package.module:function` names one of your own code: the
-            function takes nothing and returns a module and its transform, or it takes a batch itself. A file with one
-            name per line also works: a Path, `@FILE` or a `.txt` file. None: the recipe's models.
+        models: Names of models, a callable, or a mapping from names to callables or names: `{"mine": model}`. A
+            callable takes a batch and returns scores [b, classes]. `python:package.module:function` names one of your
+            own code: the function takes nothing and returns a module and its transform, or it takes a batch itself. A
+            file with one name per line also works: a Path, `@FILE` or a `.txt` file. None: the recipe's models.
         transform: Prepares each PIL image for a callable: one function for all, or a mapping by name. A torch module
             needs one, unless timm made it. None: other callables take float32 [3, height, width] from 0 to 1.
         version: A text that names what a callable and its transform compute, one for all or a mapping by name. Their
@@ -157,6 +164,7 @@ def evaluate(
         UserError: A dataset, model or class map cannot be used. The message lists all problems together.
         RunFailure: A model cannot be fetched or run. The other models are scored and kept first.
     """
+    models = by_name(models)
     if repo is not None and not REPOSITORY.fullmatch(repo):
         raise UserError(f"the dataset's repository is {repo!r}: expected user/name")
     if batch_size < 1:
@@ -236,9 +244,12 @@ def evaluate(
         dataset_id = None  # entries for the Hub are of whole datasets
     with writing_lock(folder):  # two evaluations into one folder must not mix their files
         written = write_evaluation(evaluation, answered, folder, dataset_id)
-    if not into_card:
-        return written
-    return replace(written, files={**written.files, "card": store_results(written, dataset_id)})
+    if into_card:
+        written = replace(written, files={**written.files, "card": store_results(written, dataset_id)})
+    for warnings in (order_warnings, *(shown.warnings for shown in NESTED.values())):
+        for warning in warnings(results):
+            warn(warning)
+    return written
 
 
 def refuse_preview(built: int | None, limit: int | None, gate: object, into_card: bool, distances: object) -> None:

@@ -243,7 +243,7 @@ def read_gate(
     if gate is None:
         return [], []
     if isinstance(gate, str) and _LINE.fullmatch(gate):
-        raise UserError(f"gate is the line {gate!r}: expected a file, or a list of lines")
+        gate = [gate]
     texts: Any = read_yaml(text_of(Path(gate)), str(gate)) if isinstance(gate, str | Path) else list(gate)
     source = str(gate) if isinstance(gate, str | Path) else "gate"
     if not isinstance(texts, list) or not texts:

@@ -279,7 +279,8 @@ def _notes(
 class MendResult:
     """The result of a run: its files (`report`, `document`, `table`), and the saved models by their given names.
 
-    heads: the new heads of the torch modules that you passed in, by the same names. Such modules have no folder.
+    heads: the new heads of your own torch modules, by the same names. These have no folder: NAME-head.safetensors
+    beside the report has `weight` and `bias`.
     """
 
     directory: Path
@@ -352,17 +353,22 @@ def write_mended(
     folder: Path, mended: document.Mended, mended_models: Sequence[MendedModel], prepared: Prepared
 ) -> MendResult:
     """Write models, then the report, and the document last: a folder that has one is complete."""
+    from safetensors.numpy import save
+
     from counterfoil.mending.report import mend_report
 
+    planned = model_places([model.summary.name for model in mended_models])
+    head_files = {name: f"{Path(place).name}-head.safetensors" for name, place in planned.items()}
     # An old document would be wrong beside a new model.
-    remove_stale(folder, (DOCUMENT,))
+    remove_stale(folder, (DOCUMENT, *head_files.values()))
     finished: list[document.ModelMended] = []
     folders: dict[str, Path] = {}
     heads: dict[str, LinearHead] = {}
-    planned = model_places([model.summary.name for model in mended_models])
     for mended_model, model in zip(mended_models, mended.models, strict=True):
         if mended_model.summary.saved is not None and mended_model.summary.name.startswith(PYTHON):
-            heads[mended_model.summary.name.removeprefix(PYTHON)] = mended_model.heads[mended_model.summary.saved]
+            name, head = mended_model.summary.name, mended_model.heads[mended_model.summary.saved]
+            heads[name.removeprefix(PYTHON)] = head
+            write_atomically(folder / head_files[name], save({"weight": head.weight, "bias": head.bias}))
         elif mended_model.summary.saved is not None:
             subfolder = planned[mended_model.summary.name]
             variant = mended_model.summary.variant(mended_model.summary.saved)
@@ -482,7 +488,8 @@ def mend(
 
     Args:
         models: A torch module, or a mapping from names to modules or names of models, as `evaluate` takes them. A
-            module is not changed; `heads` of the result has the new head. A plain function has no head to refit.
+            module is not changed; `heads` of the result and NAME-head.safetensors have the new head. A plain function
+            has no head to refit.
         on: A recipe: a bundled name, a path or a Recipe. Its source gives the training rows, and its section `mine`
             says which splits are audited.
         using: Built datasets (`DATASET` or `DATASET:GROUP`), weights of training rows (a file of `mine --weights`), or

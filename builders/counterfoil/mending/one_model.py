@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.data import LabelledImages
-from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
+from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together, warn
 from counterfoil.mending import document, evaluating
 from counterfoil.mending.fitting import FittedHead, KeptHeads, Lesson, balanced_lesson
 from counterfoil.mending.given import BALANCED, BY_CLIP, numbered_groups
@@ -329,6 +329,8 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
     if seen.clip is not None:
         doubts = clip_doubts(prepared.source.recipe, seen.clip, [audit], "contexts")
         lines = [] if doubts is None else doubts.lines()
+        if lines:
+            warn("\n".join(lines))
         notes = (*(f"Warning: {line}" for line in lines[:1]), *lines[1:], *notes)
     fitting = HeadFitting.of(seen, prepared, folder)
     context = fitting.evaluation.context

@@ -66,14 +66,14 @@ from counterfoil.mining.pools import (
 )
 from counterfoil.mining.rounds import ROUND, refuse_unrendered, render_round
 from counterfoil.mining.slice_columns import slice_columns
-from counterfoil.models.classifiers.of_python import Transform, handed_over, imported, is_code
+from counterfoil.models.classifiers.of_python import Transform, handed_over
 from counterfoil.models.clip import ClipModel
 from counterfoil.models.devices import resolve_devices
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.passes import Placement
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.recipe.names import PYTHON, did_you_mean
+from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_mine import CONFIRM, SLICES, Mine, unknown_method, validate_settings
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder, try_folder
@@ -138,9 +138,6 @@ def mine(
         UserError: An input cannot be used.
         RunFailure: The run cannot continue.
     """
-    if isinstance(target, str) and is_code(target):
-        model, own_transform = imported(target)
-        target, transform = {target.removeprefix(PYTHON): model}, own_transform or transform
     with handed_over([] if target is None else target, transform) as (names, callables):
         if len(names) > 1:
             raise UserError(f"target: found {len(names)} models, expected one")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from counterfoil.data import LabelledImages
 from counterfoil.dataset.card.index_page import write_index
 from counterfoil.documents import document_text, read_document
-from counterfoil.errors import UserError
+from counterfoil.errors import UserError, warn
 from counterfoil.mining.findings import Findings, findings_csv_text
 from counterfoil.mining.findings_layer import VECTORS
 from counterfoil.mining.pools import POOL_LAYER, FilteredPool
@@ -138,4 +138,6 @@ def write_mined(
     replace_files(folder, whole)
     write_index(folder)
     files_written = {what: (folder / name).resolve() for what, name in _NAMED.items() if (folder / name).exists()}
+    if findings.doubts:
+        warn("\n".join(findings.doubts))
     return MineResult(folder, findings, files_written, pool)

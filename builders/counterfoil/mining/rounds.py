@@ -5,6 +5,7 @@ tests the hypotheses of a method.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from counterfoil.building import BuildProgress
 from counterfoil.building.build_dataset import build
 from counterfoil.data import LabelledImages
 from counterfoil.dataset import read_dataset
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import CounterfoilWarning, RunFailure, UserError
 from counterfoil.evaluation.dataset import OpenDataset, open_dataset
 from counterfoil.generate.screen import ScreenDoubts, screen_doubts
 from counterfoil.generate.tokens.learn_tokens import TokenProgress
@@ -77,16 +78,15 @@ def answered_round(run: MiningRun, name: str, layer: str) -> AnsweredRound | Non
             "Name another folder with --out, or remove that one.",
         )
 
-    def stage(event: BuildProgress | TokenProgress | Stage | ScreenDoubts) -> Stage:
+    def stage(event: BuildProgress | TokenProgress | Stage) -> Stage:
         if isinstance(event, Stage):
             return event
-        if isinstance(event, ScreenDoubts):  # reported once, with the findings
-            return Stage(f"{name}: a doubted screen", 1, 1)
         if isinstance(event, TokenProgress):
             return Stage(f"{name}: class tokens", event.classes_done, event.classes)
         return Stage(f"{name}: images", event.images_done, event.images)
 
-    with renamed(stage):
+    # What is warned of CLIP is said once, with the findings.
+    with renamed(stage), warnings.catch_warnings(action="ignore", category=CounterfoilWarning):
         built = build(load_recipe(path), round_folder / DATASET, device=run.device, workers=run.workers)
     if not built.counts.get(BASE, {}).get(ACCEPTED):
         return None

@@ -11,8 +11,8 @@ from typing import Any
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.loading_errors import known_cause
-from counterfoil.recipe.names import ELSEWHERE, HUB, LAB, LOCAL, did_you_mean, is_local
-from counterfoil.regular_files import named_path
+from counterfoil.recipe.names import ELSEWHERE, HUB, LAB, LOCAL, ONNX, TRANSFORMERS, did_you_mean, is_local
+from counterfoil.regular_files import named_path, read_regular
 
 LAB_WEIGHTS = Path(__file__).parents[1] / "lab" / "weights"
 LAB_TOKENS = f"{LAB}tokens"
@@ -23,6 +23,7 @@ _LAB_TOKENS = LAB_WEIGHTS.with_name("tokens")
 _PLANTED = "planted"
 _NOT_WEIGHTS = frozenset({"metrics.json", "training.json", "README.md"})
 _LAB_LICENSE = "apache-2.0"
+_LARGEST_CONFIG = 10_000_000
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -37,6 +38,30 @@ class Pin:
 
     def document(self) -> dict[str, Any]:
         return asdict(self)
+
+
+# Weights without the network that they belong to.
+_WEIGHTS = frozenset({".pth", ".pt", ".ckpt", ".bin", ".safetensors", ".h5", ".keras"})
+
+
+def usable_name(name: Any) -> Any:
+    """Return `onnx:FILE` for a file of ONNX, and other names unchanged. Raise UserError for a file of weights alone."""
+    if not isinstance(name, str | Path) or (isinstance(name, str) and re.match(r"[a-z@][a-z_-]*:|@", name)):
+        return name
+    file = named_path(name)
+    if file.suffix.lower() == ".onnx":
+        return f"{ONNX}{name}"
+    if file.suffix.lower() not in _WEIGHTS:
+        return name
+    hint = (
+        "Save its network and its weights in a folder once, timm.models.save_for_hf(model, 'my-model',"
+        " safe_serialization=True), and name local-dir:my-model. Or pass the module from Python:"
+        " counterfoil.evaluate(dataset, model, transform=transform)."
+    )
+    if (config := file.with_name("config.json")).is_file():
+        kind = TRANSFORMERS if b'"architectures"' in read_regular(config, _LARGEST_CONFIG) else LOCAL
+        hint = f"Name its folder: {kind}{os.curdir if file.parent == Path() else file.parent}"
+    raise UserError(f"model {str(name)!r} is a file of weights, which does not say of which network", hint)
 
 
 def lab_models() -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from counterfoil import __version__
 from counterfoil.dataset import read_dataset
 from counterfoil.dataset.card.contact_sheets import decode_reduced, encoded_images
 from counterfoil.dataset.card.index_page import write_index
-from counterfoil.errors import UserError
+from counterfoil.errors import UserError, warn
 from counterfoil.generate.screen import ScreenDoubts, screen_doubts
 from counterfoil.plan import sample_key
 from counterfoil.recipe import layer_text
@@ -408,6 +408,8 @@ def calibrate(
     shown = [unit for unit, each in enumerate(units) if each.shift.name in selected][:MOST_SHIFTS]
     groups = object_groups(recipe, units) if exact else ()
     lines = () if doubts is None else doubts.lines()
+    if lines:
+        warn("\n".join(lines))
     preview = preview_sentence(preview_images(recipe, receipts))
     name = directory.resolve().name
     scored = ScoredShifts(recipe, name, units, shown, groups, candidates, len(scores), lines, preview)

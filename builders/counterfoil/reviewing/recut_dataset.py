@@ -21,7 +21,7 @@ from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.dataset.card.index_page import write_index
 from counterfoil.documents import differences
 from counterfoil.errors import RunFailure, UserError, some_of
-from counterfoil.generate.screen import FewImages, ScreenDoubts, Thresholds, open_shifts, screen_doubts
+from counterfoil.generate.screen import FewImages, ScreenDoubts, Thresholds, open_shifts, screen_doubts, warn_of_screen
 from counterfoil.generate.screen.thresholds import needs_validation
 from counterfoil.models.clip import pin_clip
 from counterfoil.models.devices import resolve_device
@@ -450,6 +450,7 @@ def _result(
     thresholds: Thresholds,
     changed: tuple[str, ...],
 ) -> RecutResult:
+    warn_of_screen(recipe, thresholds)
     counts = counts_of(receipts)
     images = [
         sum(receipt.rows.get("data", 0) + receipt.rows.get("rejected", 0) for receipt in written)

@@ -240,7 +240,8 @@ def test_into_the_card_go_the_numbers_and_no_folder_of_this_machine(model: str, 
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ({"distances": "predictions:answers.csv"}, "a file of predictions has no features"),
+        ({"distances": "predictions:answers.csv"}, "has no features; expected a model that a folder"),
+        ({"distances": "python:models:made"}, "has no features; expected a model that a folder"),
         ({"distances": "resnet81"}, "resnet81"),
         ({"distances": "lab:wardrobe", "against": None}, "lab:wardrobe"),
         ({"distances": None, "against": "lab:wardrobe:validation"}, "--against needs --distances"),

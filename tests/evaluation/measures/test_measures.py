@@ -89,7 +89,7 @@ def test_a_nested_measure_of_ones_own_is_in_every_output(
     words = ["evaluate", str(dataset), "--models", models["sharp"], "--device", "cpu", "--no-reference"]
     done = CliRunner().invoke(app, [*words, "--out", str(out)])
     assert done.exit_code == 0, done.output
-    assert "Warning: the glare is strong" in done.stdout and "glare: a quarter" in done.stdout
+    assert "Warning: the glare is strong" in done.stderr and "glare: a quarter" in done.stdout
     assert "only one" in done.stdout and f"glare:       {out / 'glare.csv'}" in done.stdout
     assert "No glare in the dark" in done.stderr
     document = results_from((out / "results.json").read_bytes(), "results.json")

@@ -52,7 +52,7 @@ def test_a_name_is_of_one_run() -> None:
         assert names == ["python:mine", "lab:resnet10t"] and [handed.model for handed in held] == [model]
         with pytest.raises(UserError, match="no other run"), handed_over({"mine": model}):
             raise AssertionError("it was held twice")
-    with pytest.raises(UserError, match="passed in by your code"):
+    with pytest.raises(UserError, match="only if you name it yourself"):
         describe_classifier("python:mine")
 
 

@@ -36,9 +36,10 @@ from counterfoil.evaluation.gate import LINE_HINT, GateLine
 from counterfoil.evaluation.resampled_task import ResampledTask, TaskSettings, difference_rows
 from counterfoil.evaluation.scored_models import named_models, short_name, short_names
 from counterfoil.evaluation.shift_report import DROP
-from counterfoil.models.classifiers.of_python import imported, is_code
+from counterfoil.models.classifiers.of_python import imported, refuse_unnamed
 from counterfoil.models.detectors import load_detector
 from counterfoil.models.devices import resolve_device
+from counterfoil.recipe.names import PYTHON
 from counterfoil.regular_files import named_path, read_regular
 from counterfoil.report.results import DETECTIONS, ClassFacts, ModelFacts, ResultRows, Results
 from counterfoil.report.severity import at
@@ -88,12 +89,17 @@ class DetectionTask(ResampledTask[MeasuredModel]):
             problems = [f"gate: {name!r} is not one of the given models" for name in against if name not in models]
         else:
             words = [] if models is None else [models] if isinstance(models, str | Path) else list(models)
-            named, problems = named_models(words, against)
+            named, problems = named_models(words)
             # Names only: the recipe of a published dataset must not make this machine read files.
-            of_recipe = self.dataset.models if models is None else ()
-            self.detectors = {name: name for name in (*of_recipe, *(model.name for model in named))}
+            models = {model.name: model.name for model in named}
+            self.detectors = {
+                name: name for name in (*(self.dataset.models if self.named is None else ()), *models, *against)
+            }
         if problems:
             raise UserError(problems, _NAMED)
+        for name, detector in models.items():  # a name that a recipe or a gate brings is not imported
+            if isinstance(detector, str) and detector.startswith(PYTHON):
+                self.detectors[name], _ = imported(detector)
         if not self.detectors:
             raise UserError("no detector was named", _NAMED)
         return tuple(self.detectors)
@@ -106,10 +112,10 @@ class DetectionTask(ResampledTask[MeasuredModel]):
         names = None if order is None else subject.categories if order == POSITION else order
         if isinstance(names, str):
             raise UserError(f"{name}: found the order '{names[:40]}', expected position, or the names of its labels")
-        if isinstance(detector, str) and is_code(detector):
-            detector, _ = imported(detector)
         if not isinstance(detector, str):
             return run_detector(name, detector, subject, names, batch_size)
+        if detector.startswith(PYTHON):
+            refuse_unnamed(detector)
         device = resolve_device(self.settings.device)
         loaded = load_detector(detector, device)
         cache = DetectionCache.of(self.dataset, loaded, device)

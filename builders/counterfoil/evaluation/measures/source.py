@@ -35,7 +35,7 @@ from counterfoil.prediction.passes import Scored
 from counterfoil.progress import renamed, report
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.layering import without_folders
-from counterfoil.recipe.names import OPEN_CLIP, PREDICTIONS, is_local
+from counterfoil.recipe.names import OPEN_CLIP, PREDICTIONS, PYTHON, is_local
 from counterfoil.report.distances import FID, KID, Distances, ImageSet, SetOfImages
 from counterfoil.report.reference import VALIDATION, VALIDATION_BASE, VALIDATION_GAP, ReferenceResult
 from counterfoil.report.results import ResultRow, row
@@ -288,8 +288,8 @@ def _refuse_unfit(name: str, subject: Subject) -> None:
                 "Name a model: --distances open_clip:ViT-B-32/laion2b_s34b_b79k",
             )
         local_folder(subject.recipe.screen.model)
-    elif name.startswith(PREDICTIONS):
-        raise UserError(f"model {name!r}: a file of predictions has no features; expected a model that reads images")
+    elif name.startswith((PREDICTIONS, PYTHON)):
+        raise UserError(f"model {name!r}: has no features; expected a model that a folder, a file or the Hub holds")
     else:
         describe_classifier(name, subject.classes)
 

@@ -9,14 +9,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from counterfoil.errors import first_of, some_of, warn
 from counterfoil.generate.screen.known_classes import KnownClasses
-from counterfoil.generate.screen.thresholds import FROM_VALIDATION, Thresholds
+from counterfoil.generate.screen.thresholds import FROM_VALIDATION, Thresholds, open_shifts
 from counterfoil.recipe import Recipe
 from counterfoil.report.words import counted
 from counterfoil.stats import wilson_interval
 from counterfoil.store.rows import unique_names
 
 _MOST_NAMED = 5
+_MOST_LISTED = 10
 _LONGEST_NAME = 60
 _WHAT_TO_DO = (
     "name a CLIP that knows the classes (screen.model), put the class names or screen.object_caption in words that CLIP"
@@ -137,6 +139,22 @@ def screen_doubts(recipe: Recipe, thresholds: Thresholds) -> ScreenDoubts | None
             if entry["source"] == FROM_VALIDATION and entry["value"] is not None and entry["value"] < 0:
                 least[class_id] = min(entry["value"], least.get(class_id, 0.0))
     return doubts_of(recipe, thresholds.known, least)
+
+
+def warn_of_screen(recipe: Recipe, thresholds: Thresholds) -> None:
+    """Warn of a CLIP that may not know the classes, of percentiles over few images, and of open shifts."""
+    if doubts := screen_doubts(recipe, thresholds):
+        warn("\n".join(doubts.lines()))
+    if few := [f"  {few}" for few in thresholds.few_images()]:
+        few = first_of(few, _MOST_LISTED)
+        warn(
+            "\n".join(
+                ["These percentiles have too few validation images, so they are close to the lowest score:", *few]
+            )
+        )
+    if waiting := open_shifts(recipe):
+        shown = some_of(waiting, _MOST_LISTED)
+        warn(f"These shifts have no threshold yet, so none of their images is kept: {shown}")
 
 
 def doubts_of(

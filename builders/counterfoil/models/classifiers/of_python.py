@@ -17,13 +17,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, shortened
 from counterfoil.models.loading_errors import error_line
+from counterfoil.models.names import usable_name
 from counterfoil.models.score_scale import ScaleEvidence, as_logits, scale_note
 from counterfoil.models.weights_files import weights_sha256
 from counterfoil.recipe.names import PYTHON, did_you_mean
@@ -320,11 +321,6 @@ def _as_module(model: Any) -> nn.Module | None:
 _CODE = re.compile(r"(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<name>[^\W\d]\w*)")
 
 
-def is_code(name: str) -> bool:
-    """Return whether a name has the form that `imported` takes."""
-    return name.startswith(PYTHON) and _CODE.fullmatch(name.removeprefix(PYTHON)) is not None
-
-
 def imported(name: str) -> tuple[Any, Any]:
     """Import `python:package.module:function`, the user's own code. Return a model, and its transform or None.
 
@@ -400,41 +396,54 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
     return _held(name).known()[1].placed(device)
 
 
+def by_name(models: Any) -> Any:
+    """Return a mapping for a bare callable, and names by `usable_name`. Raise UserError for callables in a list."""
+    if callable(models):
+        return {str(getattr(models, "__name__", type(models).__name__)): models}
+    if isinstance(models, Mapping):
+        return {name: usable_name(model) for name, model in models.items()}
+    if models is None or isinstance(models, str | Path):
+        return usable_name(models)
+    for model in models:
+        if not isinstance(model, str | Path):
+            raise UserError(
+                f"models: found a {type(model).__name__} in a list, expected names of models",
+                'Give each callable a name: {"mine": model}',
+            )
+    return [usable_name(model) for model in models]
+
+
 @contextmanager
 def handed_over(
     models: Any, transform: Transform | Mapping[str, Transform] | None = None
 ) -> Iterator[tuple[list[str], list[HandedOver]]]:
     """Register callables for the time of a run. Yield the names of all models, and the callables.
 
-    models: a name, a list of names, a callable, or a mapping from names to callables or names. Raise UserError for
-    anything else, and for a transform without a callable.
+    models: what a person gave: a name, a list of names, a callable, or a mapping from names to callables or names.
+    Names of code are imported. Raise UserError for anything else, and for a transform without a callable.
     """
-    if isinstance(models, str):
-        models = [models]
-    elif callable(models):
-        models = {str(getattr(models, "__name__", type(models).__name__)): models}
-    named = models if isinstance(models, Mapping) else {}
-    called = {str(name): model for name, model in named.items() if not isinstance(model, str)}
+    models = by_name(models)
+    if not isinstance(models, Mapping):
+        words = [models] if isinstance(models, str) else models
+        models = {word.removeprefix(PYTHON): word for word in words}
+    called = {
+        str(name): model for name, model in models.items() if not isinstance(model, str) or model.startswith(PYTHON)
+    }
     if transform is not None and not called:
         raise UserError("transform needs a callable, and none is given", 'Pass one: {"mine": model}')
-    if not isinstance(models, Mapping):
-        names = list(models)
-        if nameless := [type(model).__name__ for model in names if not isinstance(model, str)]:
-            raise UserError(
-                f"models: found a {nameless[0]} in a list, expected names of models",
-                'Give each callable a name: {"mine": model}',
-            )
-        yield names, []
-        return
-    transforms = transform if isinstance(transform, Mapping) else dict.fromkeys(called, transform)
+    transforms: dict[str, Any] = dict(transform) if isinstance(transform, Mapping) else dict.fromkeys(called, transform)
     for name in transforms:
         if name not in called:
             raise UserError(f"transform: there is no callable {name!r}{did_you_mean(str(name), called)}")
+    for name, model in called.items():
+        if isinstance(model, str):
+            called[name], own = imported(model)
+            transforms[name] = own or transforms.get(name)
     for name in called:
         if not name.isprintable() or not name.strip() or PYTHON + name in _HELD:
             raise UserError(f"model {name[:80]!r}: expected a printable name that no other run in this process uses")
     held = {PYTHON + name: HandedOver(PYTHON + name, model, transforms.get(name)) for name, model in called.items()}
-    names = [model if isinstance(model, str) else PYTHON + str(name) for name, model in models.items()]
+    names = [PYTHON + str(name) if str(name) in called else model for name, model in models.items()]
     _HELD.update(held)
     try:
         yield names, [*held.values()]
@@ -445,8 +454,14 @@ def handed_over(
 
 def _held(name: str) -> HandedOver:
     if name not in _HELD:
-        raise UserError(
-            f"model {name!r}: a Python model must be passed in by your code",
-            'As in counterfoil.mine(recipe, out, target={"mine": model}, transform=prepare)',
-        )
+        refuse_unnamed(name)
     return _HELD[name]
+
+
+def refuse_unnamed(name: str) -> NoReturn:
+    """Raise UserError for a name of code that a recipe, a gate or a dataset brings."""
+    raise UserError(
+        f"model {name!r}: code is imported only if you name it yourself, not if a recipe, a gate or a dataset does",
+        "Name it with --models too (mine: --target), or pass it in from Python. A gate does not judge what it compares"
+        " with.",
+    )
