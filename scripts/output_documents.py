@@ -381,6 +381,7 @@ class Gate(TypedDict):
 class Evaluate(TypedDict):
     """`evaluate` and `demo`. The other keys are those of results.schema.json."""
 
+    headline: str
     source: str
     directory: str | None
     unreadable_images: list[str]

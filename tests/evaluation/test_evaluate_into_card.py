@@ -110,7 +110,7 @@ def test_the_card_shows_the_largest_drops_first_and_folds_the_rest(stored: tuple
     )
     [summary] = tables(visible)
     drops, models, *_ = tables(folded)
-    assert summary[0] == ["Model", "Accuracy on base", "Mean drop", "Largest drop", "Second largest drop"]
+    assert summary[0] == ["Model", "Accuracy on base", "Mean drop", "Loses most under", "Next most"]
     assert models[0][:4] == ["Model", "Validation", "Gap to base", "Accuracy on base"]
     base = evaluation.results.base_number(evaluation.models[0].name)
     assert base and base.low is not None

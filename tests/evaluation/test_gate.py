@@ -523,6 +523,26 @@ def test_images_that_a_judge_chose_do_not_judge_it() -> None:
     assert accuracy.verdict == "pass"
 
 
+def test_a_line_does_not_fail_by_less_than_what_wrong_labels_may_cost() -> None:
+    """Answer undecided, with the share of wrong labels, where a failing line would not fail without them."""
+    answers = answered({"base": (45, 45), "shift_1": (25, 45)})  # the drop is 40 points
+
+    def checks(wrong: float) -> LabelChecks:
+        judge = JudgedLabels(50, 0, CheckedShare(0.0, 0.0, 0.1), CheckedShare(wrong, wrong - 0.1, wrong + 0.1))
+        return LabelChecks("judge", 10, (ShiftChecks("base", judge), ShiftChecks("shift_1", judge)))
+
+    lines = (
+        "drop(shift_1) <= 10",
+        "relative_drop(shift_1) <= 10%",
+        "accuracy(shift_1) >= 80",
+        "worse_than(old, shift_1) <= 5",
+    )
+    assert [line.verdict for line in judged(answers, *lines, checks=checks(0.1))] == ["fail"] * 4
+    doubted = judged(answers, *lines, checks=checks(0.42))
+    assert [line.verdict for line in doubted] == ["undecided"] * 3 + ["fail"], "two models share their wrong labels"
+    assert {line.reason for line in doubted[:3]} == {"42 % (32 to 52) of its labels may be wrong"}
+
+
 def test_a_drop_needs_the_labels_of_both_sides() -> None:
     share = CheckedShare(0.0, 0.0, 0.1)
     checks = LabelChecks("judge", 10, (ShiftChecks("shift_1", JudgedLabels(50, 0, share, None)),))

@@ -17,8 +17,9 @@ from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.trackers import tracked_run
 from counterfoil.plan import Sample
+from counterfoil.report.headline import loss_sentence
 from counterfoil.report.results import ResultRow
-from counterfoil.report.words import loss_sentence
+from results_examples import results
 from support.tables import csv_rows
 
 
@@ -81,7 +82,9 @@ def assert_told(result: Evaluation, model: str, expected: float, dataset: Path) 
     tile = re.search(r'<dt>accuracy on the base</dt><dd class="value">([^<]*)<', files["report"].read_text())
     assert tile is not None and tile[1] == shown
     assert shown in repr(result) and f"an accuracy of {shown} on the base" in index
-    [line] = [line for line in (dataset / "README.md").read_text().splitlines() if "largest drop" in line.lower()]
+    [line] = [
+        line for line in (dataset / "README.md").read_text().splitlines() if "| loses most under |" in line.lower()
+    ]
     card = (dataset / "README.md").read_text().split(line)[1].splitlines()[2]
     assert card.split("|")[2].strip().startswith(shown)
     assert csv_rows(files["results"])[0]["base"] == f"{100 * expected:.3f}"
@@ -150,7 +153,7 @@ HEADLINES = [
 
 @pytest.mark.parametrize(("drops", "sentence"), HEADLINES)
 def test_a_headline_says_what_the_intervals_allow(drops: list[ResultRow], sentence: str) -> None:
-    assert loss_sentence("It", "AP", drops) == sentence
+    assert loss_sentence(results(1, 1), "It", "AP", drops) == sentence
 
 
 def test_a_model_near_chance_shows_its_accuracy_beside_the_others(tmp_path: Path, models: Mapping[str, str]) -> None:

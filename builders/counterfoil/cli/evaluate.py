@@ -321,6 +321,7 @@ def _print_table(evaluation: Evaluation) -> None:
 
     from counterfoil.cli.drops_table import accuracies_table, drops_table
     from counterfoil.regular_files import on_a_line
+    from counterfoil.report.headline import headline_of
     from counterfoil.report.reference import model_sentences
     from counterfoil.report.results import NESTED, section_order
     from counterfoil.report.words import measure_tables
@@ -346,7 +347,7 @@ def _print_table(evaluation: Evaluation) -> None:
             say(f"{group.name}: no image of {len(few):,} of {counted(classes, 'class', 'classes')}: {listed(few)}")
     if len(evaluation.models) > len(shown):
         console.print(f"and {len(evaluation.models) - len(shown)} more models, listed in the report")
-    for sentence in model_sentences(results):
+    for sentence in filter(None, (headline_of(results), *model_sentences(results))):
         say(sentence)
     for nested in (NESTED[name] for name in section_order() if name in NESTED):
         for line in nested.terminal(results, MOST_MODELS):

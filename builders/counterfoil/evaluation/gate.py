@@ -39,7 +39,7 @@ from counterfoil.recipe.layering import text_of
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import BASE, RecipeClass
 from counterfoil.recipe.strict_yaml import LocatedList, read_yaml
-from counterfoil.report.labels import LabelChecks
+from counterfoil.report.labels import LabelChecks, label_note, lost_to_labels
 from counterfoil.report.results import ClassFacts
 from counterfoil.report.words import (
     Table,
@@ -140,8 +140,11 @@ class Judged:
     level: float | None = None
     base: float | None = None
 
-    def measured(self, estimate: Estimate, images: float) -> Judged:
-        """Return this line with an estimate and its verdict. A line that has a reason stays undecided."""
+    def measured(self, estimate: Estimate, images: float, excused: float = 0.0, doubt: str = "") -> Judged:
+        """Return this line with an estimate and its verdict. A line that has a reason stays undecided.
+
+        excused: what wrong labels may cost; a line that fails by no more is undecided, with `doubt` as its reason.
+        """
         judged = replace(self, estimate=estimate, images=images)
         if self.reason:
             return judged
@@ -152,8 +155,10 @@ class Judged:
             value, low, high, limit = -value, -high, -low, -limit
         if low >= limit:
             return replace(judged, verdict="pass")
-        if high < limit:
+        if high + excused < limit:
             return replace(judged, verdict="fail")
+        if high < limit:
+            return replace(judged, reason=doubt)
         # An interval narrows with the square root of the number of images.
         distance = value - limit
         open_end = value - low if distance > 0 else high - value
@@ -437,7 +442,11 @@ def judge_gate(
             estimate = class_average_interval(*pair, reach=reach, relative=share)
             if judged.line.measure in DROPS:
                 judged = replace(judged, base=pair[0].value)
-            judged = judged.measured(estimate, min(average.images for average in pair))
+            # Two models share their wrong labels. Of one model, the last accuracy is that under the shift.
+            shift = judged.group if not judged.line.other_model else ""
+            excused = lost_to_labels(checks, shift, pair[-1].value) / (pair[0].value if share else 1.0)
+            doubt = label_note(checks, shift)
+            judged = judged.measured(estimate, min(average.images for average in pair), excused, doubt)
         outcomes.append(judged)
     return GateResult(subject.name, tuple(models), tuple(outcomes), allow_undecided)
 

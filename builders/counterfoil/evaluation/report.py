@@ -13,9 +13,10 @@ from counterfoil.accuracy_stats import FEWEST_MODELS_FOR_A_SLOPE
 from counterfoil.evaluation import figures
 from counterfoil.evaluation.failures import ClassExamples, failures_link, image_link
 from counterfoil.evaluation.measures import MEASURES, NESTED_MEASURES
+from counterfoil.report.headline import headline_of
 from counterfoil.report.labels import checked_shifts
 from counterfoil.report.reference import averaged, everyone, model_sentences, order_warnings
-from counterfoil.report.results import NESTED, ClassNumbers, GroupFacts, ModelFacts, Results, classes_of, section_order
+from counterfoil.report.results import NESTED, ClassNumbers, ModelFacts, Results, classes_of, section_order
 from counterfoil.report.sections import ReportSection
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import between, counted, in_words, listed, measure_tables, percent, points
@@ -85,10 +86,11 @@ def evaluation_html(
         sections=sections,
         tables=[shown.file for shown in NESTED.values() if shown.csv(results) is not None],
         headlines=[
-            *headlines(results, models, shifts),
+            *headlines(results, models),
             *(section.tile for section in sections.values() if section.tile),
         ],
         checked=checked_shifts(results),
+        headline=headline_of(results),
         order_warnings=order_warnings(results),
         model_sentences=list(model_sentences(results)),
         near_chance_models={model.name for model in models if model.near_chance},
@@ -148,10 +150,8 @@ class Contents:
         return Markup('<h2 id="{}">{}</h2>').format(name, title)
 
 
-def headlines(
-    results: Results, models: Sequence[ModelFacts], shifts: Sequence[GroupFacts]
-) -> list[tuple[str, str, str]]:
-    """Return label, value and note of each tile: accuracies of all models, impacts of shifts with checked labels."""
+def headlines(results: Results, models: Sequence[ModelFacts]) -> list[tuple[str, str, str]]:
+    """Return label, value and note of the tile of all models' accuracies on the base; none without a base."""
     tiles: list[tuple[str, str, str]] = []
     bases = [base for model in models if (base := results.base_number(model.name)) is not None]
     if bases and (group := results.base_group) is not None:
@@ -163,24 +163,6 @@ def headlines(
         if near_chance:
             note += f"; {listed(near_chance, 3)}, near chance"
         tiles.append(("accuracy on the base", f"{low} %" if low == high else f"{low}–{high} %", note))
-    impacts = {shift.name: results.rows.one("impact", group=shift.name) for shift in shifts}
-    measured = {name: impact.estimate for name, impact in impacts.items() if impact and impact.estimate}
-    over = {name: f", {impact.note}" if impact and impact.note else "" for name, impact in impacts.items()}
-    checked = checked_shifts(results)
-    shown = [name for name in measured if name in checked]
-    if measured and not shown:
-        name, found_impact = next(iter(measured.items()))
-        note = (
-            f"{in_words(name)} has the largest, {points(found_impact.value)} points"
-            f" ({between(found_impact)}{over[name]}), but its labels are unchecked"
-        )
-        tiles.append(("impact of the shifts", "unchecked", note))
-    for label, chosen in (("largest impact", shown[:1]), ("smallest impact", shown[1:][-1:])):
-        for name in chosen:
-            note = f"{in_words(name)} ({between(measured[name])}{over[name]})"
-            if len(shown) < len(measured):
-                note += f"; of {len(shown)} checked shifts, {len(measured) - len(shown)} unchecked"
-            tiles.append((label, f"{points(measured[name].value)} points", note))
     return tiles
 
 

@@ -15,6 +15,7 @@ from counterfoil.regular_files import visible
 from counterfoil.report.comparison import ModelComparison
 from counterfoil.report.distances import Distances
 from counterfoil.report.findings import MinedShiftResult
+from counterfoil.report.headline import by_loss, headline_of, label_clause
 from counterfoil.report.labels import LabelChecks
 from counterfoil.report.published import PublishedResults
 from counterfoil.report.reference import ReferenceResult
@@ -178,15 +179,16 @@ class Evaluation:
         ends = dict.fromkeys(points(share) for share in shares[:: max(1, len(shares) - 1)])
         facts = [f"{models}, {' to '.join(ends)} % {unit} on {first}" if shares else models]
         sound = {sound_model.name: sound_model.short_name for sound_model in self.results.sound_models}
-        drops = [(score.drop.value, score) for score in self.scores if score.drop is not None and score.model in sound]
-        if not drops:
-            return [*facts, "no drop can be given" if self.base is not None else "no base, no drops"]
-        _, worst = max(drops, key=lambda pair: pair[0])
-        whose = f" of {sound[worst.model]}" if len(self.models) > 1 else ""
         lead = "" if self.results.lead == "accuracy" else self.results.lead
-        drop = self.results.rows.one("drop", model=worst.model, group=worst.shift, at=lead)
-        over = f" {drop.note}" if drop and drop.note else ""
-        return [*facts, f"largest drop{whose} {with_interval(worst.drop)}{over} in {worst.shift}"]
+        drops = [drop for drop in self.results.rows.where("drop", class_id="", at=lead) if drop.model in sound]
+        known = by_loss(self.results, drops)
+        if not known:
+            return [*facts, "no drop can be given" if self.base is not None else "no base, no drops"]
+        worst = known[0]
+        whose = f" of {sound[worst.model]}" if len(self.models) > 1 else ""
+        over = f" {worst.note}" if worst.note else ""
+        drop = f"largest drop{whose} {with_interval(worst.estimate)}{over} in {worst.group}"
+        return [*facts, drop + label_clause(self.results, known)]
 
     @property
     def name(self) -> str:
@@ -390,6 +392,7 @@ class Evaluation:
         """Return the document as JSON values, as results.json has it, with what was evaluated, and files by path."""
         return {
             **self.results.to_json(),
+            "headline": headline_of(self.results),
             "source": self.dataset,
             "directory": None if self.directory is None else str(self.directory),
             "unreadable_images": plain(self.unreadable),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, combinations
 
 from counterfoil import __version__
+from counterfoil.report.headline import loss_sentence
 from counterfoil.report.results import DROP_BASE, GroupFacts, ModelFacts, ResultRows, Results
 from counterfoil.report.severity import severity_words
 from counterfoil.report.templates import template_environment
@@ -20,7 +21,6 @@ from counterfoil.report.words import (
     in_words,
     listed,
     loss_in_words,
-    loss_sentence,
     percent,
     points,
     points_cell,
@@ -87,7 +87,7 @@ class ShiftReport:
                 sentences.append(f"{who} has no drop: the dataset has no shift.")
             else:
                 beside = self._loss_beside(results, model)
-                sentences.append(loss_sentence(who, self.measure, drops, beside))
+                sentences.append(loss_sentence(results, who, self.measure, drops, beside))
         return sentences
 
     def _loss_beside(self, results: Results, model: ModelFacts) -> str:

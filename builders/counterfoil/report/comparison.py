@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.documents import Strict, csv_text
+from counterfoil.report.labels import LabelChecks, label_note
 from counterfoil.report.sections import MeasureFacts, ReportSection, Shown
 from counterfoil.report.words import (
     NOTHING,
@@ -127,7 +128,7 @@ def comparison_table(comparison: ModelComparison, rows: ResultRows) -> Table:
     return table_of(f"{comparison.mended} against {comparison.original}, paired by image", columns, shown)
 
 
-def comparison_sentences(comparison: ModelComparison, rows: ResultRows) -> list[str]:
+def comparison_sentences(comparison: ModelComparison, rows: ResultRows, checks: LabelChecks | None = None) -> list[str]:
     gains = [gain for group in comparison.groups if (gain := rows.one(GAIN, **comparison.key(group.name)))]
     measured = [gain for gain in gains if gain.value is not None]
     average = comparison.average(rows)
@@ -142,7 +143,11 @@ def comparison_sentences(comparison: ModelComparison, rows: ResultRows) -> list[
     for word, verb in (("more", "gains"), ("less", "loses")):
         if groups := [gain for gain in measured if comparison.says(gain.group, rows) == verb]:
             ordered = sorted(groups, key=lambda gain: -abs(gain.value or 0.0))
-            named = [f"{gain.group} ({points(gain.value, signed=True)})" for gain in ordered]
+            notes = {gain.group: label_note(checks, gain.group) for gain in ordered}
+            named = [
+                f"{gain.group} ({points(gain.value, signed=True)}{notes[gain.group] and f'; {notes[gain.group]}'})"
+                for gain in ordered
+            ]
             sentences.append(f"It is significantly {word} often right in {listed(named)}.")
     if len(sentences) == 2:
         sentences.append("In no group do the two models differ significantly.")
@@ -227,7 +232,7 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
         return None
     return ReportSection(
         title="Mended and original",
-        sentences=comparison_sentences(comparison, rows),
+        sentences=comparison_sentences(comparison, rows, results.label_checks),
         tables=[comparison_table(comparison, rows)],
         template="report-comparison.html.j2",
     )
@@ -235,7 +240,9 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
 
 def _terminal(results: Results, most_models: int) -> list[str | Table]:
     comparison, rows = results.comparison, results.rows
-    return [] if comparison is None else [comparison_table(comparison, rows), *comparison_sentences(comparison, rows)]
+    if comparison is None:
+        return []
+    return [comparison_table(comparison, rows), *comparison_sentences(comparison, rows, results.label_checks)]
 
 
 SHOWN = Shown("counts", _section, _terminal, file="compare.csv", csv=compare_csv, measures=MEASURES, private=True)

@@ -241,6 +241,30 @@ def checked_shifts(results: Results) -> frozenset[str]:
     return frozenset(group.name for group in results.groups if checks.own or checks.of(group.name).checked)
 
 
+def wrong_labels(checks: LabelChecks | None, shift: str) -> CheckedShare | None:
+    """Return the share of a shift's labels that is wrong: by people, else by the judge; None if neither says."""
+    of_shift = ShiftChecks(shift) if checks is None else checks.of(shift)
+    people, judge = of_shift.people, of_shift.judge
+    if people is not None and people.class_selected is not None and people.class_images >= LEAST_IMAGES:
+        seen = people.class_selected
+        return CheckedShare(1 - seen.value, 1 - seen.high, 1 - seen.low)
+    return None if judge is None or of_shift.picked or judge.images < LEAST_IMAGES else judge.label_error
+
+
+def lost_to_labels(checks: LabelChecks | None, shift: str, accuracy: float) -> float:
+    """Return how much lower an accuracy under a shift is for wrong labels, which no answer matches."""
+    wrong = wrong_labels(checks, shift)
+    return min(1.0, accuracy / max(1 - wrong.value, 0.001)) - accuracy if wrong else 0.0
+
+
+def label_note(checks: LabelChecks | None, shift: str) -> str:
+    """Return the share of a shift's labels that may be wrong, as a clause; empty if it is unknown or rounds to 0."""
+    if (wrong := wrong_labels(checks, shift)) is None or wrong.value < 0.005:
+        return ""
+    value, low, high = (points(end, decimals=0) for end in (wrong.value, wrong.low, wrong.high))
+    return f"{value} % ({low} to {high}) of its labels may be wrong"
+
+
 def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     if results.base is None:
         return None

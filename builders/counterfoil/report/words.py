@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Literal
@@ -16,7 +16,7 @@ from counterfoil.errors import some_of
 from counterfoil.regular_files import visible
 
 if TYPE_CHECKING:
-    from counterfoil.report.results import ResultRow, Results
+    from counterfoil.report.results import Results
     from counterfoil.report.sections import MeasureFacts
     from counterfoil.stats import Estimate
 
@@ -83,34 +83,6 @@ def loss_in_words(drop: Estimate, measure: str) -> str:
     """Return a drop in words, "5.0 points of AP (1.0 to 9.0)"."""
     interval = f" ({between(drop)})" if drop.low is not None else ""
     return f"{points(drop.value)} points of {measure}{interval}"
-
-
-def loss_sentence(who: str, measure: str, drops: Iterable[ResultRow], beside: str = "") -> str:
-    """Return under which shift a model loses most of a measure, and what the intervals allow.
-
-    drops: one row a shift, at least one. beside: a clause on another measure.
-    """
-    known = sorted((drop for drop in drops if drop.value is not None), key=lambda drop: -(drop.value or 0.0))
-    worst, most_lost = known[0], known[0].estimate
-    assert most_lost is not None
-    over = f", {worst.note}" if worst.note else ""
-    loss = f"{in_words(worst.group)}: {loss_in_words(most_lost, measure)}{over}{beside}"
-    if most_lost.value > 0:
-        if most_lost.low is None:
-            return f"{who} may lose most under {loss}. There are too few images for an interval."
-        if most_lost.low <= 0:
-            return f"{who} may lose most under {loss}. The interval includes 0."
-        return f"{who} loses most under {loss}."
-    if most_lost.high is None:
-        return (
-            f"{who} shows no loss of {measure} under any shift{over}{beside}, but has too few images for an interval."
-        )
-    reach = max(known, key=lambda drop: drop.high or 0.0)
-    most = points(max(0.0, reach.high or 0.0))
-    if most == points(0.0):
-        return f"{who} loses no {measure} under any shift{over}{beside}."
-    allowed = f"the intervals allow a loss of up to {most} points ({in_words(reach.group)})"
-    return f"{who} shows no loss of {measure} under any shift{over}{beside}, but {allowed}."
 
 
 def preview_sentence(limit: int | None, what: str = "shift") -> str:

@@ -454,7 +454,7 @@ def test_what_is_near_chance_is_marked_and_counted_and_in_no_average() -> None:
     robustness = robustness_of(replace(made, models=models, groups=groups, classes=classes, rows=ResultRows(rows)))
     assert "| `model-2` (near chance) |" in markdown_table(robustness.models)
     assert robustness.shifts.rows[0].cells[1].text == "25.0 %"  # no impact was measured, so that it has no column
-    assert robustness.near_chance == (
+    assert robustness.sentences == (
         "1 of 8 classes (coat) is near chance on the base: accuracies count it, drops do not.",
         "1 of 3 models (model-2) is near chance on the base: averages over models leave it out.",
     )

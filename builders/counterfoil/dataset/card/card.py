@@ -6,7 +6,7 @@ Equal datasets give equal cards, because a card holds no time, host, path or dur
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ from counterfoil.dataset.card.tables import (
     threshold_rows,
     yield_rows,
 )
-from counterfoil.dataset.label_checks import Selection, ShiftSelected
+from counterfoil.dataset.label_checks import Selection, ShiftSelected, people_of, with_people
 from counterfoil.dataset.reading import other_stacks
 from counterfoil.errors import UserError
 from counterfoil.generate.corruptions import SMALL_BELOW
@@ -219,9 +219,12 @@ def card_page(
         results = read_results(directory, content)
     except UserError as error:
         unread = error.problems[0]
+    reviewed, unread_review = Selection.of_dataset(directory, content)
+    labels = judged_labels(recipe, lock_inputs, tally, MOST_ROWS)
+    if results is not None:
+        results = replace(results, label_checks=with_people(labels[0], people_of(reviewed)))
     cards = () if results is None else (shown.card(results) for shown in NESTED.values())
     nested = [section for section in cards if section is not None]
-    reviewed, unread_review = Selection.of_dataset(directory, content)
     names = {shift.name for shift in shifts}
     looked_at = [shift for shift in reviewed.shifts if shift.name in names] if reviewed else []
     known, doubts = known_of(recipe, stored)
@@ -260,7 +263,7 @@ def card_page(
         its=its,
         about_class=[f"`{{{word}}}`" for word in ABOUT_CLASS if any(word in uses(text) for text in texts)],
         corruptions=corruption_table_rows(recipe),
-        labels=judged_labels(recipe, lock_inputs, tally, MOST_ROWS),
+        labels=labels,
         adversarial=adversarial_of(recipe, receipts, MOST_ROWS),
         mined=mined_of(recipe, MOST_ROWS),
         reviewed=reviewed,

@@ -19,9 +19,10 @@ from counterfoil.errors import CounterfoilError
 from counterfoil.generate.screen import open_shifts
 from counterfoil.recipe import load_own_recipe
 from counterfoil.recipe.keep import ACCEPTED
+from counterfoil.report.headline import loss_sentence
 from counterfoil.report.results import results_from
 from counterfoil.report.templates import template_environment
-from counterfoil.report.words import counted, in_words, listed, loss_sentence, percent, preview_sentence
+from counterfoil.report.words import counted, in_words, listed, percent, preview_sentence
 from counterfoil.store.atomic import disk_errors, write_atomically
 from counterfoil.store.inside import MOST_DOCUMENT, read_inside
 from counterfoil.store.layout import CARD, FIGURES, INDEX, LOCK, PRIVATE, REVIEW
@@ -173,7 +174,7 @@ def _evaluation(directory: Path, below: str) -> Iterator[IndexEntry]:
             if any(model.name == best and model.near_chance for model in results.models):
                 line += " It is near chance there, so drops say nothing."
             elif drops := results.rows.where("drop", model=best, class_id="", at=at):
-                line += f" {loss_sentence('It', results.lead, drops)}"
+                line += f" {loss_sentence(results, 'It', results.lead, drops)}"
         elif best:
             right = results.rows.value("top1", model=best)
             line += f"{best} is right about {percent(right)} of images."

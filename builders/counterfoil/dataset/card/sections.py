@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from counterfoil.recipe.keep import ACCEPTED, before_judges
 from counterfoil.recipe.keep.misclassified import TOP1, MisclassifiedRule
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.schema_mine import MinedFacts, mined_facts
+from counterfoil.report.headline import by_loss, headline_of
 from counterfoil.report.labels import JudgedLabels, LabelChecks, labels_table, share_words, worst_classes
 from counterfoil.report.reference import (
     NEAR_CHANCE,
@@ -229,7 +230,7 @@ class Robustness:
     summary: Table
     models: Table
     shifts: Table
-    near_chance: tuple[str, ...]
+    sentences: tuple[str, ...]
 
 
 def robustness_of(results: Results) -> Robustness:
@@ -268,6 +269,7 @@ def robustness_of(results: Results) -> Robustness:
         table_of("Models", columns, rows).first(MOST_MODELS, "models", "results.csv"),
         by_shift,
         (
+            *filter(None, [headline_of(results)]),
             *order_warnings(results, short=False),
             *near_chance_sentences(results, short=False),
             *outputs_sentences(results),
@@ -277,14 +279,13 @@ def robustness_of(results: Results) -> Robustness:
 
 def _summary(results: Results, models: Sequence[ModelFacts]) -> Table:
     """Return a row per model: its accuracy on the base, its mean drop, and its largest drops, each with its shift."""
-    heads = ("accuracy on base", "mean drop", "largest drop", "second largest drop")
+    heads = ("accuracy on base", "mean drop", "loses most under", "next most")
     columns = [TableColumn("model", "name"), *map(TableColumn, heads[: 2 + MOST_LARGEST])]
     rows = []
     for model in models:
         accuracy = _cell(results.base_number(model.name), " %")
         mean = TableCell(points(results.rows.value("average_drop", model=model.name)))
-        largest = _largest_drops(results.rows.where("drop", model=model.name, class_id=""))
-        rows.append(TableRow((_model_cell(model), accuracy, mean, *largest)))
+        rows.append(TableRow((_model_cell(model), accuracy, mean, *_largest_drops(results, model))))
     return table_of("Models", columns, rows).first(MOST_SUMMARISED, "models", "results.csv")
 
 
@@ -333,7 +334,7 @@ def lead_drops_of(results: Results) -> LeadDrops:
     """Make the section: the best models and the largest drops first."""
     models, lead = results.best_first, results.lead
     noun, file = ("detector", "detection.csv") if results.detects else ("classifier", "multilabel.csv")
-    heads = [f"base {lead}", "largest drop", "second largest drop"]
+    heads = [f"base {lead}", "loses most under", "next most"]
     if results.detects:
         heads.insert(1, "mean AP (mPC)")
     rows = []
@@ -341,8 +342,7 @@ def lead_drops_of(results: Results) -> LeadDrops:
         numbers = [_cell(results.base_number(model.name), " %")]
         if results.detects:
             numbers.append(_cell(results.rows.estimate("mPC", model=model.name, at=lead), " %"))
-        drops = _largest_drops(results.rows.where("drop", model=model.name, at=lead))
-        rows.append(TableRow((_model_cell(model), *numbers, *drops)))
+        rows.append(TableRow((_model_cell(model), *numbers, *_largest_drops(results, model))))
     summary = Table(f"{noun.capitalize()}s", (TableColumn(noun, "name"), *map(TableColumn, heads)), tuple(rows))
     shown = models[:MOST_COLUMNS]
     drops_of = {
@@ -377,11 +377,11 @@ def _model_cell(model: ModelFacts) -> TableCell:
     return TableCell(model.name, NEAR_CHANCE if model.near_chance else "", model.name)
 
 
-def _largest_drops(drops: Iterable[ResultRow]) -> list[TableCell]:
-    known = [row for row in drops if row.value is not None]
-    largest = sorted(known, key=lambda row: (-(row.value or 0.0), row.group))[:MOST_LARGEST]
+def _largest_drops(results: Results, model: ModelFacts) -> list[TableCell]:
+    """Return the shifts that cost a model most, by the rule of every headline."""
+    lead = "" if results.lead == "accuracy" else results.lead
     cells = []
-    for row in largest:
+    for row in by_loss(results, results.rows.where("drop", model=model.name, class_id="", at=lead))[:MOST_LARGEST]:
         below = ", ".join(filter(None, (between(row.estimate), row.note)))
         cells.append(TableCell(f"{row.group}: {points(row.value)}", below))
     return cells + [TableCell(NOTHING)] * (MOST_LARGEST - len(cells))

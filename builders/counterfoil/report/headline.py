@@ -1,0 +1,84 @@
+"""Which shift a model loses most under, after what is known of its labels: every output headlines by this rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from counterfoil.report.labels import checked_shifts, label_note, lost_to_labels
+from counterfoil.report.results import DROP_BASE, ResultRow, Results
+from counterfoil.report.words import in_words, loss_in_words, points
+
+
+def left_of(results: Results, drop: ResultRow, value: float | None) -> float:
+    """Return what wrong labels leave of a drop, or of an end of its interval; a row without a model is an average."""
+    key = {"group": drop.group, "at": drop.at}
+    base = results.rows.value(DROP_BASE, model=drop.model, **key) if drop.model else results.averaged(DROP_BASE, **key)
+    value = value or 0.0
+    return value - lost_to_labels(results.label_checks, drop.group, (1.0 if base is None else base) - value)
+
+
+def by_loss(results: Results, drops: Iterable[ResultRow]) -> list[ResultRow]:
+    """Return the drops that have a value, the largest first by what wrong labels leave of them.
+
+    If some of the shifts have checked labels, the others are left out.
+    """
+    known, checked = [drop for drop in drops if drop.value is not None], checked_shifts(results)
+    trusted = [drop for drop in known if drop.group in checked] or known
+    return sorted(trusted, key=lambda drop: left_of(results, drop, drop.value), reverse=True)
+
+
+def label_clause(results: Results, known: Sequence[ResultRow]) -> str:
+    """Return what is known of the labels of the first of the sorted drops, and of those of a larger drop."""
+    note, larger = label_note(results.label_checks, known[0].group), max(known, key=lambda drop: drop.value or 0.0)
+    clauses = [note] if note else []
+    if (larger.value or 0.0) > (known[0].value or 0.0):
+        shown = f"{in_words(larger.group)} shows {points(larger.value)} points"
+        clauses.append(f"{shown}, but {label_note(results.label_checks, larger.group)}")
+    return "".join(f"; {clause}" for clause in clauses)
+
+
+def loss_sentence(
+    results: Results, who: str, measure: str, drops: Sequence[ResultRow], beside: str = "", loses: str = "loses"
+) -> str:
+    """Return under which shift `who` loses most of a measure, and what intervals and labels allow.
+
+    drops: one row a shift, at least one with a value. beside: a clause on another measure.
+    """
+    known = by_loss(results, drops)
+    worst, most_lost = known[0], known[0].estimate
+    assert most_lost is not None
+    over = f", {worst.note}" if worst.note else ""
+    if most_lost.value > 0:
+        sure = most_lost.low is not None and left_of(results, worst, most_lost.low) > 0
+        why = " The interval includes 0." if most_lost.low is not None else " There are too few images for an interval."
+        loss = f"{loss_in_words(most_lost, measure)}{over}{beside}{label_clause(results, known)}"
+        end = f".{why if most_lost.low is None or most_lost.low <= 0 else ''}"
+        return f"{who} {loses if sure else 'may lose'} most under {in_words(worst.group)}: {loss}{end}"
+    shows = "show" if loses == "lose" else "shows"
+    under = f"under any {'checked ' if len(known) < len(drops) else ''}shift{over}{beside}"
+    if most_lost.high is None:
+        return f"{who} {shows} no loss of {measure} {under}, but has too few images for an interval."
+    reach = max(known, key=lambda drop: drop.high or 0.0)
+    most = points(max(0.0, reach.high or 0.0))
+    if most == points(0.0):
+        return f"{who} {loses} no {measure} {under}."
+    allowed = f"the intervals allow a loss of up to {most} points ({in_words(reach.group)})"
+    return f"{who} {shows} no loss of {measure} {under}, but {allowed}."
+
+
+def headline_of(results: Results) -> str:
+    """Return the sentence on all classifiers together, or one on each model of another kind; empty without drops."""
+    if results.lead != "accuracy":
+        drops = {
+            model.short_name: results.rows.where("drop", model=model.name, class_id="", at=results.lead)
+            for model in results.sound_models
+        }
+        return " ".join(loss_sentence(results, who, results.lead, rows) for who, rows in drops.items() if rows)
+    impacts = [drop for drop in results.rows.where("impact", class_id="") if drop.value is not None]
+    if not impacts:
+        return ""
+    several = len(results.models) > 1
+    who, loses = ("The models", "lose") if several else (results.models[0].short_name, "loses")
+    sentence = loss_sentence(results, who, f"accuracy{' on average' if several else ''}", impacts, loses=loses)
+    checked = checked_shifts(results) & {shift.name for shift in results.shifts}
+    return sentence if checked else f"{sentence} The labels are unchecked."

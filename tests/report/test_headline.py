@@ -1,0 +1,110 @@
+"""A headline names the shift that loses most after what is known of its labels, in every output by one rule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from counterfoil.dataset.card.sections import robustness_of
+from counterfoil.evaluation.report import evaluation_html
+from counterfoil.evaluation.results import Evaluation
+from counterfoil.report.comparison import ComparedGroup, ModelComparison, comparison_sentences
+from counterfoil.report.headline import by_loss, headline_of
+from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks
+from counterfoil.report.results import ResultRow, ResultRows, Results
+from results_examples import group, results
+
+NOTE = "42 % (34 to 50) of its labels may be wrong"
+
+
+def judged(shift: str, wrong: float | None, images: int = 150) -> ShiftChecks:
+    share = None if wrong is None else CheckedShare(wrong, max(0.0, wrong - 0.08), wrong + 0.08)
+    return ShiftChecks(shift, JudgedLabels(images, 0, CheckedShare(0.0, 0.0, 0.1), share))
+
+
+def seen_by_people(shift: str, seen: float, judge: ShiftChecks) -> ShiftChecks:
+    people = SelectedByPeople(20, CheckedShare(seen, seen - 0.05, seen + 0.05), None, 0, None, None)
+    return replace(judge, people=people)
+
+
+def measured(drops: dict[str, float], *checks: ShiftChecks, models: int = 1) -> Results:
+    """Return results of these drops with intervals of 6 points to either side, and these checks of labels."""
+    made = results(models, 0)
+    rows = [
+        ResultRow("accuracy", model=model.name, group="base", value=0.9, low=0.8, high=1.0) for model in made.models
+    ]
+    for name, value in drops.items():
+        ends = {"value": value, "low": value - 0.06, "high": value + 0.06}
+        rows += [ResultRow("impact", group=name, **ends)]
+        rows += [ResultRow("drop", model=model.name, group=name, **ends) for model in made.models]
+        rows += [ResultRow("drop_base", model=model.name, group=name, value=0.9) for model in made.models]
+    return replace(
+        made,
+        groups=(made.groups[0], *(group(name) for name in drops)),
+        rows=ResultRows(rows),
+        label_checks=LabelChecks("judge", 10, (judged("base", 0.0), *checks)) if checks else None,
+    )
+
+
+DOUBTED = measured(
+    {"sketch": 0.387, "snow": 0.263, "red": 0.145}, judged("sketch", 0.42), judged("snow", 0.05), judged("red", 0.0)
+)
+FIRST = "snow: 26.3 points of accuracy (20.3 to 32.3); 5 % (0 to 13) of its labels may be wrong; sketch shows 38.7"
+
+
+def test_wrong_labels_count_before_the_largest_drop_is_named() -> None:
+    assert headline_of(DOUBTED) == f"model-0 loses most under {FIRST} points, but {NOTE}."
+    several = headline_of(measured({"sketch": 0.387, "snow": 0.263}, *DOUBTED.label_checks.shifts[1:], models=2))  # type: ignore[union-attr]
+    assert several.startswith("The models lose most under snow: 26.3 points of accuracy on average (")
+
+
+def test_every_output_headlines_by_the_same_rule() -> None:
+    text, sentence = evaluation_html(DOUBTED, []), headline_of(DOUBTED)
+    evaluation = Evaluation(DOUBTED, "set", None, (), {})
+    assert sentence in text and evaluation.to_json()["headline"] == sentence
+    assert repr(evaluation).index("26.3") < repr(evaluation).index("sketch shows 38.7 points, but 42 %")
+    card = robustness_of(DOUBTED)
+    assert card.sentences[0] == sentence
+    assert [cell.text for cell in card.summary.rows[0].cells[-2:]] == ["snow: 26.3", "red: 14.5"]
+
+
+def test_people_are_asked_before_the_judge() -> None:
+    checks = [seen_by_people("sketch", 0.95, judged("sketch", 0.42)), judged("snow", 0.05)]
+    trusted = headline_of(measured({"sketch": 0.387, "snow": 0.263}, *checks))
+    assert "most under sketch: 38.7" in trusted and "5 % (0 to 10) of its labels may be wrong." in trusted
+
+
+@pytest.mark.parametrize(
+    "checks",
+    [
+        pytest.param(judged("sketch", None), id="no estimate"),
+        pytest.param(judged("sketch", 0.42, images=5), id="few images"),
+        pytest.param(replace(judged("sketch", 0.42), picked=True), id="picked by the judge"),
+    ],
+)
+def test_what_is_not_known_of_labels_takes_nothing(checks: ShiftChecks) -> None:
+    doubted = measured({"sketch": 0.387}, checks)
+    assert [row.group for row in by_loss(doubted, doubted.rows.where("impact"))] == ["sketch"]
+    assert "sketch: 38.7" in headline_of(doubted) and "may be wrong" not in headline_of(doubted)
+
+
+def test_unchecked_labels_are_no_headline_beside_checked_ones() -> None:
+    assert "under snow" in headline_of(measured({"fog": 0.5, "snow": 0.263}, judged("snow", 0.0)))
+    assert headline_of(measured({"fog": 0.5, "snow": 0.263})).endswith("(44.0 to 56.0). The labels are unchecked.")
+
+
+def test_a_drop_that_wrong_labels_may_explain_is_no_certain_one() -> None:
+    assert headline_of(measured({"sketch": 0.387}, judged("sketch", 0.42))) == (
+        f"model-0 may lose most under sketch: 38.7 points of accuracy (32.7 to 44.7); {NOTE}."
+    )
+
+
+def test_a_comparison_says_it_beside_the_gain() -> None:
+    pair = ModelComparison("new", "old", (ComparedGroup("sketch", None, False, 3),))
+    key = {"model": "new", "against": "old"}
+    gain = {"value": 0.2, "low": 0.1, "high": 0.3}
+    rows = [ResultRow("gain", **key, **gain), ResultRow("gain", group="sketch", q=0.001, n=9, **key, **gain)]
+    rows += [ResultRow("only_right", group="sketch", value=0.3, n=100, **key)]
+    sentences = " ".join(comparison_sentences(pair, ResultRows(rows), DOUBTED.label_checks))
+    assert f"more often right in sketch (+20.0; {NOTE})." in sentences
