@@ -172,7 +172,7 @@ def test_the_rule_of_the_paper_says_every_sentence_that_it_may() -> None:
 
 
 def test_no_sentence_that_cannot_be_scored_is_added() -> None:
-    scores = {(SNOW,): -1.0}
+    scores: dict[tuple[Piece, ...], float] = {(SNOW,): -1.0}
     combined = combine(
         [SNOW, NIGHT], lambda many: [[scores.get(text.pieces, -np.inf)] for text in many], 2, rising=False
     )
