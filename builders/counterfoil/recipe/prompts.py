@@ -133,7 +133,7 @@ class RecipeClass:
     kinds: tuple[str, ...] = ()
 
     def under_parent_of(self, other: RecipeClass) -> bool:
-        """Return whether the class lies under the other's parent: by ids of kinds, or by equal words without ids."""
+        """Return whether the class is a kind of the other's parent: by ids of kinds, or by equal words without ids."""
         return other.kinds[0] in self.kinds if other.kinds else self.parent == other.parent
 
     def text(self, template: str, placeholder: str | None = None, caption: str | None = None) -> str:

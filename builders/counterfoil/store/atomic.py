@@ -132,15 +132,15 @@ def temporary_file(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
     """Open a file beside `path`. It is locked while it is open, and removed at the end unless it was renamed."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
 
-    def there() -> bool:
+    def is_named() -> bool:
         return temporary.exists() and os.path.samestat(os.fstat(file.fileno()), temporary.stat())
 
     while True:
         with temporary.open("ab", buffering=1 << 20) as file:
-            # Without locks on this file system, nobody removes it.
+            # On a file system without locks, no process removes it.
             with contextlib.suppress(OSError):
                 _lock(file.fileno())
-            if not there():  # before it was locked, another process removed it
+            if not is_named():  # before it was locked, another process removed it
                 continue
             try:
                 file.truncate(0)
@@ -150,7 +150,7 @@ def temporary_file(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
                     if sys.platform == "win32":
                         file.close()
                         temporary.unlink(missing_ok=True)
-                    elif there():
+                    elif is_named():
                         temporary.unlink()
             return
 
@@ -170,7 +170,7 @@ def temporary_folder(path: Path) -> Iterator[Path]:
 
 def _lock(descriptor: int, wait: bool = True) -> None:
     """Lock a file until it is closed. OSError if that is impossible, or without `wait` if another process has it."""
-    if sys.platform != "win32":  # there, nobody can remove an open file
+    if sys.platform != "win32":  # there, an open file cannot be removed
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
