@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,16 @@ def test_a_regular_file_is_read_up_to_the_limit(tmp_path: Path) -> None:
     assert read_regular(file, 5) == b"12345"
     with pytest.raises(UnfitFile, match="has 5 bytes, expected at most 4"):
         read_regular(file, 4)
+
+
+def test_a_small_file_takes_little_memory_whatever_the_limit(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"12345")
+    tracemalloc.start()
+    try:
+        assert read_regular(tmp_path / "file", 1 << 33) == b"12345"
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_what_never_ends_is_not_begun(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
-from counterfoil.parquet_pages import measure_pages, read_chunks
+from counterfoil.parquet_pages import ColumnChunk, measure_pages, read_chunks
 from counterfoil.regular_files import UnfitFile, on_a_line
 
 if TYPE_CHECKING:
@@ -31,6 +31,10 @@ _MOST_UNFOLDED = 1 << 28
 _MOST_ROWS_A_BATCH = 8_192
 _BATCH_BYTES = 1 << 26
 _LONGEST_TYPE = 60
+# Any table may take so much memory, and so many bytes more for each of its file.
+SPARE, A_BYTE = 1 << 28, 16
+# With its place in lists.
+_VALUE = 16
 
 
 def parquet_types(file: IO[bytes]) -> dict[str, tuple[str, ...]]:
@@ -42,7 +46,8 @@ def parquet_types(file: IO[bytes]) -> dict[str, tuple[str, ...]]:
 
 
 def parquet_metadata(file: IO[bytes]) -> Mapping[bytes, bytes]:
-    """Return what a writer said of the file, by key."""
+    """Return what a writer said of the file, by key. Raise UnfitFile for a damaged one."""
+    read_chunks(file)
     with _opened(file, ()) as table:
         return table.schema_arrow.metadata or {}
 
@@ -98,13 +103,73 @@ def read_foreign_parquet(
                 yield pa.RecordBatch.from_arrays(parts, list(chosen))
 
 
+def parquet_bytes(file: IO[bytes], most: int | None = None) -> int:
+    """Return how many bytes all rows of a file take at most, without decoding them.
+
+    Raise UnfitFile for more than `most`, and for a damaged file. By default, `most` grows with the file.
+    """
+    import pyarrow as pa
+
+    most = SPARE + A_BYTE * file.seek(0, os.SEEK_END) if most is None else most
+    chunks = read_chunks(file)
+    try:
+        return _measured(file, chunks, most)
+    except (KeyError, pa.ArrowException) as error:
+        raise UnfitFile(f"cannot be decoded: {' '.join(str(error).split())[:200]}") from error
+
+
+def _measured(file: IO[bytes], chunks: Sequence[ColumnChunk], most: int) -> int:
+    import pyarrow.compute
+
+    functions: Any = pyarrow.compute
+    total = 0
+    with _opened(file, sorted({chunk.path for chunk in chunks})) as table:
+        leaves = [leaf for field in table.schema_arrow for leaf in _leaves(field.type)]
+        if chunks and (not leaves or len(chunks) % len(leaves)):
+            raise UnfitFile("has a damaged description")
+        for number, chunk in enumerate(chunks):
+            group, column = divmod(number, len(leaves))
+            width, repeated, in_list = leaves[column]
+            pages = measure_pages(file, chunk)
+            values = max(pages.values, chunk.values, chunk.rows)
+            # An empty cell of lists of one length has all values in memory, and one in the file.
+            values = max(values, (values if in_list else chunk.rows) * repeated)
+            total += max(pages.unfolded, chunk.unfolded) + values * width
+            if total <= most and pages.dictionary:
+                batches = table.iter_batches(1, [group], [chunk.path])
+                longest = next((_longest(batch.column(0)) for batch in batches), 0)
+                # If this bound is too high, texts are counted, in batches of bounded bytes.
+                rows = 0 if total + pages.numbered * longest <= most else max(1, _BATCH_BYTES // longest)
+                total += 0 if rows else pages.numbered * longest
+                for batch in table.iter_batches(rows, [group], [chunk.path]) if rows else ():
+                    *_, column = inner_arrays(batch.column(0))
+                    lengths = functions.binary_length(column.dictionary).take(column.indices)
+                    total += functions.sum(lengths).as_py() or 0
+                    if total > most:
+                        break
+            if total > most:
+                raise UnfitFile(f"takes over {most:,} bytes of memory")
+    return total
+
+
+def _leaves(type: Any, repeated: int = 1, in_list: bool = False) -> list[tuple[int, int, bool]]:
+    """Return the leaves of a type: bytes of a value without its text, values of a cell, and whether lists vary."""
+    import pyarrow as pa
+
+    if not pa.types.is_nested(type):
+        return [(max(_VALUE, type.byte_width) if pa.types.is_fixed_size_binary(type) else _VALUE, repeated, in_list)]
+    if pa.types.is_fixed_size_list(type):
+        repeated *= type.list_size
+    elif not pa.types.is_struct(type):
+        in_list = True
+    inner = map(type.field, range(type.num_fields))
+    return [leaf for field in inner for leaf in _leaves(field.type, repeated, in_list)]
+
+
 @contextmanager
 def _opened(file: IO[bytes], texts: Sequence[str]) -> Iterator[Any]:
     import pyarrow.parquet as pq
 
-    size = file.seek(0, os.SEEK_END)
-    if size > MOST_BYTES:
-        raise UnfitFile(f"has {size:,} bytes, expected at most {MOST_BYTES:,}")
     file.seek(0)
     try:
         # A dictionary holds a text of many rows once, so its length is known before the text is repeated.
@@ -118,6 +183,9 @@ def _opened(file: IO[bytes], texts: Sequence[str]) -> Iterator[Any]:
 
 
 def _types(file: IO[bytes]) -> dict[str, pa.DataType]:
+    size = file.seek(0, os.SEEK_END)
+    if size > MOST_BYTES:
+        raise UnfitFile(f"has {size:,} bytes, expected at most {MOST_BYTES:,}")
     with _opened(file, ()) as table:
         schema = table.schema_arrow
         if len(schema.names) > MOST_COLUMNS:
@@ -176,7 +244,20 @@ def _longest(column: Any) -> int:
     import pyarrow.compute
 
     functions: Any = pyarrow.compute
+    *_, column = inner_arrays(column)
     texts = column.dictionary if pa.types.is_dictionary(column.type) else column
-    if pa.types.is_null(texts.type):
+    if any(is_other(texts.type) for is_other in (pa.types.is_null, pa.types.is_primitive, pa.types.is_decimal)):
         return 0
     return functions.max(functions.binary_length(texts)).as_py() or 0
+
+
+def inner_arrays(array: Any) -> Iterator[Any]:
+    """Yield an array, and the arrays in its lists and structs."""
+    import pyarrow as pa
+
+    yield array
+    if pa.types.is_struct(array.type):
+        for part in array.flatten():
+            yield from inner_arrays(part)
+    elif pa.types.is_nested(array.type):
+        yield from inner_arrays(array.values)

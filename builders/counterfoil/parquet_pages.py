@@ -23,6 +23,7 @@ _PATH, _CODING, _NUMBERS, _ALL_UNFOLDED, _ALL_FOLDED, _DATA_AT, _DICTIONARY_AT =
 _TYPE, _UNFOLDED, _FOLDED, _DATA, _DICTIONARY, _DATA_2 = 1, 2, 3, 5, 7, 8
 _VALUES, _ENCODING, _ENCODING_2 = 1, 2, 4
 _DICTIONARY_PAGE = 2
+_NUMBERED = (2, 8)  # the encodings PLAIN_DICTIONARY and RLE_DICTIONARY
 # Encodings of texts that are not read. pyarrow makes no dictionary of the first. In the second, a text repeats the one
 # before it, so that pages of some bytes hold texts without bound.
 _UNREAD = {6: "DELTA_LENGTH_BYTE_ARRAY", 7: "DELTA_BYTE_ARRAY"}
@@ -53,10 +54,15 @@ class ColumnChunk:
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """What decoding a column's pages takes. unfolded: their bytes without compression. values: with those of lists."""
+    """What decoding a column's pages takes. unfolded: their bytes without compression. values: with those of lists.
+
+    numbered: values that are numbers of entries of the dictionary. dictionary: its bytes without compression.
+    """
 
     unfolded: int
     values: int
+    numbered: int
+    dictionary: int
 
 
 def read_chunks(file: IO[bytes]) -> list[ColumnChunk]:
@@ -98,7 +104,7 @@ def measure_pages(file: IO[bytes], chunk: ColumnChunk) -> Pages:
     """Measure the pages of a column. Raise UnfitFile for a damaged one."""
     name = chunk.path
     offset, end = chunk.offset, chunk.offset + chunk.folded
-    unfolded = values = pages = 0
+    unfolded = values = pages = numbered = dictionary = 0
     damaged = UnfitFile(f"has damaged pages in its column {name[:40]!r}")
     # A reader stops when it has all values, and a writer may leave bytes after them.
     while offset < end and values < chunk.values:
@@ -114,10 +120,13 @@ def measure_pages(file: IO[bytes], chunk: ColumnChunk) -> Pages:
                 # Each text has a length, so a dictionary has more bytes than texts.
                 if texts > size:
                     raise damaged
+                dictionary = size
             for field, encoding in ((_DATA, _ENCODING), (_DATA_2, _ENCODING_2)):
                 if field in header:
-                    values += _integer(header[field].get(_VALUES))
-                    if (unread := _UNREAD.get(header[field].get(encoding))) is not None:
+                    count, coding = _integer(header[field].get(_VALUES)), header[field].get(encoding)
+                    values += count
+                    numbered += count if coding in _NUMBERED else 0
+                    if (unread := _UNREAD.get(coding)) is not None:
                         raise UnfitFile(
                             f"has the column {name[:40]!r} in the encoding {unread}, which is not read: save it in"
                             " PLAIN"
@@ -127,7 +136,7 @@ def measure_pages(file: IO[bytes], chunk: ColumnChunk) -> Pages:
         unfolded += size
         offset += length + folded
         pages += 1
-    return Pages(unfolded, values)
+    return Pages(unfolded, values, numbered, dictionary)
 
 
 def _header(file: IO[bytes], most: int) -> tuple[dict[int, Any], int]:

@@ -73,8 +73,10 @@ def read_regular(path: str | Path, most_bytes: int, *, follow: bool = True) -> b
     """Read a regular file. Raises what `open_regular` raises, and UnfitFile for more than `most_bytes` bytes."""
     with open_regular(path, follow=follow) as file:
         size = os.fstat(file.fileno()).st_size
-        # Read one byte more than allowed, because some files (in /proc) claim to be empty.
-        content = file.read(most_bytes + 1) if size <= most_bytes else None
+        # A read takes as much memory as it may return.
+        content = file.read(size + 1) if size <= most_bytes else None
+        if content is not None and len(content) > size:  # some files (in /proc) claim to be empty
+            content += file.read(most_bytes - size)
     if content is None or len(content) > most_bytes:
         shown = f"{size:,} bytes" if size > most_bytes else "more bytes than it says"
         raise UnfitFile(f"has {shown}, expected at most {most_bytes:,}")

@@ -19,6 +19,7 @@ from counterfoil.data.open_source import open_source
 from counterfoil.data.written_objects import ObjectFolder, ObjectLists
 from counterfoil.errors import UserError
 from support.boxes import coco_document, coco_folder, draw_images, drawn_objects, yolo_folder
+from support.limited import OPENING, limited
 
 
 def read(folder: Path) -> ObjectFolder:
@@ -164,6 +165,30 @@ def test_class_folders_with_another_json_file_are_no_folder_of_boxes(tmp_path: P
     draw_images(tmp_path / "box", drawn_objects(2))
     (tmp_path / "notes.json").write_text('{"images": 3}')
     assert read_object_folder(tmp_path, folder_listing(tmp_path)) is None
+
+
+def crowded_coco(folder: Path) -> None:
+    coco_folder(folder, 2)
+    document = json.loads((folder / "annotations.json").read_text())
+    text = json.dumps(document | {"annotations": []})
+    entry = json.dumps(document["annotations"][0])
+    (folder / "annotations.json").write_text(text.replace("[]", f"[{', '.join([entry] * 1_000_000)}]"))
+
+
+def crowded_yolo(folder: Path) -> None:
+    yolo_folder(folder, 2)
+    (folder / "labels" / "train" / "000.txt").write_text("0 .5 .5 .1 .1\n" * 1_000_000)
+
+
+@pytest.mark.parametrize(("make", "crowd"), [(coco_folder, crowded_coco), (yolo_folder, crowded_yolo)])
+def test_a_million_boxes_on_an_image_are_refused_with_little_memory(
+    make: Callable[[Path], Any], crowd: Callable[[Path], None], tmp_path: Path
+) -> None:
+    """Their lists would take 600 MB."""
+    make(tmp_path / "first")
+    crowd(tmp_path / "crowded")
+    (answer,) = limited(OPENING, [[str(tmp_path / name), "objects"] for name in ("first", "crowded")], 300_000_000)
+    assert answer.startswith("UserError: ") and "objects, expected at most" in answer
 
 
 # ---- Variants of one folder: however it is written, the boxes are those that were drawn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -102,3 +103,10 @@ def test_what_is_no_object_is_refused_in_words(cell: Any, message: str, tmp_path
     rows = saved(tmp_path / "data", [cell])
     with pytest.raises(UserError, match=message):
         objects_of(rows, source_of(tmp_path / "data"))
+
+
+@pytest.mark.parametrize("text", [False, True], ids=["lists", "JSON in a cell"])
+def test_a_cell_of_too_many_objects_is_refused_before_it_is_python(text: bool, tmp_path: Path) -> None:
+    cell: Any = {"bbox": [[1.0, 2.0, 3.0, 4.0]] * 100_200, "category": [0] * 100_200}
+    with pytest.raises(UserError, match=r"has (a list of 100,200 values|100,202 lists), expected at most 100,000"):
+        objects_of(saved(tmp_path / "data", [json.dumps(cell) if text else cell]), source_of(tmp_path / "data"))

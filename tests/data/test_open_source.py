@@ -23,6 +23,7 @@ from PIL import Image
 from webdataset.writer import TarWriter
 
 import warm
+from counterfoil.data import tables
 from counterfoil.data.labelled_sources import NamedDataset, labelled_source
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
@@ -307,6 +308,15 @@ def test_an_unreadable_image_names_its_row_and_no_other(
     split = open_source(source_of(tmp_path / "source")).split("validation")
     np.testing.assert_array_equal(np.asarray(split.image(2)), np.asarray(pictures[2]))
     with pytest.raises(UserError, match=r"split validation, row 3: unreadable image"):
+        split.image(3)
+
+
+def test_an_image_of_too_many_bytes_in_a_table_is_refused(
+    tmp_path: Path, wardrobe: tuple[list[int], list[Image.Image]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "MOST_BYTES", 100)
+    split = open_source(_parquet(tmp_path / "source", wardrobe)).split("validation")
+    with pytest.raises(UserError, match=r"row 3: the image has .* bytes, expected at most 100"):
         split.image(3)
 
 

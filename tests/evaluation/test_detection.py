@@ -578,6 +578,13 @@ def test_a_preview_has_the_same_images_in_every_group(built: Path, results_file:
         evaluate(built, [f"predictions:{results_file}"], limit=5, gate=["AP(base) >= 10"])
 
 
+def test_too_many_detections_on_an_image_are_refused(built: Path, results_file: Path, tmp_path: Path) -> None:
+    entry = json.dumps(json.loads(results_file.read_text())[0])
+    (tmp_path / "many.json").write_text(f"[{', '.join([entry] * 100_001)}]")
+    with pytest.raises(UserError, match="has over 100,000 detections on "):
+        read_detections(f"predictions:{tmp_path}/many.json", open_objects(open_dataset(built)), None)
+
+
 def test_units_of_images_reach_every_interval(built: Path, results_file: Path) -> None:
     subject = open_objects(open_dataset(built))
     assert subject.units is None, "the recipe names none"

@@ -128,7 +128,9 @@ def test_what_cannot_be_decoded_is_no_number_and_harms_no_other(
 def test_a_damaged_file_is_made_again(counting: Counting, pictures: list[bytes | None], tmp_path: Path) -> None:
     first = np.array(embed(labelled(pictures), counting.embedder, tmp_path))
     (file,) = tmp_path.iterdir()
-    for content in (b"", file.read_bytes()[:-7], b"\x93NUMPY nonsense"):
+    several = io.BytesIO()
+    np.savez(several, a=first)
+    for content in (b"", file.read_bytes()[:-7], b"\x93NUMPY nonsense", several.getvalue(), b"PK\x03\x04"):
         file.unlink()
         file.write_bytes(content)
         assert np.array_equal(embed(labelled(pictures), counting.embedder, tmp_path), first)

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
@@ -21,7 +23,7 @@ from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import ModelInPass, logits_of, predict, prepared_batches
 from counterfoil.prediction.passes import Placement, score_models
-from counterfoil.prediction.predictions import Predictions
+from counterfoil.prediction.predictions import CacheEntry, Predictions
 from counterfoil.store.decoding import readable_image
 from support import images
 
@@ -171,3 +173,17 @@ def test_processes_share_the_threads_of_this_one(
     monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
     assert Placement(LocalEngine(workers), "cpu", ()).threads(stretches) == threads
     assert Placement(LocalEngine(workers, ("cuda:0",)), "cuda:0", ()).threads(stretches) == 1
+
+
+def test_a_kept_file_that_would_take_much_memory_is_not_read(tmp_path: Path) -> None:
+    """Add half a gigabyte of text to kept answers, in some kB."""
+    entry = CacheEntry(tmp_path / "kept.parquet", "key", tuple(f"k{row}" for row in range(500)))
+    answers = replace(Predictions.empty(500), readable=np.ones(500, dtype=bool))
+    entry.save(answers)
+    assert entry.load(answers) is not None
+    table = pq.read_table(entry.path)
+    notes = pa.DictionaryArray.from_arrays(pa.array(np.zeros(500, np.int32)), pa.array(["x" * (1 << 20)]))
+    pq.write_table(table.append_column("notes", notes), entry.path)
+    assert entry.load(answers) is None
+    pq.write_table(table.set_column(1, "answers", pa.array([1] * 500)), entry.path)
+    assert entry.load(answers) is None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import posixpath
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from counterfoil.data.written_objects import (
 from counterfoil.documents import parse_json
 from counterfoil.errors import UserError, some_of
 from counterfoil.recipe.names import quoted
-from counterfoil.recipe.objects import categories_problem, no_objects
+from counterfoil.recipe.objects import MOST_OBJECTS, categories_problem, no_objects
 from counterfoil.report.words import counted
 
 # COCO's annotations of its 118,287 training images take 450 MB.
@@ -30,6 +32,7 @@ _MOST_JSON = 1 << 30
 # Prefixes of COCO's annotation files without boxes. These files list the same images as the files with boxes.
 _NO_BOXES = ("captions_", "person_keypoints_", "panoptic_", "stuff_", "image_info_")
 _KEYS = ("images", "annotations", "categories")
+_OWNER = re.compile(rb'"image_id"\s*:\s*("[^"]*"|[^\s,}]*)')
 _FORM = "A COCO file has the lists images (id, file_name), annotations (image_id, category_id, bbox) and categories."
 
 
@@ -97,6 +100,10 @@ def _documents(folder: Path, names: Sequence[str]) -> dict[str, Any]:
         # Other JSON files are skipped without parsing them.
         if not all(f'"{key}"'.encode() in content for key in _KEYS):
             continue
+        # Objects are counted before the file is parsed, which takes 20 times its bytes.
+        most = max(Counter(_OWNER.findall(content)).values(), default=0)
+        if most > MOST_OBJECTS:
+            raise UserError(f"{folder / name}: an image has {most:,} objects, expected at most {MOST_OBJECTS:,}", _FORM)
         try:
             document = parse_json(content)
         except ValueError as error:

@@ -15,6 +15,7 @@ from counterfoil.data.folder_cards import CARD, INFOS, SETTINGS
 from counterfoil.data.hub import snapshot
 from counterfoil.data.image_folders import lists_images
 from counterfoil.data.pins import InputDataset, SourcePin, commit_file, prepared_folders
+from counterfoil.documents import parse_json
 from counterfoil.errors import CounterfoilError, RunFailure
 from counterfoil.models.names import COMMIT
 from counterfoil.regular_files import read_regular
@@ -75,7 +76,7 @@ def is_fetched(folder: Path, listing: Listing) -> bool:
 def made_of_files(prepared: Path) -> bool:
     """Check whether `datasets` prepared a table from files of images. It reads folders by other rules."""
     with contextlib.suppress(OSError, ValueError):
-        document = json.loads(read_regular(prepared / "dataset_info.json", _MOST_BYTES))
+        document = parse_json(read_regular(prepared / "dataset_info.json", _MOST_BYTES))
         return isinstance(document, dict) and document.get("builder_name") == _FOLDERS
     return False
 
@@ -94,7 +95,7 @@ def listed_files(repository: str, commit: str) -> list[str] | None:
     key = hashlib.sha256(f"{repository}@{commit}".encode()).hexdigest()
     memory = user_cache() / "hub-files" / f"{key}.json"
     with contextlib.suppress(OSError, RuntimeError, ValueError):
-        remembered = json.loads(read_regular(memory, _MOST_BYTES))
+        remembered = parse_json(read_regular(memory, _MOST_BYTES))
         if isinstance(remembered, list) and all(isinstance(name, str) for name in remembered):
             return remembered
     try:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
-from counterfoil.errors import MOST_SHOWN, RunFailure, UserError, first_of, some_of
+from counterfoil.data.table_sizes import refuse_vast
+from counterfoil.errors import MOST_SHOWN, UserError, first_of, some_of
 from counterfoil.recipe.names import quoted
 from counterfoil.regular_files import read_regular
 
@@ -195,13 +196,12 @@ def _tables(folder: Path, names: Sequence[str], *, guess: bool) -> list[Any]:
     """Return the tables as pyarrow reads them. Values of CSV files are typed over all files."""
     import pyarrow as pa
 
+    refuse_vast([folder / name for name in names], str(folder))
     tables = []
     for name in names:
         path = folder / name
         try:
             tables.append(_table(path, read_regular(path, _MOST_BYTES), guess=guess))
-        except OSError as error:
-            raise RunFailure(f"{path} {error.strerror or 'cannot be read'}") from error
         except UnicodeDecodeError as error:
             hint = f"Save {Path(name).name} and other tables as UTF-8."
             raise UserError(f"{path}: is not UTF-8 text (byte {error.start})", hint) from error

@@ -13,7 +13,7 @@ from counterfoil.data.written_objects import Size, from_shares, is_box, is_numbe
 from counterfoil.documents import parse_json
 from counterfoil.errors import MOST_SHOWN, UserError, first_of
 from counterfoil.recipe.names import did_you_mean, plain_name, quoted
-from counterfoil.recipe.objects import no_objects
+from counterfoil.recipe.objects import MOST_OBJECTS, no_objects
 
 if TYPE_CHECKING:
     from counterfoil.data.tables import Rows
@@ -28,8 +28,8 @@ _KEYS = {
     "iscrowd": ("iscrowd", "is_crowd"),
     "id": ("id", "bbox_id", "ids"),
 }
-# This limit is far above the number of objects in any image of COCO, LVIS or Open Images.
-MOST_OBJECTS = 100_000
+# A cell may have a list for each of its parts too.
+_SPARE_LISTS = 100
 _HINT = "Name the column of boxes as source.objects, and their form as source.boxes (coco, yolo or pascal)."
 
 
@@ -102,6 +102,8 @@ def _parts(value: Any) -> tuple[dict[str, list[Any]], str | None]:
     """
     empty = no_objects()
     if isinstance(value, str):  # a cell of a CSV file is text
+        if (lists := value.count("[")) > MOST_OBJECTS + _SPARE_LISTS:
+            return empty, f"has {lists:,} lists, expected at most {MOST_OBJECTS:,} objects"
         try:
             value = parse_json(value.encode()) if value.strip() else None
         except ValueError:

@@ -6,7 +6,6 @@ and its descriptions may name files of this machine.
 
 from __future__ import annotations
 
-import json
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,9 +15,11 @@ from typing import Any
 from counterfoil.data.folder_cards import CARD, card_yaml, read_card
 from counterfoil.data.image_folders import in_junk
 from counterfoil.data.pins import InputDataset
+from counterfoil.documents import parse_json
 from counterfoil.errors import UserError, some_of
+from counterfoil.foreign_tables import parquet_metadata
 from counterfoil.recipe.strict_yaml import refuse_unbounded
-from counterfoil.regular_files import irregularity, read_regular
+from counterfoil.regular_files import irregularity, open_regular, read_regular
 from counterfoil.report.words import counted, listed
 
 # The descriptions that `datasets` writes beside the files of a saved dataset, and the form of the file names.
@@ -90,13 +91,12 @@ def refuse_other_names(source: InputDataset, files: Iterable[Path]) -> None:
     """Raise UserError if Parquet files number their classes differently, because `datasets` uses the names of the first
     file.
     """
-    import pyarrow.parquet as pq
-
     first: dict[str, tuple[Path, Any]] = {}
     for file in files:
         if file.suffix != ".parquet":
             continue
-        described = json.loads((pq.read_schema(file).metadata or {}).get(b"huggingface", b"{}"))
+        with open_regular(file) as opened:
+            described = parse_json(parquet_metadata(opened).get(b"huggingface", b"{}"))
         info = described.get("info") if isinstance(described, dict) else None
         features = info.get("features") if isinstance(info, dict) else None
         for column, feature in features.items() if isinstance(features, dict) else ():
@@ -114,9 +114,9 @@ def is_saved(path: Path) -> bool:
     return path.is_dir() and any((path / name).is_file() for name in (_STATE, _SPLITS))
 
 
-def refuse_odd_saved(source: InputDataset, path: Path) -> None:
-    """Raise UserError if a saved dataset names splits or files outside its folder."""
-    folders = [path]
+def refuse_odd_saved(source: InputDataset, path: Path) -> list[Path]:
+    """Return the files of rows of a saved dataset. Raise UserError if it names splits or files outside its folder."""
+    folders, rows = [path], list[Path]()
     if (path / _SPLITS).is_file():
         splits = _described(path / _SPLITS).get("splits")
         names = splits if isinstance(splits, list) else []
@@ -132,9 +132,11 @@ def refuse_odd_saved(source: InputDataset, path: Path) -> None:
         odd = [name for name in files if not isinstance(name, str) or not _PLAIN_NAME.fullmatch(name)]
         if odd or len(set(names)) < len(names):
             raise _odd_saved(source, f"{state} names the file {odd[0]!r:.80}" if odd else f"{state} names a file twice")
+        rows += [folder / name for name in names]
         for name in (*names, "dataset_info.json"):
             if (folder / name).exists() and (wrong := irregularity((folder / name).stat().st_mode)) is not None:
                 raise _odd_saved(source, f"{state.with_name(name)} {wrong}")
+    return rows
 
 
 def _odd_saved(source: InputDataset, what: str) -> UserError:
@@ -145,7 +147,7 @@ def _odd_saved(source: InputDataset, what: str) -> UserError:
 
 
 def _described(file: Path) -> dict[str, Any]:
-    document = json.loads(read_regular(file, _MOST_DESCRIPTION))
+    document = parse_json(read_regular(file, _MOST_DESCRIPTION))
     return document if isinstance(document, dict) else {}
 
 

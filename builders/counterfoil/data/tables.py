@@ -38,12 +38,15 @@ from counterfoil.data.table_files import (
     refuse_outside,
     refuse_unassigned,
 )
+from counterfoil.data.table_sizes import refuse_vast
 from counterfoil.data.written_objects import notes_of
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.foreign_tables import inner_arrays
 from counterfoil.models.loading_errors import error_line, known_cause
 from counterfoil.models.names import refuse_elsewhere, refuse_shadowed
 from counterfoil.recipe import sha256_json
 from counterfoil.recipe.names import is_local
+from counterfoil.recipe.objects import MOST_OBJECTS
 from counterfoil.regular_files import read_regular
 from counterfoil.signals import obey_signal
 from counterfoil.store.decoding import upright
@@ -164,6 +167,8 @@ MOST_BYTES = 1 << 28
 _ROWS_AT_ONCE = 64
 _PATHS_AT_ONCE = 1_000
 _METADATA = "metadata.csv"
+# What a loader of `datasets` reads files as, whatever their names.
+_ENDINGS = {"Json": ".json", "Csv": ".csv", "Parquet": ".parquet", "Arrow": ".arrow", "WebDataset": ".tar"}
 
 
 def rows_of_table(source: InputDataset, split: str, pin: SourcePin, table: Any, *, labelled: bool = True) -> Rows:
@@ -404,7 +409,7 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
     if pin.content is not None and path.is_dir():
         listing = pinned_content(path, source.dataset, pin.content).listing
     if is_saved(path):
-        refuse_odd_saved(source, path)
+        refuse_vast(refuse_odd_saved(source, path), f"source: '{source.dataset}'")
         # A saved format may run code of the dataset's maker, so the format is removed.
         loaded = datasets.load_from_disk(str(path)).with_format(None)
         return loaded[split] if isinstance(loaded, datasets.DatasetDict) and split is not None else loaded
@@ -435,7 +440,7 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
         names = {name: file.relative_to(root).as_posix() for name, file in absolute.items()}
         refuse_unassigned(source, builder, listing.files, names, path)
     refuse_other_names(source, (Path(name) for name in data_files(builder)))
-    return _prepared(builder, split)
+    return _prepared(source, builder, split)
 
 
 def _of_images(source: InputDataset, folder: Path, listing: Listing, split: str | None) -> Any:
@@ -481,6 +486,14 @@ def _plain_column(table: Any, name: str, source: InputDataset, split: str) -> An
             " expected numbers, texts or lists of them"
         )
     with _in_words(source, split):
+        for column in table.select_columns([name]).with_format("arrow").iter(_PATHS_AT_ONCE):
+            lists = [part for part in inner_arrays(column[name].combine_chunks()) if hasattr(part, "value_lengths")]
+            longest = max((length or 0 for part in lists for length in part.value_lengths().to_pylist()), default=0)
+            if longest > MOST_OBJECTS:
+                raise UserError(
+                    f"source: '{source.dataset}', split '{split}': a cell of the column '{name}' has a list of"
+                    f" {longest:,} values, expected at most {MOST_OBJECTS:,}"
+                )
         return table.with_format(None)[name][:]
 
 
@@ -503,7 +516,7 @@ def _from_hub(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
         return tables
     builder = datasets.load_dataset_builder(source.dataset, source.config, revision=pin.revision or source.revision)
     if pin.revision is None:
-        return _prepared(builder, split)
+        return _prepared(source, builder, split)
     if builder.hash != pin.revision:
         # Without the Hub `datasets` takes the commit that it read last.
         builder = _builder_of_commit(source, pin.revision)
@@ -511,7 +524,7 @@ def _from_hub(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
     names = {name: name.partition(f"@{pin.revision}/")[2] for name in data_files(builder)}
     if names and (listed := listed_files(source.dataset, pin.revision)) is not None:
         refuse_unassigned(source, builder, listed, names, described_folder(source.dataset, pin.revision))
-    loaded = _prepared(builder, split)
+    loaded = _prepared(source, builder, split)
     # Only cached files are listed. Files behind a table that `datasets` prepared earlier may be gone, and are not
     # fetched again.
     cached = [
@@ -547,7 +560,25 @@ def _builder_of_commit(source: InputDataset, commit: str) -> Any:
     )
 
 
-def _prepared(builder: Any, split: str | None) -> Any:
+def _prepared(source: InputDataset, builder: Any, split: str | None) -> Any:
+    """Return a table, prepared if it is not kept from before. Its files are measured before `datasets` reads them."""
+    where, methods = f"source: '{source.dataset}'", builder.__dict__
+    split_generators: Any = builder._split_generators
+    read_metadata: Any = getattr(builder, "_read_metadata", None)
+
+    def checked(manager: Any, **options: Any) -> Any:
+        fetched = manager.download(builder.config.data_files or {})
+        files = [Path(name) for names in fetched.values() for name in names]
+        refuse_vast(files, where, _ENDINGS.get(type(builder).__name__), builder.config)
+        return split_generators(manager, **options)
+
+    def checked_metadata(file: str, metadata_ext: str) -> Iterator[Any]:
+        refuse_vast([Path(file)], where, metadata_ext)
+        return read_metadata(file, metadata_ext=metadata_ext)
+
+    methods["_split_generators"] = checked
+    if read_metadata is not None:
+        methods["_read_metadata"] = checked_metadata  # of a table in an archive
     builder.download_and_prepare()
     return builder.as_dataset(split=split)
 
@@ -606,7 +637,10 @@ def _bytes_of(cell: Any, inside: tuple[str, ...], where: str) -> bytes | None:
     dataset.
     """
     if cell is None or cell.get("bytes") or not cell.get("path"):
-        return cell and (cell.get("bytes") or None)
+        encoded = cell and (cell.get("bytes") or None)
+        if encoded is not None and len(encoded) > MOST_BYTES:
+            raise UserError(f"{where}: the image has {len(encoded):,} bytes, expected at most {MOST_BYTES:,}")
+        return encoded
     name = cell["path"]
     try:
         # A relative path would depend on the working directory, so it is not opened.

@@ -11,7 +11,7 @@ from counterfoil.data.folder_splits import shown_name
 from counterfoil.data.written_objects import ObjectFolder, Problems, WrittenObjects, file_text, identity, is_number
 from counterfoil.errors import UserError, some_of
 from counterfoil.recipe.names import quoted
-from counterfoil.recipe.objects import categories_problem, no_objects
+from counterfoil.recipe.objects import MOST_OBJECTS, categories_problem, no_objects
 from counterfoil.recipe.strict_yaml import refuse_unbounded
 from counterfoil.report.words import counted
 
@@ -175,6 +175,8 @@ def _objects(folder: Path, file: str, categories: int, points: bool, problems: P
         parts = line.split()
         if not parts:
             continue
+        if len(objects["id"]) == MOST_OBJECTS:
+            raise UserError(f"{folder / file} has over {MOST_OBJECTS:,} objects, expected at most as many", _LABEL_FORM)
         try:
             category, numbers = identity(float(parts[0])), [float(part) for part in parts[1:]]
         except ValueError:

@@ -23,9 +23,10 @@ from counterfoil.documents import csv_text
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.scores import AllAnswers, ModelAnswers, answer_names
+from counterfoil.foreign_tables import parquet_bytes
 from counterfoil.progress import report
 from counterfoil.recipe.names import did_you_mean
-from counterfoil.regular_files import named_path, visible
+from counterfoil.regular_files import named_path, open_regular, visible
 from counterfoil.report.pictures import data_uri, thumbnail, webp
 from counterfoil.report.results import Results, classes_of
 from counterfoil.report.templates import template_environment
@@ -310,6 +311,8 @@ def failures_frame(predictions: Path, models: Sequence[str], model: str | None =
         )
     functions: Any = pyarrow.compute
     try:
+        with open_regular(predictions) as opened:
+            parquet_bytes(opened)
         file = pq.ParquetFile(predictions)
     except (OSError, pa.ArrowException) as error:
         raise UserError(f"{predictions} cannot be read: {error}", "Run the evaluation again to write it.") from error

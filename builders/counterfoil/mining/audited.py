@@ -37,7 +37,7 @@ from counterfoil.prediction.predictions import Predictions, join_predictions
 from counterfoil.progress import renamed, track
 from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.regular_files import on_a_line
+from counterfoil.regular_files import on_a_line, read_regular
 from counterfoil.report.words import counted
 from counterfoil.store.atomic import make_folder, write_atomically
 from counterfoil.store.decoding import UNREAD
@@ -173,7 +173,7 @@ class ContentsSeen:
 def kept_digests(file: Path, rows: int) -> list[str] | None:
     """Return the hashes in a file, or None if the number of hashes is not `rows`."""
     try:
-        content = file.read_bytes()
+        content = read_regular(file, _DIGEST * rows)
     except OSError:
         return None
     if len(content) != _DIGEST * rows:

@@ -171,8 +171,6 @@ def _at_commit(name: str, weights: str | None, commit: str | None) -> tuple[str,
 
     Return the model name, the tokenizer name and the options that let open_clip load these files.
     """
-    import json
-
     from huggingface_hub import snapshot_download
     from open_clip.pretrained import download_pretrained_from_hf, get_pretrained_cfg
 
@@ -181,7 +179,7 @@ def _at_commit(name: str, weights: str | None, commit: str | None) -> tuple[str,
         config = Path(download_pretrained_from_hf(repository, CONFIG, revision=commit))
         commit = config.parent.name
         download_pretrained_from_hf(repository, revision=commit)
-        settings = json.loads(config.read_text(encoding="utf-8")).get("model_cfg", {}).get("text_cfg", {})
+        settings = read_config(config, name).get("model_cfg", {}).get("text_cfg", {})
         folder = tokenizer = f"{LOCAL}{config.parent}"
         if settings.get("hf_tokenizer_name") in (None, "", repository):
             snapshot_download(repository, revision=commit, allow_patterns=[*_TOKENIZER_FILES, "config.json"])

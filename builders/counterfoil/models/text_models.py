@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from counterfoil.documents import parse_json
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.config_files import (
     CONFIG,
@@ -228,8 +229,8 @@ def _tokenizer_files(model: str, model_files: ModelFiles) -> tuple[dict[str, byt
         )
     files = {TOKENIZER: _read(model, model_files, TOKENIZER, _MOST_TOKENIZER_BYTES)}
     try:
-        tokenizer = json.loads(files[TOKENIZER])
-    except (ValueError, RecursionError):
+        tokenizer = parse_json(files[TOKENIZER])
+    except ValueError:
         tokenizer = {}  # loading the tokenizer raises an error
     for part in ("normalizer", "pre_tokenizer", "decoder"):
         # A few replacements in a row can make a text arbitrarily long.

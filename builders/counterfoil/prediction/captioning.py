@@ -15,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.data import LabelledImages
+from counterfoil.documents import parse_json
 from counterfoil.models.captioners import Captioner, CaptionExample
 from counterfoil.progress import track
 from counterfoil.recipe import sha256_json
+from counterfoil.regular_files import read_regular
 from counterfoil.store.atomic import write_atomically
 
 
@@ -153,10 +155,8 @@ def _entry_path(folder: Path, images: LabelledImages, encoded: bytes, depends: S
 def _read_entry(path: Path) -> Any:
     """Parse a cache file. Return None if the file is missing or damaged."""
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            return None
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        return parse_json(read_regular(path, _MOST_BYTES))
+    except (OSError, ValueError):
         return None
 
 

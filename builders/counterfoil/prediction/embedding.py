@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import io
 import os
+import tokenize
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -180,8 +181,8 @@ def _parts(
 def _opened(path: Path, rows: int, number_type: DTypeLike, width: int | None = None) -> NDArray[Any] | None:
     """Map the array of a file as read-only memory. Return None if the file is missing or has another shape or type."""
     try:
-        array = np.load(path, mmap_mode="r")
-    except (OSError, ValueError, EOFError):
+        array = np.lib.format.open_memmap(path, mode="r")
+    except (OSError, ValueError, EOFError, tokenize.TokenError):
         return None
     sound = array.ndim == 2 and len(array) == rows and width in (None, array.shape[1])
     return array if sound and array.dtype == np.dtype(number_type) else None
@@ -195,7 +196,7 @@ def _begun(part: Path, note: Path, rows: int, precision: Precision) -> tuple[np.
     with contextlib.suppress(OSError, ValueError):
         done = int(note.read_text(encoding="ascii"))
         if _opened(part, rows, precision) is not None and 0 < done <= rows:
-            return np.load(part, mmap_mode="r+"), done
+            return np.lib.format.open_memmap(part, mode="r+"), done
     return None, 0
 
 

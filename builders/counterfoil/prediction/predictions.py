@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.foreign_tables import parquet_bytes
+from counterfoil.regular_files import open_regular
 from counterfoil.store.atomic import write_atomically
 
 if TYPE_CHECKING:
@@ -199,7 +201,9 @@ class CacheEntry:
         if not self.path.is_file():
             return None
         try:
-            table: Any = pq.read_table(self.path)
+            with open_regular(self.path) as file:
+                parquet_bytes(file)
+                table: Any = pq.read_table(file)
             same_key = (table.schema.metadata or {}).get(_KEY) == self.key.encode()
             if not same_key or table["key"].to_pylist() != list(self.keys):
                 return None
@@ -216,7 +220,7 @@ class CacheEntry:
                 values[~readable] = -1 if name == "answers" else 0
                 columns[name] = values
             return Predictions(**columns)
-        except (OSError, pa.ArrowException, ValueError, TypeError, KeyError):
+        except (OSError, pa.ArrowException, AttributeError, ValueError, TypeError, KeyError):
             return None
 
     def _part(self, start: int, stop: int) -> CacheEntry:

@@ -19,6 +19,8 @@ OBJECTS = "objects"
 EVERY_IMAGE: Mapping[str, Any] = {"id": "images", "name": "image", "source_label": 0}
 # LVIS has 1,203 categories, and Objects365 has 365.
 MOST_CATEGORIES = 10_000
+# This limit is far above the number of objects in any image of COCO, LVIS or Open Images.
+MOST_OBJECTS = 100_000
 # Corruptions that move pixels. After such a corruption a box no longer surrounds its object.
 MOVING = frozenset(("zoom_blur", "elastic_transform", "rotation"))
 

@@ -6,7 +6,6 @@ It belongs to this copy alone: manifests, publishing and verification ignore it.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from urllib.parse import quote
 
 from counterfoil import __version__
 from counterfoil.dataset.card.contact_sheets import OVERVIEW, sheet_name
+from counterfoil.documents import parse_json
 from counterfoil.errors import CounterfoilError
 from counterfoil.generate.screen import open_shifts
 from counterfoil.recipe import load_own_recipe
@@ -194,8 +194,8 @@ def _is_there(directory: Path, path: str) -> bool:
 
 def _document(directory: Path, path: str) -> dict[str, Any]:
     try:
-        document = json.loads(read_inside(directory, path))
-    except (OSError, ValueError, RecursionError):
+        document = parse_json(read_inside(directory, path))
+    except (OSError, ValueError):
         return {}
     return document if isinstance(document, dict) else {}
 

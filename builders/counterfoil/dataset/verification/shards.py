@@ -16,9 +16,10 @@ from typing import Any
 
 from counterfoil.dataset import StandingDataset
 from counterfoil.dataset.verification.problems import ProblemsFound
-from counterfoil.documents import error_lines, in_one_line
+from counterfoil.documents import error_lines, in_one_line, parse_json
 from counterfoil.errors import CounterfoilError, some_of
 from counterfoil.generate.screen import Thresholds
+from counterfoil.parquet_pages import read_chunks
 from counterfoil.plan import Cell, Plan, Shard
 from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.keep import ACCEPTED, CLIP_SCORES, FAILED, decide_cell, drawn, keeps_image
@@ -34,6 +35,7 @@ from counterfoil.recipe.keep.misclassified import (
 )
 from counterfoil.recipe.keep.misclassified import FAILED as JUDGE_FAILED
 from counterfoil.recipe.layering import without_folders
+from counterfoil.regular_files import open_regular
 from counterfoil.store import Receipt
 from counterfoil.store.decoding import FORMATS, UnreadableImage, load_image, open_image
 from counterfoil.store.layout import What, receipt_path, shard_path
@@ -490,13 +492,15 @@ def _parquet_fault(path: Path, what: What, recipe: Recipe) -> str | None:
 
     names = unique_names(recipe.classes)
     expected = arrow_schema(what, names, TableForm.of(recipe))
-    schema = pq.read_schema(path)
+    with open_regular(path) as file:
+        read_chunks(file)  # refuses what ends pyarrow's process
+        schema = pq.read_schema(file)
     if not schema.remove_metadata().equals(expected.remove_metadata()):
         wrong = [f"{field.name} ({field.type})" for field in schema if field not in expected.remove_metadata()]
         lacking = [name for name in expected.names if name not in schema.names]
         return _other_columns(wrong, lacking)
     declared = (schema.metadata or {}).get(_FEATURES)
-    if declared is None or json.loads(declared) != json.loads((expected.metadata or {})[_FEATURES]):
+    if declared is None or parse_json(declared) != parse_json((expected.metadata or {})[_FEATURES]):
         return "declares features or class names that differ from the recipe's"
     return None
 

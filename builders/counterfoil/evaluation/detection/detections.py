@@ -31,6 +31,7 @@ from counterfoil.evaluation.detection.subject import DetectionSubject
 from counterfoil.foreign_tables import NUMBER, NUMBERS, TEXT, WHOLE, parquet_types, read_foreign_parquet
 from counterfoil.models.answer_tables import csv_form
 from counterfoil.recipe.names import quoted
+from counterfoil.recipe.objects import MOST_OBJECTS
 from counterfoil.regular_files import UnfitFile, named_path, read_regular
 
 PREFIX = "predictions:"
@@ -84,7 +85,7 @@ def read_detections(name: str, subject: DetectionSubject, order: str | Sequence[
         content = read_regular(path, _MOST_BYTES)
     except OSError as error:
         raise UserError(f"{name}: {error.strerror or 'cannot be read'}", _FORM) from error
-    rows, answered = [], set[int]()
+    rows, answered, counts = [], set[int](), Counter[int]()
     # How many detections have the same problem, and the first of them.
     problems: dict[str, tuple[int, int]] = {}
     keys = subject.dataset.keys
@@ -107,6 +108,9 @@ def read_detections(name: str, subject: DetectionSubject, order: str | Sequence[
             problem = f"category is {quoted(str(category))}, expected a name or a number"
         else:
             rows.append((row, box, category, float(score)))
+            counts[row] += 1
+            if counts[row] > MOST_OBJECTS:
+                raise UserError(f"{name} has over {MOST_OBJECTS:,} detections on {keys[row]}", "Leave out low scores.")
         if problem is not None:
             first, count = problems.get(problem, (index, 0))
             if count or len(problems) < _MOST_PROBLEMS:
@@ -114,17 +118,17 @@ def read_detections(name: str, subject: DetectionSubject, order: str | Sequence[
         if len(rows) > _MOST_DETECTIONS:
             raise UserError(f"{name} has more than {_MOST_DETECTIONS:,} detections", "Leave out those of low scores.")
     if problems:
-        found = [
+        shown = [
             f"{name}: detection {first}{f' and {count - 1:,} more' if count > 1 else ''}: {problem}"
             for problem, (first, count) in problems.items()
         ]
-        raise UserError(first_of(found), _FORM)
+        raise UserError(first_of(shown), _FORM)
     if not rows and not answered:
         raise UserError(f"{name} lists no image", _FORM)
-    counts = Counter(category for _, _, category, _ in rows)
+    found = Counter(category for _, _, category, _ in rows)
     categories = CategoryMap({})
-    if counts:
-        categories = map_found(counts, subject.categories, name, order, subject.category_ids)
+    if found:
+        categories = map_found(found, subject.categories, name, order, subject.category_ids)
     kept = [detection_row for detection_row in rows if detection_row[2] in categories.place]
     answered |= {row for row, *_ in rows}
     _refuse_other_images(name, subject, answered)

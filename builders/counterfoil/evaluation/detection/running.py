@@ -25,10 +25,12 @@ from counterfoil.evaluation.detection.categories import CategoryMap, map_names
 from counterfoil.evaluation.detection.detections import ModelDetections
 from counterfoil.evaluation.detection.placement import misplaced_detections
 from counterfoil.evaluation.detection.subject import DetectionSubject
+from counterfoil.foreign_tables import parquet_bytes
 from counterfoil.models.detectors import Detector
 from counterfoil.models.detectors.detector import refuse_unnamed_labels
 from counterfoil.prediction.predictions import cache_path, parts_folder
 from counterfoil.progress import report
+from counterfoil.regular_files import open_regular
 from counterfoil.report.words import named
 from counterfoil.store.atomic import write_atomically
 from counterfoil.store.decoding import readable_image
@@ -76,12 +78,17 @@ class DetectionCache:
         import pyarrow.parquet as pq
 
         try:
-            table = pq.read_table(self._path(rows))
+            with open_regular(self._path(rows)) as file:
+                parquet_bytes(file)
+                table = pq.read_table(file)
             if (table.schema.metadata or {}).get(_KEY) != self.key.encode():
                 return None
-            return {name: table[name].to_numpy() for name in ("row", *_SIDES, "score", "label")}
-        except (OSError, KeyError, pa.ArrowException):
+            answers = {name: table[name].to_numpy() for name in ("row", "label", *_SIDES, "score")}
+        except (OSError, ValueError, KeyError, pa.ArrowException):
             return None
+        kinds = "".join(column.dtype.kind for column in answers.values())
+        sound = kinds == "iifffff" and np.isin(answers["row"], rows).all()
+        return answers if sound and all(np.isfinite(column).all() for column in answers.values()) else None
 
     def save(self, rows: tuple[int, ...], answers: DetectionColumns) -> None:
         """Keep the answers to a part of the images."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from counterfoil.documents import parse_json
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.screen.known_classes import KnownClasses
 from counterfoil.recipe import ObjectThresholdSpec, Recipe, Shift, sha256_json
@@ -115,11 +116,11 @@ class Thresholds:
     def read(cls, content: bytes) -> Thresholds:
         """Read the content of thresholds.json. Raise ValueError for another form."""
         try:
-            document = json.loads(content)
+            document = parse_json(content)
             tables = [document[name] for name in ("object", "shift")]
             sound = all(_is_entry(entry) for table in tables for of in table.values() for entry in of.values())
             known = KnownClasses.read(document["known"]) if "known" in document else None
-        except (RecursionError, OverflowError, TypeError, KeyError, AttributeError) as error:
+        except (OverflowError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not thresholds: {type(error).__name__}") from None
         if not sound:
             raise ValueError("not thresholds: an entry does not have the expected form")

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
+from counterfoil.documents import parse_json
 from counterfoil.errors import RunFailure, UserError, first_of
 from counterfoil.mining.captions import WordFile, names_of_no_class
 from counterfoil.models.chat import ChatModel, Messages, load_chat
@@ -259,7 +260,7 @@ class Record:
 def _read(path: Path) -> dict[str, Answered]:
     expected = f"expected the {ANSWERS} of an earlier run"
     try:
-        raw = json.loads(read_regular(path, _MOST_BYTES))
+        raw = parse_json(read_regular(path, _MOST_BYTES))
         document = _Document.model_validate(with_tuples(raw), strict=True)
     except OSError as error:
         raise UserError(f"recorded answers: {path}: {error.strerror or error}; {expected}") from error
