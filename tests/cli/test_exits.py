@@ -195,3 +195,29 @@ def test_without_standard_input_a_question_says_what_to_do(
         with pytest.raises(UserError, match="no terminal") as refused:
             agreed("Go on?", "there is no terminal to ask on", "Pass -y.")
     assert refused.value.hint == "Pass -y."
+
+
+_LIMITED = """
+import resource, sys
+resource.setrlimit({limit}, ({most}, {most}))
+sys.argv = ["counterfoil", *{words!r}]
+from counterfoil.cli.entry import main
+main()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs limits of processes")
+@pytest.mark.parametrize(
+    ("limit", "most", "words", "says"),
+    [
+        ("resource.RLIMIT_NOFILE", 16, ["recipes"], "a limit allows this process 16 open files (ulimit -n)"),
+        ("resource.RLIMIT_AS", 1 << 29, ["recipes"], "a limit allows this process 536,870,912 bytes of address space"),
+        # torch's libraries alone need more.
+        ("resource.RLIMIT_AS", 3 << 29, ["build", "wardrobe-mini", "--out", "out"], "limit of 1.6 GB (ulimit -v)"),
+    ],
+)
+def test_a_limit_that_is_too_low_is_named(limit: str, most: int, words: list[str], says: str, tmp_path: Path) -> None:
+    line = [sys.executable, "-c", _LIMITED.format(limit=limit, most=most, words=words)]
+    done = subprocess.run(line, env=ENVIRONMENT, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 1 and says in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr and "internal error" not in done.stderr

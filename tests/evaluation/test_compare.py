@@ -355,7 +355,7 @@ def evaluation_without(dataset: Path, models: dict[str, str], tmp_path: Path) ->
 def test_what_an_evaluation_does_not_write_is_not_left_beside_its_report(
     dataset: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
-    """Files of an earlier evaluation are removed; in a folder without a report, all files are kept."""
+    """Files of an earlier evaluation are removed, and files of a person never."""
     sharp, no_green = models["sharp"], models["no_green"]
     at_times = ("compare.csv", "transfer.csv", "distances.csv", "findings.csv")
     for name in (*at_times, "eval_results/own.yaml"):
@@ -366,7 +366,8 @@ def test_what_an_evaluation_does_not_write_is_not_left_beside_its_report(
     entries = {path.name for path in first.files["entries"].iterdir()} - {"own.yaml"}
     assert len(entries) == 2
     evaluate(dataset, [sharp, no_green], compare=(sharp, no_green), out=tmp_path, repo="somebody/set", device="cpu")
-    assert (tmp_path / "compare.csv").exists() and not any((tmp_path / name).exists() for name in at_times[1:])
+    assert (tmp_path / "compare.csv").read_text() != "mine\n"
+    assert all((tmp_path / name).read_text() == "mine\n" for name in at_times[1:])
     (tmp_path / "notes.csv").write_text("mine\n")
     last = evaluate(dataset, [sharp], out=tmp_path, device="cpu")
     assert "compare" not in last.files and "entries" not in last.files

@@ -358,6 +358,12 @@ ERRORS: dict[str, tuple[BaseException, type[CounterfoilError], str]] = {
     "disk": (OSError(errno.ENOSPC, "No space left on device", "/out/x"), RunFailure, "/out/x: No space left"),
     "permission": (PermissionError(errno.EACCES, "Permission denied", "/x"), RunFailure, "/x: Permission denied"),
     "memory": (MemoryError(), RunFailure, "out of memory"),
+    "address space": (
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+        RunFailure,
+        "out of memory",
+    ),
+    "threads": (RuntimeError("can't start new thread"), RunFailure, "out of memory"),
     "memory of a GPU": (torch.OutOfMemoryError("CUDA out of memory"), RunFailure, "out of memory"),
 }
 

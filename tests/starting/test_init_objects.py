@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from counterfoil.errors import UserError
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.recipe import load_recipe
 from counterfoil.starting.init_recipe import InitResult, init
 from support.boxes import NAMES, coco_folder, draw_images, drawn_objects, yolo_folder
@@ -90,3 +91,15 @@ def test_images_with_boxes_are_not_drawn(tmp_path: Path) -> None:
     coco_folder(tmp_path / "coco")
     with pytest.raises(UserError, match="an image that is drawn has none"):
         init(tmp_path / "coco", tmp_path / "recipe.yaml", generator="lab:sd", device="cpu")
+
+
+def test_a_full_disk_leaves_nothing_that_the_next_run_refuses(small_disk: Path, tmp_path: Path) -> None:
+    coco_folder(tmp_path / "coco")
+    (small_disk / "filler").write_bytes(bytes(120_000))
+    with pytest.raises(RunFailure, match=r"No space left on device") as full:
+        init(tmp_path / "coco", small_disk / "recipe.yaml", device="cpu")
+    assert "run the same command again" in str(full.value)
+    assert [path.name for path in small_disk.iterdir()] == ["filler"]
+    subprocess.run(["mount", "-o", "remount,size=4m", str(small_disk)], check=True)
+    result = init(tmp_path / "coco", small_disk / "recipe.yaml", device="cpu")
+    assert result.path.exists() and (small_disk / "recipe-boxes.png").exists()

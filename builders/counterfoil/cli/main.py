@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 from counterfoil import __version__
 from counterfoil.cli import build, calibrate, demo, evaluate, mend, mine, open, publish, recipes, review, verify
 from counterfoil.cli.options import arranged
-from counterfoil.cli.terminal import note, show_error
+from counterfoil.cli.terminal import note, refuse_low_limits, show_error
 from counterfoil.errors import CounterfoilWarning
 from counterfoil.progress import listening
 from counterfoil.signals import heed_signals, show_signal, signalled
@@ -77,7 +77,7 @@ def _root(
         bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    pass
+    refuse_low_limits()
 
 
 # In the order of `counterfoil --help`. Heavy imports are inside the commands, so that help is fast.

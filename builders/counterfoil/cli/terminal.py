@@ -154,6 +154,23 @@ def print_table(console: Console, shown: Table, most: int, where: str) -> None:
         console.print(escape(shown.more))
 
 
+def refuse_low_limits() -> None:
+    """Raise RunFailure for limits with which libraries and workers end in errors that do not name them."""
+    with suppress(ImportError):  # on Windows
+        import resource
+
+        for limit, least, option, what in (
+            (resource.RLIMIT_NOFILE, 64, "n", "open files"),
+            (resource.RLIMIT_AS, 1 << 30, "v", "bytes of address space"),
+        ):
+            most = resource.getrlimit(limit)[0]
+            if most != resource.RLIM_INFINITY and most < least:
+                raise RunFailure(
+                    f"a limit allows this process {most:,} {what} (ulimit -{option}), expected at least {least:,}",
+                    "Raise it, and run the same command again.",
+                )
+
+
 def show_error(error: BaseException) -> int:
     """Print an error to stderr, and return the exit code."""
     if os.environ.get("COUNTERFOIL_DEBUG") == "1":
@@ -165,9 +182,9 @@ def show_error(error: BaseException) -> int:
         # Some errors, such as a missing network or memory, are no faults of the program.
         # If the installation is incomplete, the first error is reported.
         with suppress(ImportError):
-            from counterfoil.models.loading_errors import meaning
+            from counterfoil.models.loading_errors import known_cause
 
-            error = meaning("what this command needs", error) or error
+            error = known_cause("what this command needs", error) or error
     if isinstance(error, CounterfoilError):
         if len(error.problems) == 1:
             _line(f"error: {fit(error.problems[0])}", colour="red")

@@ -32,10 +32,12 @@ _OF_THE_MACHINE = {
     errno.EPERM: "Give yourself permission for that path, or choose another.",
     errno.EROFS: "That file system is read-only: choose another path.",
 }
-# Messages about too little memory, in errors that are not torch.OutOfMemoryError. They come from the CPU, from CUDA and
-# from CUDA's libraries.
+# Messages about too little memory, in errors that are not torch.OutOfMemoryError. They come from the CPU, from loading
+# a library, from CUDA and from CUDA's libraries.
 _NO_MEMORY = (
     "can't allocate memory",
+    "can't start new thread",
+    "failed to map segment",
     "not enough memory",
     "cannot allocate memory",
     "cuda out of memory",
@@ -127,6 +129,10 @@ def known_cause(what: str, error: BaseException) -> CounterfoilError | None:
 
 
 def meaning(what: str, error: BaseException) -> CounterfoilError | None:
+    if _is_of_memory(error):  # first, because the libraries below may need more
+        return RunFailure(
+            f"{what}: out of memory{_memory_limit()}", "End other programs there, or choose something smaller."
+        )
     import httpx2
     from huggingface_hub import errors as hub
 
@@ -160,13 +166,22 @@ def meaning(what: str, error: BaseException) -> CounterfoilError | None:
         case OSError() if error.errno in _OF_THE_MACHINE:
             file = f"{error.filename}: " if error.filename else ""
             return RunFailure(f"{what}: {file}{error.strerror}", _OF_THE_MACHINE[error.errno])
-    if _is_of_memory(error):
-        return RunFailure(f"{what}: out of memory", "End other programs there, or choose something smaller.")
     return None
 
 
+def _memory_limit() -> str:
+    """Name the limit of this process's address space, if it has one."""
+    with contextlib.suppress(ImportError):  # on Windows
+        import resource
+
+        most, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if most != resource.RLIM_INFINITY:
+            return f"; this process has a limit of {most / 1e9:.1f} GB (ulimit -v), which can be raised"
+    return ""
+
+
 def _is_of_memory(error: BaseException) -> bool:
-    if not isinstance(error, RuntimeError):
+    if not isinstance(error, RuntimeError | ImportError | OSError):
         return isinstance(error, MemoryError)
     torch = sys.modules.get("torch")  # not imported here: if torch is not loaded, it raised no error
     of_a_gpu = torch is not None and isinstance(error, torch.OutOfMemoryError)
@@ -203,7 +218,7 @@ def memory_error(error: BaseException) -> str | None:
 
     Return the text of the first such error in one line, or None.
     """
-    return next((error_line(cause) for cause in causes(error) if _is_of_memory(cause)), None)
+    return next((error_line(cause) + _memory_limit() for cause in causes(error) if _is_of_memory(cause)), None)
 
 
 def device_error(error: BaseException) -> str | None:

@@ -23,7 +23,7 @@ from counterfoil.models.detectors.onnx_forms import SECTION, grid_cells
 from counterfoil.models.onnx_graphs import open_graph, refuse_vast_input
 from counterfoil.recipe.names import ONNX
 from counterfoil.regular_files import named_path, visible
-from counterfoil.store.atomic import write_atomically
+from counterfoil.store.atomic import write_together
 
 # The usual side of the input where a graph leaves it free, and the strides of the grids of YOLO.
 _SIDE = 640
@@ -71,8 +71,11 @@ class _Look:
         )
 
 
-def find_detector(file: str | Path, categories: Sequence[str] = (), *, force: bool = False) -> FoundDetector:
+def find_detector(
+    file: str | Path, categories: Sequence[str] = (), *, force: bool = False, others: Mapping[Path, bytes] | None = None
+) -> FoundDetector:
     """Look at a graph and write the config.json beside it. categories: of the dataset, for labels without a name.
+    others: files that are written with it, all or none.
 
     Raise UserError if the graph has another form, or if there is a config.json and `force` is False.
     """
@@ -100,7 +103,8 @@ def find_detector(file: str | Path, categories: Sequence[str] = (), *, force: bo
         },
         SECTION: form,
     }
-    write_atomically(config, f"{visible(json.dumps(document, indent=2, ensure_ascii=False))}\n".encode())
+    text = f"{visible(json.dumps(document, indent=2, ensure_ascii=False))}\n"
+    write_together({config: text.encode()} | dict(others or {}))
     colours = "0 to 255" if form.get("strides") else "0 to 1"
     notes += (
         f"images go in as {_RESIZED[form['resize']]}, with colours from {colours}: the graph does not say it, so check"

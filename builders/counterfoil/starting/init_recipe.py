@@ -32,9 +32,9 @@ from counterfoil.recipe.names import dataset_name_problem, derived_name, is_loca
 from counterfoil.recipe.strict_yaml import dump_yaml
 from counterfoil.regular_files import named_path
 from counterfoil.starting.found_data import PERCENTILE, FoundData, Wanted, class_entries, find_data
-from counterfoil.starting.found_detector import FoundDetector, find_detector
+from counterfoil.starting.found_detector import find_detector
 from counterfoil.starting.found_objects import FoundObjects
-from counterfoil.store.atomic import write_atomically
+from counterfoil.store.atomic import write_atomically, write_together
 
 BASE = {"prompt": "a photo of the {class}"}
 OBJECT_CAPTION = "a photo of the {class}"
@@ -526,8 +526,7 @@ def init(
                 "these images have boxes, and an image that is drawn has none",
                 "Leave out --generator and --clip, or name a column of labels with --label-column.",
             )
-        described = None if detector is None else find_detector(detector, data.objects.names, force=force)
-        return _init_objects(path, data, data.objects, dataset, named, described)
+        return _init_objects(path, data, data.objects, dataset, named, detector, force)
     if detector is not None:
         raise UserError("these images have no boxes, so no detector can be evaluated on them", "Leave out --detector.")
     text = corrupt_recipe_text(data, dataset, named) if models is None else recipe_text(data, models, dataset, named)
@@ -536,7 +535,7 @@ def init(
     classes = [(cls.name, cls.source_label) for cls in recipe.classes]
     if classes != [(cls.name, cls.source_label) for cls in data.classes]:
         raise RunFailure(f"{path}: the classes in the written recipe are not those of the data")
-    _write(path, text)
+    write_atomically(path, text.encode())
     notes = list(data.notes)
     names = [cls.name.casefold() for cls in data.classes]
     if alike := sorted({cls.name for cls in data.classes if names.count(cls.name.casefold()) > 1}):
@@ -555,13 +554,21 @@ def init(
 
 
 def _init_objects(
-    path: Path, data: FoundData, objects: FoundObjects, dataset: str, named: str, detector: FoundDetector | None
+    path: Path,
+    data: FoundData,
+    objects: FoundObjects,
+    dataset: str,
+    named: str,
+    onnx: str | Path | None,
+    force: bool,
 ) -> InitResult:
     text = object_recipe_text(data, objects, dataset, named)
     recipe = load_recipe_text(text, [f"source.dataset={json.dumps(data.origin.dataset)}"], place=str(path))
-    _write(path, text)
     picture = path.with_name(f"{path.stem}-boxes.png")
-    write_atomically(picture, objects.picture)
+    files = {picture: objects.picture, path: text.encode()}
+    detector = None if onnx is None else find_detector(onnx, objects.names, force=force, others=files)
+    if detector is None:
+        write_together(files)
     check, build, evaluate = _commands(path, dataset, cut=False)
     keys = f"counterfoil evaluate {shlex.quote(str(path.with_name(dataset)))} --write-keys keys.json"
     evaluations: tuple[str, ...] = (keys, evaluate.replace("YOUR-MODEL", "predictions:FILE"))
@@ -590,14 +597,6 @@ def _from(path: Path, origin: NamedDataset) -> str:
     if folder != home and folder.is_relative_to(home):
         return f"./{folder.relative_to(home).as_posix()}"
     return str(folder)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{path.parent}: cannot be created: {error.strerror or error}") from error
-    write_atomically(path, text.encode())
 
 
 def _left_for_time(data: FoundData) -> tuple[str, ...]:

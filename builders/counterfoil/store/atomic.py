@@ -219,6 +219,15 @@ def write_atomically(path: Path, content: bytes) -> HashedFile:
     return file
 
 
+def write_together(files: Mapping[Path, bytes]) -> None:
+    """Write several files, or none if the disk is too full for one of them."""
+    with contextlib.ExitStack() as opened:
+        for path, content in files.items():
+            file = opened.enter_context(atomic_file(path))
+            file.write(content)
+            file.flush()
+
+
 def remove_durably(path: Path) -> bool:
     """Remove a file so that it stays removed after a crash. Return False if the file does not exist."""
     with disk_errors(path):
