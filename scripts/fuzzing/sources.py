@@ -143,7 +143,7 @@ def _table(bench: Bench) -> dict[str, bytes]:
 
 
 def _image_table(bench: Bench) -> dict[str, bytes]:
-    """Write a Parquet table that holds the images itself, with objects or labels and a column that nobody expects."""
+    """Write a Parquet table that holds the images itself, with objects or labels and an unexpected column."""
     from PIL import Image
 
     with io.BytesIO() as file:

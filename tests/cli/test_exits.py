@@ -149,7 +149,7 @@ sys.meta_path.insert(0, Interrupting())
 def test_a_signal_in_text_that_is_executed_has_the_same_exit_code(
     number: int, code: int, says: str, tmp_path: Path
 ) -> None:
-    """dataclasses and named tuples are made by such texts."""
+    """Send it as the text runs: dataclasses and named tuples are made by such texts."""
     (tmp_path / "sitecustomize.py").write_text(_IN_AN_EXEC.format(number=int(number)))
     environment = ENVIRONMENT | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ENVIRONMENT['PYTHONPATH']}"}
     line = [sys.executable, "-m", "counterfoil.cli.entry", "recipes"]

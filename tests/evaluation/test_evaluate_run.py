@@ -298,7 +298,7 @@ def test_a_published_dataset_is_scored_and_its_snapshot_left_alone(
 def test_a_cache_that_cannot_be_written_is_refused_before_a_model_looks(
     dataset: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder that may not be written and one below a file are the same here: root, too, meets the second."""
+    """Take a folder below a file: root, too, cannot write there."""
     hub_cache(tmp_path / "hub", dataset, "someone/colours")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
