@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import storm
 import typer
 
+import storm
 from counterfoil.cli.main import app
 
 
