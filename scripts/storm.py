@@ -1,4 +1,4 @@
-"""Kill every command at random moments, run it to its end, and compare what is left with a run that nobody killed.
+"""Kill every command at random moments, run it to its end, and compare what is left with an undisturbed run.
 
     python scripts/storm.py [--kills 20] [--seed 7] [--only build mine] [--write]
 
@@ -37,7 +37,6 @@ sys.path[:0] = [
     str(ROOT / "builders"),
     *(str(ROOT / "tests" / name) for name in ("", "publishing", "mending")),
 ]
-os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_XET": "1", "NO_PROXY": "*"}
 
 import psutil  # noqa: E402
 from publishing_cases import with_package  # noqa: E402
@@ -275,7 +274,7 @@ class Storm:
     hub: LoopbackHub | None = None
 
     def __post_init__(self) -> None:
-        self.here, self.home = self.work / "here", self.work / "here" / HOME
+        self.folder, self.home = self.work / "here", self.work / "here" / HOME
         self.met: Counter[str] = Counter()
         self.wrong: list[str] = []
         self.left: set[str] = set()
@@ -283,18 +282,18 @@ class Storm:
         self.rounds = 0
 
     def fresh(self) -> None:
-        shutil.rmtree(self.here, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
         (self.home / "tmp").mkdir(parents=True)
         for name in self.command.needs:
             source = self.stock / name
-            shutil.copytree(source, self.here / name) if source.is_dir() else shutil.copy(source, self.here)
+            shutil.copytree(source, self.folder / name) if source.is_dir() else shutil.copy(source, self.folder)
 
     def environment(self) -> dict[str, str]:
-        found = dict(os.environ)
+        variables = dict(os.environ)
         if self.hub is not None:
-            found = client_environment(self.hub, self.home / "hf", sleep_scale=0.01)
+            variables = client_environment(self.hub, self.home / "hf", sleep_scale=0.01)
         cache = {"HOME": self.home, "XDG_CACHE_HOME": self.home / "cache", "TMPDIR": self.home / "tmp"}
-        return with_package({**found, **{name: str(path) for name, path in cache.items()}})
+        return with_package({**variables, **{name: str(path) for name, path in cache.items()}})
 
     def run(self, after: float | None = None, number: signal.Signals | None = None, cold: bool = False) -> int:
         """Run the command, to its end or to a signal after so many seconds; return how it ended."""
@@ -303,10 +302,10 @@ class Storm:
             if cold:
                 streams: dict[str, Any] = {"stdout": output, "stderr": output, "stdin": subprocess.DEVNULL}
                 process: Any = subprocess.Popen(
-                    line, env=self.environment(), cwd=self.here, start_new_session=True, **streams
+                    line, env=self.environment(), cwd=self.folder, start_new_session=True, **streams
                 )
             else:
-                process = warm.start(line, self.environment(), cwd=self.here, start_new_session=True)
+                process = warm.start(line, self.environment(), cwd=self.folder, start_new_session=True)
             began = time.monotonic()
             serves = self.command.words.startswith("open ")
             if number is None and serves:
@@ -352,9 +351,9 @@ class Storm:
 
     def files(self) -> dict[str, bytes]:
         """Return a hash of every file, and what is published, by name; keep the names of temporary files elsewhere."""
-        found = {}
-        for path in sorted(self.here.rglob("*")):
-            name = path.relative_to(self.here).as_posix()
+        hashes = {}
+        for path in sorted(self.folder.rglob("*")):
+            name = path.relative_to(self.folder).as_posix()
             if name.startswith(f"{HOME}/tmp/"):
                 self.left.add(re.sub(r"[a-z0-9_]{8}$|[0-9]+", "*", name.split("/")[2]))
             elif not name.startswith(f"{HOME}/") or "/counterfoil/" in name:
@@ -363,8 +362,8 @@ class Storm:
                     continue
                 if path.is_symlink() or path.is_file():
                     content = bytes(path.readlink()) if path.is_symlink() else path.read_bytes()
-                    found[name] = hashlib.sha256(content).digest()
-        return found
+                    hashes[name] = hashlib.sha256(content).digest()
+        return hashes
 
     def on_hub(self) -> tuple[Any, int]:
         if self.hub is None:
@@ -417,27 +416,27 @@ class Storm:
                 code = self.run()
                 if code not in self.command.ends and not (self.command.refuses and code == 2):
                     self.say(f"ended with {code} after {of_round}: {self.printed[-1500:]}")
-                found, hub = self.files(), self.on_hub()
-                if found != whole:
-                    differ = sorted(name for name in {*found, *whole} if found.get(name) != whole.get(name))
-                    told = [
-                        f"{'lacks' if name not in found else 'also' if name not in whole else 'differs:'} {name}"
+                files, hub = self.files(), self.on_hub()
+                if files != whole:
+                    differ = sorted(name for name in {*files, *whole} if files.get(name) != whole.get(name))
+                    changes = [
+                        f"{'lacks' if name not in files else 'also' if name not in whole else 'differs:'} {name}"
                         for name in differ
                     ]
-                    self.say(f"{of_round}: {told[:8]}")
-                    shutil.copytree(self.here, self.work / f"wrong-{len(self.wrong)}", symlinks=True)
+                    self.say(f"{of_round}: {changes[:8]}")
+                    shutil.copytree(self.folder, self.work / f"wrong-{len(self.wrong)}", symlinks=True)
                 if hub != whole_hub:
                     self.say(f"{of_round}: the branch has {hub[1]} commits, expected {whole_hub[1]}, or other files")
 
 
 def _of_session(number: int) -> list[str]:
     """Return the processes of a session that still run."""
-    found = []
+    lines = []
     for process in psutil.process_iter(["pid", "status", "cmdline"]):
         with contextlib.suppress(ProcessLookupError, psutil.Error):
             if os.getsid(process.pid) == number and process.info["status"] != psutil.STATUS_ZOMBIE:
-                found.append(" ".join(process.info["cmdline"] or ())[:200])
-    return found
+                lines.append(" ".join(process.info["cmdline"] or ())[:200])
+    return lines
 
 
 def main() -> int:
@@ -449,6 +448,7 @@ def main() -> int:
     parser.add_argument("--work", type=Path, help="a folder for the inputs and for what differed (default: temporary)")
     parser.add_argument("--write", action="store_true", help="put the table into scripts/RESULTS.md")
     arguments = parser.parse_args()
+    os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_XET": "1", "NO_PROXY": "*"}
     # In the background a shell makes its children ignore Ctrl-C, and so would the commands.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     commands = [
@@ -493,7 +493,7 @@ def main() -> int:
     if arguments.write:
         opening = [
             "Each command in a fresh copy of its inputs, ended at random moments and then run to its end, where every"
-            f" file is that of a run that nobody killed; seed {arguments.seed}. *Ended before*: the signal came late."
+            f" file is that of an undisturbed run; seed {arguments.seed}. *Ended before*: the signal came late."
         ]
         results_page.write(RESULTS, "storm", "Kills of every command", opening, {"storm": table}, ["storm"])
     return 1 if wrong else 0

@@ -5,7 +5,8 @@
 #     bash scripts/test_whole.sh tests fuzz       # some of it
 #
 # processors: world, plans, builds, kills and resumes as on older processors, emulated; tests: those marked `whole` or `release`; examples: all properties with 1,000 examples each; large: the bundled large
-# recipes with every shift and step, an hour; fuzz: 10,000 hostile cases; storm: publishing under a hundred kills; lowest:
+# recipes with every shift and step, an hour; fuzz: 10,000 hostile cases; storm: publications under a hundred kills, and twenty of
+# every command; lowest:
 # the main path with the lowest versions of every dependency.
 # Run it at the end of a change to what it covers. Stops at the first failure.
 set -euo pipefail
@@ -50,6 +51,7 @@ fuzz() {
 storm() {
   [[ -f .demo/wardrobe-mini/manifest.json ]] || bash scripts/demo.sh
   "$bin/python" scripts/storm_publish.py --kills 100 --write
+  "$bin/python" scripts/storm.py --kills 20 --write
 }
 
 lowest() {
@@ -69,7 +71,7 @@ import results_page
 part, seconds, junit = sys.argv[1:]
 without_tests = {
     "fuzz": "10,000 cases (`fuzzing/RESULTS.md`)",
-    "storm": "100 kills (above)",
+    "storm": "100 kills of publications, 20 of each command (above)",
     "lowest": "the main path, and the tests that `test_lowest.sh` names",
 }
 said = without_tests.get(part)

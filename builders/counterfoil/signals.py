@@ -45,4 +45,5 @@ def show_signal() -> int:
     number = _given[0] if _given else signal.SIGINT
     line = f"\n{_LINES[signal.Signals(number)]}. Run the same command again: it does only what is not stored yet."
     print(line, file=sys.stderr, flush=True)
+    exec("")  # else Python, run with -m, remembers an interrupt that left an exec and ends by SIGINT
     return 128 + number

@@ -132,6 +132,31 @@ def test_a_signal_that_a_library_makes_an_error_of_is_no_error_and_no_damage(
     assert "failed" not in done.stderr and not done.stdout
 
 
+_IN_AN_EXEC = """
+import os, sys
+
+class Interrupting:
+    def find_spec(self, name, path, target=None):
+        if name == "typer":
+            exec("os.kill(os.getpid(), {number})")
+
+sys.meta_path.insert(0, Interrupting())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+@pytest.mark.parametrize(("number", "code", "says"), SIGNALS)
+def test_a_signal_in_text_that_is_executed_has_the_same_exit_code(
+    number: int, code: int, says: str, tmp_path: Path
+) -> None:
+    """Send it as the text runs: dataclasses and named tuples are made by such texts."""
+    (tmp_path / "sitecustomize.py").write_text(_IN_AN_EXEC.format(number=int(number)))
+    environment = ENVIRONMENT | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ENVIRONMENT['PYTHONPATH']}"}
+    line = [sys.executable, "-m", "counterfoil.cli.entry", "recipes"]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == code and says in done.stderr, done.stderr
+
+
 _AT_ITS_END = """
 import atexit, os, sys
 atexit.register(os.kill, os.getpid(), {number})

@@ -175,6 +175,13 @@ def test_who_may_ask(server: PageServer) -> None:
     assert "Access-Control-Allow-Origin" not in ask(server, "", "OPTIONS").headers
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only there is all of 127.0.0.0/8 this machine")
+def test_no_other_address_is_served(server: PageServer) -> None:
+    for address in ("127.0.0.2", "::1"):
+        with pytest.raises(OSError), socket.create_connection((address, server.server_port), timeout=60):
+            pass
+
+
 def test_what_is_saved_is_bounded_and_read_first(server: PageServer, dataset: Path) -> None:
     def post(name: str, body: bytes, kind: str, **headers: str) -> Answer:
         return ask(server, name, "POST", body=body, Content_Type=kind, **headers)
