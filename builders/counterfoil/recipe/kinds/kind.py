@@ -42,8 +42,8 @@ class GeneratorKind:
 
     models: the keys of a lock's models that the kind needs. prompted: the base and each shift need a prompt or an
     embedding. needs_screen: a CLIP must screen the images. levels: the ways to a level of a shift, with the default
-    first. libraries: packages that change an image's bytes only with this kind. usual_side: the side in pixels of images
-    without a size. holds: a phrase for the images of the kind's datasets. row_columns: columns of every row that
+    first. libraries: packages that change an image's bytes only with this kind. usual_side: the side in pixels of
+    images without a size. holds: a phrase for the images of the kind's datasets. row_columns: columns of every row that
     give the row's origin.
     meanings: the meaning of columns of `ROW_COLUMNS` (`store/rows.py`) that differ with this kind.
     """
