@@ -30,8 +30,15 @@ from typing import Any
 from urllib.parse import quote
 
 from counterfoil.dataset import SoundDataset, read_dataset
-from counterfoil.dataset.card.index_page import ANSWER, CALIBRATE, FINDINGS, MENDED, index_entries, index_html
-from counterfoil.dataset.card.marks import without_marks
+from counterfoil.dataset.card.index_page import (
+    ANSWER,
+    CALIBRATE,
+    FINDINGS,
+    MENDED,
+    card_html,
+    index_entries,
+    index_html,
+)
 from counterfoil.documents import read_document
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.mending.document import Mended
@@ -41,7 +48,6 @@ from counterfoil.mining.report import mining_html
 from counterfoil.recipe.loader import load_cut
 from counterfoil.regular_files import named_path
 from counterfoil.report.pictures import webp
-from counterfoil.report.templates import template_environment
 from counterfoil.report.words import counted
 from counterfoil.reviewing import review
 from counterfoil.reviewing.answers import read_answers
@@ -237,7 +243,7 @@ class _Request(BaseHTTPRequestHandler):
         """Print nothing, because the address of a request contains the token."""
 
 
-_MOST_CARD, _MOST_PICTURE = 500_000, 32_000_000
+_MOST_PICTURE = 32_000_000
 _SAVED_CUT = f"{PRIVATE}/cut.yaml"
 # The name holds the page, the person and a number. The number keeps saved answers from being overwritten.
 _SAVED_ANSWERS = re.compile(r"answers-([0-9a-f]{16})-([0-9a-f]{16})-(\d{1,6})\.json")
@@ -252,8 +258,6 @@ window.saveThere = async text => {
 """
 _STATIC_POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>\n?')
 _STYLE, _SCRIPT = re.compile(r"<style>(.*?)</style>", re.DOTALL), re.compile(r"<script>(.*?)</script>", re.DOTALL)
-_FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
-_FOLDED = re.compile(r"^</?details>\n|^<summary>(.*)</summary>$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,15 +329,7 @@ class DirectoryPages:
         return _html(index_html(self.directory, entries, self._served, saved))
 
     def _card(self) -> Page:
-        from markdown_it import MarkdownIt
-
-        text = read_inside(self.directory, CARD, _MOST_CARD).decode(errors="replace")
-        text = without_marks(_FRONT_MATTER.sub("", text))
-        text = _FOLDED.sub(lambda match: f"**{match[1]}**" if match[1] else "", text)
-        # HTML in the Markdown is shown as text, and no link leads to a script.
-        body = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
-        environment = template_environment("opened-card.html.j2")
-        return _html(environment.get_template("opened-card.html.j2").render(name=self.directory.name, body=body))
+        return _html(card_html(self.directory))
 
     def _picture(self, path: str) -> Page:
         try:

@@ -97,6 +97,7 @@ def test_every_config_and_split_has_the_stored_rows(
     directory = datasets[format]
     wanted = {
         "default": {group: stored(directory, group=group) for group in GROUPS},
+        "all": {"test": [row for group in GROUPS for row in stored(directory, group=group)]},
         **{group: {"test": stored(directory, group=group)} for group in GROUPS},
         "candidates": {"test": stored(directory, "candidates")},
         "rejected": {"test": stored(directory, "rejected")},

@@ -19,10 +19,12 @@ from counterfoil.mending.document import (
     HEADLINES,
     HELDOUT,
     HELPS,
+    IN_CONTEXTS,
     SAME_LAMBDA,
     TEST,
     TEST_FAILED,
     GainDifference,
+    ModelMended,
     SetMeasured,
     VariantResult,
 )
@@ -642,3 +644,33 @@ def test_what_loses_on_all_confirm_rows_is_not_simply_said_to_help(side: int, lo
     if helps:
         assert words.startswith("It helps on held-out failures and loses elsewhere: ") == loses
     assert ("it is right less often than the head retrained alone" in words) == loses
+
+
+def lead(difference: float, low: float, high: float, rows: int = 100, ahead: int = 20, p: float = 0.5) -> Any:
+    return GainDifference("class_name", HELDOUT, rows, difference, low, high, 0.5, ahead, 3, p)
+
+
+@pytest.mark.parametrize(
+    ("against", "says"),
+    [
+        (lead(0.2, 0.1, 0.3, p=0.001), "gains +20.0 points (+10.0 to +30.0) more than as many images of class names"),
+        # An interval narrows with the square root of the number of images: from 8 points to 4 takes four times as many.
+        (lead(0.04, -0.04, 0.12), "About 400 such failures would decide it: audit more photographs."),
+        (lead(-0.01, -0.08, 0.06), "More photographs to judge would not change that: give it others to learn from."),
+    ],
+)
+def test_the_headline_names_what_decides_and_what_would_decide(against: Any, says: str) -> None:
+    retrained = replace(against, against="lambda 0", difference=against.difference + 0.1)
+    arm = replace(
+        ARM, images=300, offered=2700, comparisons=(retrained, against), verdict="v", outcome="not shown to help"
+    )
+    model = ModelMended("m", "resnet", "", 3, 4, (arm,), None, None, None, None)
+    assert model.headline.startswith("This is not shown to help: keep your model. On 100 held-out failures it gains")
+    assert says in model.headline and "it learned from 300 of 2,700 images" in model.headline
+
+
+def test_a_column_without_rows_is_in_no_table() -> None:
+    model = ModelMended("m", "resnet", "", 3, 4, (ARM,), None, None, None, None)
+    assert IN_CONTEXTS not in model.titles and TEST in model.titles
+    inside = replace(NO_CHANGE, set=IN_CONTEXTS)
+    assert IN_CONTEXTS in replace(model, arms=(replace(ARM, measured=(NO_CHANGE, inside)),)).titles

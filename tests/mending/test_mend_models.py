@@ -23,7 +23,7 @@ from counterfoil.cli.mend import _print
 from counterfoil.data import LabelledImages
 from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.documents import parse_document, schema_text
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import CounterfoilWarning, RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.mending.document import FEWEST_LISTED, Mended
@@ -517,6 +517,20 @@ def test_what_is_not_shown_to_help_leaves_no_model_unless_somebody_asks(
     _print(result)
     shown = capsys.readouterr()
     assert shown.out.startswith("This does not help: keep your model.") and "--save best" in shown.err
+
+
+def test_too_few_training_images_are_said_before_the_work_and_are_the_first_reason(
+    world: World, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"lambdas": (0.0, 0.5), "per_class": 1, "device": "cpu"}
+    with pytest.warns(CounterfoilWarning) as heard:
+        result = mend(MODEL, world.recipe, f"{world.built}:contexts", tmp_path / "out", **options)
+    advice = next(str(warning.message) for warning in heard if "training images" in str(warning.message))
+    assert advice.startswith("The head is fitted to 3 training images, and about 750 are needed")
+    arm = result.mended.models[0].shown_first
+    assert not any(point.allowed for point in arm.curve) and arm.verdict is not None
+    assert arm.verdict.startswith("No λ is allowed: the head retrained on 3 training images alone loses")
+    assert "--per-class" in arm.verdict and arm.outcome != "learned nothing"
 
 
 @pytest.mark.parametrize(

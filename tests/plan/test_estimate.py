@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +12,16 @@ from typer.testing import CliRunner
 
 from counterfoil.cli.main import app
 from counterfoil.plan import Cost, estimate, format_quotas, judged_quotas, make_plan
-from counterfoil.plan.estimate import KNOWN_MODELS
+from counterfoil.plan.estimate import (
+    ANSWERS_A_SECOND,
+    CORES,
+    KNOWN_MODELS,
+    PLAIN_START_UP_SECONDS,
+    SECONDS_A_PIXEL,
+    SECONDS_AN_IMAGE,
+    SPREAD,
+    walk_minutes,
+)
 from counterfoil.recipe import Recipe, load_recipe
 
 EDITS = ("generator={kind: edit, split: validation}", "tokens=null")
@@ -198,3 +209,27 @@ def test_check_tells_it() -> None:
     assert document["judged"][0]["candidates_a_cell"] == 80
     plain = json.loads(CliRunner().invoke(app, ["check", "wardrobe-mini", "--json"]).stdout)
     assert "judged" not in plain
+
+
+def test_corruptions_cost_by_their_pixels_and_init_and_check_agree() -> None:
+    recipe = load_recipe("wardrobe-corrupt")
+    small, large = (estimate(make_plan(recipe), own_side=side) for side in (32, 256))
+    assert small.seconds is not None and large.seconds is not None and small.seconds < large.seconds / 4
+    assert small.start_up_seconds == PLAIN_START_UP_SECONDS
+    images, core = 3000, SECONDS_AN_IMAGE + SECONDS_A_PIXEL * 256**2
+    build = PLAIN_START_UP_SECONDS + images * core / CORES
+    least, most = re.findall(r"\d+", walk_minutes(images, 256))[:2]
+    small_network, large_network = ANSWERS_A_SECOND.values()
+    assert int(least) == round((build / SPREAD + images / small_network) / 60)
+    assert int(most) == round((build * SPREAD + images / large_network) / 60)
+    assert walk_minutes(10, 32).startswith("a minute on two cores")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/how-to/own-photos.md"])
+def test_the_speeds_of_the_pages_are_those_of_the_estimate(page: str) -> None:
+    text = " ".join((Path(__file__).parents[2] / page).read_text(encoding="utf-8").split())
+    for number in re.findall(r"ResNet-18 (?:scores|answers) (\d+) (?:a second|images)", text):
+        assert float(number) == ANSWERS_A_SECOND["ResNet-18"]
+    for number in re.findall(r"ResNet-50 (\d+)[.,]", text):
+        assert float(number) == ANSWERS_A_SECOND["ResNet-50"]
+    assert "ResNet-18" in text and "images a minute" not in text and "images in a minute" not in text

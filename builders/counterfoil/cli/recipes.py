@@ -283,6 +283,8 @@ def _print_tables(
     from rich.markup import escape
     from rich.table import Table
 
+    from counterfoil.plan.estimate import SPREAD
+
     totals = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     totals.add_column(style="bold")
     totals.add_column(justify="right")
@@ -297,7 +299,10 @@ def _print_tables(
     start_up = _duration(cost.start_up_seconds)
     totals.add_row("start-up", start_up if cost.start_up_seconds is None else f"about {start_up}", _START_UP)
     totals.add_row("rendering", _duration(cost.seconds), escape(cost.assumptions[2]))
-    totals.add_row("time", _duration(cost.total_seconds), "start-up and rendering")
+    total = _duration(cost.total_seconds)
+    if cost.total_seconds is not None:
+        total = f"{_duration(cost.total_seconds / SPREAD)} to {_duration(cost.total_seconds * SPREAD)}"
+    totals.add_row("time", total, "start-up and rendering, on another machine or with other images")
     if budget is not None:
         per_hypothesis = f"{budget.hypothesis_images:,} images per hypothesis, its base included"
         timed = "" if budget.hypothesis_seconds is None else f": {_duration(budget.hypothesis_seconds)}"

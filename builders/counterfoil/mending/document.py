@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -10,7 +11,9 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from pydantic import AfterValidator, ConfigDict, Field
 
 from counterfoil.documents import STRICT, Count, Form, Share, csv_text, plain
+from counterfoil.mending.variants import CONTROL_WORDS
 from counterfoil.mining.findings import AuditedImages, Half, MinedRecipe
+from counterfoil.report.words import counted, points
 
 MEND_VERSION = 1
 
@@ -50,6 +53,17 @@ HEADLINES: Mapping[Helped | None, str] = {
 }
 # Suffix of a control's kind: at the λ of the variant that it controls.
 SAME_LAMBDA = " at the same λ"
+
+
+def control_words(against: str, lam: float | None = None) -> str:
+    """Return a control in words, with its chosen λ, if any."""
+    what = against.removesuffix(SAME_LAMBDA)
+    words = CONTROL_WORDS.get(what, what)
+    if what != against:
+        return f"{words}{SAME_LAMBDA}"
+    return words if lam is None else f"{words} at λ = {lam:g}"
+
+
 # Variants that learn from rows of the discover half, and from no training row.
 BALANCED_ROLES = ("rival", "bound")
 # The two-sided level at which one head gains more than another on held-out failures.
@@ -200,12 +214,39 @@ class VariantResult:
             by_control.setdefault(comparison.against, {})[comparison.set] = comparison
         return by_control
 
+    @property
+    def decides(self) -> str:
+        """What decides the verdict: the least lead over a control, and what would decide it; "" without a lead."""
+        failures, noun = (TEST_FAILED, "test failure") if self.judged_by == TEST else (HELDOUT, "held-out failure")
+        leads = [each for each in self.comparisons if each.set == failures]
+        if not leads or self.lam == 0:
+            return ""
+        lead = min(leads, key=lambda each: each.difference)
+        low, high = (points(end, signed=True) for end in (lead.low, lead.high))
+        text = (
+            f" On {counted(lead.rows, noun)} it gains {points(lead.difference, signed=True)} points"
+            f" ({'no interval' if lead.low is None else f'{low} to {high}'}) more than"
+            f" {control_words(lead.against, lead.lam)}, the nearest control; it learned from {self.images:,} of"
+            f" {counted(self.offered, 'image')}."
+        )
+        if lead.side or lead.low is None:
+            return text
+        if lead.difference <= 0:
+            return f"{text} More photographs to judge would not change that: give it others to learn from."
+        needed = math.ceil(lead.rows * ((lead.difference - lead.low) / lead.difference) ** 2)
+        return f"{text} About {max(needed, lead.rows + 1):,} such failures would decide it: audit more photographs."
+
     def of_set(self, name: str) -> SetMeasured | None:
         return next((measured for measured in self.measured if measured.set == name), None)
 
     def in_tables(self, name: str) -> SetMeasured | None:
         """Return the set for tables: None for rows that a head of balanced groups learned from."""
         return None if self.role in BALANCED_ROLES and name == SEED else self.of_set(name)
+
+
+def _in_contexts(arm: VariantResult) -> bool:
+    measured = arm.of_set(IN_CONTEXTS)
+    return measured is not None and measured.rows > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,9 +277,14 @@ class ModelMended:
 
     @property
     def titles(self) -> dict[str, str]:
-        """The sets of rows in tables; failures of the test only if they judge."""
+        """The sets of rows in tables: failures of the test only if they judge, contexts only if they have rows."""
         by_test = any(arm.judged_by == TEST for arm in self.arms)
-        return {name: title for name, title in TITLES.items() if by_test or name != TEST_FAILED}
+        empty = {
+            name
+            for name, needed in ((TEST_FAILED, by_test), (IN_CONTEXTS, any(map(_in_contexts, self.arms))))
+            if not needed
+        }
+        return {name: title for name, title in TITLES.items() if name not in empty}
 
     def changed(self, kind: str) -> list[SetMeasured]:
         """Return the listed contexts, or classes, of the variant shown first, the largest change first."""
@@ -250,7 +296,9 @@ class ModelMended:
     @property
     def headline(self) -> str:
         several = sum(arm.verdict is not None for arm in self.arms) > 1
-        return (f"{self.shown_first.name}: " if several else "") + HEADLINES[self.shown_first.outcome]
+        arm = self.shown_first
+        reason = arm.decides if arm.lam or arm.outcome != "not known" else f" {arm.verdict}"
+        return (f"{arm.name}: " if several else "") + HEADLINES[arm.outcome] + reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -452,15 +452,6 @@ def compared_with(
     )  # fmt: skip
 
 
-def control_words(against: str, lam: float | None = None) -> str:
-    """Return a control in words, with its chosen λ, if any."""
-    what = against.removesuffix(document.SAME_LAMBDA)
-    words = CONTROL_WORDS.get(what, what)
-    if what != against:
-        return f"{words}{document.SAME_LAMBDA}"
-    return words if lam is None else f"{words} at λ = {lam:g}"
-
-
 def judge_variant(
     comparisons: Sequence[document.GainDifference],
     variant: document.VariantResult,
@@ -484,7 +475,7 @@ def judge_variant(
     controls: dict[str, list[str]] = {}
     for gain in heldout:
         if gain.lam != 0:
-            words = control_words(gain.against, gain.lam)
+            words = document.control_words(gain.against, gain.lam)
             against[words] = gain
             if gain.against != RETRAINED:
                 controls.setdefault(gain.against.removesuffix(document.SAME_LAMBDA), []).append(words)
@@ -495,8 +486,8 @@ def judge_variant(
     if at_zero:
         they = "its own λ this control is" if len(at_zero) == 1 else "their own λ these controls are"
         notes.append(
-            f"λ = 0 was chosen for {' and for '.join(map(control_words, at_zero))}. At {they} the head retrained"
-            " alone, so there is no second comparison."
+            f"λ = 0 was chosen for {' and for '.join(map(document.control_words, at_zero))}. At {they} the head"
+            " retrained alone, so there is no second comparison."
         )
     if missing:
         notes.append(missing)

@@ -32,6 +32,7 @@ from counterfoil.prediction.embedding import Embedder, classifier_embedder, embe
 from counterfoil.progress import renamed, track
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import without_folders
+from counterfoil.report.words import counted, points
 from counterfoil.store.layout import writable_cache
 
 # If two logits differ by less (relatively), rounding can explain that the model and its head answer differently.
@@ -454,11 +455,26 @@ def _judged(
             outcome, text = evaluating.judge_variant(comparisons, result, has_test=has_test, missing=missing)
             if result.lam == 0:
                 outcome, text = "learned nothing", LEARNED_NOTHING
+            if result.lam is not None and not result.within_bound:
+                outcome, text = ("not known", "") if result.lam == 0 else (outcome, text)
+                text = f"{_retraining_loses(fitted[0], fitting)} {text}".strip()
             result = replace(result, comparisons=comparisons, verdict=text, outcome=outcome)
         if settings.effects and fitted_variant.variant.role == "mended":
             result = _with_effects(fitted_variant, result, fitting, settings.seed)
         results.append(result)
     return results
+
+
+def _retraining_loses(retrained: FittedVariant, fitting: HeadFitting) -> str:
+    """Return why no λ is within the bound, and what would change that."""
+    discover, before = fitting.evaluation.discover, fitting.evaluation.before
+    lost = before.audited[discover].mean() - retrained.chosen.audited[discover].mean()
+    return (
+        f"No λ is allowed: the head retrained on {counted(len(fitting.train_rows), 'training image')} alone loses"
+        f" {points(lost)} points on the discover half, and at most {points(evaluating.MOST_LOSS)} are"
+        " allowed. With more training images (--per-class, or more photographs) it may lose less; λ was chosen relative"
+        " to that head."
+    )
 
 
 def compared_controls(

@@ -48,7 +48,7 @@ from counterfoil.store.layout import writable_cache
 
 # The usual names of a test split, in order of preference.
 _TESTS = ("test", "validation", "val")
-_TRAIN_IMAGES = 30_000  # Chegini 2023, section 5.1
+TRAIN_IMAGES = 30_000  # Chegini 2023, section 5.1
 _NO_IMAGE = "0" * 64
 _BETWEEN_STAGES = 1000
 _MOST_PROBLEMS = 20
@@ -115,7 +115,7 @@ def mend_source(
     whole = labelled_split(recipe.source, train, recipe.classes, pin)
     if per_class is None:
         # With 30 images each, ten classes of the lab lose more by retraining than new images can give.
-        per_class = max(FEWEST_PER_CLASS, _TRAIN_IMAGES // max(1, len(recipe.classes)))
+        per_class = max(FEWEST_PER_CLASS, TRAIN_IMAGES // max(1, len(recipe.classes)))
     chosen = choose_train_rows(whole.labels, per_class, seed)
     if len(chosen) > MOST_CONTENTS // 2:
         raise UserError(

@@ -9,7 +9,7 @@ from counterfoil import __version__
 from counterfoil.dataset.card.markdown import code, code_cell, inline
 from counterfoil.evaluation.figures import INK, KIND_COLOURS, MUTED, RULE, as_svg, new_figure, short
 from counterfoil.mending import document
-from counterfoil.mending.evaluating import COMPARED, control_words
+from counterfoil.mending.evaluating import COMPARED
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import counted, in_words, named, number, percent, points
 
@@ -143,7 +143,7 @@ def mend_report(mended: document.Mended) -> str:
         "percent": lambda value: percent(value, 0).replace(" ", "\N{NO-BREAK SPACE}"),
         "number": lambda count: number(count, 0),
         "counted": counted,
-        "control": control_words,
+        "control": document.control_words,
     }
     environment = template_environment(PAGE, filters)
     return environment.get_template(PAGE).render(

@@ -25,6 +25,7 @@ from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.devices import free_bytes, resolve_device
 from counterfoil.models.names import HUB, LAB, local_folder
+from counterfoil.plan.estimate import walk_minutes
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.corruptions import CORRUPTIONS
 from counterfoil.recipe.loader import load_recipe_text
@@ -283,9 +284,6 @@ _FEW_KINDS = 3
 # `evaluate` leaves classes with fewer images out of averages.
 _FEWEST, _MOST_OF_A_CLASS = 5, 50
 _MOST_IMAGES = 3000
-# Measured seconds on one core: 0.02 to make an image of 256 pixels, and 0.34 for a ResNet-50's answer at 224 pixels.
-_SECONDS_AN_IMAGE = 0.36
-_CORES = 2
 # The published constants of corruptions are for images of 224 pixels. They change larger images less.
 SIDE = 256
 _LOSSLESS_BELOW = 97
@@ -298,23 +296,22 @@ WITHOUT_GPU = (
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The number of images of each class and their corruptions; minutes: to build and evaluate them on two cores."""
+    """The number of images of each class and their corruptions; time: to build and evaluate them."""
 
     a_class: int
     kinds: tuple[str, ...]
-    minutes: int
+    time: str
 
 
 def extent_of(data: FoundData) -> Extent:
-    """Return the largest number of images that fits into ten minutes, but at least `_FEWEST` for each class."""
+    """Return the largest number of images up to `_MOST_IMAGES`, but at least `_FEWEST` for each class."""
     classes = len(data.classes)
     kinds = KINDS if classes * _FEWEST * (1 + len(KINDS)) <= _MOST_IMAGES else KINDS[:_FEW_KINDS]
     fitting = _MOST_IMAGES // (classes * (1 + len(kinds)))
     a_class = max(_FEWEST, min(_MOST_OF_A_CLASS, fitting))
     counts = [cls.images[data.validation_split] for cls in data.classes if cls.images is not None]
     images = sum(min(a_class, count) for count in counts) if counts else classes * a_class
-    seconds = images * (1 + len(kinds)) * _SECONDS_AN_IMAGE / _CORES
-    return Extent(a_class, kinds, max(1, round(seconds / 60)))
+    return Extent(a_class, kinds, walk_minutes(images * (1 + len(kinds)), min(SIDE, data.side or SIDE)))
 
 
 def _photographs(split: str, side: int | None, size: int | None) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -331,7 +328,6 @@ def corrupt_recipe_text(data: FoundData, name: str, named: str) -> str:
     large = not data.origin.dataset.startswith(LAB) and (side is None or side > SIDE)
     generator, image = _photographs(data.validation_split, side, SIDE if large else None)
     once = data.train_split == data.validation_split
-    minutes = "a minute" if extent.minutes == 1 else f"{extent.minutes} minutes"
     lines = [
         *opening_lines(name, f"{n:,} classes of photographs, as they are and under {len(extent.kinds)} known changes."),
         "source:",
@@ -359,8 +355,7 @@ def corrupt_recipe_text(data: FoundData, name: str, named: str) -> str:
         "samples:",
         said(
             "Images per class, the same ones under every shift. A smaller class gives all it has. Building and"
-            f" evaluating take about {minutes} on two cores with a model as large as ResNet-50 at 224 pixels, and"
-            " less with a smaller one.",
+            f" evaluating take {extent.time}.",
             2,
         ),
         values({"candidates": extent.a_class, "seed": 0}, 2),
@@ -604,11 +599,10 @@ def _left_for_time(data: FoundData) -> tuple[str, ...]:
     taken = sum(min(extent.a_class, count) for count in counts)
     if taken == sum(counts):
         return ()
-    minutes = round(sum(counts) * (1 + len(extent.kinds)) * _SECONDS_AN_IMAGE / _CORES / 60)
+    minutes = walk_minutes(sum(counts) * (1 + len(extent.kinds)), min(SIDE, data.side or SIDE)).partition(" on ")[0]
     return (
-        f"the recipe takes {taken:,} of {sum(counts):,} images, at most {extent.a_class} of a class: about"
-        f" {extent.minutes} minutes to build and evaluate on two cores. To take all, set samples.candidates to"
-        f" {max(counts):,} (about {minutes:,} minutes)",
+        f"the recipe takes {taken:,} of {sum(counts):,} images, at most {extent.a_class} of a class: to build and"
+        f" evaluate takes {extent.time}. To take all, set samples.candidates to {max(counts):,} ({minutes})",
     )
 
 

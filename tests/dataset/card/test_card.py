@@ -72,12 +72,13 @@ def test_the_metadata_is_what_the_hub_reads(built: Built) -> None:
     assert data["source_datasets"] == ["original"]
     assert data["size_categories"] == ["n<1K"]
     names = [config["config_name"] for config in data["configs"]]
-    assert names == ["default", "base", "weather", "starry", "candidates", "rejected"]
-    assert [config.get("default", False) for config in data["configs"]] == [True] + 5 * [False]
+    assert names == ["default", "all", "base", "weather", "starry", "candidates", "rejected"]
+    assert [config.get("default", False) for config in data["configs"]] == [True] + 6 * [False]
     infos = {info["config_name"]: info for info in data["dataset_info"]}
     assert list(infos) == names
     accepted = [c for c in all_candidates(built.plan) if c.accepted]
-    assert sum(split["num_examples"] for split in infos["default"]["splits"]) == len(accepted)
+    for name in ("default", "all"):
+        assert sum(split["num_examples"] for split in infos[name]["splits"]) == len(accepted)
     assert ("features" in infos["base"]) == (built.plan.recipe.output.format == "webdataset")
 
 

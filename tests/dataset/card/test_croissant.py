@@ -48,7 +48,7 @@ def test_mlcroissant_finds_no_fault(built: Built, caplog: pytest.LogCaptureFixtu
     assert not [record.message for record in caplog.records if "@context" in record.message]
     metadata = dataset.metadata
     assert metadata.ctx.is_v1_1()
-    configs = ["default", "base", "weather", "starry", "candidates", "rejected"]
+    configs = ["default", "all", "base", "weather", "starry", "candidates", "rejected"]
     assert [record_set.uuid for record_set in metadata.record_sets] == ["class-names", *configs]
     assert metadata.license == ["https://spdx.org/licenses/CC0-1.0.html"]
     statements = (
@@ -80,6 +80,7 @@ def test_records_of_parquet_are_the_rows(built: Built, tmp_path: Path) -> None:
     data = {group: list(read_rows(folder, groups=[group])) for group in ("base", "weather", "starry")}
     wanted = {
         "default": sorted((row | {"split": group} for group, rows in data.items() for row in rows), key=_key),
+        "all": sorted((row for rows in data.values() for row in rows), key=_key),
         **{group: sorted(rows, key=_key) for group, rows in data.items()},
         **{what: sorted(read_rows(folder, what=what), key=_key) for what in ("candidates", "rejected")},
     }
@@ -126,7 +127,7 @@ def test_fields_of_webdataset_are_where_they_are_said_to_be(built: Built) -> Non
         name = records["@id"]
         what = name if name in ("candidates", "rejected") else "data"
         tars = [path for path in paths if any(fnmatch(path, glob) for glob in sets[f"{name}-files"]["includes"])]
-        groups = None if what != "data" or name == "default" else [name]
+        groups = None if what != "data" or name in ("default", "all") else [name]
         rows = {row["key"]: row for row in read_rows(built.directory, groups=groups, what=what)}
         seen = 0
         for path in tars:

@@ -30,7 +30,7 @@ def links(directory: Path) -> list[str]:
 def test_a_datasets_index_lists_what_is_there(screened: Path, tmp_path: Path) -> None:
     dataset = Path(shutil.copytree(screened, tmp_path / "tiny", ignore=shutil.ignore_patterns("lock", "lock.pid")))
     sheets = [f"figures/{path.name}" for path in sorted((dataset / "figures").glob("shift-*"))]
-    card = ["README.md", "figures/contact-sheet.webp"]
+    card = [".counterfoil/card.html", "figures/contact-sheet.webp"]
     first = links(dataset)
     assert first[:2] == card and sorted(first[2:]) == sheets, "a build writes it"
     manifest, content = (dataset / "manifest.json").read_bytes(), folder_content(dataset).sha256
@@ -43,6 +43,12 @@ def test_a_datasets_index_lists_what_is_there(screened: Path, tmp_path: Path) ->
     (dataset / ".counterfoil" / "calibrate.html").unlink()
     write_index(dataset)
     assert links(dataset) == [*first, ".counterfoil/review.html"]
+    shown = (dataset / ".counterfoil" / "card.html").read_text()
+    assert (
+        "<h1>Wardrobe mini" in shown and "---\n" not in shown[:2000] and 'src="../figures/contact-sheet.webp"' in shown
+    )
+    local = [link for link in re.findall(r'(?:src|href)="([^"#]+)"', shown) if not re.match("[a-z]+:", link)]
+    assert local and all((dataset / ".counterfoil" / link).exists() for link in local)
     text = (dataset / "index.html").read_text()
     assert "wardrobe-mini: " in text and " accepted" in text
     # The page is no part of the dataset.

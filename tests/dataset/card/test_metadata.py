@@ -100,11 +100,14 @@ def test_a_group_without_a_row_is_in_no_config_and_counts_add_up() -> None:
         receipt("starry", 0, 1, 0),
     ]
     configs = {config.name: config for config in configs_of(plan_of(), receipts)}
-    assert list(configs) == ["default", "base", "weather", "candidates"]
+    assert list(configs) == ["default", "all", "base", "weather", "candidates"]
     assert [(split.name, split.rows, split.bytes) for split in configs["default"].splits] == [
         ("base", 3, 30),
         ("weather", 6, 60),
     ]
+    (whole,) = configs["all"].splits
+    assert (whole.name, whole.rows, whole.bytes) == ("test", 9, 90)
+    assert whole.paths == ("data/base/test-*.parquet", "data/weather/test-*.parquet")
     (candidates,) = configs["candidates"].splits
     assert candidates.paths == tuple(f"candidates/{group}/test-*.parquet" for group in ("base", "weather", "starry"))
     assert candidates.rows == 20
@@ -122,7 +125,7 @@ def test_a_card_of_very_many_names_declares_them_once(monkeypatch: pytest.Monkey
     assert kinds() == ["class_label"] * len(configs)
     monkeypatch.setattr("counterfoil.dataset.card.metadata.MOST_DECLARED_NAMES", 5)
     assert kinds() == ["class_label"] + ["int64"] * (len(configs) - 1)
-    assert [classes_are_named(config, configs, plan.recipe) for config in configs] == [True, False, False, False]
+    assert [classes_are_named(config, configs, plan.recipe) for config in configs] == [True, *[False] * 4]
 
 
 def test_timm_is_given_files_where_it_would_misread_the_split() -> None:
@@ -503,6 +506,7 @@ def test_every_config_and_split_holds_what_was_written(read: Read) -> None:
     assert list(seen) == ["base", "weather", "starry"], "nothing was accepted nowhere"
     wanted = {
         "default": seen,
+        "all": {"test": [row for rows in seen.values() for row in rows]},
         **{group: {"test": rows} for group, rows in seen.items()},
         "candidates": {"test": expected(candidates, "candidates", webdataset)},
         "rejected": {"test": expected(candidates, "rejected", webdataset)},

@@ -6,6 +6,7 @@ It belongs to this copy alone: manifests, publishing and verification ignore it.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from urllib.parse import quote
 
 from counterfoil import __version__
 from counterfoil.dataset.card.contact_sheets import OVERVIEW, sheet_name
+from counterfoil.dataset.card.marks import without_marks
 from counterfoil.documents import parse_json
 from counterfoil.errors import CounterfoilError
 from counterfoil.generate.screen import open_shifts
@@ -30,6 +32,10 @@ from counterfoil.store.reading import read_receipts
 from counterfoil.store.receipts import preview_images
 
 TEMPLATE = "index.html.j2"
+CARD_PAGE = f"{PRIVATE}/card.html"
+_MOST_CARD = 500_000
+_FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
+_FOLDED = re.compile(r"^</?details>\n|^<summary>(.*)</summary>$", re.MULTILINE)
 CALIBRATE, ANSWER = f"{PRIVATE}/calibrate.html", f"{PRIVATE}/review.html"
 FINDINGS, MENDED = "findings.json", "mend.json"
 # A marker in the first bytes of our page; a user's own index.html lacks it and is left alone.
@@ -48,8 +54,25 @@ class IndexEntry:
     more: tuple[tuple[str, str], ...] = ()
 
 
+def card_html(directory: Path, home: str = ".", above: str = "") -> str:
+    """Return the card as a page. home: the link to all pages. above: the way from the page to the directory."""
+    from markdown_it import MarkdownIt
+
+    text = read_inside(directory, CARD, _MOST_CARD).decode(errors="replace")
+    text = without_marks(_FRONT_MATTER.sub("", text))
+    text = _FOLDED.sub(lambda match: f"**{match[1]}**" if match[1] else "", text)
+    # HTML in the Markdown is shown as text, and no link leads to a script.
+    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
+    body = re.sub(r'(src|href)="(?![a-z]+:|[#/])', rf'\1="{above}', body)
+    page = template_environment("opened-card.html.j2").get_template("opened-card.html.j2")
+    return page.render(name=directory.name, body=body, home=home)
+
+
 def write_index(directory: Path) -> None:
     """Write the index page of a directory, unless it has a user's own. Raises as `write_atomically`."""
+    if (directory / PRIVATE).is_dir() and _is_there(directory, CARD):
+        with contextlib.suppress(OSError):  # a link, or too large
+            write_atomically(directory / CARD_PAGE, card_html(directory, f"../{INDEX}", "../").encode())
     path, content = directory / INDEX, index_html(directory, index_entries(directory)).encode()
     try:
         existing = read_inside(directory, INDEX)
@@ -88,14 +111,15 @@ def index_html(
 
 def index_entries(directory: Path, served: Collection[str] = ()) -> list[IndexEntry]:
     """List the pages that exist in a directory, and the `served` pages even if they do not exist."""
-    entries = [*_dataset(directory), *_reports(directory)]
+    card = CARD if CARD in served or not _is_there(directory, CARD_PAGE) else CARD_PAGE
+    entries = [*_dataset(directory, card), *_reports(directory)]
     for name in _folders(directory / "rounds"):  # the datasets that rounds of mining drew
         page = f"rounds/{name}/dataset/{INDEX}"
         entries.append(IndexEntry(page, f"Round {name}", "The images that test the descriptions."))
     return [entry for entry in entries if entry.path in served or _is_there(directory, entry.path)]
 
 
-def _dataset(directory: Path) -> Iterator[IndexEntry]:
+def _dataset(directory: Path, card: str) -> Iterator[IndexEntry]:
     if not (directory / LOCK).is_file():
         return
     recipe, counts = None, ""
@@ -113,7 +137,7 @@ def _dataset(directory: Path) -> Iterator[IndexEntry]:
         shifts = counted(len(recipe.prompts.shifts), "shift")
         counts = f"{recipe.name}: {accepted:,} of {candidates} accepted, {classes}, {shifts}."
         counts = " ".join(filter(None, (preview_sentence(preview_images(recipe, receipts)), counts)))
-    yield IndexEntry(CARD, "Dataset card", counts)
+    yield IndexEntry(card, "Dataset card", counts)
     every = recipe.all_shifts() if recipe else ()
     sheets = [(in_words(shift.name), f"{FIGURES}/{sheet_name(shift.name)}") for shift in every]
     yield IndexEntry(

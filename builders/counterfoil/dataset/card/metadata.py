@@ -1,7 +1,8 @@
 """Write what the Hub reads, the YAML block at the top of the card and a benchmark's `eval.yaml`, and the dataset's
 citation.
 
-`default` has a split per group; each group is a config of its own; `candidates` and `rejected` hold what was screened.
+`default` has a split per group, and `all` every group in one; each group is a config of its own; `candidates` and
+`rejected` hold what was screened.
 A config without rows is left out, since it does not load.
 """
 
@@ -78,7 +79,7 @@ def source_datasets(dataset: str) -> list[str]:
     return ["original"] if ":" in dataset or is_local(dataset) else [dataset]
 
 
-DEFAULT = "default"
+DEFAULT, ALL = "default", "all"
 
 # Class names are declared in every config of a WebDataset card up to here, about 200 kB of metadata.
 # Beyond, only `default` names the classes and the others keep plain numbers (24 shifts of 1000 classes
@@ -104,7 +105,7 @@ class Config:
 
 
 def configs_of(plan: Plan, receipts: Sequence[Receipt]) -> tuple[Config, ...]:
-    """Return every config with a row: `default`, the groups in the plan's order, `candidates`, `rejected`."""
+    """Return every config with a row: `default`, `all`, the groups in the plan's order, `candidates`, `rejected`."""
     output = plan.recipe.output
     rows: dict[tuple[What, str], list[int]] = {}
     for receipt in receipts:
@@ -130,7 +131,7 @@ def configs_of(plan: Plan, receipts: Sequence[Receipt]) -> tuple[Config, ...]:
     configs = [Config(group, "data", (split("data", [group], output.split),)) for group in groups]
     if groups:
         every = tuple(split("data", [group], group) for group in groups)
-        configs.insert(0, Config(DEFAULT, "data", every))
+        configs[:0] = [Config(DEFAULT, "data", every), Config(ALL, "data", (split("data", groups, output.split),))]
     for what in ("candidates", "rejected"):
         if any((what, group) in rows for group in plan.groups):
             configs.append(Config(what, what, (split(what, plan.groups, output.split),)))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from counterfoil.recipe.prompts import Shift
     from counterfoil.recipe.schema_inputs import Generator
 
-_SIDE, _A_SECOND = 256, 40.0  # images of this side that one core decodes, corrupts, encodes and stores in a second
+_SIDE = 256
 
 
 class CorruptKind(AlteringKind):
@@ -30,7 +30,6 @@ class CorruptKind(AlteringKind):
     needs_screen = False
     levels = ("corruption",)
     libraries = ("scipy",)
-    rate = (_A_SECOND, f"{_A_SECOND:g} images per second on one core at {_SIDE} pixels")
     usual_side = _SIDE
     tags = ((), ("corruptions",))
     annotations = "found"

@@ -44,9 +44,9 @@ class GeneratorKind:
 
     models: the keys of a lock's models that the kind needs. prompted: the base and each shift need a prompt or an
     embedding. needs_screen: a CLIP must screen the images. levels: the ways to a level of a shift, with the default
-    first. libraries: packages that change an image's bytes only with this kind. rate: images per second of a kind that
-    draws nothing, if known, and the rate in words. usual_side: the side in pixels of images without a size. holds: a
-    phrase for the images of the kind's datasets. row_columns: columns of every row that give the row's origin.
+    first. libraries: packages that change an image's bytes only with this kind. usual_side: the side in pixels of
+    images without a size. holds: a phrase for the images of the kind's datasets. row_columns: columns of every row that
+    give the row's origin.
     meanings: the meaning of columns of `ROW_COLUMNS` (`store/rows.py`) that differ with this kind.
 
     tags: the tags on the Hub that stand before and after the tags of every dataset. annotations: the Hub's word for who
@@ -69,10 +69,6 @@ class GeneratorKind:
     needs_screen: ClassVar[bool] = True
     levels: ClassVar[tuple[By, ...]] = ()
     libraries: ClassVar[tuple[str, ...]] = ()
-    rate: ClassVar[tuple[float | None, str]] = (
-        None,
-        "rows are read, not rendered, and no rate is known: give one with --rate",
-    )
     usual_side: ClassVar[int | None] = None
     holds: ClassVar[str] = "rows of a pool"
     row_columns: ClassVar[Mapping[str, Column]] = {}
