@@ -7,6 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Iterator
+from copy import copy
 from typing import Annotated, Any
 
 import typer
@@ -24,7 +25,7 @@ from counterfoil.progress import listening
 class _Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)
-        return command and arranged(cmd_name, command)
+        return arranged(cmd_name, copy(command)) if command else None
 
     def make_context(self, *arguments: Any, **named: Any) -> Any:
         with _interruptible():
