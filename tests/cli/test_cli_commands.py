@@ -104,11 +104,13 @@ def test_a_users_mistake_exits_2_with_a_message_on_stderr(words: tuple[str, ...]
 
 @pytest.mark.parametrize("command", commands().commands)
 def test_every_command_has_help_with_an_example_and_json(command: str) -> None:
-    text = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"}).output
+    text = CliRunner().invoke(app, [command, "--help-all"], env={"COLUMNS": "80"}).output
     assert max(map(len, text.splitlines())) <= 80
     assert "--json" in text
+    short = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"}).output
+    assert len(short.splitlines()) <= 45 and "--json" not in short.partition("Example")[0] and "--help-all" in short
     top = text.partition("─ Options ─")[2].partition("╰")[0]
-    flags = set(re.findall(r"^│ (--[\w-]+)", top, re.MULTILINE)) - {"--help"}
+    flags = set(re.findall(r"^│ (--[\w-]+)", top, re.MULTILINE)) - {"--help", "--help-all"}
     assert len(flags) <= 5, flags
     (example,) = re.findall(r"Example: counterfoil (.*)", " ".join(text.split()))
     name, *words = shlex.split(example)
@@ -187,7 +189,7 @@ def refused(*words: str) -> UserError:
 
 
 def test_help_tells_every_option_and_a_working_example() -> None:
-    text = re.sub(r"[\s│]+", " ", CliRunner().invoke(app, ["mine", "--help"], env={"COLUMNS": "200"}).output)
+    text = re.sub(r"[\s│]+", " ", CliRunner().invoke(app, ["mine", "--help-all"], env={"COLUMNS": "200"}).output)
     for option in (
         "--out", "--method", "--target", "--on", "--confirm", "--set", "--device", "--workers", "--pool", "--pool-rows",
         "--pool-labels", "--weights", "--try", "--class", "--again", "--json",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -327,14 +328,14 @@ def test_evaluate_compares_two_models(dataset: Path, models: dict[str, str], tmp
     assert swap.drop_gain is not None and swap.drop_gain.value == pytest.approx(drops[1] - drops[0])
     rows = csv_rows(tmp_path / "compare.csv")
     assert [row["shift"] for row in rows] == ["base", "dusk", "swap", ""]
-    assert [row["only_mended_right"] for row in rows] == ["12", "12", "8", ""]
+    assert [row["only_model_right"] for row in rows] == ["12", "12", "8", ""]
     assert float(rows[0]["gain"]) == pytest.approx(100 / 3, abs=1e-3)
     for row in rows[:3]:  # green, near chance, counts on both sides
-        assert float(row["mended_accuracy"]) - float(row["original_accuracy"]) == pytest.approx(
+        assert float(row["model_accuracy"]) - float(row["other_accuracy"]) == pytest.approx(
             float(row["gain"]), abs=2e-3
         )
     page = (tmp_path / "report.html").read_text()
-    assert "Mended and original" in page and "It only gains" in page
+    assert "Two models compared" in page and "It only gains" in page
     assert json.loads(json.dumps(result.to_json()))["comparison"]["groups"][2]["name"] == "swap"
     table = comparison_table(comparison_of(result.results).comparison, result.results.rows)
     assert [row.cells[5].text for row in table.rows] == ["–", "0.0", "0.0"], "as green is near chance"
@@ -342,7 +343,7 @@ def test_evaluate_compares_two_models(dataset: Path, models: dict[str, str], tmp
 
 def test_without_compare_nothing_is_compared(evaluation_without: Path) -> None:
     assert not (evaluation_without / "compare.csv").exists()
-    assert "Mended and original" not in (evaluation_without / "report.html").read_text()
+    assert "Two models compared" not in (evaluation_without / "report.html").read_text()
 
 
 @pytest.fixture
@@ -406,3 +407,15 @@ def test_independent_noise_draws_each_group_by_itself(models: dict[str, str], tm
     result = evaluate(built, compare=(models["sharp"], models["no_red"]), out=tmp_path / "out", device="cpu")
     assert not result.results.paired
     assert comparison_of(result.results).groups[0].gain.value == pytest.approx(1 / 3)
+
+
+def test_two_plain_models_are_named_in_the_columns(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+    """Head columns by the models' own names: none of two plain models is mended."""
+    pair = models["sharp"], models["no_green"]
+    result = evaluate(dataset, compare=pair, out=tmp_path, device="cpu", reference=False)
+    compared = comparison_of(result.results).comparison
+    heads = [column.label for column in comparison_table(compared, result.results.rows).columns]
+    assert heads[2:4] == ["no_green (%)", "sharp (%)"] and "only sharp right" in heads
+    page = (tmp_path / "report.html").read_text()
+    assert not re.search("mended|original", page.partition("<body")[2].partition("<script")[0], re.IGNORECASE)
+    assert "mended" not in (tmp_path / "compare.csv").read_text().splitlines()[0]

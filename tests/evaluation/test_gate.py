@@ -620,7 +620,16 @@ def test_junit_and_markdown_hold_names_as_text() -> None:
     html = MarkdownIt("commonmark").enable("table").render(text)
     assert html.count("<tr>") == 4 and html.count("<td") == 3 * 5
     assert "<img" not in html and "href" not in html
-    assert not re.search(r"@you|#12|:tada:|://|www\.", text)
+    assert not re.search(r"@you|#12|:tada:|://|www\.", re.sub(r"(`+).+?\1", "", text))
+
+
+def test_a_line_that_is_copied_from_markdown_is_a_line_of_a_gate() -> None:
+    """Find visible characters alone in gate.md, and each line as it was written."""
+    lines = ["worse_than(python:package.module:function, any) <= 2", "accuracy(www.a, class=b:c) >= 80"]
+    for line in lines:
+        text = gate_markdown(result_of("pass", text=line))
+        assert f"`{line}`" in text and text.replace("\n", "").isprintable()
+        assert [read.text for read in lines_of([line])] == [line]
 
 
 def test_the_sentence_counts_answers() -> None:

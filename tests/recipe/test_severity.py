@@ -94,6 +94,7 @@ def test_a_corruption_has_its_five_severities_as_levels() -> None:
         (["prompts.shifts.at_night.severity={levels: [.5, .5]}"], "expected rising levels"),
         (["prompts.shifts.at_night.severity={levels: [0, .5]}"], "expected a number above 0 to 1"),
         (["prompts.shifts.at_night.severity={levels: [.5, 1.5]}"], "expected a number above 0 to 1"),
+        (["prompts.shifts.at_night.severity={levels: [1, 3]}"], "expected a number above 0 to 1"),
         (["prompts.shifts.at_night.severity={levels: [.125, 1]}"], "at most two decimals"),
         (["prompts.shifts.at_night.severity={levels: {}}"], "expected a list of levels, or `realised:`"),
         (["prompts.shifts.at_night.severity={levels: {realised: [.5, 1], scales: [.2]}}"], "found 1 scales"),
@@ -119,7 +120,7 @@ def test_levels_that_cannot_be_are_refused(changes: list[str], expected: str) ->
 @pytest.mark.parametrize(
     ("severity", "expected"),
     [
-        ("{levels: [.3]}", "a corruption has five severities, expected some of 0.2, 0.4, 0.6, 0.8, 1"),
+        ("{levels: [.3]}", "a corruption has five severities, expected some of 1 to 5, or of 0.2, 0.4, 0.6, 0.8, 1"),
         ("{levels: {realised: [.2]}}", "generator.kind corrupt takes no `realised:`"),
         ("{by: prompt, levels: [.2]}", "found 'prompt', expected corruption"),
         ("9", "expected a whole number from 1 to 5"),
@@ -129,6 +130,15 @@ def test_levels_of_corruptions_that_cannot_be_are_refused(severity: str, expecte
     change = f"prompts.shifts.fog={{corruption: fog, severity: {severity}}}"
     lines = problems(load_recipe, "wardrobe-corrupt", [change])
     assert any(expected in line for line in lines), lines
+
+
+@pytest.mark.parametrize(("severities", "shares"), [("[1, 3, 5]", "[.2, .6, 1]"), ("[2]", "[.4]"), ("[5]", "[1]")])
+def test_levels_of_a_corruption_may_be_severities(severities: str, shares: str) -> None:
+    by_severity, by_share = (
+        load_recipe("wardrobe-corrupt", [f"prompts.shifts.fog.severity={{levels: {levels}}}"])
+        for levels in (severities, shares)
+    )
+    assert by_severity.plan_hash == by_share.plan_hash and by_severity.portable_yaml == by_share.portable_yaml
 
 
 def test_rows_of_a_pool_have_no_levels() -> None:

@@ -320,7 +320,8 @@ def _compared_lines(comparison: Comparison | None) -> list[str]:
         return ["Nothing was compared: the original has no valid manifest.json."]
     lines = []
     if comparison.identical:
-        lines.append(f"Identical to the original: all {comparison.shard_files} shard files and all other files.")
+        others = "all other files that can be compared" if comparison.left_out else "all other files"
+        lines.append(f"Identical to the original: all {comparison.shard_files} shard files and {others}.")
     else:
         differing = comparison.differing
         lines.append(f"{len(differing)} of {comparison.shard_files} shard files differ from the original's.")

@@ -35,8 +35,10 @@ def drops_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
     table.add_column("shift", no_wrap=True)
     for model in shown:
         table.add_column(_heading(model), justify="right", overflow="fold")
-    whose = everyone(results) if len(results.models) > 1 else "impact"
-    for name in (whose, "relative drop", "slope"):
+    # Of one model, the average over models would say its drop again.
+    several, sloped = len(results.models) > 1, any(row.value is not None for row in number.where("slope"))
+    heads = [*([everyone(results)] if several else []), "relative drop", *(["slope"] if sloped else [])]
+    for name in heads:
         table.add_column(name, justify="right")
     gaps = bool(number.where(VALIDATION_GAP))
     if gaps:
@@ -52,15 +54,14 @@ def drops_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
         for model in shown:
             drop = points_cell(number.estimate("drop", model=model.name, group=shift.name))
             base = number.one(DROP_BASE, model=model.name, group=shift.name)
-            over = f"\n{base.note}" if base and base.note else ""
-            drops.append(f"{drop}\n[dim]of {percent(base.value)}{over}[/dim]" if base else drop)
-        table.add_row(
-            escape(shift.name),
-            *drops,
-            points_cell(number.estimate("impact", group=shift.name)),
-            percent(results.averaged("relative_drop", group=shift.name)),
-            NOTHING if slope is None else f"{slope:.2f}",
-        )
+            over = f"\n[dim]of {percent(base.value)}\n{base.note}[/dim]" if base and base.note else ""
+            drops.append(drop + over)
+        averages = [percent(results.averaged("relative_drop", group=shift.name))]
+        if several:
+            averages.insert(0, points_cell(number.estimate("impact", group=shift.name)))
+        if sloped:
+            averages.append(NOTHING if slope is None else f"{slope:.2f}")
+        table.add_row(escape(shift.name), *drops, *averages)
     return table
 
 

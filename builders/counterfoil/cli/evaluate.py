@@ -131,8 +131,9 @@ def evaluate(
     compare: Annotated[
         tuple[str, str] | None,
         Option(
-            metavar="MENDED ORIGINAL",
-            help="Compare two models image by image: a mended one and its original. They need not be in --models.",
+            metavar="MODEL OTHER",
+            help="Compare a model with another image by image, such as a mended one with its original. They need not be"
+            " in --models.",
         ),
     ] = None,
     reference: Annotated[

@@ -8,6 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
+from copy import copy
 from typing import Annotated, Any
 
 import typer
@@ -26,7 +27,7 @@ from counterfoil.signals import heed_signals, show_signal, signalled
 class _Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)
-        return command and arranged(cmd_name, command)
+        return arranged(cmd_name, copy(command)) if command else None
 
     def make_context(self, *arguments: Any, **named: Any) -> Any:
         with _interruptible():

@@ -59,6 +59,7 @@ LimitOption = Annotated[
 ]
 JsonOption = Annotated[bool, Option("--json", help="Print JSON for scripts.")]
 OpenOption = Annotated[bool, Option("--open", help="Open the page in a browser.")]
+_ALL = "--help-all"
 _MODELS, _OUTPUT, _HUB, _MACHINES, _DATA = "Models", "Output", "Hub", "Many machines", "The data"
 
 # Map a command to its headings, and a heading to the first names of options. `_EVERYWHERE` is for every command.
@@ -130,12 +131,27 @@ def repeat_flags(args: list[str], flags: Mapping[str, str]) -> list[str]:
 
 
 def arranged(name: str, command: Any) -> Any:
-    """Put a command's options under their headings, and return the command."""
-    headings = [*_PANELS.get(name, {}).items(), *_EVERYWHERE.items()]
+    """Put a command's options under their headings, which `--help-all` alone shows, and return the command."""
+    headings, further = [*_PANELS.get(name, {}).items(), *_EVERYWHERE.items()], []
     for parameter in command.params:
         panel = next((heading for heading, flags in headings if not {*parameter.opts}.isdisjoint(flags)), None)
         if panel is not None:
             parameter.rich_help_panel = panel
+            further.append(parameter)
+    whole, parse = command.format_help, command.parse_args
+
+    def parse_args(context: Any, args: list[str]) -> list[str]:
+        context.meta[_ALL] = _ALL in args
+        return parse(context, args)
+
+    def format_help(context: Any, formatter: Any) -> None:
+        context.command.get_help_option(context).help = f"Show these options, or {len(further)} more (--help-all)."
+        for parameter in further:
+            parameter.hidden = not context.meta[_ALL]
+        whole(context, formatter)
+
+    command.parse_args, command.format_help = parse_args, format_help
+    command.context_settings = {**command.context_settings, "help_option_names": ["-h", "--help", _ALL]}
     return command
 
 

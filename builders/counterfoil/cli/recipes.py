@@ -191,7 +191,7 @@ def check(
     from counterfoil.recipe import load_recipe
     from counterfoil.recipe.names import license_note
     from counterfoil.recipe.schema_mine import method_settings
-    from counterfoil.starting.lacking import lacking
+    from counterfoil.starting.lacking import lacking, too_few_images
     from counterfoil.starting.source_rows import look_at_source
 
     loaded = _with_labels(load_recipe(recipe, overrides or ()))
@@ -200,7 +200,7 @@ def check(
     with StageProgress():
         source = look_at_source(loaded)
         plan = make_plan(loaded, edited=source.table)
-        lacks = lacking(loaded, source.lacks)
+        lacks = lacking(loaded, (*source.lacks, *too_few_images(plan)))
     cost = estimate(plan, rate, inverts(plan.recipe.generator), source.side)
     budget = rendered_budget(plan.recipe, rate)
     quotas = judged_quotas(plan.recipe)

@@ -107,7 +107,7 @@ def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> 
     names = [name for name in listing.files if not name.startswith(f"{PRIVATE}/") and name not in index]
     top, total = os.fspath(folder), len(names)
     for number, name in enumerate(names):
-        if number % _FILES_A_STAGE == 0:
+        if read and number % _FILES_A_STAGE == 0:
             report("reading files", number, total)
         path, encoded = f"{top}{os.sep}{name}", os.fsencode(name)
         try:
@@ -130,7 +130,8 @@ def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> 
         body = _FORM + b"".join(key + lasting[key] for key in sorted(lasting))
         with contextlib.suppress(CounterfoilError, OSError, RuntimeError):  # the cache is optional
             write_atomically(_memory_place(folder), hashlib.sha256(body).digest() + body)
-    report("reading files", total, total)
+    if read:
+        report("reading files", total, total)
     return FolderContent(digest.hexdigest(), listing, read)
 
 

@@ -547,6 +547,7 @@ def _reason_undecided(
 # ---- Outputs
 
 MARKDOWN, JUNIT = "gate.md", "gate.xml"
+_BARE = re.compile(r"(?<![\\`])(`+)(?!`).+?(?<!`)\1(?!`)|(?<=[@#])(?=\w)|(?<=:)(?=[\w/])|(?<=www)(?=\.)")
 _COLUMNS = (
     TableColumn("line", "name"),
     TableColumn("group", "shift"),
@@ -620,8 +621,9 @@ def gate_markdown(result: GateResult) -> str:
     """Return Markdown for a comment in a pull request; no name in it becomes a link, a mention or HTML."""
     title, dataset = inline(gate_sentence(result)), inline(result.dataset)
     text = "\n\n".join([f"### {title}", markdown_table(gate_table(result)), f"Dataset: {dataset}\n"])
-    # GitHub makes addresses, people, issues and emoji of bare words.
-    return _printable(re.sub(r"(?<=[@#])(?=\w)|(?<=:)(?=[\w/])|(?<=www)(?=\.)", "\u200b", text), "\n\u200b")
+    # GitHub makes addresses, people, issues and emoji of bare words. A comment between letters, which nobody copies,
+    # prevents that; code, such as a line of the gate, needs none.
+    return _printable(_BARE.sub(lambda match: match[0] or "<!-- -->", text), "\n")
 
 
 def gate_junit(result: GateResult) -> str:

@@ -19,7 +19,7 @@ from counterfoil.report.reference import averaged, everyone, model_sentences, or
 from counterfoil.report.results import NESTED, ClassNumbers, ModelFacts, Results, classes_of, section_order
 from counterfoil.report.sections import ReportSection
 from counterfoil.report.templates import template_environment
-from counterfoil.report.words import between, counted, in_words, listed, measure_tables, percent, points
+from counterfoil.report.words import Table, between, counted, in_words, listed, measure_tables, percent, points
 from counterfoil.stats import CONFIDENCE, REPLICATES, Estimate
 
 if TYPE_CHECKING:
@@ -36,13 +36,23 @@ _CONSTANTS = {
     "image_link": image_link,
     "hottest": _HOTTEST,
     "most_listed": 12,
-    "open_examples": 6,  # shifts whose pictures are shown at once; the others unfold
+    "open_examples": 2,  # shifts whose pictures are shown at once; the others unfold
     "most_bars": figures.MOST_BARS,
     "most_panels": figures.MOST_PANELS,
     "confidence": percent(CONFIDENCE, 0),
     "replicates": f"{REPLICATES:,}",
     "fewest": FEWEST_MODELS_FOR_A_SLOPE,
     "version": __version__,
+    # What nine of ten readers do not need, under a summary.
+    "folded": {
+        "figures": "Do better models lose less? Kinds of shifts",
+        "shifts": "The shifts: prompts, yield, images, classes",
+        "measures": "Confused classes, calibration and other measures",
+        "models": "The models: weights, input, how outputs are matched",
+        "method": "How each number is computed",
+        "published": "Beside published models",
+        "distances": "Distances",
+    },
 }
 # Rows of the unfolding table behind the drops; robustness.csv holds more.
 _MOST_NUMBERS = 400
@@ -53,11 +63,12 @@ def evaluation_html(
     examples: Sequence[tuple[str, Sequence[ClassExamples]]],
     unreadable: Sequence[str] = (),
     pictures: Mapping[str, Sequence[Any]] | None = None,
+    gate: tuple[str, Table] | None = None,
 ) -> str:
     """Return the page as text; equal results give equal bytes.
 
     examples: for each shown shift, the classes that drop most, with flipped pairs. unreadable: keys of images that
-    could not be decoded. pictures: name of a nested measure → what it draws from images.
+    could not be decoded. pictures: name of a nested measure → what it draws from images. gate: its verdict and table.
     """
     models, shifts, base = results.best_first, results.by_impact, results.base_group
     sections: dict[str, ReportSection] = {}
@@ -120,6 +131,7 @@ def evaluation_html(
         slopes=figures.slope_figure(results),
         sloped=bool(results.rows.where("slope")),
         examples=examples,
+        gate=gate,
         contents=Contents(),
         number=results.rows.estimate,
         value=results.rows.value,

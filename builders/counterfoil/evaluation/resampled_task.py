@@ -28,6 +28,8 @@ from counterfoil.evaluation.gate import (
     Judged,
     NamedClasses,
     gate_files,
+    gate_sentence,
+    gate_table,
     indices_of_groups,
     judged_models,
     labels_named,
@@ -38,7 +40,7 @@ from counterfoil.evaluation.gate import (
 from counterfoil.evaluation.result_files import report_folder, store_results, write_files
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import is_stored, told_apart
-from counterfoil.evaluation.shift_report import DIFFERENCE, DROP, ShiftReport
+from counterfoil.evaluation.shift_report import DIFFERENCE, DROP, PageSection, ShiftReport
 from counterfoil.report.results import (
     DROP_BASE,
     GroupFacts,
@@ -332,8 +334,13 @@ def unit_note(units: UnitFacts, images: int) -> str:
 def _written(task: ResampledTask, evaluation: Evaluation, folder: Path) -> Evaluation:
     results = evaluation.results
     failures = task.write_failures(results.preview_sentence, folder)
+    gate: list[PageSection] = []
+    if evaluation.gate is not None:
+        gate = [
+            PageSection("The gate", [("", gate_table(evaluation.gate))], sentences=[gate_sentence(evaluation.gate)])
+        ]
     texts = {
-        "report": ("report.html", task.report.html(results, evaluation.notes)),
+        "report": ("report.html", task.report.html(results, evaluation.notes, gate)),
         "document": ("results.json", document_text(results)),
         **task.all_tables(results),
     }

@@ -23,7 +23,7 @@ from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset, Subject, open_subject
 from counterfoil.evaluation.detection.image_keys import write_image_keys
 from counterfoil.evaluation.failures import pick_examples, write_failures
-from counterfoil.evaluation.gate import gate_files
+from counterfoil.evaluation.gate import gate_files, gate_sentence, gate_table
 from counterfoil.evaluation.measures import NESTED_MEASURES
 from counterfoil.evaluation.multilabel.subject import open_conditions
 from counterfoil.evaluation.report import evaluation_html
@@ -65,10 +65,11 @@ def write_evaluation(evaluation: Evaluation, answered: AllAnswers, folder: Path,
     examples = pick_examples(answered, results)
     pictures = {name: measure.pictures(answered, results) for name, measure in NESTED_MEASURES.items()}
     failures = write_failures(results, answered, folder)
+    gate = None if evaluation.gate is None else (gate_sentence(evaluation.gate), gate_table(evaluation.gate))
     texts = {
         **result_tables(results),
         "document": ("results.json", document_text(results)),
-        "report": ("report.html", evaluation_html(results, examples, evaluation.unreadable, pictures)),
+        "report": ("report.html", evaluation_html(results, examples, evaluation.unreadable, pictures, gate)),
     }
     if evaluation.gate is not None:
         texts |= gate_files(evaluation.gate)

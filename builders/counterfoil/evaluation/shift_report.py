@@ -115,8 +115,8 @@ class ShiftReport:
         """Return the terminal's table of each model."""
         return [group_table(results, model, *self.terminal) for model in results.models]
 
-    def html(self, results: Results, notes: Sequence[str]) -> str:
-        """Return the page as text; equal results give equal bytes."""
+    def html(self, results: Results, notes: Sequence[str], first: Sequence[PageSection] = ()) -> str:
+        """Return the page as text; equal results give equal bytes. first: sections before those of its own."""
         filters = {"points": points, "between": between, "in_words": in_words, "counted": counted}
         environment = template_environment(TEMPLATE, filters)
         bars = _drop_bars([sorted_drops(results, model, self.measure) for model in results.models])
@@ -126,7 +126,7 @@ class ShiftReport:
             sentences=self.sentences(results),
             notes=notes,
             bars=list(zip((model.short_name for model in results.models), bars, strict=True)),
-            sections=list(self.sections(results)),
+            sections=[*first, *self.sections(results)],
             readings=[(facts.title, facts.reading) for facts in results.measures],
             version=__version__,
         )

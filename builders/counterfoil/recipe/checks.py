@@ -367,7 +367,7 @@ def _levels(parts: RecipeParts) -> Iterator[RecipeProblem]:
                     yield (*at, "levels"), message
             if kind.corrupts and any(round(value * MOST_SEVERE, 6) % 1 for value in levels):
                 fifths = ", ".join(f"{step / MOST_SEVERE:g}" for step in range(1, MOST_SEVERE + 1))
-                yield (*at, "levels"), f"a corruption has five severities, expected some of {fifths}"
+                yield (*at, "levels"), f"a corruption has five severities, expected some of 1 to 5, or of {fifths}"
             for name in (level_name(shift, value, corrupts=kind.corrupts) for value in levels):
                 if name != shift and name in parts.shifts:
                     yield at, f"a level would be named '{name}', as another shift is; expected another name for one"

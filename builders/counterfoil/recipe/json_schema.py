@@ -103,6 +103,7 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
     levels = sections["SeverityLevels"]["properties"]["raw"]
     listed = next(branch for branch in levels["anyOf"] if branch.get("type") == "array")
     fixed = {"type": "integer", "minimum": 1, "maximum": MOST_SEVERE}
+    listed = {**listed, "items": {"anyOf": [listed["items"], fixed]}}  # the severities of a corruption
     for section, short in (("SeverityLevels", listed), ("SeveritySpec", fixed)):
         whole = sections[section]
         sections[section] = {"description": whole.pop("description"), "anyOf": [dict(short), whole]}

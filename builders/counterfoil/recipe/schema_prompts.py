@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, create_model, field_validator, model_serializer, model_validator
+from pydantic import Field, ValidationInfo, create_model, field_validator, model_serializer, model_validator
 
 from counterfoil.errors import UserError
 from counterfoil.recipe.corruptions import CORRUPTIONS, MATCH
@@ -16,7 +16,7 @@ from counterfoil.recipe.names import did_you_mean, group_name_problem, judge_pro
 from counterfoil.recipe.prompts import CLASS_ID, embedding_key_problem, template_problem
 from counterfoil.recipe.schema_output import CellSamples
 from counterfoil.recipe.section import Section, checked, refuse
-from counterfoil.recipe.severity import SeveritySpec
+from counterfoil.recipe.severity import SeveritySpec, as_shares
 
 
 class ThresholdSpec(Section):
@@ -266,7 +266,8 @@ class ShiftSpec(Prompted):
     severity: SeveritySpec | None = Field(
         default=None,
         description="How much of the shift: levels, each a set of images of the same scenes; null: the whole shift."
-        " kind corrupt: also one severity, from 1 to 5; null: 3.",
+        " kind corrupt: also one severity, from 1 to 5 (null: 3), and severities as levels, as in [1, 3, 5]; [1] alone"
+        " is the whole shift.",
     )
     threshold: ThresholdSpec | None = Field(default=None, description="Shift threshold; null: that of the screen.")
     classes: tuple[str, ...] | None = Field(default=None, min_length=1, description="Class ids; null: every class.")
@@ -289,6 +290,13 @@ class ShiftSpec(Prompted):
     _keep_order = checked("keep", by=order_problem)
     _caption = checked("caption", by=partial(template_problem, with_class=False))
     _group = checked("group", by=partial(group_name_problem, what="group"))
+
+    @field_validator("severity", mode="before")
+    @classmethod
+    def _severities_are_levels(cls, value: Any, info: ValidationInfo) -> Any:
+        if info.data.get("corruption") is None or not isinstance(value, Mapping) or "levels" not in value:
+            return value
+        return {**value, "levels": as_shares(value["levels"])}
 
     @field_validator("corruption")
     @classmethod

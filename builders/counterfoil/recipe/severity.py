@@ -20,6 +20,13 @@ By = Literal["prompt", "steps", "lora", "corruption", "mix"]
 _Level = Annotated[float, Field(gt=0, le=1)]
 
 
+def as_shares(levels: Any) -> Any:
+    """Return listed severities of a corruption, whole numbers up to 5 of which one is above 1, as shares of the way."""
+    if not isinstance(levels, list | tuple) or not all(type(value) is int for value in levels):
+        return levels
+    return tuple(value / MOST_SEVERE for value in levels) if 1 < max(levels, default=0) <= MOST_SEVERE else levels
+
+
 class SeverityLevels(Section):
     """The levels of a shift: shares of the way, or of the gain in CLIP's shift score."""
 

@@ -1,4 +1,4 @@
-"""Two models on the same images, the mended one against the original: facts, the table, and the verdict in words."""
+"""Two models on the same images, such as a mended one and its original: facts, the table, the verdict in words."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ComparedGroup(Strict):
 
 @dataclass(frozen=True, slots=True)
 class ModelComparison(Strict):
-    """The model `mended` against `original`, group after group, the base first.
+    """The model `mended`, or any other, against `original`, group after group, the base first.
 
     note: a remark on the two models. near_chance: which of them are near chance on the base; classes_near_chance: the
     names of the classes that are.
@@ -72,6 +72,12 @@ class ModelComparison(Strict):
         """Return the key of a group's rows, those of the mended model or of the original; "" is all groups."""
         pair = (self.original, self.mended) if of_original else (self.mended, self.original)
         return {"model": pair[0], "against": pair[1], "group": group}
+
+    @property
+    def short_names(self) -> tuple[str, str]:
+        """The two names without folders; whole if they are alike."""
+        first, second = (name.rstrip("/").rpartition("/")[2] for name in (self.mended, self.original))
+        return (first, second) if first != second else (self.mended, self.original)
 
     def average(self, rows: ResultRows) -> Estimate | None:
         """Return the gain averaged over groups, each counting once."""
@@ -95,15 +101,16 @@ class ModelComparison(Strict):
 
 def comparison_table(comparison: ModelComparison, rows: ResultRows) -> Table:
     near = dict.fromkeys(comparison.near_chance, "near chance")
+    first, second = comparison.short_names
     columns = (
         TableColumn("group", "shift"),
         TableColumn("images"),
-        TableColumn("original (%)", note=near.get(comparison.original, "")),
-        TableColumn("mended (%)", note=near.get(comparison.mended, "")),
+        TableColumn(f"{second} (%)", note=near.get(comparison.original, ""), named=True),
+        TableColumn(f"{first} (%)", note=near.get(comparison.mended, ""), named=True),
         TableColumn("gain (points)"),
         TableColumn("drop smaller by (points)"),
-        TableColumn("only mended right"),
-        TableColumn("only original right"),
+        TableColumn(f"only {first} right", named=True),
+        TableColumn(f"only {second} right", named=True),
         TableColumn("p"),
         TableColumn("says", "text"),
     )
@@ -176,17 +183,17 @@ def compare_csv(results: Results) -> str | None:
         gain = rows.one(GAIN, **comparison.key(group.name))
         lines.append(
             {
-                "mended": comparison.mended,
-                "original": comparison.original,
+                "model": comparison.mended,
+                "other": comparison.original,
                 "shift": group.name,
                 "kind": group.kind or "",
                 "n_classes": group.classes,
                 "n_images": (gain.n or 0) if gain else 0,
-                "mended_accuracy": csv_percent(rows.value(ACCURACY, **comparison.key(group.name))),
-                "original_accuracy": csv_percent(rows.value(ACCURACY, **comparison.key(group.name, of_original=True))),
+                "model_accuracy": csv_percent(rows.value(ACCURACY, **comparison.key(group.name))),
+                "other_accuracy": csv_percent(rows.value(ACCURACY, **comparison.key(group.name, of_original=True))),
                 **csv_interval("gain", gain.estimate if gain else None),
-                "only_mended_right": _only(comparison, group.name, rows),
-                "only_original_right": _only(comparison, group.name, rows, of_original=True),
+                "only_model_right": _only(comparison, group.name, rows),
+                "only_other_right": _only(comparison, group.name, rows, of_original=True),
                 "mcnemar_p": "" if gain is None or gain.p is None else f"{gain.p:.6g}",
                 "mcnemar_p_holm": "" if gain is None or gain.q is None else f"{gain.q:.6g}",
                 **csv_interval("drop_gain", rows.estimate(DROP_GAIN, **comparison.key(group.name))),
@@ -196,8 +203,8 @@ def compare_csv(results: Results) -> str | None:
     average = comparison.average(rows)
     last = {
         **dict.fromkeys(lines[0] if lines else (), ""),
-        "mended": comparison.mended,
-        "original": comparison.original,
+        "model": comparison.mended,
+        "other": comparison.original,
         **csv_interval("gain", average),
         "says": "loses more than it gains" if average and average.high is not None and average.high < 0 else "",
     }
@@ -231,7 +238,7 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     if comparison is None:
         return None
     return ReportSection(
-        title="Mended and original",
+        title="Two models compared",
         sentences=comparison_sentences(comparison, rows, results.label_checks),
         tables=[comparison_table(comparison, rows)],
         template="report-comparison.html.j2",

@@ -44,6 +44,7 @@ def loss_sentence(
 
     drops: one row a shift, at least one with a value. beside: a clause on another measure.
     """
+    drops = [drop for drop in drops if drop.value is not None]
     known = by_loss(results, drops)
     worst, most_lost = known[0], known[0].estimate
     assert most_lost is not None
@@ -67,7 +68,7 @@ def loss_sentence(
 
 
 def headline_of(results: Results) -> str:
-    """Return the sentence on all classifiers together, or one on each model of another kind; empty without drops."""
+    """Return the sentence on all classifiers together, or one on each model of another kind; empty without shifts."""
     if results.lead != "accuracy":
         drops = {
             model.short_name: results.rows.where("drop", model=model.name, class_id="", at=results.lead)
@@ -76,7 +77,12 @@ def headline_of(results: Results) -> str:
         return " ".join(loss_sentence(results, who, results.lead, rows) for who, rows in drops.items() if rows)
     impacts = [drop for drop in results.rows.where("impact", class_id="") if drop.value is not None]
     if not impacts:
-        return ""
+        if results.base is None or not results.shifts:
+            return ""
+        why = f"no class has {results.min_images_per_class} images both under a shift and on the base (--min-images)"
+        if not results.sound_models and any(shift.classes for shift in results.shifts):
+            why = "every model is near chance on the base"
+        return f"No drop can be measured: {why}."
     several = len(results.models) > 1
     who, loses = ("The models", "lose") if several else (results.models[0].short_name, "loses")
     sentence = loss_sentence(results, who, f"accuracy{' on average' if several else ''}", impacts, loses=loses)

@@ -275,7 +275,7 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     return ReportSection(
         title="Are the labels still true?",
         short="Labels",
-        tables=[labels_table(checks, groups)] if checks is not None and checked else [],
+        tables=[labels_table(checks, groups, people=bool(checks.raters))] if checks is not None and checked else [],
         alert=f"The labels of {counted(unchecked, 'shift')} are unchecked" if unchecked else "",
         template="report-labels.html.j2",
         more={"controls": controls, "also_scored": ALSO_SCORED, "least_images": LEAST_IMAGES},

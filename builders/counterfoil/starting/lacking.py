@@ -9,8 +9,9 @@ import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from counterfoil.errors import UserError, some_of
 from counterfoil.models.diffusion import index_here
@@ -19,7 +20,12 @@ from counterfoil.models.pipeline_settings import has_settings_to_compare, own_pr
 from counterfoil.plan.estimate import KNOWN_CLIPS, KNOWN_MODELS
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import BEFORE_FILES, BEFORE_FOLDERS, ELSEWHERE, is_local
+from counterfoil.recipe.prompts import BASE
 from counterfoil.regular_files import named_path
+from counterfoil.report.words import counted
+
+if TYPE_CHECKING:
+    from counterfoil.plan import Plan
 
 Weight = Literal["missing", "fetched", "optional"]
 
@@ -53,6 +59,20 @@ def lacking(recipe: Recipe, of_source: Sequence[Lack] = ()) -> tuple[Lack, ...]:
     ]
     order: Sequence[Weight] = ("missing", "fetched", "optional")
     return tuple(sorted(dict.fromkeys(lacks), key=lambda lack: order.index(lack.weight)))
+
+
+def too_few_images(plan: Plan) -> Iterator[Lack]:
+    """Yield how many classes have so few base images that a drop leaves them out."""
+    recipe, least = plan.recipe, plan.recipe.evaluate.min_images_per_class
+    cells = () if recipe.source.whole_images else takewhile(lambda cell: cell.shift == BASE, plan.cells())
+    counts = [cell.candidates for cell in cells]
+    few = [count for count in counts if count < least]
+    if few:
+        text = (
+            f"{len(few):,} of {counted(len(counts), 'class', 'classes')} have fewer than {least} images, {min(few)} at"
+        )
+        more = "drops leave them out. Add images, or set a smaller number"
+        yield Lack("evaluate.min_images_per_class", f"{text} the fewest: {more}", "optional")
 
 
 def lacking_classes(recipe: Recipe) -> Lack | None:
