@@ -19,7 +19,7 @@ from counterfoil.documents import parse_json
 from counterfoil.errors import UserError, some_of
 from counterfoil.foreign_tables import parquet_metadata
 from counterfoil.recipe.strict_yaml import refuse_unbounded
-from counterfoil.regular_files import irregularity, open_regular, read_regular
+from counterfoil.regular_files import UnfitFile, irregularity, open_regular, read_regular
 from counterfoil.report.words import counted, listed
 
 # The descriptions that `datasets` writes beside the files of a saved dataset, and the form of the file names.
@@ -95,8 +95,11 @@ def refuse_other_names(source: InputDataset, files: Iterable[Path]) -> None:
     for file in files:
         if file.suffix != ".parquet":
             continue
-        with open_regular(file) as opened:
-            described = parse_json(parquet_metadata(opened).get(b"huggingface", b"{}"))
+        try:
+            with open_regular(file) as opened:
+                described = parse_json(parquet_metadata(opened).get(b"huggingface", b"{}"))
+        except UnfitFile as error:
+            raise UserError(f"source: '{source.dataset}': {file.name} {error.strerror}") from error
         info = described.get("info") if isinstance(described, dict) else None
         features = info.get("features") if isinstance(info, dict) else None
         for column, feature in features.items() if isinstance(features, dict) else ():

@@ -51,7 +51,7 @@ def refuse_vast(files: Iterable[Path], where: str, ending: str | None = None, se
                 raise UnfitFile("takes too much memory for its size")
         except (UnfitFile, ValueError, TypeError, csv.Error, tarfile.TarError) as error:
             reason = error.strerror if isinstance(error, UnfitFile) else f"cannot be read: {error}"
-            raise UserError(f"{where}: {path.name} {reason}", "Remove the file, or save it as Parquet.") from error
+            raise UserError(f"{where}: {path.name} {reason}", "Remove it, or write it again as Parquet.") from error
         except OSError as error:
             raise RunFailure(f"{path} {error.strerror or 'cannot be read'}") from error
 
