@@ -218,6 +218,22 @@ GROUPS = {
         fixture="stock",
     ),
     "loopback_hub": ReleaseGroup(covers=("tests/loopback_hub",), tests=("tests/loopback_hub",)),
+    "tables": ReleaseGroup(
+        covers=(
+            "README.md",
+            "docs",
+            "scripts/write_tables.py",
+            "scripts/RESULTS.md",
+            "scripts/photographs_proof/RESULTS.md",
+            "builders/counterfoil/lab",
+            "builders/counterfoil/mining",
+            "builders/counterfoil/evaluation",
+            "builders/counterfoil/cli/drops_table.py",
+            "builders/counterfoil/cli/mine.py",
+            "tests/scripts/test_write_tables.py",
+        ),
+        tests=("tests/scripts/test_write_tables.py",),
+    ),
     "scripts": ReleaseGroup(covers=("scripts", "tests/scripts"), tests=("tests/scripts",)),
     "statistics": ReleaseGroup(
         covers=(

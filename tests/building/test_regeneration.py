@@ -159,7 +159,7 @@ def test_what_a_build_does_not_write_is_left_out(copy: Path, few: Path, tmp_path
     write_manifest(copy, {})
     run = run_command(["build", "--from", str(copy), "--out", str(tmp_path / "again"), "--workers", "1"])
     assert run.returncode == 0, run.stderr
-    assert "Identical to the original" in run.stdout
+    assert "Identical to the original" in run.stdout and "and all other files that can be compared." in run.stdout
     for path in ("NOTES.txt", "README.md", "eval.yaml", "evaluation/results.json"):
         assert f"  {path}\n" in run.stdout
     assert published(tmp_path / "again") == published(few)

@@ -18,6 +18,7 @@ from counterfoil.data.folders import folder_content, placed
 from counterfoil.data.open_source import open_source
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.evaluation.result_files import write_keys
+from counterfoil.progress import Stage, listening
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.schema_inputs import Source
 from drawn_folders import draw_folder
@@ -91,8 +92,12 @@ def test_every_change_is_another_content(change: Callable[[Path], object], folde
 
 
 def test_files_are_read_once(folder: Path) -> None:
-    first = folder_content(folder, clock=later)
-    again = folder_content(folder, clock=later)
+    """Read files once, and tell one reading once."""
+    stages: list[Stage] = []
+    with listening(stages.append):
+        first = folder_content(folder, clock=later)
+        again = folder_content(folder, clock=later)
+    assert [(stage.name, stage.done) for stage in stages] == [("reading files", len(FILES))]
     assert (first.read, again.read) == (len(FILES), 0)
     assert again.sha256 == first.sha256
     (folder / "a.txt").write_bytes(b"changed")

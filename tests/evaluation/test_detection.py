@@ -147,7 +147,7 @@ def test_the_report_begins_with_what_the_detector_loses(evaluation: Evaluation) 
     sentence = re.search(r'<p class="verdict">(.*?)</p>', page)
     assert sentence is not None
     assert re.fullmatch(
-        r"Your detector loses most under gaussian noise: [\d.]+ points of AP \([\d.]+ to [\d.]+\)"
+        r"Your detector loses most under “gaussian noise”: [\d.]+ points of AP \([\d.]+ to [\d.]+\)"
         r" and [\d.]+ points of F1 \([\d.]+ to [\d.]+\)\.",
         sentence[1],
     )

@@ -66,6 +66,7 @@ def column(table: Locator, index: int) -> list[str]:
 @pytest.mark.parametrize("press", ["click", "Enter", pytest.param(" ", marks=pytest.mark.whole)])
 def test_headings_sort_by_pointer_and_key_and_say_how(report: Path, open_page: Opened, press: str) -> None:
     page = open_page(report)
+    page.get_by_role("navigation").get_by_role("link", name="Models", exact=True).click()  # which unfolds the section
     table = table_of(page, "The models")
     button = table.get_by_role("button", name="base accuracy")
     heading = table.locator("th", has=page.get_by_role("button", name="base accuracy"))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
+from counterfoil.cli.drops_table import drops_table
 from counterfoil.dataset.card.sections import robustness_of
 from counterfoil.evaluation.report import evaluation_html
 from counterfoil.evaluation.results import Evaluation
@@ -13,7 +15,8 @@ from counterfoil.report.comparison import ComparedGroup, ModelComparison, compar
 from counterfoil.report.headline import by_loss, headline_of
 from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks
 from counterfoil.report.results import ResultRow, ResultRows, Results
-from results_examples import group, results
+from counterfoil.report.words import Table, TableColumn
+from results_examples import group, model, results
 
 NOTE = "42 % (34 to 50) of its labels may be wrong"
 
@@ -98,6 +101,37 @@ def test_a_drop_that_wrong_labels_may_explain_is_no_certain_one() -> None:
     assert headline_of(measured({"sketch": 0.387}, judged("sketch", 0.42))) == (
         f"model-0 may lose most under sketch: 38.7 points of accuracy (32.7 to 44.7); {NOTE}."
     )
+
+
+def test_a_table_without_a_drop_says_why() -> None:
+    """Say in terminal, report and JSON why every drop is a dash: classes of four images, or a model that guesses."""
+    few = replace(results(1, 1), groups=(group("base"), replace(group("fog"), classes=0)))
+    sentence = "No drop can be measured: no class has 5 images both under a shift and on the base (--min-images)."
+    assert headline_of(few) == sentence and sentence in evaluation_html(few, [])
+    guessing = replace(results(1, 1), models=(model("model-0", near_chance=True),))
+    assert headline_of(guessing) == "No drop can be measured: every model is near chance on the base."
+
+
+def test_one_model_shows_each_drop_once() -> None:
+    """Show a drop of one model without the average over models, its slope, or the base again, on page and terminal."""
+    one, two = (measured({"fog": 0.2}, models=models) for models in (1, 2))
+    drops = re.search(r'<table class="drops">.*?</table>', evaluation_html(one, []), re.DOTALL)
+    assert drops is not None and drops[0].count("20.0</a>") == 1 and drops[0].count("20.0") == 2  # and in its label
+    assert "of 90.0" not in drops[0] and "impact" not in drops[0]
+    for shown, heads in ((one, ["shift", "model-0", "relative drop"]), (two, ["shift", "model-0", "model-1"])):
+        table = drops_table(shown, shown.models)
+        assert [column.header for column in table.columns][: len(heads)] == heads
+        assert "slope" not in [column.header for column in table.columns]
+    assert len(drops_table(one, one.models).columns) == 3
+
+
+def test_the_report_shows_the_gate_and_folds_what_most_readers_skip() -> None:
+    gate = "The gate says fail for m.", Table("The gate", (TableColumn("line", "name"),), ())
+    text = evaluation_html(DOUBTED, [], gate=gate)
+    assert text.index(gate[0]) < text.index("Drop in accuracy") and gate[0] not in evaluation_html(DOUBTED, [])
+    folded = " ".join(re.findall(r'<details class="fold">.*?</details>', text, re.DOTALL))
+    assert all(f">{title}</h2>" in folded for title in ("Shifts", "Models", "How each number is computed"))
+    assert not any(f">{title}</h2>" in folded for title in ("Drop in accuracy", "Are the labels still true?"))
 
 
 def test_a_comparison_says_it_beside_the_gain() -> None:

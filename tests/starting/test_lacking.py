@@ -182,6 +182,16 @@ def test_check_tells_lines_for_people_and_json_for_machines(tmp_path: Path) -> N
     assert all(f"{lack['key']}: {lack['text']}" in line for lack, line in zip(document["lacks"], lines, strict=True))
 
 
+@pytest.mark.parametrize(("images", "few"), [(4, True), (5, False)])
+def test_check_says_which_classes_have_too_few_images_for_a_drop(tmp_path: Path, images: int, few: bool) -> None:
+    draw_folder(tmp_path / "photos", per_class=images)
+    recipe = str(init(tmp_path / "photos", tmp_path / "own.yaml").path)
+    shown = CliRunner().invoke(app, ["check", recipe]).stdout
+    assert (
+        "note: evaluate.min_images_per_class: 3 of 3 classes have fewer than 5 images, 4 at the fewest" in shown
+    ) == few
+
+
 def test_check_ends_with_2_where_a_recipe_cannot_be_built_here() -> None:
     words = ["check", "wardrobe-mini", "--set", "tokens.path=./nowhere", "--json"]
     done = CliRunner().invoke(app, words)

@@ -9,6 +9,11 @@ from counterfoil.report.results import DROP_BASE, ResultRow, Results
 from counterfoil.report.words import in_words, loss_in_words, points
 
 
+def _named(shift: str) -> str:
+    name = in_words(shift)
+    return f"“{name}”" if " " in name else name
+
+
 def left_of(results: Results, drop: ResultRow, value: float | None) -> float:
     """Return what wrong labels leave of a drop, or of an end of its interval; a row without a model is an average."""
     key = {"group": drop.group, "at": drop.at}
@@ -32,7 +37,7 @@ def label_clause(results: Results, known: Sequence[ResultRow]) -> str:
     note, larger = label_note(results.label_checks, known[0].group), max(known, key=lambda drop: drop.value or 0.0)
     clauses = [note] if note else []
     if (larger.value or 0.0) > (known[0].value or 0.0):
-        shown = f"{in_words(larger.group)} shows {points(larger.value)} points"
+        shown = f"{_named(larger.group)} shows {points(larger.value)} points"
         clauses.append(f"{shown}, but {label_note(results.label_checks, larger.group)}")
     return "".join(f"; {clause}" for clause in clauses)
 
@@ -54,7 +59,7 @@ def loss_sentence(
         why = " The interval includes 0." if most_lost.low is not None else " There are too few images for an interval."
         loss = f"{loss_in_words(most_lost, measure)}{over}{beside}{label_clause(results, known)}"
         end = f".{why if most_lost.low is None or most_lost.low <= 0 else ''}"
-        return f"{who} {loses if sure else 'may lose'} most under {in_words(worst.group)}: {loss}{end}"
+        return f"{who} {loses if sure else 'may lose'} most under {_named(worst.group)}: {loss}{end}"
     shows = "show" if loses == "lose" else "shows"
     under = f"under any {'checked ' if len(known) < len(drops) else ''}shift{over}{beside}"
     if most_lost.high is None:

@@ -1,0 +1,333 @@
+"""Write the tables of README and documentation that a command or a measured file makes. None of them is typed.
+
+    python scripts/write_tables.py                  # those that files make, in a second
+    python scripts/write_tables.py --run            # also those that commands make, in minutes
+    python scripts/write_tables.py mine contexts    # these
+
+A page has a comment `<!-- write_tables: NAME -->` above each; the block below it, up to an empty line, is replaced.
+`tests/scripts/test_write_tables.py` compares the pages with what this script makes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+LAB = ROOT / "builders" / "counterfoil" / "lab"
+PROOFS = ROOT / "scripts"
+MARK = re.compile(r"^( *)<!-- write_tables: (\w+) -->$", re.MULTILINE)
+
+
+def markdown(heads: Sequence[str], rows: Sequence[Sequence[object]], words: int = 1) -> list[str]:
+    """Return a table whose first `words` columns are words, the others numbers."""
+    rules = [":--"] * words + ["--:"] * (len(heads) - words)
+    lines = [f"| {' | '.join(map(str, cells))} |".replace("|  |", "| |") for cells in (heads, *rows)]
+    return [lines[0], f"|{'|'.join(rules)}|", *lines[1:]]
+
+
+def cells_below(page: Path, heading: str) -> list[list[str]]:
+    """Return the rows of the first table of a page whose head begins so, without its head."""
+    lines = page.read_text(encoding="utf-8").partition(f"\n{heading}")[2].splitlines()[2:]
+    rows = [line.strip("|").split("|") for line in lines[: next(at for at, line in enumerate(lines) if not line)]]
+    return [[cell.strip() for cell in row] for row in rows]
+
+
+def numbers_of(name: str) -> dict:  # type: ignore[type-arg]
+    return json.loads((LAB / name / "metrics.json").read_text(encoding="utf-8"))
+
+
+# ---- From files
+
+
+def photographs() -> list[str]:
+    """README's two networks, from the proof's accuracies at severity 4."""
+    rows = cells_below(PROOFS / "photographs_proof" / "RESULTS.md", "| corruption | 1 | 2 | 3 | 4 | 5 |")
+    at = {row[0]: [float(part) for part in row[1 if row[0] == "none" else 4].strip("*").split(",")] for row in rows}
+    shown = {"Noise": "gaussian_noise", "Motion blur": "motion_blur", "JPEG": "jpeg_compression", "Fog": "fog"}
+    lines = []
+    for index, name in enumerate(("ResNet-20", "the same, adversarially trained")):
+        base = at["none"][index]
+        drops = [f"{base - at[corruption][index]:.1f}" for corruption in shown.values()]
+        lines.append([name, f"{base:.1f} %", *drops])
+    return markdown(["Points lost on 600 photographs, severity 4", "Unchanged", *shown], lines)
+
+
+def gates() -> list[str]:
+    """How often a gate passes that should, from the simulation's cells."""
+    rows = cells_below(PROOFS / "RESULTS.md", "| lines | points within the limit | images per class |")
+    shares = {(lines, points, images): whole for lines, points, images, _, whole in rows}
+    names = list(dict.fromkeys(lines for lines, *_ in rows))
+    table = [
+        [
+            name.replace("24 drops, worse_than", "12 drops and 12 comparisons with a model") * (points == "5"),
+            f"{points} points",
+            *(shares[name, points, images] for images in ("20", "50", "100", "200")),
+        ]
+        for name in names
+        for points in ("5", "10")
+    ]
+    return markdown(["Gate", "True values within the limits by", "20 images per class", "50", "100", "200"], table, 2)
+
+
+def published() -> list[str]:
+    """The lines of timm's models on four test sets."""
+    from counterfoil.evaluation.measures.published import COUNTERPARTS, published_line
+
+    names = {"v2": "ImageNetV2", "sketch": "ImageNet-Sketch", "r": "ImageNet-R", "a": "ImageNet-A"}
+    rows = []
+    for line in map(published_line, COUNTERPARTS):
+        numbers = (line.slope, line.r_squared, line.probit_slope, line.probit_r_squared)
+        values = [f"{value:.3f}".removeprefix("0") for value in numbers]
+        against = "ImageNet" if line.clean == "imagenet" else "ImageNet, the same 200 classes"
+        rows.append([names[line.shifted], against, f"{line.models:,}", *values])
+    return markdown(["Test set", "Against", "Models", "Slope", "R²", "Probit slope", "Probit R²"], rows, 2)
+
+
+def tokens() -> list[str]:
+    """Base accuracies of the lab's classes by name, by token and on true renders."""
+    found, ways = numbers_of("tokens"), ("by_name", "by_token", "true_renders")
+    by_class, mean = found["base_accuracy_by_class"], found["base_accuracy_mean"]
+    rows = [[name, *(f"{by_class[name][way]:.1f}" for way in ways)] for name in ("coat", "shirt", "bag", "sneaker")]
+    rows += [["all ten classes", *(f"{mean[way]:.1f}" for way in ways)]]
+    rows += [["error of the drops, points", *(f"{found['drop_error_mean'][way]:.1f}" for way in ways[:2]), ""]]
+    return markdown(["", "By name", "By token", "True renders"], rows)
+
+
+def lab_models() -> list[str]:
+    """How good the lab's models are, beside the aims that were set before they were trained."""
+    oracle = numbers_of("weights/oracle")["heldout_accuracy"]
+    clip, sd, captioner = (numbers_of(f"weights/{name}") for name in ("clip", "sd", "captioner"))
+    common, drawn, found = captioner["every_value_common"], captioner["drawn_by_lab_sd"], numbers_of("tokens")
+    told, above, boxes = common["told_right"], common["true_above_changed"], numbers_of("weights/rtdetr_boxes")
+    folders = [path.parent for path in (LAB / "weights").glob("*/metrics.json")]
+    named = (numbers_of(f"weights/{folder.name}").get("wardrobe_validation_accuracy") for folder in folders)
+    accuracies = [value for value in named if value is not None]
+    mean, nearest = found["base_accuracy_mean"], ("nearest_training_image", "nearest_training_image_of_heldout_renders")
+
+    def of(numbers: dict, *names: str) -> str:  # type: ignore[type-arg]
+        return ", ".join(f"{numbers[name]:.3f}" for name in names)
+
+    least = min(value for name, value in above.items() if name != "class")
+    rows = [
+        ["Oracle: background, light, colour, style", of(oracle, "background", "light", "colour", "style"), "≥ 0.97"],
+        ["Oracle: class", of(oracle, "class"), "≥ 0.88"],
+        ["Oracle: pattern, weather, companion", of(oracle, "pattern", "weather", "companion"), ""],
+        ["`lab:clip`, zero-shot shift among 23 (one shift in an image)", of(clip, "zero_shot_shift"), "≥ 0.9"],
+        ["`lab:clip`, zero-shot class", of(clip, "zero_shot_class"), "≥ 0.8"],
+        ["`lab:sd`, class agreement, raw", of(sd, "class_agreement"), ""],
+        [
+            "`lab:sd`, class agreement, as a share of the oracle's on true renders",
+            of(sd, "class_agreement_of_oracle"), "≥ 0.9",
+        ],
+        [
+            "`lab:sd`, shift agreement: mean of 23, least",
+            of(sd, "shift_agreement", "shift_agreement_least"), "≥ 0.85, ≥ 0.6",
+        ],
+        [
+            "`lab:captioner`, right word if there is one: background, light, colour, style",
+            of(told, "background", "light", "colour", "style"), "≥ 0.9",
+        ],
+        ["The same: pattern, weather, companion, class", of(told, "pattern", "weather", "companion", "class"), ""],
+        [
+            "The same, on images by `lab:sd`: background, light, colour, class",
+            of(drawn["told_as_prompted"], "background", "light", "colour", "class"), "",
+        ],
+        [
+            "`lab:captioner`, true caption above one with one attribute changed, least of all but class",
+            f"{least:.3f}", "≥ 0.95",
+        ],
+        ["The same, with another class", of(above, "class"), "≥ 0.95"],
+        [
+            "Nearest training image of a generated one, RMS levels of 255: median, least",
+            ", ".join(f"{sd[nearest[0]][end]:.2f}" for end in ("median", "least")), "",
+        ],
+        [
+            "The same for held-out true renders",
+            ", ".join(f"{sd[nearest[1]][end]:.2f}" for end in ("median", "least")), "",
+        ],
+        [
+            "Eight classifiers on `lab:wardrobe` validation, least to most",
+            f"{min(accuracies):.3f} to {max(accuracies):.3f}", "0.15 apart",
+        ],
+        [
+            "`lab:rtdetr_boxes` on `lab:wardrobe-boxes` validation: AP, AP50",
+            of(boxes, "validation_ap", "validation_ap50"), "AP50 ≥ 0.6",
+        ],
+        [
+            "Mean of the eight on the base, prompted by `lab:tokens`",
+            f"{mean['by_token'] / 100:.3f}", f"{mean['true_renders'] / 100:.3f}, on true renders",
+        ],
+        ["The same, prompted by class name", f"{mean['by_name'] / 100:.3f}", ""],
+        [
+            "Error of the drop of `wardrobe-mini`, points, by token and by name",
+            ", ".join(f"{found['drop_error_mean'][way]:.1f}" for way in ("by_token", "by_name")), "",
+        ],
+    ]  # fmt: skip
+    return markdown(["What", "Measured", "Aim"], rows)
+
+
+def generator() -> list[str]:
+    """The lab's generator, prompt by prompt."""
+    rows = []
+    for name, found in sorted(numbers_of("weights/sd")["by_shift"].items()):
+        shift = f"{found['shift']:.2f}" if "shift" in found else "–"
+        ratio = f"{found['class_of_oracle']:.2f}"
+        rows.append([f"`{name}`", f"{found['class']:.2f}", f"{found['oracle_class']:.2f}", ratio, shift])
+    return markdown(["Prompt", "Class agreement", "Oracle on true renders", "Ratio", "Shift agreement"], rows)
+
+
+# ---- From commands
+
+
+def command(folder: Path, *words: str) -> str:
+    """Run a command of this checkout in a folder; return what it prints."""
+    program = "from counterfoil.cli.entry import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words], cwd=folder, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "builders"), "COLUMNS": "160"},
+    )  # fmt: skip
+    if done.returncode:
+        raise SystemExit(f"counterfoil {' '.join(words)}\n{done.stderr}")
+    return done.stdout
+
+
+def printed(text: str, without: Sequence[str] = ()) -> list[list[str]]:
+    """Return the cells of the one-line rows of the first table that a command printed, its head first."""
+    lines = text.splitlines()
+    rule = next(at for at, line in enumerate(lines) if line.strip().startswith("──"))
+    end = next(at for at in range(rule, len(lines)) if not lines[at].strip())
+    rows = [re.split(r"\s{2,}", line.strip()) for line in (lines[rule - 1], *lines[rule + 1 : end])]
+    kept = [at for at, head in enumerate(rows[0]) if head not in without]
+    return [[row[at] for at in kept] for row in rows]
+
+
+def findings(folder: Path, recipe: str, *words: str) -> list[str]:
+    """Return the findings of `mine` as its terminal shows them, without two columns, and the count of hypotheses."""
+    text = command(folder, "mine", recipe, "--target", "lab:resnet10t", *words, "--out", "mined")
+    rows = printed(text, ("more (points)", "p"))
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    lines = [
+        " "
+        + "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    ]
+    [tried] = re.findall(r"^(\d+ of \d+ hypotheses confirmed.*?images)", text, re.MULTILINE)
+    return ["```text", *(line.rstrip() for line in lines), tried, "```"]
+
+
+def mine(folder: Path) -> list[str]:
+    return findings(folder, "wardrobe-star", "--on", "audit")
+
+
+def contexts(folder: Path) -> list[str]:
+    return findings(folder, "wardrobe-contexts")
+
+
+def wardrobe_mini(folder: Path) -> list[str]:
+    """The bundled demo: yields, drops and slopes of its shifts."""
+    document = json.loads(command(folder, "demo", "--out", "demo", "--json"))
+    found = {(row["measure"], row.get("group")): row for row in document["rows"] if not row.get("model")}
+    rows: list[list[str]] = []
+    for group in document["groups"]:
+        counts = [f"{group['candidates']}", f"{group['accepted']}", f"{group['accepted'] / group['candidates']:.1%}"]
+        impact, slope = (found.get((name, group["name"])) for name in ("impact", "slope"))
+        numbers = ["–"] * 3
+        if impact and slope:
+            drop = [f"{100 * impact[end]:.1f}" for end in ("value", "low", "high")]
+            line = [f"{slope[end]:.2f}" for end in ("value", "low", "high")]
+            numbers = [drop[0], f"{drop[1]} to {drop[2]}", f"{line[0]} ({line[1]} to {line[2]})"]
+        rows.append([f"`{group['name']}`", *counts[:2], counts[2].replace("%", " %"), f"{group['classes']}", *numbers])
+    heads = [
+        "Shift",
+        "Candidates",
+        "Accepted",
+        "Yield",
+        "Classes scored",
+        "Drop, points",
+        "95 % interval",
+        "Slope (95 %)",
+    ]
+    return markdown(heads, rows)
+
+
+def own_photos(folder: Path) -> list[str]:
+    """The terminal's table of a small model on 20 images of each of ten classes, of two of the shifts."""
+    shutil.copytree(LAB / "weights" / "resnet14t", folder / "my-model")
+    command(folder, "build", "wardrobe-corrupt", "--out", "photos", "--set", "samples.candidates=20")
+    text = command(folder, "evaluate", "photos", "--models", "local-dir:my-model", "--no-reference")
+    lines = text.splitlines()
+    [head] = [at for at, line in enumerate(lines) if line.strip().startswith("shift ")]
+    kept = [lines[head]]
+    shown = False
+    for line in lines[head + 2 :]:
+        if not line.strip():
+            break
+        if line[1] != " ":
+            shown = line.split()[0] in ("base", "fog", "occlusion")
+        if shown:
+            kept.append(line)
+    return ["```text", *(line.rstrip() for line in kept), "```"]
+
+
+FROM_FILES: dict[str, Callable[[], list[str]]] = {
+    made.__name__: made for made in (photographs, gates, published, tokens, lab_models, generator)
+}
+FROM_COMMANDS: dict[str, Callable[[Path], list[str]]] = {
+    made.__name__: made for made in (mine, contexts, wardrobe_mini, own_photos)
+}
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def made(name: str) -> list[str]:
+    """Return the lines of a table, made anew."""
+    if name in FROM_FILES:
+        return FROM_FILES[name]()
+    with tempfile.TemporaryDirectory() as folder:
+        return FROM_COMMANDS[name](Path(folder))
+
+
+def tables() -> dict[str, tuple[Path, list[str]]]:
+    """Return the marked tables of all pages: name → page and lines, without indent."""
+    found = {}
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for match in MARK.finditer(text):
+            indent, lines = match[1], text[match.end() + 1 :].lstrip("\n").splitlines()
+            block = lines[: next(at for at, line in enumerate([*lines, ""]) if not line)]
+            found[match[2]] = page, [line.removeprefix(indent) for line in block]
+    return found
+
+
+def write(name: str, lines: Sequence[str]) -> None:
+    """Put a table in place of the one below its mark."""
+    page, old = tables()[name]
+    text = page.read_text(encoding="utf-8")
+    [mark] = [match for match in MARK.finditer(text) if match[2] == name]
+    before, after = text[: mark.end()], text[mark.end() :]
+    block, new = ("\n".join(mark[1] + line for line in each) for each in (old, lines))
+    page.write_text(before + after.replace(block, new, 1), encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", choices=[*FROM_FILES, *FROM_COMMANDS, []], metavar="NAME")
+    parser.add_argument("--run", action="store_true", help="also those that commands make")
+    given = parser.parse_args()
+    for name in given.names or [*FROM_FILES, *(FROM_COMMANDS if given.run else ())]:
+        write(name, made(name))
+        print(name, tables()[name][0].relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()
