@@ -146,7 +146,9 @@ def write_search(
         # The first round shows every class.
         findings = findings.doubted(round_doubts(folder / findings.rounds[0].name))
     pictures = page_pictures(findings, images)
-    files = {name: text.encode() for name, text in ((ASKED, recipe_text), (RELABEL, relabel)) if text is not None}
+    if recipe_text is not None:
+        write_atomically(folder / ASKED, recipe_text.encode())  # later tries, which do not write it, extend it
+    files = {} if relabel is None else {RELABEL: relabel.encode()}
     # Findings on existing images have nothing to draw again.
     layer = None if findings.halves is not None else layer_of(findings, run)
     tried = tried_of(findings)
