@@ -81,7 +81,7 @@ def repeated_functions() -> list[str]:
 
 
 LIMITS: dict[Path, dict[Callable[[Path], list[str]], int]] = {
-    PACKAGE: {without_verb: 0, riddles: 2, vague_names: 34},
+    PACKAGE: {without_verb: 0, riddles: 1, vague_names: 34},
     ROOT / "scripts": {without_verb: 0, riddles: 0, vague_names: 10},
     ROOT / "tests": {without_verb: 0, riddles: 0, vague_names: 0},
 }

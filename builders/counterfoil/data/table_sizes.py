@@ -147,13 +147,13 @@ def _is_compressed(head: bytes) -> bool:
     compression in field 3.
     """
 
-    def number(kind: str, place: int) -> int:
-        return struct.unpack_from(kind, head, place)[0]
+    def number(kind: str, at: int) -> int:
+        return struct.unpack_from(kind, head, at)[0]
 
     table = number("<I", 0)
-    for place in (8, 10):  # of the fields
+    for slot in (8, 10):  # of the fields
         fields = table - number("<i", table)
-        offset = number("<H", fields + place) if place < number("<H", fields) else 0
+        offset = number("<H", fields + slot) if slot < number("<H", fields) else 0
         if not offset:
             return False
         table += offset + number("<I", table + offset)

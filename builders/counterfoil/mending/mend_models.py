@@ -353,7 +353,7 @@ def write_mended(
     from counterfoil.mending.report import mend_report
 
     planned = model_places([model.summary.name for model in mended_models])
-    head_files = {name: f"{Path(place).name}-head.safetensors" for name, place in planned.items()}
+    head_files = {name: f"{Path(planned_path).name}-head.safetensors" for name, planned_path in planned.items()}
     # An old document would be wrong beside a new model.
     remove_stale(folder, (DOCUMENT, *head_files.values()))
     finished: list[document.ModelMended] = []
