@@ -49,7 +49,7 @@ def numbers_of(name: str) -> dict:  # type: ignore[type-arg]
 
 
 def photographs() -> list[str]:
-    """README's two networks, from the proof's accuracies at severity 4."""
+    """Return README's two networks, from the proof's accuracies at severity 4."""
     rows = cells_below(PROOFS / "photographs_proof" / "RESULTS.md", "| corruption | 1 | 2 | 3 | 4 | 5 |")
     at = {row[0]: [float(part) for part in row[1 if row[0] == "none" else 4].strip("*").split(",")] for row in rows}
     shown = {"Noise": "gaussian_noise", "Motion blur": "motion_blur", "JPEG": "jpeg_compression", "Fog": "fog"}
@@ -62,7 +62,7 @@ def photographs() -> list[str]:
 
 
 def gates() -> list[str]:
-    """How often a gate passes that should, from the simulation's cells."""
+    """Return how often a gate passes that should, from the simulation's cells."""
     rows = cells_below(PROOFS / "RESULTS.md", "| lines | points within the limit | images per class |")
     shares = {(lines, points, images): whole for lines, points, images, _, whole in rows}
     names = list(dict.fromkeys(lines for lines, *_ in rows))
@@ -79,7 +79,7 @@ def gates() -> list[str]:
 
 
 def published() -> list[str]:
-    """The lines of timm's models on four test sets."""
+    """Return the lines of timm's models on four test sets."""
     from counterfoil.evaluation.measures.published import COUNTERPARTS, published_line
 
     names = {"v2": "ImageNetV2", "sketch": "ImageNet-Sketch", "r": "ImageNet-R", "a": "ImageNet-A"}
@@ -93,25 +93,28 @@ def published() -> list[str]:
 
 
 def tokens() -> list[str]:
-    """Base accuracies of the lab's classes by name, by token and on true renders."""
-    found, ways = numbers_of("tokens"), ("by_name", "by_token", "true_renders")
-    by_class, mean = found["base_accuracy_by_class"], found["base_accuracy_mean"]
+    """Return base accuracies of the lab's classes by name, by token and on true renders."""
+    measured, ways = numbers_of("tokens"), ("by_name", "by_token", "true_renders")
+    by_class, mean = measured["base_accuracy_by_class"], measured["base_accuracy_mean"]
     rows = [[name, *(f"{by_class[name][way]:.1f}" for way in ways)] for name in ("coat", "shirt", "bag", "sneaker")]
     rows += [["all ten classes", *(f"{mean[way]:.1f}" for way in ways)]]
-    rows += [["error of the drops, points", *(f"{found['drop_error_mean'][way]:.1f}" for way in ways[:2]), ""]]
+    rows += [["error of the drops, points", *(f"{measured['drop_error_mean'][way]:.1f}" for way in ways[:2]), ""]]
     return markdown(["", "By name", "By token", "True renders"], rows)
 
 
 def lab_models() -> list[str]:
-    """How good the lab's models are, beside the aims that were set before they were trained."""
+    """Return how good the lab's models are, beside the aims that were set before they were trained."""
     oracle = numbers_of("weights/oracle")["heldout_accuracy"]
     clip, sd, captioner = (numbers_of(f"weights/{name}") for name in ("clip", "sd", "captioner"))
-    common, drawn, found = captioner["every_value_common"], captioner["drawn_by_lab_sd"], numbers_of("tokens")
-    told, above, boxes = common["told_right"], common["true_above_changed"], numbers_of("weights/rtdetr_boxes")
+    common, drawn, measured = captioner["every_value_common"], captioner["drawn_by_lab_sd"], numbers_of("tokens")
+    right, above, boxes = common["told_right"], common["true_above_changed"], numbers_of("weights/rtdetr_boxes")
     folders = [path.parent for path in (LAB / "weights").glob("*/metrics.json")]
     named = (numbers_of(f"weights/{folder.name}").get("wardrobe_validation_accuracy") for folder in folders)
     accuracies = [value for value in named if value is not None]
-    mean, nearest = found["base_accuracy_mean"], ("nearest_training_image", "nearest_training_image_of_heldout_renders")
+    mean, nearest = (
+        measured["base_accuracy_mean"],
+        ("nearest_training_image", "nearest_training_image_of_heldout_renders"),
+    )
 
     def of(numbers: dict, *names: str) -> str:  # type: ignore[type-arg]
         return ", ".join(f"{numbers[name]:.3f}" for name in names)
@@ -134,9 +137,9 @@ def lab_models() -> list[str]:
         ],
         [
             "`lab:captioner`, right word if there is one: background, light, colour, style",
-            of(told, "background", "light", "colour", "style"), "≥ 0.9",
+            of(right, "background", "light", "colour", "style"), "≥ 0.9",
         ],
-        ["The same: pattern, weather, companion, class", of(told, "pattern", "weather", "companion", "class"), ""],
+        ["The same: pattern, weather, companion, class", of(right, "pattern", "weather", "companion", "class"), ""],
         [
             "The same, on images by `lab:sd`: background, light, colour, class",
             of(drawn["told_as_prompted"], "background", "light", "colour", "class"), "",
@@ -169,19 +172,19 @@ def lab_models() -> list[str]:
         ["The same, prompted by class name", f"{mean['by_name'] / 100:.3f}", ""],
         [
             "Error of the drop of `wardrobe-mini`, points, by token and by name",
-            ", ".join(f"{found['drop_error_mean'][way]:.1f}" for way in ("by_token", "by_name")), "",
+            ", ".join(f"{measured['drop_error_mean'][way]:.1f}" for way in ("by_token", "by_name")), "",
         ],
     ]  # fmt: skip
     return markdown(["What", "Measured", "Aim"], rows)
 
 
 def generator() -> list[str]:
-    """The lab's generator, prompt by prompt."""
+    """Return the lab's generator, prompt by prompt."""
     rows = []
-    for name, found in sorted(numbers_of("weights/sd")["by_shift"].items()):
-        shift = f"{found['shift']:.2f}" if "shift" in found else "–"
-        ratio = f"{found['class_of_oracle']:.2f}"
-        rows.append([f"`{name}`", f"{found['class']:.2f}", f"{found['oracle_class']:.2f}", ratio, shift])
+    for name, measured in sorted(numbers_of("weights/sd")["by_shift"].items()):
+        shift = f"{measured['shift']:.2f}" if "shift" in measured else "–"
+        ratio = f"{measured['class_of_oracle']:.2f}"
+        rows.append([f"`{name}`", f"{measured['class']:.2f}", f"{measured['oracle_class']:.2f}", ratio, shift])
     return markdown(["Prompt", "Class agreement", "Oracle on true renders", "Ratio", "Shift agreement"], rows)
 
 
@@ -235,13 +238,13 @@ def contexts(folder: Path) -> list[str]:
 
 
 def wardrobe_mini(folder: Path) -> list[str]:
-    """The bundled demo: yields, drops and slopes of its shifts."""
+    """Return the bundled demo: yields, drops and slopes of its shifts."""
     document = json.loads(command(folder, "demo", "--out", "demo", "--json"))
-    found = {(row["measure"], row.get("group")): row for row in document["rows"] if not row.get("model")}
+    measured = {(row["measure"], row.get("group")): row for row in document["rows"] if not row.get("model")}
     rows: list[list[str]] = []
     for group in document["groups"]:
         counts = [f"{group['candidates']}", f"{group['accepted']}", f"{group['accepted'] / group['candidates']:.1%}"]
-        impact, slope = (found.get((name, group["name"])) for name in ("impact", "slope"))
+        impact, slope = (measured.get((name, group["name"])) for name in ("impact", "slope"))
         numbers = ["–"] * 3
         if impact and slope:
             drop = [f"{100 * impact[end]:.1f}" for end in ("value", "low", "high")]
@@ -262,7 +265,7 @@ def wardrobe_mini(folder: Path) -> list[str]:
 
 
 def own_photos(folder: Path) -> list[str]:
-    """The terminal's table of a small model on 20 images of each of ten classes, of two of the shifts."""
+    """Return the terminal's table of a small model on 20 images of each of ten classes, of two of the shifts."""
     shutil.copytree(LAB / "weights" / "resnet14t", folder / "my-model")
     command(folder, "build", "wardrobe-corrupt", "--out", "photos", "--set", "samples.candidates=20")
     text = command(folder, "evaluate", "photos", "--models", "local-dir:my-model", "--no-reference")
@@ -281,15 +284,15 @@ def own_photos(folder: Path) -> list[str]:
 
 
 FROM_FILES: dict[str, Callable[[], list[str]]] = {
-    made.__name__: made for made in (photographs, gates, published, tokens, lab_models, generator)
+    maker.__name__: maker for maker in (photographs, gates, published, tokens, lab_models, generator)
 }
 FROM_COMMANDS: dict[str, Callable[[Path], list[str]]] = {
-    made.__name__: made for made in (mine, contexts, wardrobe_mini, own_photos)
+    maker.__name__: maker for maker in (mine, contexts, wardrobe_mini, own_photos)
 }
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def made(name: str) -> list[str]:
+def made_anew(name: str) -> list[str]:
     """Return the lines of a table, made anew."""
     if name in FROM_FILES:
         return FROM_FILES[name]()
@@ -299,14 +302,14 @@ def made(name: str) -> list[str]:
 
 def tables() -> dict[str, tuple[Path, list[str]]]:
     """Return the marked tables of all pages: name → page and lines, without indent."""
-    found = {}
+    measured = {}
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for match in MARK.finditer(text):
             indent, lines = match[1], text[match.end() + 1 :].lstrip("\n").splitlines()
             block = lines[: next(at for at, line in enumerate([*lines, ""]) if not line)]
-            found[match[2]] = page, [line.removeprefix(indent) for line in block]
-    return found
+            measured[match[2]] = page, [line.removeprefix(indent) for line in block]
+    return measured
 
 
 def write(name: str, lines: Sequence[str]) -> None:
@@ -325,7 +328,7 @@ def main() -> None:
     parser.add_argument("--run", action="store_true", help="also those that commands make")
     given = parser.parse_args()
     for name in given.names or [*FROM_FILES, *(FROM_COMMANDS if given.run else ())]:
-        write(name, made(name))
+        write(name, made_anew(name))
         print(name, tables()[name][0].relative_to(ROOT))
 
 
