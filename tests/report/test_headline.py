@@ -106,7 +106,7 @@ def test_a_drop_that_wrong_labels_may_explain_is_no_certain_one() -> None:
 def test_a_table_without_a_drop_says_why() -> None:
     """Say in terminal, report and JSON why every drop is a dash: classes of four images, or a model that guesses."""
     few = replace(results(1, 1), groups=(group("base"), replace(group("fog"), classes=0)))
-    sentence = "No drop can be measured: no class has 5 images both under a shift and on the base (--min-images)."
+    sentence = "No drop can be measured: no class has 5 images under a shift and on the base (--min-images)."
     assert headline_of(few) == sentence and sentence in evaluation_html(few, [])
     guessing = replace(results(1, 1), models=(model("model-0", near_chance=True),))
     assert headline_of(guessing) == "No drop can be measured: every model is near chance on the base."
