@@ -49,7 +49,7 @@ def numbers_of(name: str) -> dict:  # type: ignore[type-arg]
 
 
 def photographs() -> list[str]:
-    """README's two networks, from the proof's accuracies at severity 4."""
+    """Return README's two networks, from the proof's accuracies at severity 4."""
     rows = cells_below(PROOFS / "photographs_proof" / "RESULTS.md", "| corruption | 1 | 2 | 3 | 4 | 5 |")
     at = {row[0]: [float(part) for part in row[1 if row[0] == "none" else 4].strip("*").split(",")] for row in rows}
     shown = {"Noise": "gaussian_noise", "Motion blur": "motion_blur", "JPEG": "jpeg_compression", "Fog": "fog"}
@@ -62,7 +62,7 @@ def photographs() -> list[str]:
 
 
 def gates() -> list[str]:
-    """Show how often a gate passes that should, from the simulation's cells."""
+    """Return how often a gate passes that should, from the simulation's cells."""
     rows = cells_below(PROOFS / "RESULTS.md", "| lines | points within the limit | images per class |")
     shares = {(lines, points, images): whole for lines, points, images, _, whole in rows}
     names = list(dict.fromkeys(lines for lines, *_ in rows))
@@ -79,7 +79,7 @@ def gates() -> list[str]:
 
 
 def published() -> list[str]:
-    """Show the lines of timm's models on four test sets."""
+    """Return the lines of timm's models on four test sets."""
     from counterfoil.evaluation.measures.published import COUNTERPARTS, published_line
 
     names = {"v2": "ImageNetV2", "sketch": "ImageNet-Sketch", "r": "ImageNet-R", "a": "ImageNet-A"}
@@ -93,7 +93,7 @@ def published() -> list[str]:
 
 
 def tokens() -> list[str]:
-    """Base accuracies of the lab's classes by name, by token and on true renders."""
+    """Return base accuracies of the lab's classes by name, by token and on true renders."""
     measured, ways = numbers_of("tokens"), ("by_name", "by_token", "true_renders")
     by_class, mean = measured["base_accuracy_by_class"], measured["base_accuracy_mean"]
     rows = [[name, *(f"{by_class[name][way]:.1f}" for way in ways)] for name in ("coat", "shirt", "bag", "sneaker")]
@@ -103,7 +103,7 @@ def tokens() -> list[str]:
 
 
 def lab_models() -> list[str]:
-    """Show how good the lab's models are, beside the aims that were set before they were trained."""
+    """Return how good the lab's models are, beside the aims that were set before they were trained."""
     oracle = numbers_of("weights/oracle")["heldout_accuracy"]
     clip, sd, captioner = (numbers_of(f"weights/{name}") for name in ("clip", "sd", "captioner"))
     common, drawn, measured = captioner["every_value_common"], captioner["drawn_by_lab_sd"], numbers_of("tokens")
@@ -179,7 +179,7 @@ def lab_models() -> list[str]:
 
 
 def generator() -> list[str]:
-    """Show the lab's generator, prompt by prompt."""
+    """Return the lab's generator, prompt by prompt."""
     rows = []
     for name, measured in sorted(numbers_of("weights/sd")["by_shift"].items()):
         shift = f"{measured['shift']:.2f}" if "shift" in measured else "–"
@@ -238,7 +238,7 @@ def contexts(folder: Path) -> list[str]:
 
 
 def wardrobe_mini(folder: Path) -> list[str]:
-    """Show the bundled demo: yields, drops and slopes of its shifts."""
+    """Return the bundled demo: yields, drops and slopes of its shifts."""
     document = json.loads(command(folder, "demo", "--out", "demo", "--json"))
     measured = {(row["measure"], row.get("group")): row for row in document["rows"] if not row.get("model")}
     rows: list[list[str]] = []
@@ -265,7 +265,7 @@ def wardrobe_mini(folder: Path) -> list[str]:
 
 
 def own_photos(folder: Path) -> list[str]:
-    """Show the terminal's table of a small model on 20 images of each of ten classes, of two of the shifts."""
+    """Return the terminal's table of a small model on 20 images of each of ten classes, of two of the shifts."""
     shutil.copytree(LAB / "weights" / "resnet14t", folder / "my-model")
     command(folder, "build", "wardrobe-corrupt", "--out", "photos", "--set", "samples.candidates=20")
     text = command(folder, "evaluate", "photos", "--models", "local-dir:my-model", "--no-reference")
@@ -284,15 +284,15 @@ def own_photos(folder: Path) -> list[str]:
 
 
 FROM_FILES: dict[str, Callable[[], list[str]]] = {
-    made.__name__: made for made in (photographs, gates, published, tokens, lab_models, generator)
+    maker.__name__: maker for maker in (photographs, gates, published, tokens, lab_models, generator)
 }
 FROM_COMMANDS: dict[str, Callable[[Path], list[str]]] = {
-    made.__name__: made for made in (mine, contexts, wardrobe_mini, own_photos)
+    maker.__name__: maker for maker in (mine, contexts, wardrobe_mini, own_photos)
 }
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def made(name: str) -> list[str]:
+def made_anew(name: str) -> list[str]:
     """Return the lines of a table, made anew."""
     if name in FROM_FILES:
         return FROM_FILES[name]()
@@ -328,7 +328,7 @@ def main() -> None:
     parser.add_argument("--run", action="store_true", help="also those that commands make")
     given = parser.parse_args()
     for name in given.names or [*FROM_FILES, *(FROM_COMMANDS if given.run else ())]:
-        write(name, made(name))
+        write(name, made_anew(name))
         print(name, tables()[name][0].relative_to(ROOT))
 
 

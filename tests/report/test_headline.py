@@ -106,7 +106,7 @@ def test_a_drop_that_wrong_labels_may_explain_is_no_certain_one() -> None:
 def test_a_table_without_a_drop_says_why() -> None:
     """Say in terminal, report and JSON why every drop is a dash: classes of four images, or a model that guesses."""
     few = replace(results(1, 1), groups=(group("base"), replace(group("fog"), classes=0)))
-    sentence = "No drop can be measured: no class has 5 images both under a shift and on the base (--min-images)."
+    sentence = "No drop can be measured: no class has 5 images under a shift and on the base (--min-images)."
     assert headline_of(few) == sentence and sentence in evaluation_html(few, [])
     guessing = replace(results(1, 1), models=(model("model-0", near_chance=True),))
     assert headline_of(guessing) == "No drop can be measured: every model is near chance on the base."
@@ -114,15 +114,15 @@ def test_a_table_without_a_drop_says_why() -> None:
 
 def test_one_model_shows_each_drop_once() -> None:
     """Show a drop of one model without the average over models, its slope, or the base again, on page and terminal."""
-    one, two = (measured({"fog": 0.2}, models=models) for models in (1, 2))
-    drops = re.search(r'<table class="drops">.*?</table>', evaluation_html(one, []), re.DOTALL)
+    alone, pair = (measured({"fog": 0.2}, models=models) for models in (1, 2))
+    drops = re.search(r'<table class="drops">.*?</table>', evaluation_html(alone, []), re.DOTALL)
     assert drops is not None and drops[0].count("20.0</a>") == 1 and drops[0].count("20.0") == 2  # and in its label
     assert "of 90.0" not in drops[0] and "impact" not in drops[0]
-    for shown, heads in ((one, ["shift", "model-0", "relative drop"]), (two, ["shift", "model-0", "model-1"])):
+    for shown, heads in ((alone, ["shift", "model-0", "relative drop"]), (pair, ["shift", "model-0", "model-1"])):
         table = drops_table(shown, shown.models)
         assert [column.header for column in table.columns][: len(heads)] == heads
         assert "slope" not in [column.header for column in table.columns]
-    assert len(drops_table(one, one.models).columns) == 3
+    assert len(drops_table(alone, alone.models).columns) == 3
 
 
 def test_the_report_shows_the_gate_and_folds_what_most_readers_skip() -> None:

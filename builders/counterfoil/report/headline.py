@@ -82,12 +82,13 @@ def headline_of(results: Results) -> str:
         return " ".join(loss_sentence(results, who, results.lead, rows) for who, rows in drops.items() if rows)
     impacts = [drop for drop in results.rows.where("impact", class_id="") if drop.value is not None]
     if not impacts:
-        if results.base is None or not results.shifts:
+        # Other sentences tell of classes near chance.
+        if results.base is None or results.near_chance_classes or not results.shifts:
             return ""
-        why = f"no class has {results.min_images_per_class} images both under a shift and on the base (--min-images)"
-        if not results.sound_models and any(shift.classes for shift in results.shifts):
-            why = "every model is near chance on the base"
-        return f"No drop can be measured: {why}."
+        if not any(shift.classes for shift in results.shifts):
+            least = results.min_images_per_class
+            return f"No drop can be measured: no class has {least} images under a shift and on the base (--min-images)."
+        return "" if results.sound_models else "No drop can be measured: every model is near chance on the base."
     several = len(results.models) > 1
     who, loses = ("The models", "lose") if several else (results.models[0].short_name, "loses")
     sentence = loss_sentence(results, who, f"accuracy{' on average' if several else ''}", impacts, loses=loses)
