@@ -73,7 +73,7 @@ def test_rows_of_a_folder_have_the_paths_of_their_files(tmp_path: Path) -> None:
         assert sorted(images.other_paths) == ["train/other/0.jpg", "train/other/1.jpg"]
         some = rows_of(images, np.array([0, 2]))
         assert some.paths == ("train/bag/0.jpg", "train/bag/2.jpg")
-        assert images.shown([images.keys[2], "a key of no row\a"]) == ["train/bag/2.jpg", "a key of no row\\x07"]
+        assert images.shown([images.keys[2], "a key of no row\a"]) == ["train/bag/2.jpg", "a key of no row\\u0007"]
     pathless = replace(images, paths=None)
     assert (pathless.content, pathless.keys) == (images.content, images.keys) and pathless.shown(["a"]) == ["a"]
 

@@ -298,14 +298,14 @@ def test_a_function_and_a_recipe_value_are_mined_too(
     layer: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code = "import numpy as np\n\ndef answers(batch):\n    return np.tile(np.eye(8)[5], (len(batch), 1))\n"
+    code = "import numpy as np\n\ndef answers(batch):\n    return np.tile(np.eye(10)[5], (len(batch), 1))\n"
     Path("sandals.py").write_text(code)
     recipe = load_recipe("wardrobe-star", OVERRIDES)
     shapes: set[tuple[int, ...]] = set()
 
     def always_sandal(batch: np.ndarray) -> np.ndarray:
         shapes.add(batch.shape[1:])
-        return np.tile(np.eye(8)[5], (len(batch), 1))
+        return np.tile(np.eye(10)[5], (len(batch), 1))
 
     def small(image: Image.Image) -> np.ndarray:
         return np.asarray(image.resize((4, 4)), dtype=np.float32)
@@ -328,7 +328,7 @@ def test_a_function_and_a_recipe_value_are_mined_too(
     # A recipe value gives the same as its name and overrides.
     outcome = mine(recipe, tmp_path / "value", target=WORLD, **given)
     assert load_recipe(outcome.files["recipe"]).recipe_hash == layer.recipe_hash
-    with pytest.raises(UserError, match="passed in by your code"):
+    with pytest.raises(UserError, match=r"expected python:package\.module:function"):
         mine(recipe, tmp_path / "gone", target="python:mine", **given)
     with pytest.raises(UserError, match="runs only in this one"):
         mine(recipe, tmp_path / "drawn", target={"mine": always_sandal}, confirm="rendered", **given)
