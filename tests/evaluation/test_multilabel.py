@@ -191,7 +191,7 @@ def test_the_report_leads_with_the_loss_and_says_where_thresholds_are_from(evalu
     page = evaluation.files["report"].read_text()
     assert re.search(r"Your classifier (may lose|loses) most under fog: [\d.]+ points of mAP", page)
     assert "the threshold of the highest accuracy on one half is used on the other" in page
-    assert "http://" not in page and "https://" not in page and page.count("<table>") == 2
+    assert "http://" not in page and "https://" not in page and page.count("<table>") == 3
 
 
 def test_the_index_page_leads_to_the_report_and_says_what_is_lost(evaluation: Evaluation) -> None:

@@ -263,8 +263,9 @@ def test_the_command_tells_it_first_and_every_difference_in_points(
     assert "validation → base" in done.stdout and "1 of 2 models (only_blue) is near chance" in done.stdout
     swap = next(line for line in lines if line.strip().startswith("swap"))
     assert swap.count(" points") == 3 and "33.3 points" in swap and "33.3 %" in swap, "two models, all, and relative"
-    below = "\n".join(lines[lines.index(swap) :][:3])
-    assert "of 100.0 %" in below and "of 33.3 %" in below
+    base = next(line for line in lines if line.strip().startswith("base "))
+    assert "100.0 %" in base and "33.3 %" in base
+    assert "of 100.0 %" not in done.stdout, "every drop is from the base that is shown"
     without = CliRunner().invoke(app, [*words, "--no-reference"])
     assert without.exit_code == 0 and "validation" not in without.stdout and "Warning" not in without.output
 

@@ -22,7 +22,7 @@ def test_documents_fit_the_schema_that_is_shipped(
         document = json.loads(result.files["document"].read_text())
         assert misfits(document, schema, schema) == []
         # The printed document has a few more keys, which the documentation lists.
-        more = {"source", "directory", "unreadable_images", "unreadable_paths", "notes", "files"}
+        more = {"source", "headline", "directory", "unreadable_images", "unreadable_paths", "notes", "files"}
         assert result.to_json().keys() - document.keys() == more
         document["rows"][0]["value"] = "much"
         assert misfits(document, schema, schema)
