@@ -4,10 +4,10 @@
 #     bash scripts/test_whole.sh                  # all of it, hours on two cores
 #     bash scripts/test_whole.sh tests fuzz       # some of it
 #
-# processors: world, plans, builds, kills and resumes as on older processors, emulated; tests: those marked `whole` or `release`; examples: all properties with 1,000 examples each; large: the bundled large
-# recipes with every shift and step, an hour; fuzz: 10,000 hostile cases; storm: publications under a hundred kills, and twenty of
-# every command; lowest:
-# the main path with the lowest versions of every dependency.
+# processors: world, plans, builds, kills and resumes as on older processors, emulated; tests: those marked `whole` or
+# `release`; examples: all properties with 1,000 examples each; large: the bundled large recipes with every shift and
+# step, an hour; fuzz: 10,000 hostile cases; storm: publications under a hundred kills, and twenty of every command;
+# lowest: the main path with the lowest versions of every dependency.
 # Run it at the end of a change to what it covers. Stops at the first failure.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"

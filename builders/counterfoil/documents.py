@@ -174,7 +174,7 @@ def _checked(text: str | bytes, where: str, form: Form) -> bool:
 
 def _problem(path: tuple[int | str, ...], what: str, value: Any) -> str:
     """Describe a problem in one line. Keys may come from anyone."""
-    name = ".".join(str(part)[:40] for part in path)[:80] or "document"
+    name = on_a_line(".".join(str(part)[:40] for part in path))[:80] or "document"
     words = f"{name}: {what.removeprefix('Value error, ').replace('Tuple should', 'List should')}"
     if isinstance(value, str):
         words += f", found {value[:_LONGEST_SHOWN]!r:.40}"
