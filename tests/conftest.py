@@ -52,7 +52,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that protect a release."""
+    """Mark the tests that protect a release. Tests that take minutes come first, or one process would end late."""
+    items.sort(key=lambda item: item.path.name != "test_write_tables.py")
     for item in items:
         if group := group_of(item.path, getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.release(of=group))
