@@ -152,6 +152,8 @@ def test_it_is_scored_like_any_dataset_and_who_learned_its_rows_is_known(dataset
     # Their labels are the source's own, so that a drop is a number and no "unchecked".
     report = scores.files["report"].read_text()
     assert scores.reference is None and "unchanged images of the input dataset, so there is no gap" in report
+    assert "cover other images like these under the same changes" in report and "synthetic" not in report
+    assert "generator" not in report.partition("How each number is computed")[2], "nothing was drawn"
     assert "shows no loss of accuracy" in report and "unchecked" not in report.split("</style>")[1].split("<script>")[0]
     opened = open_dataset(dataset)
     edits = edits_of(opened.directory, opened.recipe, opened.pins, opened.keys)

@@ -140,8 +140,8 @@ def build(
 ) -> None:
     """Render a recipe's images, screen them, and store them as a dataset with a card. Run again to resume.
 
-    --from rebuilds a dataset without its input dataset and compares the two. The exit code is 1 if files differ
-    on the same stack (device and library versions).
+    --from rebuilds a dataset from what it records and compares the two; only images that were made from rows need the
+    input dataset. The exit code is 1 if files differ on the same stack (device and library versions).
     """
     from counterfoil.engines import EngineChoice
     from counterfoil.plan.layout import PlanPart
