@@ -49,6 +49,20 @@ def test_the_planted_drops_are_found(evaluation: Evaluation, models: dict[str, s
     assert impact.value == pytest.approx(sum(drop.value for drop in drops if drop) / len(drops))
 
 
+def test_a_number_is_found_by_what_names_it_and_no_slip_is_none(evaluation: Evaluation, models: dict[str, str]) -> None:
+    impact = evaluation.number("impact", group="swap")
+    assert impact is not None and evaluation.number("impact", group="swap", model="") == impact
+    for slip, says in (
+        ({"measure": "impcat", "group": "swap"}, "no number has the measure 'impcat'; did you mean 'impact'"),
+        ({"measure": "impact", "group": "swpa"}, "no number has the group 'swpa'; did you mean 'swap'"),
+        ({"measure": "drop", "modle": "x"}, "no number has the modle 'x'"),
+        ({"measure": "drop", "group": "swap", "class_id": ""}, f"Name which: model='{models['sharp']}'"),
+    ):
+        with pytest.raises(UserError) as refused:
+            evaluation.number(**slip)
+        assert says in str(refused.value)
+
+
 def test_pairs_equal_everything_when_every_candidate_is_accepted(evaluation: Evaluation) -> None:
     for score in evaluation.scores:
         assert score.pairs == score.images == 3 * CANDIDATES

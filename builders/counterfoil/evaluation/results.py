@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.documents import plain
-from counterfoil.errors import UserError
+from counterfoil.errors import UserError, some_of
 from counterfoil.evaluation.gate import GateResult
+from counterfoil.recipe.names import did_you_mean
 from counterfoil.regular_files import visible
 from counterfoil.report.comparison import ModelComparison
 from counterfoil.report.distances import Distances
@@ -19,7 +20,7 @@ from counterfoil.report.headline import by_loss, headline_of, label_clause
 from counterfoil.report.labels import LabelChecks
 from counterfoil.report.published import PublishedResults
 from counterfoil.report.reference import ReferenceResult
-from counterfoil.report.results import DROP_BASE, GroupFacts, LeftOut, ModelFacts, ResultRow, Results
+from counterfoil.report.results import DROP_BASE, KEY, GroupFacts, LeftOut, ModelFacts, ResultRow, Results
 from counterfoil.report.severity import ACCURACY, DROP, FAILED, MEDIAN, RANK, TEN_POINTS
 from counterfoil.report.transfer import Transfer
 from counterfoil.report.words import NOTHING, counted, points, shown_table, with_interval
@@ -289,8 +290,29 @@ class Evaluation:
         return self._scores_by_name[model, shift]
 
     def number(self, measure: str, **key: str) -> Estimate | None:
-        """Return a number by its measure and key (model, group, class_id, against, at); None if there is none."""
-        return self.results.rows.estimate(measure, **key)
+        """Return a number by its measure and key (model, group, class_id, against, at).
+
+        A name of the key may be left out if one number is left; None if there is none. UserError for a measure or a
+        name that no number has, and for a key of several numbers.
+        """
+        rows = self.results.rows
+        if (row := rows.one(measure, **key)) is not None:
+            return row.estimate
+        for name, value in {"measure": measure, **key}.items():
+            known = dict.fromkeys(str(getattr(row, name, "")) for row in rows)
+            if value not in known:
+                shown = some_of([word for word in known if word], 12)
+                raise UserError(
+                    f"no number has the {name} '{value}'{did_you_mean(value, known)}", f"There are: {shown}."
+                )
+        fitting = rows.where(measure, **key)
+        if len(fitting) > 1:
+            open_names = [
+                name for name in KEY[1:] if name not in key and len({getattr(row, name) for row in fitting}) > 1
+            ]
+            named = ", ".join(f"{name}={getattr(fitting[0], name)!r}" for name in open_names)
+            raise UserError(f"'{measure}' has {len(fitting):,} numbers of this key", f"Name which: {named}, say.")
+        return fitting[0].estimate if fitting else None
 
     def to_pandas(self) -> Any:
         """Return the scores as a DataFrame: a row per model and group, fractions, intervals as `…_low` and `…_high`."""
