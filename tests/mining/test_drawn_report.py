@@ -311,7 +311,8 @@ def test_a_page_of_very_many_findings_stays_small() -> None:
     page = mining_html(changed, dict.fromkeys(wanted, page_thumbnail(Image.new("RGB", (300, 200)))))
     assert page.count("<section") == MOST_PAIRS_IN_FULL and len(page) < 3_000_000 and long not in page
     text = Page(page).text
-    assert "The 12 findings with the strongest evidence are above; this table has 388 others." in text
+    assert "The 12 strongest findings are above (by the lower end of the difference’s interval); this table" in text
+    assert "this table has 388 others." in text
     assert f"{MOST_LISTED} of {2 * MOST_LISTED} are listed; findings.csv has all." in text
     assert page.count("<tr>") < 6 * MOST_LISTED and "800 rounds" in text
 

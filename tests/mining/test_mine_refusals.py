@@ -169,6 +169,21 @@ def test_a_split_that_cannot_be_audited_is_refused(world: Path, split: str, mess
         mined(world, tmp_path / "out", "lab:resnet10t", on=[split])
 
 
+def test_a_folder_beside_a_split_that_is_missing_is_named(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos-corrupt").mkdir()
+    (tmp_path / "validation").mkdir()
+    with pytest.raises(UserError, match=r"no split 'photos-corrupt', but a folder .*") as raised:
+        mined(world, tmp_path / "out", "lab:resnet10t", on=["photos-corrupt"])
+    assert "Write ./photos-corrupt for the folder" in str(raised.value)
+    with pytest.raises(UserError, match=r"\./photos-corrupt' is neither a split of the source nor a built dataset"):
+        mined(world, tmp_path / "out", "lab:resnet10t", on=["./photos-corrupt"])
+    with pytest.raises(UserError, match="is the split that classifiers learn from"):
+        mined(world, tmp_path / "out", "lab:resnet10t", on=["train", "validation"])
+
+
 @pytest.mark.parametrize(
     ("undecodable", "columns", "more", "kind", "message"),
     [

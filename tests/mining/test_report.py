@@ -25,6 +25,8 @@ from counterfoil.mining.report import (
     MOST_IN_FULL,
     MOST_LISTED,
     SIDE,
+    by_weight,
+    headline,
     mining_html,
     page_thumbnail,
     pictures_wanted,
@@ -65,15 +67,15 @@ def test_the_page_needs_nothing_but_itself(page: str) -> None:
 
 def test_the_page_opens_with_its_message_and_a_card_for_each_confirmed_finding(page: str) -> None:
     text = Page(page).text
-    opening = text[: text.index("Checked pullover")]
+    opening = text[: text.index("Sandal not on a beach")]
     assert "lab:resnet10t 3 of 5 named failures confirmed" in opening
-    assert "The strongest: checked pullover, wrong 43 points more often than the rest of its class" in opening
-    assert "(confidence interval 26 to 60)." in opening
+    assert "The strongest: sandal not on a beach, wrong 52 points more often than the rest of its class" in opening
+    assert "(confidence interval 35 to 69)." in opening
     expected = "12,000 images of lab:wardrobe, audit; 5 hypotheses tested, 3 confirmed; on average at most 10 % of"
     assert expected in opening
     assert re.findall("<h2><bdi>(.*?)</bdi>", page)[:3] == [
-        "Checked pullover", "Sandal not on a beach", "Red coat in the snow",
-    ]  # by q  # fmt: skip
+        "Sandal not on a beach", "Checked pullover", "Red coat in the snow",
+    ]  # by the lower end of the difference's interval  # fmt: skip
     card = Page(section_of(page, "Sandal not on a beach")).text
     assert "61 % wrong (37 of 61, 40 units; 52 % to 70 %)" in card and "9 % wrong (12 of 139, 101 units" in card
     assert "52 points more, 35 to 69 (widened, because the set was selected); p < .001, q = .002." in card
@@ -100,7 +102,9 @@ def test_words_that_clip_does_not_know_are_marked_wherever_they_stand(
 ) -> None:
     doubted = DoubtedClass("05", "sandal", True, 100, 12, -0.1, "coat")
     doubts = ScreenDoubts((doubted,), 3, False, 0.7, (0.6, 0.8), 0.1, 300, "words")
-    findings = example().doubted(doubts)
+    plain = example()
+    unchecked = tuple(replace(finding, caption_check=None, words_untrusted=False) for finding in plain.findings)
+    findings = replace(plain, findings=unchecked).doubted(doubts)
     assert [finding.name for finding in findings.findings if finding.words_untrusted] == ["sandal_far_from"]
     assert (
         parse_document(Findings, document_text(findings), "findings.json") == findings
@@ -108,7 +112,8 @@ def test_words_that_clip_does_not_know_are_marked_wherever_they_stand(
     )
     page = mining_html(findings, pictures)
     text = Page(page).text
-    assert "CLIP may not know 1 of 3 classes." in text[: text.index("Checked pullover")] and 'href="#doubts"' in page
+    assert "CLIP may not know 1 of 3 classes." in text[: text.index("Sandal not on a beach")]
+    assert 'href="#doubts"' in page
     assert "words untrusted" in Page(section_of(page, "Sandal not on a beach")).text
     assert text.count("words untrusted") == 1
     rows = {row["name"]: row["words_untrusted"] for row in csv.DictReader(io.StringIO(findings_csv_text(findings)))}
@@ -117,6 +122,36 @@ def test_words_that_clip_does_not_know_are_marked_wherever_they_stand(
     shown = capsys.readouterr().out
     assert "sandal not on a beach (words untrusted)" in shown and shown.count("(words untrusted)") == 1
     assert "A q-value is for a set of images, not for the words that describe it." in shown
+
+
+def test_a_headline_names_the_strongest_finding_whose_words_fit_and_others_are_marked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Let the words of the strongest finding fit, then not fit, by the page's own check."""
+    plain = example()
+    first = plain.findings[0]
+    check = first.caption_check
+    assert check is not None and by_weight(plain.standing)[0] is first and headline(plain)[1].startswith(
+        "The strongest: sandal not on a beach, wrong 52 points"
+    )  # fmt: skip
+    fitting = tuple(
+        replace(finding, caption_check=check, words_untrusted=False) if finding.name == "pullover_hard" else
+        replace(finding, caption_check=replace(check, share=0.49)) for finding in plain.findings
+    )  # fmt: skip
+    mixed = parse_document(Findings, document_text(replace(plain, findings=fitting)), "findings.json")
+    assert [finding.name for finding in mixed.standing if not finding.marks] == ["pullover_hard"]
+    assert headline(mixed)[1].startswith("The strongest: checked pullover, wrong 43 points")
+    page = mining_html(mixed, {})
+    for finding in mixed.standing:
+        section = section_of(page, finding.words[:1].upper() + finding.words[1:])
+        assert ("Fewer than half" in section) == ("words untrusted" in section) == finding.words_untrusted
+    _print(MineResult(Path("mined"), mixed, {}))
+    shown = capsys.readouterr().out
+    assert shown.count("(words untrusted)") == 2 == mixed._repr_html_().count("(words untrusted)")
+    assert "checked pullover (words" not in shown
+
+    none = replace(mixed, findings=tuple(replace(finding, words_untrusted=True) for finding in mixed.findings))
+    assert "The strongest: a group of images of sandal (words untrusted), wrong 52 points" in headline(none)[1]
 
 
 def test_what_did_not_survive_is_told_with_its_numbers(page: str) -> None:
@@ -302,7 +337,8 @@ def test_a_page_of_very_many_findings_stays_small() -> None:
     assert len(page) < 3_000_000 and long not in page
     text = Page(page).text
     assert f"{MOST_LISTED} of {2 * MOST_LISTED} are listed; findings.csv has all." in text
-    assert f"The {MOST_IN_FULL} findings with the strongest evidence are above; this table has 376 others." in text
+    assert f"The {MOST_IN_FULL} strongest findings are above (by the lower end of the difference’s interval)" in text
+    assert "this table has 376 others." in text
 
 
 def test_thumbnails_are_small() -> None:

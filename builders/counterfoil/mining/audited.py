@@ -89,6 +89,13 @@ def opened_parts(
     """Return the images that `key` names: splits of the recipe's source, or one built dataset with the same classes."""
     names = list(dict.fromkeys(on))
     if all(map(_may_be_a_split, names)):
+        folders = [name for name in names if Path(name).is_dir()]
+        # A table that was saved without splits has no names, and takes any.
+        if folders and (splits := source.splits) and (others := [name for name in folders if name not in splits]):
+            raise UserError(
+                f"{key}: the source has no split '{others[0]}', but a folder of this name is here",
+                f"Write ./{others[0]} for the folder, or one of the splits: {', '.join(splits)}.",
+            )
         _refuse_train_split(recipe, names, source, key)
         return tuple(labelled_split(recipe.source, split, recipe.classes, source.pin) for split in names)
     if len(names) > 1:

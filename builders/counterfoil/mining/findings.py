@@ -74,6 +74,11 @@ class Difference(Strict):
         ),
     ] = None
 
+    @property
+    def shown_interval(self) -> Interval | None:
+        """The interval that pages and tables show."""
+        return self.reported_interval or self.interval
+
 
 @dataclass(frozen=True, slots=True)
 class Compared(Strict):
@@ -119,6 +124,11 @@ class CaptionCheck(Strict):
         Share | None, means("The same share among all images of the classes; null if not computed.")
     ] = None
     nearest: Annotated[tuple[NearestImage, ...], means("The nearest images, nearest first.")] = ()
+
+    @property
+    def fits(self) -> bool:
+        """Whether half of the nearest images or more show what the caption adds."""
+        return self.share >= 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +350,8 @@ class Finding(Strict):
         means("Names of hypotheses whose sets were left out of the test: rates cover the other rows."),
     ] = ()
     words_untrusted: Annotated[
-        bool, means("Whether CLIP may not know one of the classes, so its words prove nothing.")
+        bool,
+        means("Whether its words prove nothing: CLIP may not know a class, or under half of `caption_check` match."),
     ] = False
     easiest: Annotated[
         tuple[Evidence, ...],
@@ -371,6 +382,8 @@ class Finding(Strict):
             raise ValueError(f"{self.name}: tested on {self.tested_on}, with rendered = {self.rendered}")
         if (self.pairs is None) != (self.tested_on != "pairs"):
             raise ValueError(f"{self.name}: tested on {self.tested_on}, with pairs = {self.pairs}")
+        if self.caption_check is not None and not self.caption_check.fits:
+            object.__setattr__(self, "words_untrusted", True)
 
     @property
     def last_log_e(self) -> float | None:
@@ -633,12 +646,14 @@ class Findings(Strict):
         return f"<Findings of {self.target.name} on {self.recipe.name}: {confirmed}>"
 
     def _repr_html_(self) -> str:
-        from counterfoil.mining.report import classes_table, findings_table
+        from counterfoil.mining.report import by_weight, classes_table, findings_table
 
         if self.standing or self.answered is None:
-            columns, table_rows = findings_table(self, self.standing)
-            columns = ["finding", *columns]
-            rows = [[finding.words, *(cell.text for cell in row)] for finding, row in table_rows]
+            columns, table_rows = findings_table(self, by_weight(self.standing))
+            columns, rows = ["finding", *columns], []
+            for finding, row in table_rows:
+                words = " ".join((finding.words, *(f"({mark})" for mark in finding.marks)))
+                rows.append([words, *(cell.text for cell in row)])
         else:
             columns, rows = classes_table(self.answered)
         return shown_table(repr(self)[1:-1], columns, rows, " ".join(self.doubts))
@@ -669,7 +684,7 @@ class Findings(Strict):
         return self.doubts[0].partition(":")[0] if self.doubts else ""
 
     def doubted(self, doubts: ScreenDoubts | None) -> Findings:
-        """Return the findings with doubts about CLIP; those of doubted classes are marked."""
+        """Return the findings with doubts about CLIP; those of doubted classes are marked, beside those that were."""
         if doubts is None:
             return self
         marked = (replace(finding, words_untrusted=doubts.of_any(finding.classes)) for finding in self.findings)

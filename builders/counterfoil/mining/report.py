@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from counterfoil import __version__
 from counterfoil.recipe.keep.misclassified import ANSWERED
 from counterfoil.recipe.prompts import BASE
-from counterfoil.recipe.schema_mine import SLICES
+from counterfoil.recipe.schema_mine import SLICES, WORDS_UNTRUSTED
 from counterfoil.report.pictures import data_uri, webp
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import (
@@ -18,6 +18,7 @@ from counterfoil.report.words import (
     between,
     counted,
     e_value,
+    listed,
     named,
     opening,
     points,
@@ -78,18 +79,22 @@ def headline(findings: Findings) -> tuple[str, str]:
     """Return a run's result in a few words, and the sentence behind them."""
     answered = findings.answered
     if findings.confirmed:
-        strongest, count = by_weight(findings.standing)[0], len(findings.confirmed)
+        standing, count = by_weight(findings.standing), len(findings.confirmed)
+        strongest = next((finding for finding in standing if not finding.words_untrusted), standing[0])
+        words = strongest.words
+        if strongest.words_untrusted:
+            words = f"a group of images of {listed(strongest.class_names, most=3)} ({WORDS_UNTRUSTED})"
         what = "group" if is_sliced(findings) else "named failure"
         head = f"{count:,} of {counted(findings.tested, what)} confirmed"
         if strongest.difference.value is None:
-            return head, f"The strongest: {strongest.words}. Its rate was not measured on fresh pairs."
-        low, high = strongest.difference.reported_interval or strongest.difference.interval or (None, None)
+            return head, f"The strongest: {words}. Its rate was not measured on fresh pairs."
+        low, high = strongest.difference.shown_interval or (None, None)
         interval = between(Estimate(strongest.difference.value, low, high), decimals=0)
         beside = "the rest of its class" if strongest.tested_on in ("rows", "both") else "the same images without it"
         beside = "other classes" if strongest.against_others else beside
         gap = f"{points(strongest.difference.value, decimals=0)} points more often than {beside}"
         ends = f" (confidence interval {interval})" if interval else ""
-        return head, f"The strongest: {strongest.words}{', wrong' if strongest.answered is None else ','} {gap}{ends}."
+        return head, f"The strongest: {words}{', wrong' if strongest.answered is None else ','} {gap}{ends}."
     if answered is not None and is_sliced(findings):
         sentence = "No group of images failed enough more to be tested."
         if findings.tested:
@@ -166,8 +171,7 @@ def _cells(finding: Finding, *, drawn: bool, ended: bool) -> Iterator[FindingCel
 
     for rate in (finding.set, finding.rest):
         yield FindingCell(percent(rate.rate), _bounds(rate.interval, percent), f"{rate.failures:,} of {rate.rows:,}")
-    interval = finding.difference.reported_interval or finding.difference.interval
-    bounds = _bounds(interval, lambda end: points(end, decimals=0))
+    bounds = _bounds(finding.difference.shown_interval, lambda end: points(end, decimals=0))
     yield FindingCell(points(finding.difference.value, decimals=0), bounds)
     if not drawn:
         yield FindingCell(f"{finding.p:.2g}")
@@ -260,8 +264,13 @@ def _in_full(findings: Findings) -> list[Finding]:
 
 
 def by_weight(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings in reading order: the surest first, and equally sure ones by their difference, largest first."""
-    return sorted(findings, key=lambda finding: (finding.q, -(finding.difference.value or 0.0), finding.name))
+    """Return findings in reading order, the strongest first: by the lower end of the difference's interval."""
+
+    def order(finding: Finding) -> tuple[float, float, str]:
+        low, _ = finding.difference.shown_interval or (-math.inf, None)
+        return -low, finding.q, finding.name
+
+    return sorted(findings, key=order)
 
 
 def strips(finding: Finding) -> dict[str, list[Evidence | NearestImage]]:

@@ -98,6 +98,11 @@ def test_a_report_is_what_its_document_says(tmp_path: Path) -> None:
     text = (tmp_path / "index.html").read_text()
     assert links(tmp_path) == ["report.html", "rounds/01/dataset/index.html"]
     assert "lab:one: 1 of 7 hypotheses confirmed" in text and "<script" not in text
+    document["findings"] = [{**finding, "words": "dotted", "words_untrusted": True}, {**finding, "words": "red"}]
+    (tmp_path / "findings.json").write_text(json.dumps(document))
+    write_index(tmp_path)
+    text = (tmp_path / "index.html").read_text()
+    assert "confirmed: “red”; 1 with words untrusted." in text and "dotted" not in text
     (tmp_path / "mend.json").write_text(json.dumps({"headline": "Helps & <b>more</b>"}))
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "README.md").touch()

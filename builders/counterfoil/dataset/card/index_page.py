@@ -21,6 +21,7 @@ from counterfoil.errors import CounterfoilError
 from counterfoil.generate.screen import open_shifts
 from counterfoil.recipe import load_own_recipe
 from counterfoil.recipe.keep import ACCEPTED
+from counterfoil.recipe.schema_mine import WORDS_UNTRUSTED
 from counterfoil.report.headline import loss_sentence
 from counterfoil.report.results import results_from
 from counterfoil.report.templates import template_environment
@@ -175,7 +176,9 @@ def _reports(directory: Path) -> Iterator[IndexEntry]:
 def _found(document: Mapping[str, Any]) -> str:
     try:
         confirmed = [finding for finding in document["findings"] if finding["confirmed"]]
-        words = listed([f"“{finding['words']}”" for finding in confirmed], most=3)
+        trusted = [f"“{finding['words']}”" for finding in confirmed if not finding.get("words_untrusted")]
+        rest = len(confirmed) - len(trusted)
+        words = "; ".join(filter(None, (listed(trusted, most=3), f"{rest} with {WORDS_UNTRUSTED}" if rest else "")))
         tested = counted(int(document["tested"]), "hypothesis", "hypotheses")
         if not confirmed:
             return _said(f"{document['target']['name']}: none of {tested} confirmed.")
