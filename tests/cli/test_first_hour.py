@@ -181,3 +181,9 @@ def test_the_quick_demo_ends_in_a_report(tmp_path: Path) -> None:
     rows = Counter(row["shift"] for row in read_rows(tmp_path / "wardrobe-corrupt", ["shift"]))
     assert set(rows.values()) == {100} and len(rows) == 13
     assert str(folder / "report.html") in flat(done.stdout) and (folder / "report.html").is_file()
+    # What it says last leads to the report, names each file once, and asks for no repository.
+    assert f"Next: counterfoil open {shlex.quote(str(folder))}" in done.stderr
+    assert 'href="report.html"' in (folder / "index.html").read_text()
+    labels = [line.partition(":")[0] for line in done.stdout.splitlines() if str(tmp_path) in line]
+    assert len(labels) == len(set(labels)) and "json" in labels and "document" not in labels
+    assert "entries were written for the Hub" not in done.output

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from colour_world import build_colours
 from counterfoil.data.labelled_images import evenly_chosen
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
@@ -101,6 +102,24 @@ def test_what_is_final_refuses_it(dataset: Path, named: str) -> None:
         evaluate(dataset, [named], device="cpu", limit=0)
     with pytest.raises(UserError, match=r"limit is 10+: expected 1 to 1,000,000"):
         evaluate(dataset, [named], device="cpu", limit=10**30)
+
+
+def test_a_preview_replaces_no_full_report(models: dict[str, str], tmp_path: Path) -> None:
+    """Keep both reports: the index page shows the full one, and the preview only while there is no other."""
+    dataset, named = build_colours(tmp_path / "colours"), models["sharp"]
+    some = evaluate(dataset, [named], device="cpu", limit=7)
+    assert some.files["report"] == dataset / ".counterfoil" / "preview" / "report.html"
+    index = dataset / "index.html"
+    assert "counterfoil/preview/report.html" in index.read_text() and preview_sentence(7) in index.read_text()
+    full = evaluate(dataset, [named], device="cpu")
+    assert full.files["report"] == dataset / ".counterfoil" / "evaluation" / "report.html"
+    before = {name: path.read_bytes() for name, path in full.files.items()}
+    again = evaluate(dataset, [named], device="cpu", limit=5)
+    assert again.files["report"] == some.files["report"]
+    assert {name: path.read_bytes() for name, path in full.files.items()} == before
+    page = index.read_text()
+    assert "counterfoil/evaluation/report.html" in page and "counterfoil/preview" not in page
+    assert "A preview" not in page
 
 
 def test_photographs_without_a_base_are_limited_too(photos: Path, named: str, tmp_path: Path) -> None:

@@ -64,6 +64,21 @@ def test_labels_to_look_at_are_those_with_the_least_confidence() -> None:
     assert not answers_shown(replace(ROWS, failed=np.zeros(100, dtype=bool), taken_for=LABELS), RECIPE).labels
 
 
+def test_copies_have_no_label_of_their_own_to_check() -> None:
+    """List base images alone, and one in a hundred of them; say so, also where none is listed."""
+    copies = np.arange(100) < 9  # the tenth is the base image with the least confidence in its label
+    some = replace(ROWS, copies=copies)
+    assert some.by_label_doubt().tolist() == [9, 98, 99] and some.to_look_at().tolist() == [9]
+    taken = {"failed": np.tile(ROWS.failed, 3), "taken_for": np.tile(TAKEN, 3)}
+    sure = {"confidence": np.tile(ROWS.confidence, 3), "label_confidence": np.tile(ROWS.label_confidence, 3)}
+    many = AnsweredRows(keys=[*ROWS.keys] * 3, labels=np.tile(LABELS, 3), units=np.arange(300), **taken, **sure)
+    assert len(many.to_look_at()) == 3
+    assert len(replace(many, copies=np.arange(300) >= 100).to_look_at()) == 1
+    assert some.notes == ("labels to check are those of base images: a changed copy has the label of its base image",)
+    (none,) = replace(ROWS, copies=ROWS.failed).notes
+    assert none.startswith("no label to check is listed among base images") and ROWS.notes == ()
+
+
 def test_equal_labels_come_in_the_order_of_the_confidence_in_the_answer() -> None:
     equal = replace(ROWS, label_confidence=np.zeros((1, 100)), confidence=np.linspace(0.5, 0.9, 100))
     assert equal.by_label_doubt().tolist() == [99, 98, *range(9, -1, -1)]

@@ -15,6 +15,7 @@ from PIL import Image
 from safetensors.numpy import load_file
 from scipy.stats import rankdata
 
+from counterfoil.building import build
 from counterfoil.cli.mine import _print as print_mined
 from counterfoil.data.open_source import open_source
 from counterfoil.data.resolved_classes import resolve_classes
@@ -274,6 +275,25 @@ def test_all_classifiers_rank_the_labels_to_check(tmp_path: Path, capsys: pytest
     assert LABELS_WORTH in page and "12 failing images with the least confidence in the label" in page
     print_mined(result)
     assert "12 labels to check" in " ".join(capsys.readouterr().out.split())
+
+
+def test_labels_of_a_corrupted_dataset_are_checked_on_its_base_alone(tmp_path: Path) -> None:
+    """List no corrupted copy, although classifiers fail on these most."""
+    keep = {name: None for name in load_recipe("wardrobe-corrupt").prompts.shifts if name != "low_resolution"}
+    changes = ["samples.candidates=15", f"prompts.shifts={json.dumps(keep)}"]
+    dataset = tmp_path / "corrupted"
+    build("wardrobe-corrupt", dataset, overrides=changes, device="cpu")
+    result = mine(
+        str(dataset), tmp_path / "mined", target="lab:resnet10t", on=[str(dataset)], device="cpu", workers=1,
+        method="slices", overrides=["mine.others=[]", "mine.settings.permutations=null"],
+    )  # fmt: skip
+    with result.files["rows"].open() as file:
+        lines = list(csv.DictReader(file))
+    ranked = {line["key"].partition("_")[0] for line in lines if line["label_rank"]}
+    assert ranked == {"base"} and {line["key"].partition("_")[0] for line in lines} == {"base", "low"}
+    (note,) = [note for note in result.findings.notes if "base images" in note]
+    assert result.findings.answered is not None
+    assert note.startswith("labels to check are" if result.findings.answered.labels_in_all else "no label to check")
 
 
 def test_over_rows_that_nothing_draws_there_are_findings_and_rows_and_no_recipe(

@@ -38,6 +38,12 @@ def test_a_given_rate_wins_and_time_is_images_over_rate() -> None:
     assert "as given" in cost.assumptions[-1]
 
 
+def test_the_rate_of_corruptions_is_written_without_an_exponent() -> None:
+    """Round it to two digits, and write it out."""
+    cost = estimate(make_plan(load_recipe("wardrobe-corrupt")), None, None, 32)
+    assert re.fullmatch(r"about [1-9][\d,]*0 images per second on one core at 32 pixels", cost.assumptions[-1])
+
+
 def test_a_measured_rate_scales_with_the_steps() -> None:
     twenty, forty = estimated("generator.steps=20"), estimated("generator.steps=40")
     assert twenty.seconds is not None and forty.seconds is not None

@@ -326,6 +326,21 @@ def test_the_size_of_photographs_is_taken_from_a_sample_of_them(
     assert sampled_pictures(recipe) == (None, ())
 
 
+def test_small_jpeg_files_are_counted_among_the_files_that_were_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`init` opens all 300 files and `check` 200 of them: each count says of how many it is."""
+    monkeypatch.chdir(tmp_path)
+    for number in range(300):
+        file = tmp_path / "photos" / ("mug", "star")[number % 2] / f"{number}.jpg"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (16, 64), (number % 256, 0, 0)).save(file)
+    started = init("photos", device="cpu")
+    assert any(note.startswith("300 images are JPEG already and under 85 pixels") for note in started.notes)
+    _, (note,) = sampled_pictures(started.recipe)
+    assert note.startswith("200 images of the 200 that were opened are JPEG already and under 85 pixels")
+
+
 def test_what_a_first_recipe_leaves_out_is_told_with_how_to_take_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,5 +51,5 @@ def demo(
     if json:
         return
     say(f"{'card:':<12} {dataset / 'README.md'}")
-    next_command("counterfoil", "open", str(dataset))
+    next_command("counterfoil", "open", str(report))
     next_command("counterfoil", "init", "./photos")

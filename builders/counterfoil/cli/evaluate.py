@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -37,6 +38,7 @@ PIPED_WIDTH = 160
 # In printing order. Files of nested measures come between the first and the last files.
 _FIRST_FILES = ("report", "failures", "document", "measures", "results", "robustness", "shifts", "classes")
 _LAST_FILES = ("predictions", "entries", "gate", "junit", "card", "exported")
+_SHOWN_AS = {"document": "json", "card": "on the card"}
 
 
 @app.command(
@@ -236,7 +238,8 @@ def evaluate(
 
         print_table(terminal(PIPED_WIDTH), gate_table(evaluation.gate), MOST_ROWS, "gate.md")
         say(gate_sentence(evaluation.gate))
-    if into_card and "entries" not in evaluation.files and evaluation.results.lead == "accuracy":
+    of_hub = into_card and context.info_name != "demo"  # the demo's dataset goes to no repository
+    if of_hub and "entries" not in evaluation.files and evaluation.results.lead == "accuracy":
         say(
             "No evaluation-result entries were written for the Hub: the dataset's name there is unknown."
             " Give it as --repo USER/NAME, or as publish.repo in the recipe.",
@@ -313,8 +316,7 @@ def _print_task(evaluation: Evaluation, task: type[ResampledTask]) -> None:
         print_table(terminal(PIPED_WIDTH), table, MOST_ROWS, task.table)
     for sentence in (*shown.sentences(results), *shown.compared(results)):
         say(sentence)
-    for name, path in evaluation.files.items():
-        say(f"{name + ':':<12} {path}")
+    _say_files(evaluation, evaluation.files)
 
 
 def _print_table(evaluation: Evaluation) -> None:
@@ -363,7 +365,10 @@ def _print_table(evaluation: Evaluation) -> None:
         named = [on_a_line(path or key) for key, path in zip(evaluation.unreadable, paths, strict=True)]
         say(f"{text} left out: {', '.join(named[:5])}{' …' if n > 5 else ''}")
     tables = [Path(nested.file).stem for nested in NESTED.values()]
-    for name in (*_FIRST_FILES, *tables, *_LAST_FILES):
+    _say_files(evaluation, [name for name in (*_FIRST_FILES, *tables, *_LAST_FILES) if name in evaluation.files])
+
+
+def _say_files(evaluation: Evaluation, names: Iterable[str]) -> None:
+    for name in names:
         # Plain echo, so that a path is never wrapped or styled.
-        if name in evaluation.files:
-            say(f"{name + ':':<12} {evaluation.files[name]}")
+        say(f"{_SHOWN_AS.get(name, name) + ':':<12} {evaluation.files[name]}")

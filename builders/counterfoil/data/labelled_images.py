@@ -44,7 +44,8 @@ class LabelledImages:
     rows without a class. repeated: the number of lines that repeat another one. unlisted: the number of image files of
     a folder that no row names. paths: the paths of image files in a folder. Paths may name people, so they are shown on
     this machine only and enter no hash. other_paths: the paths of rows that were left out. preview: the most images of
-    a group, if these images are a preview.
+    a group, if these images are a preview. copies: whether the images after the first group are changed copies of its
+    images, and have their labels.
     """
 
     name: str
@@ -65,6 +66,7 @@ class LabelledImages:
     other_paths: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     preview: int | None = None
+    copies: bool = False
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -32,11 +32,14 @@ class SourcePictures:
     turned: int = 0
     jpeg_sides: list[int] = field(default_factory=list)
 
+    def of(self, total: int) -> str:
+        """Return how many images were opened, as words after a count; empty if all were."""
+        looked = len(self.sides) + len(self.damaged)
+        return "" if looked == total else f" of the {looked:,} that were opened"
+
     def notes(self, total: int, *, applied: bool = False) -> list[str]:
         """Return warnings for a dataset of `total` images. applied: whether EXIF rotations are applied."""
-        looked = len(self.sides) + len(self.damaged)
-        of = "" if looked == total else f" of the {looked:,} that were opened"
-        notes = []
+        of, notes = self.of(total), []
         if self.deep:
             notes.append(
                 f"{counted(self.deep, 'image')}{of} {'is' if self.deep == 1 else 'are'} grey of 16 or 32 bits. Values"

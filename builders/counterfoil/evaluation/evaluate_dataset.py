@@ -118,8 +118,8 @@ def evaluate(
         base: The group that the others are compared with, for images that no build made. None: accuracies only.
         groups: The column that holds groups, or "configs", for images that no build made.
         beside: Natural test sets to score as further groups: a mapping from names to images.
-        out: Folder for the tables and the report. None: `.counterfoil/evaluation/` inside the dataset, which is neither
-            published nor compared, or the user's cache for other images.
+        out: Folder for the tables and the report. None: `.counterfoil/evaluation/` inside the dataset, or with a limit
+            `.counterfoil/preview/`, which are neither published nor compared, or the user's cache for other images.
         device: `auto`, `cpu`, `cuda` (every GPU) or a list such as `cuda:0,cuda:2`.
         batch_size: Images per batch. It does not change the results.
         min_images_per_class: Leave classes with fewer accepted images out of drops. None: the recipe's value.
@@ -224,7 +224,7 @@ def evaluate(
         prepared_reference(subject, chosen.stands_for, tuple(chosen.mended), reference),
         *([] if compare is None else [ComparedModels(*compare)]),
     )
-    folder = report_folder(subject, out)
+    folder = report_folder(subject, out, limit)
     answered = _all_answers(subject, Asking(chosen, used_device, batch_size, spread), minimum, seed, requests)
     results = _results(answered)
     unreadable, paths = np.flatnonzero(~answered.answers.readable).tolist(), subject.paths

@@ -293,7 +293,7 @@ def evaluate_task(kind: type[ResampledTask], dataset: OpenDataset, models: Any, 
         names = task.choose_models(models_of(lines))
         judged = judged_models(lines, names)
     raise_together(errors)
-    folder = report_folder(task.dataset, settings.out)
+    folder = report_folder(task.dataset, settings.out, settings.limit)
     answers: dict[str, Any] = {}
     for name in names:
         with collected_in(errors):

@@ -40,16 +40,19 @@ from counterfoil.report.words import csv_interval as interval_columns
 from counterfoil.report.words import csv_percent as percent
 from counterfoil.stats import Estimate
 from counterfoil.store.atomic import make_folder, replace_files, try_folder, write_atomically
-from counterfoil.store.layout import EVALUATION, PRIVATE
+from counterfoil.store.layout import EVALUATION, PREVIEW, PRIVATE
 from counterfoil.store.sealed_folder import EVALUATED
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResultEntry
 
 
-def report_folder(subject: Subject, out: Path | None) -> Path:
-    """Return the folder of the report, made before the long work: a missing permission shows at once."""
-    folder = named_path(out) if out is not None else subject.workplace / "evaluation"
+def report_folder(subject: Subject, out: Path | None, limit: int | None) -> Path:
+    """Return the folder of the report, made before the long work: a missing permission shows at once.
+
+    A preview has a folder of its own, so that it replaces no full report.
+    """
+    folder = named_path(out) if out is not None else subject.workplace / (EVALUATION if limit is None else PREVIEW)
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file, expected a folder", "Name another with --out.")
     if subject.directory is None:

@@ -53,17 +53,18 @@ def corrupted_by(picture: np.ndarray, name: str, severity: int, *arrays: np.ndar
     return np.rint(np.clip(corrupted, 0, 1) * 255).astype(np.uint8)
 
 
-def twice_compressed(sides: Sequence[int]) -> list[str]:
+def twice_compressed(sides: Sequence[int], of: str = "") -> list[str]:
     """Return a warning if small JPEG files would be compressed again by `jpeg_compression`.
 
-    `sides` are the shorter sides of JPEG files. Small pictures get the qualities of CIFAR-10-C. When photographs of
-    CIFAR-10 were saved at quality 75 first, a ResNet-20 had accuracies of 82, 76, 70, 64 and 70 % at severities 1 to 5.
+    `sides` are the shorter sides of JPEG files, and `of` says of how many images, if not of all. Small pictures get the
+    qualities of CIFAR-10-C. When photographs of CIFAR-10 were saved at quality 75 first, a ResNet-20 had accuracies of
+    82, 76, 70, 64 and 70 % at severities 1 to 5.
     """
     small = sum(side < SMALL_BELOW for side in sides)
     if not small:
         return []
     return [
-        f"{counted(small, 'image')} under {SMALL_BELOW} pixels {'is' if small == 1 else 'are'} JPEG already, so"
+        f"{counted(small, 'image')}{of} {'is' if small == 1 else 'are'} JPEG already and under {SMALL_BELOW} pixels, so"
         " jpeg_compression takes less than from lossless ones, and a higher severity may take less than a lower one"
     ]
 

@@ -38,7 +38,7 @@ COLUMNS = (
 class AnsweredRows:
     """The n audited images that have an answer. taken_for: (n,), the class of the answer, or -1 if it is no class.
     confidence: (n,), the target's confidence in its answer. label_confidence: (classifiers, n), the confidence of each
-    classifier in the label.
+    classifier in the label. copies: (n,), whether the row is a changed copy of another, whose label is checked instead.
     """
 
     keys: Sequence[str]
@@ -49,6 +49,7 @@ class AnsweredRows:
     confidence: NDArray[np.float64]
     label_confidence: NDArray[np.float64]
     paths: Mapping[str, str] = field(default_factory=dict)
+    copies: NDArray[np.bool_] | bool = False
 
     @classmethod
     def of(cls, audited: Audited, others: Iterable[Predictions] = ()) -> AnsweredRows:
@@ -58,13 +59,23 @@ class AnsweredRows:
         every = (predictions, *others)
         in_label = np.stack([answers.true_confidence[audited.rows].astype(np.float64) for answers in every])
         rows = (audited.keys, audited.labels, audited.failed, audited.units, audited.taken_for)
-        return cls(*rows, confidence, in_label, audited.paths)
+        copies = np.concatenate([part.copies & (part.groups > 0) for part in audited.parts])[audited.rows]
+        return cls(*rows, confidence, in_label, audited.paths, copies)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Say that labels of base images alone are checked, if other rows are copies of them."""
+        if not np.any(self.copies):
+            return ()
+        listed = "labels to check are those of" if len(self.to_look_at()) else "no label to check is listed among"
+        return (f"{listed} base images: a changed copy has the label of its base image",)
 
     def by_label_doubt(self) -> NDArray[np.int64]:
-        """Return the rows that are taken for another class. Rows are sorted by the mean rank over classifiers of the
-        confidence in their label, the lowest first.
+        """Return the rows, except copies, that are taken for another class. Rows are sorted by the mean rank over
+        classifiers of the confidence in their label, the lowest first.
         """
-        wrong = np.flatnonzero(self.failed & (self.taken_for >= 0) & (self.taken_for != self.labels))
+        taken = (self.taken_for >= 0) & (self.taken_for != self.labels)
+        wrong = np.flatnonzero(self.failed & taken & np.logical_not(self.copies))
         if not len(wrong) or np.isnan(self.confidence).all() or np.ptp(self.confidence) == 0:
             return wrong[:0]
         known = ~np.isnan(self.label_confidence).any(axis=1)
@@ -72,7 +83,7 @@ class AnsweredRows:
         return wrong[np.lexsort((-self.confidence[wrong], ranks[wrong]))]
 
     def to_look_at(self) -> NDArray[np.int64]:
-        return self.by_label_doubt()[: math.ceil(LISTED_SHARE * len(self.labels))]
+        return self.by_label_doubt()[: math.ceil(LISTED_SHARE * (len(self.labels) - np.sum(self.copies)))]
 
 
 def answers_shown(rows: AnsweredRows, recipe: Recipe, without_words: str | None = None) -> AnswersTold:

@@ -113,7 +113,7 @@ def opened_parts(
             f"{key}: {names[0]} has {len(built)} classes, and they are not the {len(expected)} of the recipe",
             f"Mine it by its own recipe: counterfoil mine {names[0]} --on {names[0]}",
         )
-    images = opened.labelled()
+    images = replace(opened.labelled(), copies=opened.recipe.kind.corrupts)
     if opened.recipe.samples.noise != "paired":
         return (replace(images, units=None),)
     # Images of one class and index start from the same noise in every shift, so they are not independent.

@@ -238,7 +238,7 @@ def _mine_captions(
     rows = _answered_rows(run, target_audit, audits[0], others)
     odd = (*unreadable_note(audits[0].unreadable, audits[0].paths), *method.notes(outcome, run))
     answered = None if rows is None else answers_shown(rows, recipe)
-    all_notes = (*notes, *odd, *image_notes(recipe, mine.on))
+    all_notes = (*notes, *odd, *image_notes(recipe, mine.on), *(rows.notes if rows else ()))
     findings = collect_findings(tests, of_others, checks=checks, answered=answered, notes=all_notes).doubted(doubts)
     files = {VECTORS: _vectors(tests)}
     if relabel is not None:
@@ -279,7 +279,7 @@ def _mine_slices(run: MiningRun, target_audit: AskedTarget, without_words: tuple
     rows = _answered_rows(run, target_audit, audits[0], others)
     odd = (*unreadable_note(audits[0].unreadable, audits[0].paths), *image_notes(recipe, mine.on, in_words=False))
     answered = None if rows is None else answers_shown(rows, recipe, _WITHOUT_WORDS)
-    all_notes = (*notes, *odd)
+    all_notes = (*notes, *odd, *(rows.notes if rows else ()))
     findings = collect_findings(tests, of_others, without_words=without_words, answered=answered, notes=all_notes)
     files = {}
     if rows is not None:

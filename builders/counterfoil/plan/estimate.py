@@ -264,7 +264,7 @@ def _rate(recipe: Recipe, given: float | None, side: int) -> tuple[float | None,
         return given, f"{given:g} images per second, as given"
     if recipe.kind.corrupts:
         rate = 1 / (SECONDS_AN_IMAGE + SECONDS_A_PIXEL * side * side)
-        return rate, f"about {rate:.2g} images per second on one core at {side} pixels"
+        return rate, f"about {float(f'{rate:.2g}'):,g} images per second on one core at {side} pixels"
     if not recipe.kind.draws:
         return None, "rows are read, not rendered, and no rate is known: give one with --rate"
     model = KNOWN_MODELS.get(recipe.generator.model)

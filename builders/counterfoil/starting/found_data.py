@@ -103,7 +103,7 @@ def look_at_files(folder: ImageFolder, *, corrupts: bool) -> tuple[list[str], in
     pictures = look_at_pictures(((name, _content(folder.folder / name)) for name in looked), len(looked), decode=True)
     notes = [*folder.notes(), *pictures.notes(len(files))]
     if corrupts:
-        notes += twice_compressed(pictures.jpeg_sides)
+        notes += twice_compressed(pictures.jpeg_sides, pictures.of(len(files)))
     if pictures.damaged:
         named = [f"{shown_name(name)} ({reason})" for name, reason in pictures.damaged.items()]
         notes.append(

@@ -138,5 +138,5 @@ def sampled_pictures(recipe: Recipe) -> tuple[int | None, tuple[str, ...]]:
     pixels = sum(width * height for width, height in pictures.sides) / len(pictures.sides)
     notes = pictures.notes(total, applied=pool.exif == "apply")
     if any(shift.corruption == "jpeg_compression" for shift in recipe.all_shifts()):
-        notes += twice_compressed(pictures.jpeg_sides)
+        notes += twice_compressed(pictures.jpeg_sides, pictures.of(total))
     return round(pixels**0.5), tuple(notes)

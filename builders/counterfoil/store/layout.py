@@ -40,6 +40,7 @@ REVIEW = "review"
 # The index page is at the top so that a person finds it.
 PRIVATE = ".counterfoil"
 INDEX = "index.html"
+PREVIEW = "preview"  # in the private folder, beside a full evaluation
 DIRECTORY_LOCK = f"{PRIVATE}/lock"
 DIRECTORY_LOCK_HOLDER = f"{PRIVATE}/lock.pid"
 OPENING_LOCK = f"{PRIVATE}/opening"

@@ -28,7 +28,7 @@ from counterfoil.report.templates import template_environment
 from counterfoil.report.words import counted, in_words, listed, percent, preview_sentence
 from counterfoil.store.atomic import disk_errors, write_atomically
 from counterfoil.store.inside import MOST_DOCUMENT, read_inside
-from counterfoil.store.layout import CARD, FIGURES, INDEX, LOCK, PRIVATE, REVIEW
+from counterfoil.store.layout import CARD, EVALUATION, FIGURES, INDEX, LOCK, PREVIEW, PRIVATE, REVIEW
 from counterfoil.store.reading import read_receipts
 from counterfoil.store.receipts import preview_images
 
@@ -153,7 +153,8 @@ def _dataset(directory: Path, card: str) -> Iterator[IndexEntry]:
     raters = _document(directory, f"{REVIEW}/selection.json").get("raters")
     line = f"Answered by {counted(len(raters), 'person', 'people')}." if isinstance(raters, list) else ""
     yield IndexEntry(ANSWER, "Review", line or "Say what the images show. The answers go on the card.")
-    yield from _evaluation(directory, f"{PRIVATE}/evaluation/")
+    full = _is_there(directory, f"{PRIVATE}/{EVALUATION}/report.html")
+    yield from _evaluation(directory, f"{PRIVATE}/{EVALUATION if full else PREVIEW}/")
 
 
 def _reports(directory: Path) -> Iterator[IndexEntry]:
