@@ -697,7 +697,7 @@ def class_loss(name: str, gain: float, low: float, high: float, rows: int = 60) 
         ),
         (
             (replace(class_loss("", -0.04, -0.06, -0.01), set="context:in_fog"),),
-            "the context in fog loses 4.0 points (1.0 to 6.0); the 95 % interval is for one alone of 1 context.",
+            "the context in fog loses 4.0 points (1.0 to 6.0).",
         ),
     ],
 )
@@ -714,7 +714,7 @@ def test_a_class_that_is_shown_to_lose_is_named(measured: tuple[SetMeasured, ...
         assert (
             says in headline and "no loss" not in headline and headline.startswith("This helps where your model fails")
         )
-        assert says[1:] in verdict and verdict.startswith("It helps on held-out failures and loses elsewhere: ")
+        assert says[1:] in verdict and verdict.startswith("It helps on held-out failures and loses in places: ")
     else:
         assert headline.startswith(HEADLINES[HELPS]) and verdict.startswith("It helps: ")
 

@@ -226,10 +226,8 @@ class VariantResult:
         seen = [counted(classes_seen, "class", "classes")] if classes_seen else []
         seen += [counted(contexts_seen, "context")] if contexts_seen else []
         interval = f"{points(-worst.high)} to {points(-worst.low)}"
-        return (
-            f"{named(name)} loses {points(-worst.gain)} points ({interval}){several};"
-            f" the 95 % interval is for one alone of {listed(seen)}."
-        )
+        alone = f"; the 95 % interval is for one alone of {listed(seen)}" if classes_seen + contexts_seen > 1 else ""
+        return f"{named(name)} loses {points(-worst.gain)} points ({interval}){several}{alone}."
 
     @property
     def called(self) -> str:

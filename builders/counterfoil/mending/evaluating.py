@@ -209,7 +209,8 @@ def judge_gains(
         return listed([f"{name} ({_difference(against[name])})" for name in names], len(names))
 
     loses = everywhere is not None and everywhere.side < 0
-    elsewhere = f" on {failures} and loses elsewhere" if loses or losses else ""
+    where = "elsewhere" if loses else "in places"
+    elsewhere = f" on {failures} and loses {where}" if loses or losses else ""
     retrained = all(name in beaten for name in against if name not in equal)
     outcome: document.Helped = "not shown to help"
     if not against:
