@@ -119,6 +119,14 @@ def test_every_command_has_help_with_an_example_and_json(command: str) -> None:
         pass  # what no option takes would have been refused
 
 
+def test_the_help_of_mend_shows_what_its_how_to_passes() -> None:
+    """Show each option that a flow of the documentation passes, without --help-all."""
+    text = CliRunner().invoke(app, ["mend", "--help"], env={"COLUMNS": "80"}).output
+    page = Path(__file__).parents[2].joinpath("docs/how-to/mend.md").read_text(encoding="utf-8")
+    passed = re.search(r"^\$ counterfoil mend .*--audited.*$", page, re.MULTILINE)
+    assert passed and all(f"│ {flag} " in text for flag in re.findall(r"--[\w-]+", passed[0]))
+
+
 def test_next_lines_are_written_in_one_place_as_a_shell_takes_them() -> None:
     folder = Path(counterfoil.cli.__file__).parent
     assert [file.name for file in folder.glob("*.py") if "Next:" in file.read_text()] == ["terminal.py"]

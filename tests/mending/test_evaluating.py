@@ -16,6 +16,7 @@ from counterfoil.data import LabelledImages
 from counterfoil.errors import UserError
 from counterfoil.mending.document import (
     CONFIRM,
+    FEWEST_LISTED,
     HEADLINES,
     HELDOUT,
     HELPS,
@@ -50,7 +51,7 @@ from counterfoil.mending.evaluating import (
 )
 from counterfoil.mending.fitting import KeptHeads, Lesson
 from counterfoil.mending.one_model import ContextRows, FittedVariant, HeadFitting, best_fitted
-from counterfoil.mending.variants import CLASS_NAME, RANDOM, RETRAINED, Context, DebugImages, Variant
+from counterfoil.mending.variants import CLASS_NAME, RANDOM, RETRAINED, UNCHANGED, Context, DebugImages, Variant
 from counterfoil.models.classifiers.head import LinearHead
 from counterfoil.stats import Estimate, sign_test
 
@@ -665,8 +666,64 @@ def test_the_headline_names_what_decides_and_what_would_decide(against: Any, say
         ARM, images=300, offered=2700, comparisons=(retrained, against), verdict="v", outcome="not shown to help"
     )
     model = ModelMended("m", "resnet", "", 3, 4, (arm,), None, None, None, None)
-    assert model.headline.startswith("This is not shown to help: keep your model. On 100 held-out failures it gains")
-    assert says in model.headline and "it learned from 300 of 2,700 images" in model.headline
+    assert model.headline({}).startswith(
+        "This is not shown to help: keep your model. On 100 held-out failures it gains"
+    )
+    assert says in model.headline({}) and "it learned from 300 of 2,700 images" in model.headline({})
+
+
+def class_loss(name: str, gain: float, low: float, high: float, rows: int = 60) -> SetMeasured:
+    return SetMeasured(f"class:{name}", rows, rows, 0.6, 0.6 + gain, gain, low, high, 0, 0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("measured", "says"),
+    [
+        ((), ""),
+        ((class_loss("3", -0.1, -0.2, 0.01),), ""),  # no loss is shown
+        ((class_loss("3", -0.1, -0.2, -0.01, rows=FEWEST_LISTED - 1),), ""),  # no row of a table
+        (
+            (class_loss("3", -0.123, -0.187, -0.063), class_loss("5", 0.1, 0.05, 0.15)),
+            "cat loses 12.3 points (6.3 to 18.7); the 95 % interval is for one alone of 2 classes.",
+        ),
+        (
+            (
+                class_loss("5", -0.05, -0.09, -0.01),
+                class_loss("3", -0.123, -0.187, -0.063),
+                replace(class_loss("", -0.04, -0.06, -0.01), set="context:in_fog"),
+            ),
+            "cat loses 12.3 points (6.3 to 18.7), the most of 3 that lose; the 95 % interval is for one alone of 2"
+            " classes and 1 context.",
+        ),
+        (
+            (replace(class_loss("", -0.04, -0.06, -0.01), set="context:in_fog"),),
+            "the context in fog loses 4.0 points (1.0 to 6.0).",
+        ),
+    ],
+)
+def test_a_class_that_is_shown_to_lose_is_named(measured: tuple[SetMeasured, ...], says: str) -> None:
+    """State each loss whose interval excludes 0: no headline and no verdict then says that none is shown."""
+    classes = {"3": "cat", "5": "dog"}
+    differences = [difference(RETRAINED, 1), difference(CLASS_NAME, 1, lam=0.5)]
+    arm = replace(ARM, measured=(NO_CHANGE, *measured))
+    outcome, verdict = judge_variant(differences, arm, has_test=True, classes=classes)
+    arm = replace(arm, outcome=outcome, verdict=verdict)
+    headline = ModelMended("m", "resnet", "", 3, 4, (arm,), None, None, None, None).headline(classes)
+    assert outcome == HELPS and arm.losses(classes) == says
+    if says:
+        assert (
+            says in headline and "no loss" not in headline and headline.startswith("This helps where your model fails")
+        )
+        assert says[1:] in verdict and verdict.startswith("It helps on held-out failures and loses in places: ")
+    else:
+        assert headline.startswith(HEADLINES[HELPS]) and verdict.startswith("It helps: ")
+
+
+def test_corrupted_photographs_have_unchanged_ones_for_a_control() -> None:
+    """Say nothing of class names where the control is the photographs themselves."""
+    assert missing_controls(images_of("all shifts"), [UNCHANGED]) == ""
+    differences = [difference(RETRAINED, 1), difference(UNCHANGED, 1, lam=0.5)]
+    assert "as many unchanged photographs at λ = 0.5" in judge_variant(differences, ARM, has_test=True)[1]
 
 
 def test_a_column_without_rows_is_in_no_table() -> None:

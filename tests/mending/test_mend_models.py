@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
 import re
 import shutil
@@ -346,6 +347,8 @@ def test_the_command_mends_a_module_of_ones_own_code_and_writes_its_head(
     loaded = head_of(load_classifier(f"local-dir:{mended.models[MODEL]}"))
     assert np.allclose(head["weight"], loaded.weight, atol=1e-4) and np.allclose(head["bias"], loaded.bias, atol=1e-4)
     assert "*-head.safetensors of own" in ran.output
+    page = (tmp_path / "own" / "report.html").read_text()
+    assert "its last layer alone is saved, in model-head.safetensors" in page and "saved as a model" not in page
 
 
 def test_weights_of_training_rows_mend_too(world: World, tmp_path: Path) -> None:
@@ -446,6 +449,10 @@ def test_the_page_stands_alone_and_says_what_was_found(mended: MendResult) -> No
     variant = next(variant for variant in mended.mended.models[0].arms if variant.name == mended.mended.models[0].saved)
     assert variant.verdict is not None and variant.verdict in page
     assert "<script" not in page and "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
+    headline = mended.mended.headline
+    assert len(headline) > 240 and html.escape(headline) in page  # no text of a page is cut at the length of a name
+    assert "saved as a model" in page and "highest accuracy in the worst context" in page
+    assert "<dt>drawn images</dt>" in page and "unchanged photographs" not in page
     for words in ("debug heldout", "retrained, λ = 0", "Data and method", "sandal", "for one draw of training rows"):
         assert words in page
 
@@ -488,7 +495,7 @@ def test_the_command_prints_heads_beside_controls(world: World, mended: MendResu
     for text in (
         f"{name_of(world)}: This is not shown to help: keep your model.",
         "debug seed: failures of the discover half",
-        "no rendered images",
+        "training images alone",
         "original",
         "retrained, λ = 0",
         "on held-out failures",
@@ -559,6 +566,10 @@ def test_corrupted_photographs_need_no_clip(world: World, tmp_path: Path, monkey
     build(recipe, tmp_path / "corrupted", overrides=learned, device="cpu", workers=1)
     using = str(tmp_path / "corrupted")
     mended = mend(MODEL, recipe, using, tmp_path / "out", lambdas=GRID, save="none", device="cpu").mended
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "<dt>changed photographs</dt>" in page and "drawn image" not in page
+    assert "class names" not in page and "as many unchanged photographs" in page
+    assert "highest accuracy over all its images" in page and "worst context" not in page
     assert mended.contexts == () and [arm.role for arm in mended.models[0].arms] == ["retrained", "mended", "control"]
     assert {arm.images for arm in mended.models[0].arms[1:]} == {IMAGES * len(LABELS)}
     # λ is the one of the best accuracy on the discover half, which all rows of it decide.

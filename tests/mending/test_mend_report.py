@@ -42,8 +42,14 @@ def test_nothing_is_called_mended_that_is_not_shown_to_help() -> None:
     assert "mended" not in body.replace("mended.json", "")
 
 
-def test_a_head_fitted_without_drawn_images_says_so() -> None:
-    assert "no drawn images" in model_card({**ABOUT, "datasets": [], "lambda": 0.0})
+def test_a_head_fitted_without_other_images_says_so() -> None:
+    assert "no other images" in model_card({**ABOUT, "datasets": [], "lambda": 0.0})
+
+
+def test_a_card_says_drawn_of_drawn_images_alone() -> None:
+    """Say of corrupted photographs that they were changed."""
+    card = model_card(ABOUT | {"rows": {}}, images="changed photographs")
+    assert "and on changed photographs." in card and "the weight of changed photographs" in card and "drawn" not in card
 
 
 @pytest.mark.parametrize(

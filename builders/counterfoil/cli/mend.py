@@ -63,7 +63,9 @@ def mend(
     ] = None,
     lambdas: Annotated[
         str | None,
-        Option("--lambda", metavar="NUMBERS", help="Weights of rendered images to try. Default: 0,0.1,0.25,0.5,1,2."),
+        Option(
+            "--lambda", metavar="NUMBERS", help="Weights of the images of --with to try. Default: 0,0.1,0.25,0.5,1,2."
+        ),
     ] = None,
     fit: Annotated[
         str,
@@ -147,7 +149,9 @@ def _print(result: MendResult) -> None:
     console, mended = terminal(PIPED_WIDTH), result.mended
     for model in mended.models:
         several = len(mended.models) > 1
-        console.print(f"{model.name}: " * several + model.headline, markup=False, highlight=False, style="bold")
+        console.print(
+            f"{model.name}: " * several + model.headline(mended.classes), markup=False, highlight=False, style="bold"
+        )
     for model in mended.models:
         names = [_head(arm) for arm in model.arms]
         before = [model.arms[0].of_set(name) for name in model.titles]
@@ -223,7 +227,7 @@ def _print_collective(collective: Collective) -> None:
 def _head(arm: VariantResult) -> str:
     from rich.markup import escape
 
-    note = "\n(no rendered images)" if arm.role == "retrained" else ""
+    note = "\n(training images alone)" if arm.role == "retrained" else ""
     return f"[dim]{escape(arm.called)}[/dim]" if arm.role == "control" else f"{escape(arm.called)}{note}"
 
 

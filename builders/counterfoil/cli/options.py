@@ -97,10 +97,10 @@ _PANELS: dict[str, dict[str, tuple[str, ...]]] = {
         "In the folder of an earlier run": ("--try", "--class", "--again"),
     },
     "mend": {
-        _DATA: ("--audited", "--test", "--own"),
+        _DATA: ("--test", "--own"),
         "How heads are fitted": ("--lambda", "--fit", "--per-class", "--seed", "--effects"),
         _MODELS: ("--device", "--set"),
-        _OUTPUT: ("--save",),
+        _OUTPUT: ("--save", "--open"),
     },
     "publish": {_HUB: ("--revision", "--tag", "--create-pr", "--files-per-commit")},
 }

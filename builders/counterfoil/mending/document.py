@@ -11,9 +11,9 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from pydantic import AfterValidator, ConfigDict, Field
 
 from counterfoil.documents import STRICT, Count, Form, Share, csv_text, plain
-from counterfoil.mending.variants import CONTROL_WORDS
+from counterfoil.mending.variants import CONTROL_WORDS, UNCHANGED
 from counterfoil.mining.findings import AuditedImages, Half, MinedRecipe
-from counterfoil.report.words import counted, points
+from counterfoil.report.words import counted, in_words, listed, named, points
 
 MEND_VERSION = 1
 
@@ -51,6 +51,8 @@ HEADLINES: Mapping[Helped | None, str] = {
     "learned nothing": "This does not help: keep your model.",
     None: "Only heads for comparison were fitted: keep your model.",
 }
+# A head may gain more than every control and lose in a class, which `losses` names.
+HELPS_AND_LOSES = "This helps where your model fails: there the new head gains more than every control. But "
 # Suffix of a control's kind: at the λ of the variant that it controls.
 SAME_LAMBDA = " at the same λ"
 
@@ -203,6 +205,30 @@ class VariantResult:
             for measured in self.measured
         )
 
+    def losses(self, classes: Mapping[str, str]) -> str:
+        """Return the class or context that loses most, if an interval shows that any loses; else "".
+
+        classes: id → name.
+        """
+        by_kind = {
+            kind: [measured for measured in self.measured if measured.set.startswith(kind) and measured.listed]
+            for kind in (CLASS, CONTEXT)
+        }
+        lost = [each for every in by_kind.values() for each in every if each.high is not None and each.high < 0]
+        if not lost:
+            return ""
+        worst = min(lost, key=lambda each: each.gain or 0.0)
+        assert worst.gain is not None and worst.low is not None and worst.high is not None
+        kind, _, name = worst.set.partition(":")
+        name = classes.get(name, name) if f"{kind}:" == CLASS else f"the context {in_words(name)}"
+        several = f", the most of {len(lost):,} that lose" if len(lost) > 1 else ""
+        classes_seen, contexts_seen = map(len, by_kind.values())
+        seen = [counted(classes_seen, "class", "classes")] if classes_seen else []
+        seen += [counted(contexts_seen, "context")] if contexts_seen else []
+        interval = f"{points(-worst.high)} to {points(-worst.low)}"
+        alone = f"; the 95 % interval is for one alone of {listed(seen)}" if classes_seen + contexts_seen > 1 else ""
+        return f"{named(name)} loses {points(-worst.gain)} points ({interval}){several}{alone}."
+
     @property
     def called(self) -> str:
         return "retrained, λ = 0" if self.role == "retrained" else self.name
@@ -293,12 +319,20 @@ class ModelMended:
         ]
         return sorted(changed_sets, key=lambda measured: -abs(measured.gain or 0.0))
 
-    @property
-    def headline(self) -> str:
+    def images_are(self, arm: VariantResult) -> str:
+        """Return in words what a variant learns from: changed photographs beside unchanged ones, else drawn images."""
+        changed = any(other.of == arm.name and other.what == UNCHANGED for other in self.arms)
+        return "changed photographs" if changed else "drawn images"
+
+    def headline(self, classes: Mapping[str, str]) -> str:
+        """Return whether the variant shown first helps, and what decides that. classes: id → name."""
         several = sum(arm.verdict is not None for arm in self.arms) > 1
         arm = self.shown_first
+        says, losses = HEADLINES[arm.outcome], arm.losses(classes)
+        if losses and arm.outcome == HELPS:
+            says = HELPS_AND_LOSES + losses
         reason = arm.decides if arm.lam or arm.outcome != "not known" else f" {arm.verdict}"
-        return (f"{arm.name}: " if several else "") + HEADLINES[arm.outcome] + reason
+        return (f"{arm.name}: " if several else "") + says + reason
 
 
 @dataclass(frozen=True, slots=True)

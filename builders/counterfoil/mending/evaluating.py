@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
 from counterfoil.mending import document
-from counterfoil.mending.variants import CLASS_NAME, CONTEXTS, CONTROL_WORDS, RANDOM, RETRAINED, Context, Variant
+from counterfoil.mending.variants import (
+    CLASS_NAME,
+    CONTEXTS,
+    CONTROL_WORDS,
+    RANDOM,
+    RETRAINED,
+    UNCHANGED,
+    Context,
+    Variant,
+)
 from counterfoil.models.classifiers.head import LinearHead
 from counterfoil.models.mended import LARGEST_LAMBDA
 from counterfoil.report.words import between, counted, listed, opening, points
@@ -175,6 +184,7 @@ def judge_gains(
     test_is: str = "test accuracy",
     notes: Sequence[str] = (),
     rows_are: tuple[str, str] = ("held-out failures", "the confirm half"),
+    losses: str = "",
 ) -> tuple[document.Helped, str]:
     """Return the verdict on mending: an outcome, and one or more sentences.
 
@@ -184,7 +194,7 @@ def judge_gains(
     there, and a larger change of the head gains more. A variant therefore "helps in part" only if it gains more than
     the retrained heads and more than one control at all of this control's λ. test: the change of the
     accuracy that `test_is` names. everywhere: the difference from the head retrained alone, on all rows. rows_are:
-    the words for the failures and for all rows.
+    the words for the failures and for all rows. losses: a sentence on classes that lose, or "".
     """
     failures, every = rows_are
     equal = {name for names in controls for name in names}
@@ -199,7 +209,8 @@ def judge_gains(
         return listed([f"{name} ({_difference(against[name])})" for name in names], len(names))
 
     loses = everywhere is not None and everywhere.side < 0
-    elsewhere = f" on {failures} and loses elsewhere" if loses else ""
+    where = "elsewhere" if loses else "in places"
+    elsewhere = f" on {failures} and loses {where}" if loses or losses else ""
     retrained = all(name in beaten for name in against if name not in equal)
     outcome: document.Helped = "not shown to help"
     if not against:
@@ -225,6 +236,8 @@ def judge_gains(
         sentences.append(
             f"On all rows of {every} it is right less often than the head retrained alone: {_difference(everywhere)}."
         )
+    if losses:
+        sentences.append(opening(losses))
     if behind:
         sentences.append(f"It gains less than {each(behind)}.")
     if many:
@@ -458,11 +471,13 @@ def judge_variant(
     *,
     has_test: bool,
     missing: str = "",
+    classes: Mapping[str, str] | None = None,
 ) -> tuple[document.Helped, str]:
     """Return the verdict on a variant: from held-out failures, compared with controls, all confirm rows, and test.
 
     If the images of the variant were chosen with the confirm half, the verdict rests on the test split instead. A
     control with λ = 0 is the head retrained alone and counts once. missing: the result of `missing_controls`.
+    classes: id → name.
     """
     by_test = variant.judged_by == document.TEST
     failures, every = (document.TEST_FAILED, document.TEST) if by_test else (document.HELDOUT, document.CONFIRM)
@@ -502,6 +517,7 @@ def judge_variant(
         test_is=test_is,
         notes=notes,
         rows_are=("test failures", "the test split") if by_test else ("held-out failures", "the confirm half"),
+        losses=variant.losses(classes or {}),
     )
 
 
@@ -518,7 +534,7 @@ def missing_controls(variant: Variant, kinds: Collection[str]) -> str:
     if not kinds:
         return f"{alone} as many other images would do the same is not known."
     wanted = [CLASS_NAME, *([RANDOM] if variant.debug.group == CONTEXTS else [])]
-    lacking = [what for what in wanted if what not in kinds]
+    lacking = [what for what in wanted if what not in kinds and (what != CLASS_NAME or UNCHANGED not in kinds)]
     if not lacking:
         return ""
     return (

@@ -24,7 +24,7 @@ from counterfoil.mending.given import Given, given_variants, shown_names
 from counterfoil.mending.one_model import MendedModel, load_mendable, mend_one
 from counterfoil.mending.prepared import TRAIN_IMAGES, MendSettings, MendSource, Prepared, mend_source, prepare
 from counterfoil.mending.report import model_card
-from counterfoil.mending.variants import CLASS_NAME, RANDOM, RETRAINED, SAVED_ROLES, DebugImages, role_of
+from counterfoil.mending.variants import CLASS_NAME, RANDOM, RETRAINED, SAVED_ROLES, UNCHANGED, DebugImages, role_of
 from counterfoil.mining.collected import half_of
 from counterfoil.mining.findings import AuditedImages, MinedRecipe
 from counterfoil.models.classifiers.head import LinearHead, refuse_another_folder, remove_mended, write_with_head
@@ -39,7 +39,7 @@ from counterfoil.report.words import counted, listed, points
 from counterfoil.store.atomic import make_folder, remove_stale, try_folder, write_atomically
 from counterfoil.store.directory_lock import directory_lock
 
-_CONTROLS = {CLASS_NAME: "its name alone", RANDOM: "random contexts"}
+_CONTROLS = {CLASS_NAME: "its name alone", RANDOM: "random contexts", UNCHANGED: "unchanged photographs"}
 # With 60 training images of each of ten classes retraining lost too much; with 250 it did not.
 _ENOUGH = 250
 DOCUMENT, TABLE, REPORT, MODEL, MODELS = "mend.json", "mend.csv", "report.html", "model", "models"
@@ -117,11 +117,12 @@ def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> do
     test = source.test
     models, collective = _called([model.summary for model in mended_models], collective_of(prepared, mended_models))
     sgd, halves = settings.how == "sgd", (audit.halves.discover, audit.halves.confirm)
+    classes = {cls.id: cls.name for cls in source.recipe.classes}
     return document.Mended(
         version=document.MEND_VERSION,
-        headline=" ".join((f"{model.name}: " if len(models) > 1 else "") + model.headline for model in models),
+        headline=" ".join((f"{model.name}: " if len(models) > 1 else "") + model.headline(classes) for model in models),
         recipe=MinedRecipe(source.recipe.name, source.recipe.recipe_hash),
-        classes={cls.id: cls.name for cls in source.recipe.classes},
+        classes=classes,
         audited=document.AuditedRows(
             on=tuple(AuditedImages(without_folders(part.name), part.content, len(part)) for part in prepared.audited),
             failure=source.mine.failure,
@@ -374,7 +375,8 @@ def write_mended(
                 about,
                 variant.verdict or "",
                 role=variant.role,
-                headline=model.headline,
+                headline=model.headline(mended.classes),
+                images=mended_model.summary.images_are(variant),
                 helps=variant.outcome == document.HELPS,
                 trained_on=audited if balanced else [without_folders(prepared.source.train.name)],
                 chosen_on=[] if balanced else audited,

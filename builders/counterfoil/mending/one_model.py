@@ -38,8 +38,8 @@ from counterfoil.store.layout import writable_cache
 # If two logits differ by less (relatively), rounding can explain that the model and its head answer differently.
 _TIE = 1e-3
 LEARNED_NOTHING = (
-    "λ = 0 was chosen: on the discover half, no larger weight helped the worst context without losing more"
-    " elsewhere. So this is the head retrained alone."
+    "λ = 0 was chosen: on the discover half, no larger weight {helped} without losing more elsewhere. So this is the"
+    " head retrained alone."
 )
 # Effects are measured with these numbers of images per context.
 _IMAGES = (1, 2, 5, 10, 20, 50, 100)
@@ -360,7 +360,8 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
         ]
         judged_by = document.TEST if beside is not None and confirm_chose(beside.mined, audited) else document.CONFIRM
         fitted.append(fitting.fit(variant, lesson, context_indices, judged_by))
-    results = _judged(fitted, variants, fitting, settings)
+    classes = {cls.id: cls.name for cls in prepared.source.recipe.classes}
+    results = _judged(fitted, variants, fitting, settings, classes)
     best = best_fitted(fitted, fitting.evaluation)
     summary = document.ModelMended(
         name=name,
@@ -432,7 +433,11 @@ def _balanced(prepared: Prepared, context: NDArray[np.int64], keys: tuple[str, .
 
 
 def _judged(
-    fitted: Sequence[FittedVariant], variants: Sequence[Variant], fitting: HeadFitting, settings: MendSettings
+    fitted: Sequence[FittedVariant],
+    variants: Sequence[Variant],
+    fitting: HeadFitting,
+    settings: MendSettings,
+    classes: Mapping[str, str],
 ) -> list[document.VariantResult]:
     """Return each variant compared with its controls, with its verdict and, if the settings ask for them, effects."""
     by_name = {fitted_variant.variant.name: fitted_variant for fitted_variant in fitted}
@@ -452,9 +457,12 @@ def _judged(
                 fitted_variant.variant, [what for what in beside if what != RETRAINED]
             )
             has_test = fitting.evaluation.test is not None
-            outcome, text = evaluating.judge_variant(comparisons, result, has_test=has_test, missing=missing)
+            outcome, text = evaluating.judge_variant(
+                comparisons, result, has_test=has_test, missing=missing, classes=classes
+            )
             if result.lam == 0:
-                outcome, text = "learned nothing", LEARNED_NOTHING
+                helped = "helped the worst context" if fitted_variant.contexts else "raised the accuracy"
+                outcome, text = "learned nothing", LEARNED_NOTHING.format(helped=helped)
             if result.lam is not None and not result.within_bound:
                 outcome, text = ("not known", "") if result.lam == 0 else (outcome, text)
                 text = f"{_retraining_loses(fitted[0], fitting)} {text}".strip()

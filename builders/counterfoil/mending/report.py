@@ -24,6 +24,7 @@ _NAME = 34
 CARD = "model-card.md.j2"
 PAGE = "mend-report.html.j2"
 MOST_LISTED = 60
+MOST_HEADLINE = 2000  # several times the longest that a run writes
 
 
 def gains_figure(model: document.ModelMended, index: int) -> str:
@@ -111,12 +112,14 @@ def model_card(
     role: str = "mended",
     headline: str = "",
     helps: bool = True,
+    images: str = "drawn images",
     trained_on: Sequence[str] = (),
     chosen_on: Sequence[str] = (),
 ) -> str:
     """Return the card of a model, whose mended.json is `about`; equal facts give equal cards.
 
     role: the role of the variant. headline: the verdict in one sentence. helps: only such a head is called mended.
+    images: words for the images that it learned from beside its training images.
     trained_on: names of the sets that the head was fitted to. chosen_on: names of the sets whose discover half only
     chose variant and λ. No name has a folder of this machine.
     """
@@ -128,6 +131,7 @@ def model_card(
         role=role,
         headline=headline,
         helps=helps,
+        images=images,
         trained_on=trained_on,
         chosen_on=chosen_on,
     )
@@ -138,6 +142,7 @@ def mend_report(mended: document.Mended) -> str:
 
     filters = {
         "named": named,
+        "whole": lambda text: named(text, MOST_HEADLINE),
         "in_words": in_words,
         "points": points,
         "percent": lambda value: percent(value, 0).replace(" ", "\N{NO-BREAK SPACE}"),

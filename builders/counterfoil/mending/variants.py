@@ -31,6 +31,8 @@ from counterfoil.recipe.prompts import BASE, prompt_for
 FEWEST_PER_CLASS = 30
 CONTEXTS, HARD = "contexts", "hard"
 CLASS_NAME, RANDOM = "class_name", "random_contexts"
+# The control of corrupted photographs, in place of class names: the photographs themselves.
+UNCHANGED = "unchanged"
 # The images of the control of class names: images made for it, those beside a mined finding, or the base.
 _CLASS_NAMES = (CLASS_NAME, "reference", BASE)
 VariantRole = Literal["retrained", "mended", "control", "upweighted", "rival", "bound"]
@@ -71,6 +73,7 @@ CONTROL_WORDS = {
     RETRAINED: "the head retrained on training images alone",
     CLASS_NAME: "as many images of class names",
     RANDOM: "as many images of random contexts",
+    UNCHANGED: "as many unchanged photographs",
 }
 
 
@@ -164,7 +167,8 @@ def open_debug_images(given: Given, recipe: Recipe) -> tuple[DebugImages, dict[s
             images = _images(opened, given.source, name, groups[name], recipe)
             rows = np.flatnonzero(np.isin(images.labels, np.unique(debug_images.labels)))
             if len(rows):
-                controls[what] = images.only(rows)
+                unchanged = name == BASE and opened.recipe.kind.unchanged_base
+                controls[UNCHANGED if unchanged else what] = images.only(rows)
     return debug_images, controls
 
 

@@ -145,11 +145,11 @@ def opening(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def named(text: str) -> str:
+def named(text: str, longest: int = _LONGEST_TEXT) -> str:
     """Return untrusted text made safe for a page: of bounded length, without control characters."""
     return "".join(
         "\N{REPLACEMENT CHARACTER}" if unicodedata.category(character) in ("Cc", "Cs") else character
-        for character in cut_text(text, _LONGEST_TEXT)
+        for character in cut_text(text, longest)
     )
 
 

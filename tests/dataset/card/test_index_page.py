@@ -15,7 +15,7 @@ from colour_world import build_colours, save_colour_models, save_photographs
 from contrast import faint_texts
 from counterfoil.building.closing import close_again
 from counterfoil.data.folders import folder_content
-from counterfoil.dataset.card.index_page import write_index
+from counterfoil.dataset.card.index_page import index_entries, write_index
 from counterfoil.evaluation import evaluate
 from counterfoil.reviewing import review
 from counterfoil.reviewing.calibrate_dataset import calibrate
@@ -142,3 +142,16 @@ def test_it_is_read_on_a_phone(screened: Path, tmp_path: Path, open_page: Callab
     page = open_page(dataset / "index.html", width=400, dark=dark)
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
     assert faint_texts(page) == []
+
+
+def test_a_long_line_ends_with_a_whole_sentence(tmp_path: Path) -> None:
+    """Cut a headline that is longer than a line of the index between words."""
+    headline = "This helps. But cat loses 12.3 points. " + "On 100 held-out failures it gains more, " * 10
+    for text, shown in (
+        (headline, "This helps. But cat loses 12.3 points. …"),
+        ("word " * 100, f"{'word ' * 59}…"),
+        ("x" * 400, f"{'x' * 298} …"),
+    ):
+        (tmp_path / "mend.json").write_text(json.dumps({"headline": text}))
+        (tmp_path / "report.html").write_text("")
+        assert [entry.line for entry in index_entries(tmp_path)] == [shown]

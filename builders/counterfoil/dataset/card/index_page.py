@@ -230,4 +230,9 @@ def _document(directory: Path, path: str) -> dict[str, Any]:
 
 def _said(line: Any) -> str:
     text = " ".join(line.encode(errors="replace").decode().split()) if isinstance(line, str) else ""
-    return text if len(text) <= _MOST_LINE else f"{text[: _MOST_LINE - 1]}…"
+    if len(text) <= _MOST_LINE:
+        return text
+    # Whole sentences, else whole words, else a part of a word.
+    ends = (r"(?<=[.!?])(?= )", r"(?= )", "")
+    begin = next(filter(None, (re.match(rf".{{1,{_MOST_LINE - 2}}}{end}", text) for end in ends)))
+    return f"{begin[0]} …"
