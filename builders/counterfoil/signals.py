@@ -13,6 +13,7 @@ _given: list[int] = []
 
 def heed_signals() -> None:
     """Raise KeyboardInterrupt for both signals, unless this process was started to ignore them."""
+    sys.unraisablehook = _keep_quiet
     for number in _LINES:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _remember)
@@ -21,6 +22,12 @@ def heed_signals() -> None:
 def _remember(number: int, frame: FrameType | None) -> None:
     _given.append(number)
     raise KeyboardInterrupt
+
+
+def _keep_quiet(ignored: "sys.UnraisableHookArgs") -> None:
+    """Print what Python ignores, unless it is a signal: in a callback of a weak reference, Python catches it."""
+    if not issubclass(ignored.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(ignored)
 
 
 def signalled() -> bool:

@@ -157,6 +157,29 @@ def test_a_signal_in_text_that_is_executed_has_the_same_exit_code(
     assert done.returncode == code and says in done.stderr, done.stderr
 
 
+_IN_A_CALLBACK = """
+import os, sys, weakref
+from counterfoil.signals import heed_signals, obey_signal, show_signal
+heed_signals()
+gone = set()
+seen = weakref.ref(gone, lambda _: os.kill(os.getpid(), {number}))
+del gone
+try:
+    obey_signal()
+except KeyboardInterrupt:
+    sys.exit(show_signal())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+@pytest.mark.parametrize(("number", "code", "says"), SIGNALS)
+def test_a_signal_that_python_itself_catches_is_obeyed_without_a_traceback(number: int, code: int, says: str) -> None:
+    """Send it in a callback of a weak reference, where Python prints what is raised and goes on."""
+    line = [sys.executable, "-c", _IN_A_CALLBACK.format(number=int(number))]
+    done = subprocess.run(line, env=ENVIRONMENT, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == code and says in done.stderr and "Traceback" not in done.stderr
+
+
 _AT_ITS_END = """
 import atexit, os, sys
 atexit.register(os.kill, os.getpid(), {number})
