@@ -358,7 +358,10 @@ class Storm:
                 self.left.add(re.sub(r"[a-z0-9_]{8}$|[0-9]+", "*", name.split("/")[2]))
             elif not name.startswith(f"{HOME}/") or "/counterfoil/" in name:
                 # A cache of folders is by when their files changed, and the copies are as old as their round.
-                if "/counterfoil/folders/" in name and not name.endswith(".tmp"):
+                # `datasets` takes its cache's place as it is imported, so only cold runs have one here.
+                if ("/counterfoil/folders/" in name or "/huggingface/datasets/" in name) and not name.endswith(
+                    ".cf.tmp"
+                ):
                     continue
                 if path.is_symlink() or path.is_file():
                     content = bytes(path.readlink()) if path.is_symlink() else path.read_bytes()

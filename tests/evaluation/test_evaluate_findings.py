@@ -100,7 +100,7 @@ def scores_of(evaluation: Evaluation) -> dict[str, Score]:
             model.base_failures,
             rate.value,
             base.value if base else None,
-            evaluation.number("failure_difference", **key),
+            evaluation.results.rows.estimate("failure_difference", **key),
             rate.note,
         )
     return scores
