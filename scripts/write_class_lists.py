@@ -51,7 +51,7 @@ AIRCRAFT = (
 ABOUT = {
     "imagenet": "ImageNet-1k in its usual order: WordNet ids, and the first name that WordNet gives each class.\n"
     "# Parent: two steps up WordNet 3.0, as Wiles 2022 prints parents. Kinds: the parents above a class, its own\n"
-    "# first. Category: its first ancestor in the list of Jain 2023, C.2. All are WordNet's, whose notice stands at\n"
+    "# first. Category: its first ancestor in the list of Jain 2023, C.2. All come from WordNet, whose notice is at\n"
     "# the end.",
     "pets": "Oxford-IIIT Pet in the dataset's own order, from 0: 12 breeds of cats and 25 of dogs.",
     "aircraft": "FGVC-Aircraft: its 100 variants in the order of the dataset's variants.txt, from 0.",

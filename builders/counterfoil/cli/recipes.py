@@ -302,7 +302,7 @@ def _print_tables(
     total = _duration(cost.total_seconds)
     if cost.total_seconds is not None:
         total = f"{_duration(cost.total_seconds / SPREAD)} to {_duration(cost.total_seconds * SPREAD)}"
-    totals.add_row("time", total, "start-up and rendering, on another machine or with other images")
+    totals.add_row("time", total, "start-up and rendering; the range allows for other machines and images")
     if budget is not None:
         per_hypothesis = f"{budget.hypothesis_images:,} images per hypothesis, its base included"
         timed = "" if budget.hypothesis_seconds is None else f": {_duration(budget.hypothesis_seconds)}"

@@ -54,7 +54,7 @@ def plain(text: str) -> str:
 def say(text: str, *, err: bool = False) -> None:
     """Print one line that is never wrapped or styled. A name from elsewhere cannot break it.
 
-    Tell no result after a signal: where a library caught it, damage may be reported that there is not.
+    Print nothing after a signal: if a library caught it, the text may report damage that does not exist.
     """
     obey_signal()
     typer.echo(plain(on_a_line(text)), err=err)

@@ -307,10 +307,8 @@ class Evaluation:
                 )
         fitting = rows.where(measure, **key)
         if len(fitting) > 1:
-            open_names = [
-                name for name in KEY[1:] if name not in key and len({getattr(row, name) for row in fitting}) > 1
-            ]
-            named = ", ".join(f"{name}={getattr(fitting[0], name)!r}" for name in open_names)
+            values = {name: [getattr(row, name) for row in fitting] for name in KEY[1:] if name not in key}
+            named = ", ".join(f"{name}={several[0]!r}" for name, several in values.items() if len({*several}) > 1)
             raise UserError(f"'{measure}' has {len(fitting):,} numbers of this key", f"Name which: {named}, say.")
         return fitting[0].estimate if fitting else None
 

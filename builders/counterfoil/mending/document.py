@@ -242,7 +242,7 @@ class VariantResult:
 
     @property
     def decides(self) -> str:
-        """What decides the verdict: the least lead over a control, and what would decide it; "" without a lead."""
+        """The least lead over a control, and what would decide the verdict; "" without a lead."""
         failures, noun = (TEST_FAILED, "test failure") if self.judged_by == TEST else (HELDOUT, "held-out failure")
         leads = [each for each in self.comparisons if each.set == failures]
         if not leads or self.lam == 0:
