@@ -54,8 +54,9 @@ class ColumnChunk:
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """The memory that decoding a column's pages takes. unfolded: their bytes without compression. values: with those of lists.
+    """The memory that decoding a column's pages takes.
 
+    unfolded: their bytes without compression. values: their number, with the values of lists.
     numbered: values that are numbers of entries of the dictionary. dictionary: its bytes without compression.
     """
 
