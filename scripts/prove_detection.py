@@ -23,17 +23,14 @@ import proving
 from counterfoil.detection_stats import (
     MEASURES,
     DetectorScores,
-    Drawn,
     Matches,
     average_precision,
     best_f1_score,
     bootstrap_scores,
-    combined,
     image_f1,
     match,
-    ratio,
-    simultaneous_intervals,
 )
+from counterfoil.resampled_stats import Drawn, combined, ratio, simultaneous_intervals
 from counterfoil.stats import Estimate
 from counterfoil.trajectory_stats import Reached, rising_reaches
 from detection_proof.reference import evaluated, pycocotools_scores, resampled

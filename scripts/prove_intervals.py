@@ -29,9 +29,9 @@ from counterfoil.accuracy_stats import NearChance
 from counterfoil.data import LabelledImages
 from counterfoil.evaluation.dataset import Group, labelled_subject
 from counterfoil.evaluation.gate import GateLine, GateResult, judge_gate
-from counterfoil.evaluation.measures.comparison import ComparedModels, compare_models
 from counterfoil.evaluation.scored_models import ChosenModels
-from counterfoil.evaluation.scores import AllAnswers, Asking, ModelAnswers
+from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, ModelAnswers
+from counterfoil.evaluation.tasks.classes.measures.comparison import ComparedModels, compare_models
 from counterfoil.feature_stats import SUBSETS, kernel_distance, subset_estimate
 from counterfoil.recipe import RecipeClass
 from counterfoil.stats import (

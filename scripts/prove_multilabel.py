@@ -21,16 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import proving
-from counterfoil.detection_stats import (
-    Detections,
-    Drawn,
-    Objects,
-    Units,
-    bootstrap_scores,
-    combined,
-    match,
-    simultaneous_intervals,
-)
+from counterfoil.detection_stats import Detections, Objects, bootstrap_scores, match
 from counterfoil.multilabel_stats import (
     ACCURACY,
     AUROC,
@@ -43,6 +34,7 @@ from counterfoil.multilabel_stats import (
     label_precision,
     score_labels,
 )
+from counterfoil.resampled_stats import Drawn, Units, combined, simultaneous_intervals
 from counterfoil.stats import Estimate
 from results_page import table
 

@@ -80,7 +80,7 @@ def gates() -> list[str]:
 
 def published() -> list[str]:
     """Return the lines of timm's models on four test sets."""
-    from counterfoil.evaluation.measures.published import COUNTERPARTS, published_line
+    from counterfoil.evaluation.tasks.classes.measures.published import COUNTERPARTS, published_line
 
     names = {"v2": "ImageNetV2", "sketch": "ImageNet-Sketch", "r": "ImageNet-R", "a": "ImageNet-A"}
     rows = []

@@ -12,18 +12,15 @@ from counterfoil.detection_stats import (
     MEASURES,
     Detections,
     DetectorScores,
-    Drawn,
     Matches,
     Objects,
     average_precision,
     best_f1_score,
     bootstrap_scores,
-    combined,
     image_f1,
     match,
-    ratio,
-    simultaneous_intervals,
 )
+from counterfoil.resampled_stats import Drawn, combined, ratio, simultaneous_intervals
 from counterfoil.stats import Estimate
 from detection_proof.reference import pycocotools_scores
 from detection_proof.sets import hostile_set

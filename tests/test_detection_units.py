@@ -9,16 +9,14 @@ from numpy.typing import NDArray
 from counterfoil.detection_stats import (
     Detections,
     DetectorScores,
-    Drawn,
     Matches,
     Objects,
-    Units,
     average_precision,
     bootstrap_scores,
-    combined,
     image_f1,
     match,
 )
+from counterfoil.resampled_stats import Drawn, Units, combined
 from counterfoil.stats import Estimate, seeded
 
 BOX = [4.0, 4.0, 20.0, 20.0]

@@ -22,6 +22,7 @@ PACKAGE = ROOT / "builders" / "counterfoil"
 LAYERS: tuple[tuple[str, ...], ...] = (
     (
         *("errors", "signals", "progress", "stats", "paired_stats", "accuracy_stats", "trajectory_stats"),
+        "resampled_stats",
         "detection_stats",
         *("multilabel_stats", "feature_stats", "regular_files", "parquet_pages", "foreign_tables", "documents"),
     ),
@@ -305,7 +306,7 @@ TABLES = {
     "models/generators": ("FAMILIES", {"family"}),
     "engines": ("ENGINES", {"engine", "executor", "processes", "ray_cluster"}),
     "models/chat": ("CHAT_KINDS", set()),
-    "evaluation/measures": ("MEASURES", set(NESTED) - {"distances", "reference"} | {"source"}),
+    "evaluation/tasks/classes/measures": ("MEASURES", set(NESTED) - {"distances", "reference"} | {"source"}),
     "mining/methods": ("METHODS", {"context_proposals", "svm"}),
 }
 

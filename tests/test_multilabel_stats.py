@@ -9,7 +9,6 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, balanced_accuracy_score, roc_auc_score
 
-from counterfoil.detection_stats import Units
 from counterfoil.multilabel_stats import (
     ACCURACY,
     AUROC,
@@ -22,6 +21,7 @@ from counterfoil.multilabel_stats import (
     label_precision,
     score_labels,
 )
+from counterfoil.resampled_stats import Units
 
 LABELS = 4
 

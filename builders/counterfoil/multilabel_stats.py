@@ -18,7 +18,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.detection_stats import Drawn, Units, mean_over_categories
+from counterfoil.resampled_stats import Drawn, Units, mean_over_categories
 from counterfoil.stats import seeded
 
 REPLICATES = 1000

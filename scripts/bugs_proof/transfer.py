@@ -17,7 +17,7 @@ from bugs_proof.proof import Proof
 from bugs_proof.runs import Carried, Shown
 from bugs_proof.truth import BASE
 from bugs_proof.words import renderable
-from counterfoil.evaluation.measures.transfer import architecture_family
+from counterfoil.evaluation.tasks.classes.measures.transfer import architecture_family
 from counterfoil.models.classifiers import describe_classifier
 from directions_proof.intervals import share_of
 

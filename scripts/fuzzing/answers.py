@@ -114,7 +114,7 @@ def change_cells(rows: list[list[Any]], bench: Bench) -> None:
 
 
 def _boxes(path: Path) -> None:
-    from counterfoil.evaluation.detection.detections import _box, _entries
+    from counterfoil.evaluation.tasks.objects.detections import _box, _entries
 
     for entry in _entries(path, path.read_bytes(), "predictions:answers"):
         json.dumps(_box(entry), allow_nan=False)

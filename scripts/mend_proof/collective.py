@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from counterfoil.evaluation.measures.transfer import architecture_family
+from counterfoil.evaluation.tasks.classes.measures.transfer import architecture_family
 from counterfoil.mending.fitting import fit_head
 from counterfoil.mending.mend_models import failure_overlap, kept_gain
 from counterfoil.mining.methods.contexts import ContextCount, choose_contexts, images_a_context

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from counterfoil.building import build
 from counterfoil.evaluation.dataset import open_dataset
-from counterfoil.evaluation.detection.subject import open_objects
+from counterfoil.evaluation.tasks.objects.subject import open_objects
 from counterfoil.starting.init_recipe import init
 from support.boxes import coco_folder
 from tiny_builds import killed, published

@@ -21,9 +21,9 @@ from counterfoil.data import LabelledImages
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import Subject, labelled_subject
-from counterfoil.evaluation.measures.comparison import ComparedModels, compare_models
 from counterfoil.evaluation.scored_models import ChosenModels
-from counterfoil.evaluation.scores import AllAnswers, Asking, ModelAnswers
+from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, ModelAnswers
+from counterfoil.evaluation.tasks.classes.measures.comparison import ComparedModels, compare_models
 from counterfoil.recipe import RecipeClass
 from counterfoil.report.comparison import ModelComparison, comparison_sentences, comparison_table
 from counterfoil.report.results import ResultRow, ResultRows, Results

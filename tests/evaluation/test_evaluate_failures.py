@@ -31,7 +31,7 @@ from counterfoil.evaluation.failures import (
     sprite_sheets,
 )
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.scores import ModelAnswers
+from counterfoil.evaluation.tasks.classes.answers import ModelAnswers
 from counterfoil.regular_files import visible
 from support.images import encoded
 

@@ -19,8 +19,8 @@ from colour_world import CANDIDATES, SWAPPED, build_colours
 from counterfoil.cli.main import app
 from counterfoil.errors import RunFailure
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.report import evaluation_html
 from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.tasks.classes.report import evaluation_html
 from counterfoil.recipe.schema_mine import LONGEST
 from counterfoil.report.findings import MOST_FINDINGS, MOST_SENTENCES, counted_words, finding_sentences
 from counterfoil.report.results import ResultRows

@@ -15,9 +15,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from colour_world import SWAPPED, build_colours
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.figures import KINDS, _with_tips, new_figure, place_labels
-from counterfoil.evaluation.measures.label_checks import label_rows
-from counterfoil.evaluation.report import between, evaluation_html, heat, points, whole
 from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.tasks.classes.measures.label_checks import label_rows
+from counterfoil.evaluation.tasks.classes.report import between, evaluation_html, heat, points, whole
 from counterfoil.recipe import Recipe
 from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, ShiftChecks
 from counterfoil.report.results import ClassFacts, ResultRows, Results, classes_of, row

@@ -31,8 +31,8 @@ from counterfoil.accuracy_stats import (
     surviving,
 )
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.measures.drop import relative_drop
 from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.tasks.classes.measures.drop import relative_drop
 from counterfoil.plan import Sample
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.report.reference import near_chance_sentences

@@ -16,10 +16,10 @@ from colour_world import CANDIDATES, COLOURS, NAMES, SIZE, SWAPPED
 from counterfoil.cli.main import app
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.measures.transfer import architecture_family, is_known, relation_of
-from counterfoil.evaluation.report import evaluation_html
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import with_public_names
+from counterfoil.evaluation.tasks.classes.measures.transfer import architecture_family, is_known, relation_of
+from counterfoil.evaluation.tasks.classes.report import evaluation_html
 from counterfoil.report.results import ResultRow, ResultRows, Results
 from counterfoil.report.transfer import Transfer, TransferModel, found_words, kept_words, transfer_tables
 from counterfoil.stats import Estimate

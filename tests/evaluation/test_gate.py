@@ -39,7 +39,7 @@ from counterfoil.evaluation.gate import (
     read_gate,
     why,
 )
-from counterfoil.evaluation.scores import AllAnswers
+from counterfoil.evaluation.tasks.classes.answers import AllAnswers
 from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, ShiftChecks
 from counterfoil.stats import Estimate, wilson_interval
 from prove_intervals import answered_of, gate_world, gated

@@ -11,8 +11,8 @@ from urllib.parse import quote_plus
 import pytest
 
 from contrast import faint_texts
-from counterfoil.evaluation.report import evaluation_html
 from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.tasks.classes.report import evaluation_html
 from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks
 from counterfoil.report.reference import ReferenceResult
 from counterfoil.report.results import LeftOut, ResultRow, ResultRows, classes_of

@@ -9,8 +9,8 @@ import pytest
 
 from counterfoil.cli.drops_table import drops_table
 from counterfoil.dataset.card.sections import robustness_of
-from counterfoil.evaluation.report import evaluation_html
 from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.tasks.classes.report import evaluation_html
 from counterfoil.report.comparison import ComparedGroup, ModelComparison, comparison_sentences
 from counterfoil.report.headline import by_loss, headline_of
 from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks

@@ -26,8 +26,8 @@ from counterfoil.errors import UserError
 from counterfoil.report.words import counted, listed
 
 if TYPE_CHECKING:
-    from counterfoil.evaluation.resampled_task import ResampledTask
     from counterfoil.evaluation.results import Evaluation
+    from counterfoil.evaluation.task import ResampledTask
 
 app = typer.Typer()
 

@@ -24,7 +24,6 @@ from counterfoil.data.pool import pool_of
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.dataset.label_checks import checks_of_dataset, read_people, with_people
-from counterfoil.detection_stats import Units
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.candidates import MinedCandidates, read_mined, refuse_other_data
 from counterfoil.models.mended import EditsOf
@@ -38,6 +37,7 @@ from counterfoil.recipe.schema_output import Evaluate
 from counterfoil.recipe.units import UNIT
 from counterfoil.regular_files import named_path
 from counterfoil.report.labels import LabelChecks
+from counterfoil.resampled_stats import Units
 from counterfoil.store import Receipt
 from counterfoil.store.layout import LOCK, RECIPE, writable_cache
 from counterfoil.store.manifest import VERIFY, changed_data, content_of_receipts, refuse_changed

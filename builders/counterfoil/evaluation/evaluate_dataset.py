@@ -12,14 +12,7 @@ import numpy as np
 from counterfoil.engines import EngineChoice, engine_and_device
 from counterfoil.errors import UserError, collected_in, raise_together, warn
 from counterfoil.evaluation.dataset import OpenDataset, Subject, limit_subject, open_subject, usual_side
-from counterfoil.evaluation.detection.evaluate_detectors import DetectionTask
 from counterfoil.evaluation.gate import judge_gate, judged_models, models_of, name_problems, read_gate
-from counterfoil.evaluation.measures import MEASURES, NESTED_MEASURES
-from counterfoil.evaluation.measures.comparison import ComparedModels
-from counterfoil.evaluation.measures.source import PreparedReference, prepared_distances, prepared_reference
-from counterfoil.evaluation.mistaken_order import likely_order
-from counterfoil.evaluation.multilabel.evaluate_multilabel import MultilabelTask
-from counterfoil.evaluation.resampled_task import ResampledTask, TaskSettings, evaluate_task
 from counterfoil.evaluation.result_files import make_ready, report_folder, store_results, write_evaluation
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import (
@@ -30,7 +23,18 @@ from counterfoil.evaluation.scored_models import (
     read_stored,
     told_apart,
 )
-from counterfoil.evaluation.scores import AllAnswers, Asking, Request
+from counterfoil.evaluation.task import ResampledTask, TaskSettings, evaluate_task
+from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, Request
+from counterfoil.evaluation.tasks.classes.measures import MEASURES, NESTED_MEASURES
+from counterfoil.evaluation.tasks.classes.measures.comparison import ComparedModels
+from counterfoil.evaluation.tasks.classes.measures.source import (
+    PreparedReference,
+    prepared_distances,
+    prepared_reference,
+)
+from counterfoil.evaluation.tasks.classes.mistaken_order import likely_order
+from counterfoil.evaluation.tasks.labels.task import MultilabelTask
+from counterfoil.evaluation.tasks.objects.task import DetectionTask
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier
 from counterfoil.models.classifiers.of_python import by_name
 from counterfoil.models.score_scale import Scale

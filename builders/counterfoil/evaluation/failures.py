@@ -22,7 +22,7 @@ from counterfoil import __version__
 from counterfoil.documents import csv_text
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import Subject
-from counterfoil.evaluation.scores import AllAnswers, ModelAnswers, answer_names
+from counterfoil.evaluation.tasks.classes.answers import AllAnswers, ModelAnswers, answer_names
 from counterfoil.foreign_tables import parquet_bytes
 from counterfoil.progress import report
 from counterfoil.recipe.names import did_you_mean

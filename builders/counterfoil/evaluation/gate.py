@@ -31,10 +31,10 @@ from counterfoil.accuracy_stats import ClassAverage, class_average_interval, dif
 from counterfoil.dataset.card.markdown import inline, markdown_table
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.evaluation.dataset import Subject
-from counterfoil.evaluation.measures.comparison import drawn_averages
-from counterfoil.evaluation.measures.findings import judges_among
 from counterfoil.evaluation.scored_models import StoredAnswers, is_stored, short_names
-from counterfoil.evaluation.scores import AllAnswers
+from counterfoil.evaluation.tasks.classes.answers import AllAnswers
+from counterfoil.evaluation.tasks.classes.measures.comparison import drawn_averages
+from counterfoil.evaluation.tasks.classes.measures.findings import judges_among
 from counterfoil.recipe.layering import text_of
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import BASE, RecipeClass

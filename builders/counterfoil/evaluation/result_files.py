@@ -21,15 +21,15 @@ from counterfoil.dataset.card.index_page import write_index
 from counterfoil.documents import csv_text, document_text, preview_column
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset, Subject, open_subject
-from counterfoil.evaluation.detection.image_keys import write_image_keys
 from counterfoil.evaluation.failures import pick_examples, write_failures
 from counterfoil.evaluation.gate import gate_files, gate_sentence, gate_table
-from counterfoil.evaluation.measures import NESTED_MEASURES
-from counterfoil.evaluation.multilabel.subject import open_conditions
-from counterfoil.evaluation.report import evaluation_html
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import with_public_names
-from counterfoil.evaluation.scores import AllAnswers, answer_names
+from counterfoil.evaluation.tasks.classes.answers import AllAnswers, answer_names
+from counterfoil.evaluation.tasks.classes.measures import NESTED_MEASURES
+from counterfoil.evaluation.tasks.classes.report import evaluation_html
+from counterfoil.evaluation.tasks.labels.subject import open_conditions
+from counterfoil.evaluation.tasks.objects.image_keys import write_image_keys
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.prompts import BASE
 from counterfoil.regular_files import named_path

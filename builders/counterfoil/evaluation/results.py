@@ -27,7 +27,7 @@ from counterfoil.report.words import NOTHING, counted, points, shown_table, with
 from counterfoil.stats import Estimate
 
 if TYPE_CHECKING:
-    from counterfoil.evaluation.scores import AllAnswers
+    from counterfoil.evaluation.tasks.classes.answers import AllAnswers
 
 # These measures have no interval, so each has one column; the others have three.
 _BARE = ("accuracy", DROP_BASE)

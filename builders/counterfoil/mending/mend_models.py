@@ -16,7 +16,7 @@ from counterfoil.data.folders import refuse_among_inputs
 from counterfoil.dataset.card.index_page import write_index
 from counterfoil.documents import document_text, read_document
 from counterfoil.errors import UserError, warn
-from counterfoil.evaluation.measures.transfer import architecture_family
+from counterfoil.evaluation.tasks.classes.measures.transfer import architecture_family
 from counterfoil.mending import document
 from counterfoil.mending.evaluating import FEWEST_ROWS, GRID, MOST_LOSS, lambda_grid
 from counterfoil.mending.fitting import EPOCHS, FITS, MOMENTUM, RATE, WEIGHT_DECAY

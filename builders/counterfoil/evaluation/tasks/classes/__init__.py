@@ -1,0 +1,1 @@
+"""Classifiers that give each image one class."""

@@ -1,0 +1,120 @@
+"""Calibration: whether a model's confidence equals its accuracy (Guo 2017)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.accuracy_stats import BINS, calibration_errors, confidence_bins
+from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Measure
+from counterfoil.models.score_scale import UNKNOWN
+from counterfoil.report.results import ResultRow, Results, row
+from counterfoil.stats import Estimate, seeded
+
+_MOST_LINES = 8
+_DIGITS = 5  # confidences are rounded, because another batch size changes their last bits
+
+
+def _groups(answered: AllAnswers) -> Iterator[tuple[int, int, NDArray[np.floating], NDArray[np.bool_]]]:
+    """Yield model, group, confidence and correctness of its readable images, for models that have confidences."""
+    for model in range(len(answered.models)):
+        if answered.scored[model].classifier.score_scale == UNKNOWN:
+            continue
+        for index in answered.places:
+            if len(rows := answered.rows(index)):
+                sure = answered.confidence[rows, model].astype(np.float64).round(_DIGITS)
+                yield model, index, sure, answered.answers.correct[rows, model]
+
+
+def _error(answered: AllAnswers) -> Iterator[ResultRow]:
+    groups = list(_groups(answered))
+    errors_of: dict[tuple[int, int], Estimate] = {}
+    for index in answered.places:
+        members = [group for group in groups if group[1] == index]
+        if members:  # all models of a group share their draws
+            sure, right = (np.stack([member[side] for member in members], axis=1) for side in (2, 3))
+            errors = calibration_errors(sure, right, seeded(answered.seed, "calibration", answered.group(index).name))
+            errors_of |= {member[:2]: error for member, error in zip(members, errors, strict=True)}
+    for model, index, _, right in groups:
+        key = {"model": answered.models[model], "group": answered.group(index).name}
+        yield row("calibration_error", errors_of[model, index], n=len(right), **key)
+
+
+def _bins(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
+    """Return one row for each bin, named by its upper end: accuracy or mean confidence of the answers in the bin."""
+
+    def rows_of(answered: AllAnswers) -> Iterator[ResultRow]:
+        for model, index, confidence, right in _groups(answered):
+            bins = confidence_bins(confidence)
+            for at in np.unique(bins).tolist():
+                in_bin = bins == at
+                values = right[in_bin] if name == "calibration" else confidence[in_bin]
+                key = {"model": answered.models[model], "group": answered.group(index).name}
+                value = float(values.astype(np.float64).mean())
+                yield row(name, value, at=f"{(at + 1) / BINS:.4f}", n=int(in_bin.sum()), **key)
+
+    return rows_of
+
+
+def reliability_figure(results: Results) -> str | None:
+    """Draw accuracy against confidence on the base, or else the first group, one line for each model.
+
+    Return None if no model has confidences.
+    """
+    from counterfoil.evaluation.figures import INK, KIND_COLOURS, MUTED, RULE, as_svg, new_figure, short
+
+    if not results.groups:
+        return None
+    group = results.groups[0].name
+    shown = [model for model in results.models if results.rows.where("calibration", model=model.name, group=group)]
+    if not shown:
+        return None
+    figure, axes = new_figure(5.2, 4.6)
+    axes.plot([0, 100], [0, 100], color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
+    colours = list(KIND_COLOURS.values())
+    for index, model in enumerate(shown[:_MOST_LINES]):
+        key = {"model": model.name, "group": group}
+        points = []
+        for bin_row in results.rows.where("calibration", **key):
+            confidence = results.rows.value("confidence", at=bin_row.at, **key) or 0.0
+            points.append((100 * confidence, 100 * (bin_row.value or 0.0)))
+        x, y = zip(*sorted(points), strict=True)
+        colour = colours[index % len(colours)]
+        axes.plot(x, y, color=colour, linewidth=1.4, zorder=2)
+        axes.scatter(x, y, s=18, color=colour, zorder=3, linewidths=0, clip_on=False)
+        beside = {"xytext": (4, -3), "textcoords": "offset points", "fontsize": 8.5}
+        axes.annotate(short(model.short_name, 18), (x[-1], y[-1]), color=INK, **beside)
+    axes.set_xlim(0, 100)
+    axes.set_ylim(0, 100)
+    axes.set_aspect("equal")
+    axes.grid(color=RULE, linewidth=0.6, zorder=0)
+    axes.set_xlabel(f"confidence on {group.replace('_', ' ')} (%)", color=MUTED, parse_math=False)
+    axes.set_ylabel("accuracy (%)", color=INK)
+    return as_svg(figure, "reliability", "Accuracy of models against their confidence")
+
+
+MEASURES: dict[str, Measure] = {
+    "calibration_error": Measure(
+        _error,
+        "Expected calibration error",
+        "points",
+        f"The mean distance between a model's confidence in its top answer and its accuracy, over {BINS} bins of equal"
+        " width; it is biased upwards with few images.",
+        shown=("report",),
+        figure=reliability_figure,
+    ),
+    "calibration": Measure(
+        _bins("calibration"),
+        "Accuracy by confidence",
+        "percent",
+        "The accuracy of the answers whose confidence is in the bin that ends at `at`.",
+    ),
+    "confidence": Measure(
+        _bins("confidence"),
+        "Confidence",
+        "percent",
+        "The mean confidence of the answers in the bin that ends at `at`.",
+    ),
+}

@@ -1,0 +1,209 @@
+"""The drop in accuracy under a shift: by model, over pairs, relative, and averaged over shifts or models (impact).
+
+The ID/OOD slope is also here: the slope of a line that is fitted over models, shifted accuracy against base accuracy
+(Vendrow 2023, section 6).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from counterfoil import accuracy_stats
+from counterfoil.accuracy_stats import Drops, Slope, accuracy_per_class
+from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Measure
+from counterfoil.report.results import DROP_BASE, ResultRow, row
+from counterfoil.stats import Estimate, percentile_interval
+
+
+def _found(answered: AllAnswers) -> Iterator[tuple[int, str, Drops]]:
+    """Yield index, name and drops of each shift with at least one measured class."""
+    if answered.subject.base:
+        for shift in answered.shifts:
+            if (drops := answered.drops(shift)) is not None:
+                yield shift, answered.group(shift).name, drops
+
+
+def _drop(answered: AllAnswers) -> Iterator[ResultRow]:
+    for shift, group, drops in _found(answered):
+        kept, (_, images) = answered.kept(shift), _images(answered, shift)
+        for model, name in enumerate(answered.models):
+            yield row("drop", drops.interval(model), model=name, group=group, n=images, note=answered.over(kept))
+    for shift in answered.shifts if answered.subject.base else ():
+        for cls in answered.enough(shift):
+            base = accuracy_per_class(cls.base_present, cls.base_correct)
+            lost = (base - accuracy_per_class(cls.shift_present, cls.shift_correct)).tolist()
+            key = {"group": answered.group(shift).name, "class_id": cls.class_id}
+            for name, value in zip(answered.models, lost, strict=True):
+                yield row("drop", value, model=name, n=cls.counts[1], **key)
+
+
+def _drop_base(answered: AllAnswers) -> Iterator[ResultRow]:
+    for shift, group, drops in _found(answered):
+        kept, (images, _) = answered.kept(shift), _images(answered, shift)
+        for name, base in zip(answered.models, drops.base_accuracy.tolist(), strict=True):
+            yield row(DROP_BASE, base, model=name, group=group, n=images, note=answered.over(kept))
+
+
+def _pairs_drop(answered: AllAnswers) -> Iterator[ResultRow]:
+    for shift, group, _ in _found(answered):
+        drops = answered.pairs_drops(shift)
+        pairs = sum(cls.counts[1] for cls in answered.pairs(shift))
+        if drops is not None:
+            note = answered.over(answered.pairs(shift))
+            for model, name in enumerate(answered.models):
+                yield row("pairs_drop", drops.interval(model), model=name, group=group, n=pairs, note=note)
+
+
+def _average_drop(answered: AllAnswers) -> Iterator[ResultRow]:
+    drops = [measured.drop for _, _, measured in _found(answered)]
+    if drops:
+        for model, name in enumerate(answered.models):
+            by_shift = [float(drop[model]) for drop in drops]
+            yield row("average_drop", float(np.mean(by_shift)), model=name, n=len(by_shift))
+
+
+def _impact(answered: AllAnswers) -> Iterator[ResultRow]:
+    models = int(answered.sound.sum())
+    for shift, group, drops in _found(answered):
+        if (whole := drops.impact()) is not None:
+            yield row("impact", whole, group=group, n=models, note=answered.over(answered.kept(shift)))
+        images = {cls.class_id: cls.counts[1] for cls in answered.kept(shift)}
+        for class_id, impact in drops.classes.items():
+            if impact is not None:
+                yield row("impact", impact, group=group, class_id=class_id, n=images[class_id])
+
+
+def relative_drop(drops: Drops, model: int) -> Estimate | None:
+    """Return the drop divided by base accuracy, with the percentile interval of the ratio; None if base accuracy is 0.
+
+    There is no interval if a draw has a base accuracy of 0. A class whose images all agree widens this interval as it
+    widens the interval of the drop.
+    """
+    base = float(drops.base_accuracy[model])
+    if base == 0:
+        return None
+    with np.errstate(invalid="ignore", divide="ignore"):
+        replicates = drops.replicates[:, model] / drops.base_replicates[:, model]
+    value = float(drops.drop[model]) / base
+    if (drops.base_replicates[:, model] == 0).any():
+        return Estimate(value)
+    agreed = float(drops.agreed[0][model]) / base, float(drops.agreed[1][model]) / base
+    return percentile_interval(value, replicates, agreed, least=-np.inf)
+
+
+def _relative_drop(answered: AllAnswers) -> Iterator[ResultRow]:
+    for shift, group, drops in _found(answered):
+        for model, name in enumerate(answered.models):
+            if (ratio := relative_drop(drops, model)) is not None:
+                note = answered.over(answered.kept(shift))
+                yield row("relative_drop", ratio, model=name, group=group, note=note)
+
+
+def _images(answered: AllAnswers, shift: int) -> tuple[int, int]:
+    """Return how many base and shifted images the drops of a shift use."""
+    kept = answered.kept(shift)
+    return sum(cls.counts[0] for cls in kept), sum(cls.counts[1] for cls in kept)
+
+
+def _of_line(
+    name: str, number: Callable[[Slope], Estimate | float], probit: bool = False
+) -> Callable[[AllAnswers], Iterator[ResultRow]]:
+    def rows(answered: AllAnswers) -> Iterator[ResultRow]:
+        sound = answered.sound
+        for shift, group, drops in _found(answered):
+            images = _images(answered, shift) if probit else None
+            line = accuracy_stats.slope(drops.base_accuracy[sound].tolist(), drops.accuracy[sound].tolist(), images)
+            if line is not None:
+                yield row(name, number(line), group=group, n=line.n_models)
+
+    return rows
+
+
+def _slope(line: Slope) -> Estimate:
+    # If all models are equal under the shift, the line has no estimable error.
+    return Estimate(line.slope, line.low, line.high) if math.isfinite(line.low) else Estimate(line.slope)
+
+
+def _effective_robustness(answered: AllAnswers) -> Iterator[ResultRow]:
+    for shift, group, drops in _found(answered):
+        images = _images(answered, shift)
+        for model, estimate in accuracy_stats.effective_robustness_intervals(drops, images).items():
+            yield row("effective_robustness", estimate, model=answered.models[model], group=group, n=images[1])
+
+
+MEASURES: dict[str, Measure] = {
+    "drop": Measure(
+        _drop,
+        "Drop in accuracy",
+        "points",
+        "Points of accuracy lost from base to shift, averaged over the classes that have enough images on both sides"
+        " and are not near chance on the base, with a bootstrap interval. `note` says how many these are.",
+    ),
+    DROP_BASE: Measure(
+        _drop_base,
+        "Base of the drop",
+        "percent",
+        "Accuracy on the base over the classes of the drop: the drop is from this number.",
+    ),
+    "relative_drop": Measure(
+        _relative_drop, "Relative drop", "share", "The share of its accuracy on the base that a model loses."
+    ),
+    "pairs_drop": Measure(
+        _pairs_drop,
+        "Drop over pairs",
+        "points",
+        "The drop over the `n` pairs whose base and shifted image were both accepted, which removes the effect of the"
+        " screen's selection.",
+    ),
+    "average_drop": Measure(_average_drop, "Average drop", "points", "The drop averaged over the measured shifts."),
+    "impact": Measure(
+        _impact,
+        "Impact",
+        "points",
+        "The drop averaged over the `n` models that are not near chance on the base; the interval resamples images,"
+        " with the models held fixed.",
+    ),
+    "slope": Measure(
+        _of_line("slope", _slope),
+        "ID/OOD slope",
+        "plain",
+        "The slope of the line of accuracy under the shift on accuracy on the base, one point per model, without models"
+        " near chance.",
+    ),
+    "intercept": Measure(
+        _of_line("intercept", lambda line: line.intercept),
+        "Intercept",
+        "points",
+        "The value of that line at a base accuracy of 0.",
+    ),
+    "r_squared": Measure(
+        _of_line("r_squared", lambda line: line.r_squared),
+        "R²",
+        "plain",
+        "How much of the variation between models that line explains.",
+    ),
+    "probit_slope": Measure(
+        _of_line("probit_slope", _slope, probit=True),
+        "Probit slope",
+        "plain",
+        "The slope of the same line with both accuracies on the probit scale (Miller 2021).",
+    ),
+    "probit_r_squared": Measure(
+        _of_line("probit_r_squared", lambda line: line.r_squared, probit=True),
+        "Probit R²",
+        "plain",
+        "How much of the variation between models the line on the probit scale explains.",
+    ),
+    "effective_robustness": Measure(
+        _effective_robustness,
+        "Effective robustness",
+        "points",
+        "Accuracy under the shift minus what the probit line through the other models, at least five that are not near"
+        " chance, expects at the model's base accuracy (Taori 2020). The interval resamples images, with the models"
+        " held fixed.",
+        shown=("report",),
+    ),
+}

@@ -1,0 +1,60 @@
+"""The checks of a dataset's labels, and which of the scored models is its second judge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from counterfoil.evaluation.tasks.classes.answers import AllAnswers, NestedMeasure
+from counterfoil.recipe.layering import without_folders
+from counterfoil.report.labels import DISAGREEMENT, LABEL_ERROR, SELECTED_AS_CLASS, SELECTED_AS_SHIFT, LabelChecks
+from counterfoil.report.results import ResultRow, row
+
+
+def with_scored_judge(
+    checks: LabelChecks | None, inputs: Mapping[str, Any], models: Sequence[tuple[str, str | None]]
+) -> LabelChecks | None:
+    """Return the checks with the scored models that are the judge itself, found by sha256 or else by name."""
+    if checks is None or checks.judge is None:
+        return checks
+    pins = inputs.get("judges")
+    pin = pins.get(checks.judge) if isinstance(pins, Mapping) else None
+    pinned = pin.get("sha256") if isinstance(pin, Mapping) else None
+    same = tuple(
+        name
+        for name, sha256 in models
+        if (sha256 == pinned if sha256 and pinned else without_folders(name) == checks.judge)
+    )
+    return replace(checks, also_scored=same)
+
+
+def label_rows(checks: LabelChecks) -> list[ResultRow]:
+    """Return the numbers of each group as rows; for the judge there are also rows by class."""
+    rows = []
+    for shift in checks.shifts:
+        by_class = {"": shift.judge, **shift.classes} if shift.judge is not None else {}
+        for class_id, judged in by_class.items():
+            if judged is None:
+                continue
+            key = {"group": shift.shift, "class_id": class_id, "against": checks.judge or ""}
+            rows.append(row(DISAGREEMENT, judged.disagreement.estimate, n=judged.images, **key))
+            if judged.label_error is not None:
+                rows.append(row(LABEL_ERROR, judged.label_error.estimate, n=judged.images, **key))
+        if shift.people is not None:
+            for measure, selected, images in (
+                (SELECTED_AS_CLASS, shift.people.class_selected, shift.people.class_images),
+                (SELECTED_AS_SHIFT, shift.people.shift_selected, shift.people.shift_images),
+            ):
+                if selected is not None:
+                    rows.append(row(measure, selected.estimate, group=shift.shift, n=images))
+    return rows
+
+
+def measure_labels(answered: AllAnswers) -> tuple[LabelChecks | None, list[ResultRow]]:
+    weights = [(scores.classifier.name, scores.classifier.sha256) for scores in answered.scored]
+    checks = with_scored_judge(answered.subject.label_checks, answered.subject.pins, weights)
+    return checks, [] if checks is None else label_rows(checks)
+
+
+MEASURE = NestedMeasure(measure_labels)

@@ -1,0 +1,404 @@
+"""Severity: accuracy against the level of a shift, the level that takes ten points, and where trajectories fail.
+
+A trajectory is a class and an index: its base image and its image at every level that the screen accepted. Classes that
+are near chance, or that have too few base images, are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil import stats, trajectory_stats
+from counterfoil.accuracy_stats import Drops, drawn_accuracies
+from counterfoil.evaluation.dataset import Subject
+from counterfoil.evaluation.failures import MOST_SHIFTS, THUMBNAIL
+from counterfoil.evaluation.figures import LINES, severity_figure
+from counterfoil.evaluation.tasks.classes.answers import AllAnswers, NestedMeasure
+from counterfoil.report import severity as names
+from counterfoil.report.pictures import data_uri, webp
+from counterfoil.report.results import ModelFacts, ResultRow, Results, row
+from counterfoil.store.decoding import rgb_image
+
+_TEN_POINTS, _HALF = 0.1, 0.5
+
+
+def shifts_with_levels(subject: Subject) -> dict[str, list[int]]:
+    """Return the groups of each shift with levels, mildest first."""
+    groups_of: dict[str, list[int]] = {}
+    for index, group in enumerate(subject.groups):
+        if group.level is not None:
+            groups_of.setdefault(group.of, []).append(index)
+    return {
+        of: sorted(places, key=lambda index: subject.groups[index].level or 0.0) for of, places in groups_of.items()
+    }
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """n trajectories of a shift with K levels, in the order of class and index. Each has K + 1 places, the base first.
+
+    labels: (n,). rows: (n, K + 1), the row of the image at each place, -1 if there is no image. right: (n, K + 1,
+    models), false if there is no image.
+    """
+
+    levels: NDArray[np.float64]
+    labels: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    right: NDArray[np.bool_]
+
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        """Whether each place has an image, (n, K + 1)."""
+        return self.rows >= 0
+
+    @property
+    def complete(self) -> NDArray[np.bool_]:
+        """Whether a trajectory has an image at every place, (n,)."""
+        return np.asarray(self.present.all(axis=1))
+
+    @property
+    def right_at_base(self) -> NDArray[np.bool_]:
+        """Whether each model is right on the base image, (n, models)."""
+        return self.right[:, 0]
+
+    def only(self, which: NDArray[np.bool_]) -> Trajectories:
+        return replace(self, labels=self.labels[which], rows=self.rows[which], right=self.right[which])
+
+
+def trajectories_of(answered: AllAnswers, places: Sequence[int]) -> Trajectories:
+    """Return the trajectories of a shift's planned classes that have enough base images and are not near chance."""
+    subject = answered.subject
+    base = np.bincount(subject.labels[answered.rows(0)], minlength=len(subject.classes))
+    known = np.array([cls.id not in answered.near_chance.classes for cls in subject.classes]) & (
+        base >= answered.min_images
+    )
+    planned = np.isin(np.arange(len(subject.classes)), subject.groups[places[-1]].class_labels)
+    column = np.full(len(subject.groups), -1)
+    column[[0, *places]] = np.arange(len(places) + 1)
+    rows = np.flatnonzero((column[subject.shifts] >= 0) & answered.answers.readable)
+    rows = rows[(known & planned)[subject.labels[rows]]]
+    cells, scene = np.unique(
+        np.stack([subject.labels[rows], subject.indices[rows]], axis=1), axis=0, return_inverse=True
+    )
+    rows_of_cells = np.full((len(cells), len(places) + 1), -1, dtype=np.int64)
+    rows_of_cells[scene.ravel(), column[subject.shifts[rows]]] = rows
+    levels = np.array([subject.groups[index].level for index in places], dtype=np.float64)
+    right = answered.answers.correct[rows_of_cells] & (rows_of_cells >= 0)[:, :, None]
+    return Trajectories(levels, cells[:, 0], rows_of_cells, right)
+
+
+def measure_severity(answered: AllAnswers) -> tuple[tuple[names.Severity, ...], list[ResultRow]]:
+    """Return a `Severity` for each shift with levels, in the dataset's order, and its rows."""
+    severities, rows = [], []
+    for shift, places in shifts_with_levels(answered.subject).items() if answered.subject.base else ():
+        scenes = trajectories_of(answered, places)
+        drops = answered.drops(places[-1])
+        curve = _Curve.of(answered, shift, scenes, drops)
+        with_base = scenes.present[:, 0]
+        groups = [answered.group(index) for index in places]
+        lost = (~scenes.present[with_base]).sum(axis=0)[1:].tolist()
+        accepted = [int((answered.subject.shifts == index).sum()) for index in places]
+        severities.append(
+            names.Severity(
+                shift=shift,
+                realised=groups[0].realised,
+                levels=tuple(
+                    names.SeverityLevel(group.level or 0.0, group.name, *counts)
+                    for group, *counts in zip(groups, accepted, lost, strict=True)
+                ),
+                classes=len(curve.labels),
+                left_out=tuple(
+                    answered.subject.classes[label].name for label in np.setdiff1d(scenes.labels, curve.labels).tolist()
+                ),
+                trajectories=int(with_base.sum()),
+                complete=int(scenes.complete.sum()),
+            )
+        )
+        rows += curve.rows()
+        rows += _Curve.of(answered, shift, scenes.only(scenes.complete)).rows(names.COMPLETE)
+        rows += _failures(answered, shift, scenes)
+        rows += _compared(answered, shift, scenes, curve)
+    return tuple(severities), rows
+
+
+def level_row(measure: str, level: trajectory_stats.Reached, **others: object) -> ResultRow:
+    """Return the row of a level. A note says if the level, or the upper end of its interval, is not reached."""
+    value, low, high = (number if np.isfinite(number) else None for number in (level.value, level.low, level.high))
+    note = names.NOT_REACHED if value is None else names.END_NOT_REACHED if high is None else ""
+    return ResultRow(measure, value=value, low=low, high=high, note=note, **others)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """Accuracy of m models at the base and at K levels, for k classes and averaged over them.
+
+    by_class: (k, K + 1, m), accuracy of each class in `labels`. replicates: (R, K + 1, m), bootstrap draws of the
+    average. agreed, agreed_drops: (2, K + 1, m) each, how far the intervals of accuracies and of drops are widened
+    because all images of some classes agree. drops_of_class: (k, 2, K + 1, m), the ends of the intervals of drops.
+    """
+
+    answered: AllAnswers
+    shift: str
+    drops_of_top: Drops | None
+    levels: NDArray[np.float64]
+    labels: NDArray[np.int64]
+    by_class: NDArray[np.float64]
+    counts: NDArray[np.int64]
+    replicates: NDArray[np.float64]
+    agreed: NDArray[np.float64]
+    agreed_drops: NDArray[np.float64]
+    drops_of_class: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, answered: AllAnswers, shift: str, scenes: Trajectories, drops: Drops | None = None) -> _Curve:
+        """Average over the classes with enough images at the base and at every level.
+
+        drops: the drops at the highest level that the drop measure computed. They are reused if they average over
+        the same classes.
+        """
+        sides, models = len(scenes.levels) + 1, len(answered.models)
+        labels, by_class, counts, of_class = [], [], [], []
+        total, counted = np.zeros((stats.REPLICATES, sides, models)), np.zeros((stats.REPLICATES, 1, 1))
+        squares, squares_of_drops = np.zeros((2, sides, models)), np.zeros((2, sides, models))
+        for label in np.unique(scenes.labels).tolist():
+            label_scenes = scenes.only(scenes.labels == label)
+            images = label_scenes.present.sum(axis=0)
+            if images.min() < answered.min_images:
+                continue
+            units = np.ones(len(label_scenes.labels), dtype=bool)
+            rng = stats.seeded(answered.seed, "severity", shift, answered.subject.classes[label].id)
+            parts = [(label_scenes.present[:, side], label_scenes.right[:, side], units) for side in range(sides)]
+            drawn = np.stack(drawn_accuracies(parts, rng, stats.REPLICATES), axis=1)
+            usable = ~np.isnan(drawn).any(axis=(1, 2), keepdims=True)
+            total += np.where(usable, drawn, 0.0)
+            counted += usable
+            accuracy, agreed = label_scenes.right.sum(axis=0) / images[:, None], np.zeros((2, sides, models))
+            for side in range(sides):
+                both = label_scenes.present[:, 0] & label_scenes.present[:, side]
+                pairs, base, on_side = (
+                    label_scenes.right[both],
+                    *((accuracy[column], int(images[column])) for column in (0, side)),
+                )
+                squares[:, side] += np.square(stats.distances_of_share(*on_side))
+                differing = stats.distances_of_difference(base, on_side, pairs[:, 0], pairs[:, side])
+                squares_of_drops[:, side] += np.square(differing)
+                # If images are missing at a level and all pairs agree, use at least the interval of the pairs.
+                first, last = ((pairs[:, column].sum(axis=0) / max(1, len(pairs)), len(pairs)) for column in (0, side))
+                alone = (
+                    stats.distances_of_difference(first, last, pairs[:, 0], pairs[:, side]) if len(pairs) else differing
+                )
+                agreed[:, side] = np.maximum(differing, alone)
+            of_class.append(stats.percentile_ends(accuracy[0] - accuracy, drawn[:, :1] - drawn, agreed))
+            labels.append(label)
+            by_class.append(accuracy)
+            counts.append(images)
+        with np.errstate(invalid="ignore"):
+            replicates = total / np.where(counted == 0, np.nan, counted)
+        classes = max(1, len(labels))
+        same = drops is not None and set(drops.classes) == {answered.subject.classes[label].id for label in labels}
+        return cls(
+            answered,
+            shift,
+            drops if same else None,
+            scenes.levels,
+            np.array(labels, dtype=np.int64),
+            np.array(by_class).reshape(-1, sides, models),
+            np.array(counts, dtype=np.int64).reshape(-1, sides),
+            replicates,
+            np.sqrt(squares) / classes,
+            np.sqrt(squares_of_drops) / classes,
+            np.array(of_class).reshape(-1, 2, sides, models),
+        )
+
+    @property
+    def accuracy(self) -> NDArray[np.float64]:
+        """Accuracy averaged over classes, (K + 1, m)."""
+        return self.by_class.mean(axis=0)
+
+    @property
+    def images(self) -> NDArray[np.int64]:
+        """The number of images, (K + 1,)."""
+        return self.counts.sum(axis=0)
+
+    def drop(self, side: int, model: int) -> stats.Estimate:
+        """Return the drop of a model at a place: base accuracy minus accuracy there."""
+        if self.drops_of_top is not None and side == len(self.levels):
+            return self.drops_of_top.interval(model)
+        value = float(self.accuracy[0, model] - self.accuracy[side, model])
+        below, above = self.agreed_drops[:, side, model].tolist()
+        drawn = self.replicates[:, 0, model] - self.replicates[:, side, model]
+        return stats.percentile_interval(value, drawn, (below, above))
+
+    def rows(self, ending: str = "") -> Iterator[ResultRow]:
+        """Yield rows of accuracies, of drops and of the level that takes ten points; with an ending, no accuracies."""
+        if not len(self.labels):
+            return
+        ats, images = ["0", *map(names.at, self.levels.tolist())], self.images.tolist()
+        for model, name in enumerate(self.answered.models):
+            key = {"model": name, "group": self.shift}
+            drops = [self.drop(side, model) for side in range(1, len(ats))]
+            if not ending:
+                for side, level in enumerate(ats):
+                    value, agreed = float(self.accuracy[side, model]), self.agreed[:, side, model].tolist()
+                    estimate = stats.percentile_interval(
+                        value, self.replicates[:, side, model], (agreed[0], agreed[1]), least=0.0
+                    )
+                    yield row(names.ACCURACY, estimate, at=level, n=images[side], **key)
+            for level, n, drop in zip(ats[1:], images[1:], drops, strict=True):
+                yield row(names.DROP + ending, drop, at=level, n=n, **key)
+            weights = self.images[1:].astype(np.float64)
+            ten = trajectory_stats.rising_reaches(drops, self.levels, weights, _TEN_POINTS)
+            yield level_row(names.TEN_POINTS + ending, ten, n=images[0], **key)
+            if not ending:
+                yield from self._of_classes(model, ats, key)
+
+    def _of_classes(self, model: int, ats: Sequence[str], key: dict[str, str]) -> Iterator[ResultRow]:
+        for index, label in enumerate(self.labels.tolist()):
+            class_id, base = self.answered.subject.classes[label].id, float(self.by_class[index, 0, model])
+            for side, level in enumerate(ats):
+                n, value = int(self.counts[index, side]), float(self.by_class[index, side, model])
+                yield row(
+                    names.ACCURACY, stats.wilson_estimate(round(value * n), n), class_id=class_id, at=level, n=n, **key
+                )
+                if side:
+                    ends = self.drops_of_class[index, :, side, model].tolist()
+                    drop = stats.Estimate(base - value, *(end if np.isfinite(end) else None for end in ends))
+                    yield row(names.DROP, drop, class_id=class_id, at=level, n=n, **key)
+
+
+def _failures(answered: AllAnswers, shift: str, scenes: Trajectories) -> Iterator[ResultRow]:
+    """Yield failure points by every definition, for the trajectories that a model gets right at the base."""
+    levels, ats = scenes.levels, list(map(names.at, scenes.levels.tolist()))
+    present, right = scenes.present[:, 1:], scenes.right[:, 1:]
+    everywhere, known = np.ones_like(present), present[:, :, None]
+    runs = {
+        "": trajectory_stats.failure_runs(present, right),
+        names.LASTING: trajectory_stats.failure_runs(present, right, lasting=True),
+        names.IF_LOST_FAIL: trajectory_stats.failure_runs(everywhere, right & known),
+        names.IF_LOST_HOLD: trajectory_stats.failure_runs(everywhere, right | ~known),
+        names.COMPLETE: trajectory_stats.failure_runs(present, right),
+    }
+    again = trajectory_stats.recovered(present, right)
+    for model, name in enumerate(answered.models):
+        key = {"model": name, "group": shift}
+        for ending, (first, last) in runs.items():
+            counting = scenes.right_at_base[:, model] & (scenes.complete | (ending != names.COMPLETE))
+            if not counting.any():
+                continue
+            rng = stats.seeded(answered.seed, "failed", shift)
+            n = int(counting.sum())
+            curve = trajectory_stats.failed_curve(first[counting, model], last[counting, model], len(levels), rng)
+            for level, share in zip(ats, curve, strict=True):
+                yield row(names.FAILED + ending, share, at=level, n=n, **key)
+            median = trajectory_stats.rising_reaches(curve, levels, np.ones(len(levels)), _HALF)
+            yield level_row(names.MEDIAN + ending, median, n=n, **key)
+            if not ending:
+                yield row(names.RECOVERED, stats.wilson_estimate(int(again[counting, model].sum()), n), n=n, **key)
+
+
+def _compared(answered: AllAnswers, shift: str, scenes: Trajectories, curve: _Curve) -> Iterator[ResultRow]:
+    """Yield comparisons between pairs of models: those best on the base, without models near chance."""
+    sound = np.flatnonzero(answered.sound)
+    if not len(curve.labels) or len(sound) < 2:
+        return
+    models = sound[np.argsort(-curve.accuracy[0, sound], kind="stable")][: names.MOST_COMPARED]
+    called = [answered.models[model] for model in models]
+    ats = ["0", *map(names.at, curve.levels.tolist())]
+    first, other = np.triu_indices(len(models), 1)
+    keys = [
+        {"model": called[first], "against": called[second], "group": shift}
+        for first, second in zip(first, other, strict=True)
+    ]
+    accuracy, drawn = curve.accuracy[:, models], curve.replicates[:, :, models]
+    values = accuracy[:, first] - accuracy[:, other]
+    # If no image separates two models, assume half a pair on each side.
+    least, differences = 1 / curve.images[:, None], drawn[:, :, first] - drawn[:, :, other]
+    reach = stats.simultaneous_reach(values, differences, least)
+    beside = reach * np.maximum(np.nanstd(differences, axis=0), least)
+    low, high = values - beside, values + beside
+    for side, level in enumerate(ats):
+        for index, key in enumerate(keys):
+            estimate = stats.Estimate(*(float(each[side, index]) for each in (values, low, high)))
+            yield row(names.DIFFERENCE, estimate, at=level, n=int(curve.images[side]), **key)
+        ends = np.zeros((2, len(models), len(models)))
+        ends[:, first, other] = low[side], high[side]
+        ends[:, other, first] = -high[side], -low[side]
+        for name, rank in zip(called, trajectory_stats.ranks(ends[0], ends[1], accuracy[side]).tolist(), strict=True):
+            yield row(names.RANK, stats.Estimate(*rank), model=name, group=shift, at=level, n=len(models))
+    runs = trajectory_stats.failure_runs(scenes.present[:, 1:], scenes.right[:, 1:, models])
+    scores = trajectory_stats.failure_scores(*runs, scenes.right_at_base[:, models], scenes.levels)
+    apart = scores[:, first] - scores[:, other]
+    p = trajectory_stats.swap_test(np.nan_to_num(apart), stats.seeded(answered.seed, "swaps", shift))
+    for index, (key, p_one, q) in enumerate(zip(keys, p, stats.holm(p), strict=True)):
+        both = apart[np.isfinite(apart[:, index]), index]
+        rng = stats.seeded(answered.seed, "failure difference", shift)
+        mean = stats.mean_over_units(both, np.arange(len(both)), rng) if len(both) else None
+        yield row(names.FAILURE_DIFFERENCE, mean, n=len(both), test=names.SWAPS, p=p_one, q=q, **key)
+
+
+def _draw(results: Results) -> list[Any]:
+    """Return the curves, and the models in them with the colour of each."""
+    sound = [model for model in results.best_first if not model.near_chance]
+    return [severity_figure(results, sound), list(zip(sound, LINES, strict=False))]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """An image of a film strip, at the base ("0") or at a level.
+
+    It has the models that are first wrong here, and whether the model of the strip is.
+    """
+
+    at: str
+    image: str
+    failing: tuple[str, ...]
+    marked: bool
+
+
+# The film strips of a shift: the shift, the model of the strips, and for each scene its class and frames.
+FilmStrips = tuple[names.Severity, ModelFacts, list[tuple[str, tuple[Frame, ...]]]]
+
+
+def pick_strips(answered: AllAnswers, results: Results) -> list[FilmStrips]:
+    """Return film strips: one scene at its base and every level of a shift, and where models first fail.
+
+    The model of the strips is the one with the middle median failure point. Its scenes are complete trajectories that
+    it gets right at the base. They lie at the quartiles of its failure points.
+    """
+    subject, groups = answered.subject, shifts_with_levels(answered.subject)
+    chosen = []
+    for severity in results.severity[:MOST_SHIFTS]:
+        model = names.middle_model(severity, results)
+        if model is None:
+            continue
+        of_model = answered.models.index(model.name)
+        scenes = trajectories_of(answered, groups[severity.shift])
+        scenes = scenes.only(scenes.complete & scenes.right_at_base[:, of_model])
+        _, cells = trajectory_stats.failure_runs(scenes.present[:, 1:], scenes.right[:, 1:])
+        # The place in the strip where each model fails first; 0 is the base.
+        fails = np.where(scenes.right_at_base, cells + 1, 0)
+        order = np.argsort(fails[:, of_model], kind="stable")
+        for position in sorted({len(order) * quartile // 4 for quartile in (1, 2, 3)} if len(order) else ()):
+            scene = int(order[position])
+            name = subject.classes[int(scenes.labels[scene])].name
+            chosen.append((severity, model, name, scenes.rows[scene].tolist(), fails[scene].tolist()))
+    shown = frozenset(subject.keys[row] for *_, rows, _ in chosen for row in rows)
+    images = subject.images(shown) if shown else ()
+    pictures = {key: data_uri(webp(rgb_image(encoded), 88, THUMBNAIL)) for key, encoded in images}
+    strips: dict[str, FilmStrips] = {}
+    for severity, model, name, rows, fails in chosen:
+        frames = []
+        for side, (at, shown_row) in enumerate(zip(severity.ats, rows, strict=True)):
+            failing_models = [model for model, fail in zip(results.models, fails, strict=True) if fail == side]
+            failing = tuple(model.short_name for model in failing_models)
+            frames.append(Frame(at, pictures[subject.keys[shown_row]], failing, model in failing_models))
+        strips.setdefault(severity.shift, (severity, model, []))[2].append((name, tuple(frames)))
+    return list(strips.values())
+
+
+MEASURE = NestedMeasure(measure_severity, _draw, pick_strips)

@@ -1,0 +1,295 @@
+"""Transfer: how often each model fails on images that were chosen because a judge was wrong (Wiles 2022, Figure 4).
+
+A caption is a shift of one class: its images were drawn from one text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.evaluation.dataset import Subject
+from counterfoil.evaluation.figures import transfer_figure
+from counterfoil.evaluation.tasks.classes.answers import AllAnswers, NestedMeasure
+from counterfoil.evaluation.tasks.classes.measures.findings import judges_among
+from counterfoil.prediction.failures import failures, ranks_enough
+from counterfoil.prediction.passes import Scored
+from counterfoil.recipe.keep.misclassified import PARENTS, TOP1, TOP3
+from counterfoil.report import transfer as names
+from counterfoil.report.results import ResultRow, Results, row
+from counterfoil.stats import Estimate, clustered_rates, matched_rates
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """A judge by its name without folders, with its pins from the lock.
+
+    places: indices of the scored models that are this judge.
+    """
+
+    name: str
+    architecture: str
+    sha256: str | None
+    places: frozenset[int]
+    recorded_name: str
+
+
+def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], list[ResultRow]]:
+    """Return a `Transfer` per judge, in the recipe's order, and their rows; empty if no rule keeps a judge's failures.
+
+    Rates leave out images of classes that are near chance: models fail on nearly all of them anyway.
+    """
+    subject, readable = answered.subject, answered.answers.readable
+    if not subject.judged.shifts:
+        return (), []
+    # For each model, rule → (n,) the images on which it fails. A model with few ranked answers has fewer rules.
+    failed = [
+        {
+            rule: failures(rule, scores.predictions, subject.labels, subject.classes, scores.class_map)
+            for rule in (names.RULES if ranks_enough(scores.predictions, scores.class_map) else (TOP1,))
+        }
+        for scores in answered.scored
+    ]
+    near = np.array([cls.id in answered.near_chance.classes for cls in subject.classes], dtype=bool)
+    transfers: list[names.Transfer] = []
+    numbers: list[ResultRow] = []
+    for name, wrong in subject.judged.wrong.items():
+        rows = np.flatnonzero(wrong)  # `wrong` covers the images of the dataset, which come first
+        rows = rows[readable[rows]]
+        left_out = tuple(subject.classes[label].name for label in np.unique(subject.labels[rows]) if near[label])
+        rows = rows[~near[subject.labels[rows]]]
+        judge = _judge(name, answered)
+        judged_shifts = [shift for shift in subject.judged.shifts if name in shift.judges]
+        rows_of_shift = {shift.index: rows[subject.shifts[rows] == shift.index] for shift in judged_shifts}
+        family = architecture_family(judge.architecture, name)
+        models = [
+            names.TransferModel(
+                scores.classifier.name,
+                architecture_family(scores.classifier.architecture, scores.classifier.name),
+                names.JUDGE if at in judge.places else _relation(scores, judge, answered),
+            )
+            for at, scores in enumerate(answered.scored)
+        ]
+        numbers += _rates(answered, judge, failed, None, rows)
+        if len(judged_shifts) > 1:  # with a single shift, the total is its row
+            for shift in judged_shifts:
+                numbers += _rates(answered, judge, failed, shift.index, rows_of_shift[shift.index])
+        if not judge.places:
+            models.insert(0, names.TransferModel(judge.recorded_name, family, names.JUDGE))
+        transfers.append(
+            names.Transfer(
+                judge=name,
+                architecture=judge.architecture,
+                family=family,
+                scored=bool(judge.places),
+                captions=len(_captions(subject, rows)[0]),
+                images=len(rows),
+                shifts=tuple(
+                    names.TransferShift(
+                        name=subject.groups[shift.index].name,
+                        judges=shift.judges,
+                        at_least=shift.rule.at_least,
+                        candidates=subject.groups[shift.index].candidates or 0,
+                        accepted=int((subject.shifts == shift.index).sum()),
+                        images=len(rows_of_shift[shift.index]),
+                        failure=shift.rule.failure,
+                    )
+                    for shift in judged_shifts
+                ),
+                models=tuple(models) if len(rows) else (),
+                classes_near_chance=left_out,
+            )
+        )
+    return tuple(transfers), numbers
+
+
+def _judge(name: str, answered: AllAnswers) -> _Judge:
+    """Return a judge with its pins from the lock; without pins if these are malformed, because locks are untrusted."""
+    pins = answered.subject.mined.pins
+    pin = pins.get(name)
+    known = pin if isinstance(pin, Mapping) else {}
+    architecture, sha256 = (
+        value if isinstance(value, str) else None for value in map(known.get, ("architecture", "sha256"))
+    )
+    places = frozenset(judges_among(answered.scored, [name], pins))
+    # Rename the judge if a scored model with other weights has its name.
+    recorded = f"{name} (of the build)" if name in answered.models else name
+    return _Judge(name, architecture or "", sha256, places, recorded)
+
+
+def _relation(scored: Scored, judge: _Judge, answered: AllAnswers) -> names.Relation:
+    itself = answered.scored[min(judge.places)].classifier if judge.places else None
+    sizes = (itself.param_count, itself.num_classes) if itself else (None, None)
+    model_sizes, model = (scored.classifier.param_count, scored.classifier.num_classes), scored.classifier
+    return relation_of(model.architecture, model.sha256, model_sizes, judge.architecture, judge.sha256, sizes)
+
+
+def relation_of(
+    architecture: str,
+    sha256: str | None,
+    sizes: tuple[int | None, int | None],
+    judge_architecture: str,
+    judge_sha256: str | None,
+    judge_sizes: tuple[int | None, int | None],
+) -> names.Relation:
+    """Return how another model is related to the judge, as far as names and configurations show.
+
+    sizes: (parameters, outputs), None if unknown. The same architecture means the same name with other weights. Two
+    models with equal numbers of outputs but different numbers of parameters are at most of the same family.
+    """
+    if not (is_known(architecture) and is_known(judge_architecture)):
+        return names.OTHER
+    if plain_architecture(architecture) == plain_architecture(judge_architecture) and sha256 != judge_sha256:
+        (parameters, outputs), (of_judge, outputs_of_judge) = sizes, judge_sizes
+        if None in (parameters, of_judge) or outputs != outputs_of_judge or parameters == of_judge:
+            return names.SAME_ARCHITECTURE
+    return (
+        names.SAME_FAMILY
+        if architecture_family(architecture) == architecture_family(judge_architecture)
+        else names.OTHER
+    )
+
+
+def _captions(subject: Subject, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the captions of some rows, as shift · classes + class, and each row's index among them, (rows,)."""
+    return np.unique(subject.shifts[rows] * len(subject.classes) + subject.labels[rows], return_inverse=True)
+
+
+def _rates(
+    answered: AllAnswers,
+    judge: _Judge,
+    failures_of: Sequence[Mapping[str, NDArray[np.bool_]]],
+    shift_index: int | None,
+    rows: NDArray[np.int64],
+) -> list[ResultRow]:
+    """Return every model's failure rates on images that the judge gets wrong, in one shift or, for None, in all."""
+    if not len(rows):
+        return []
+    subject, readable = answered.subject, answered.answers.readable
+    group = "" if shift_index is None else subject.groups[shift_index].name
+    captions, caption = _captions(subject, rows)
+    images = np.bincount(caption, minlength=len(captions))
+    mixture = np.bincount(subject.labels[rows], minlength=len(subject.classes))
+    base = _rows_of(subject, readable, 0, mixture) if subject.base else np.empty(0, np.int64)
+    beside = {
+        subject.groups[at].name: _rows_of(subject, readable, at, mixture)
+        for part in subject.parts[1:]
+        for at in range(part.first, part.first + len(part.images.group_names))
+    }
+    # By these rules the judge is wrong about every image by construction. Under every rule its first answer is
+    # not the label; under top-3 rules none of its first three is.
+    judged_shifts = [
+        shift for shift in subject.judged.shifts if judge.name in shift.judges and shift_index in (None, shift.index)
+    ]
+    constructed = (
+        names.RULES if all(judged_shift.rule.failure in (TOP3, *PARENTS) for judged_shift in judged_shifts) else (TOP1,)
+    )
+    result_rows: list[ResultRow] = []
+    if not judge.places:
+        # A judge that is not scored here is shown as recorded: wrong about each of these images.
+        for rule in constructed:
+            key = {"model": judge.recorded_name, "group": group, "against": judge.name, "at": rule}
+            result_rows.append(
+                row(names.TRANSFER, 1.0, n=len(rows), units=len(captions), note=names.BY_CONSTRUCTION, **key)
+            )
+            result_rows.append(row(names.ON_BASE, None, n=len(base), **key))
+    for rule in names.RULES:
+        able = [at for at, by_rule in enumerate(failures_of) if rule in by_rule]
+        if not able:
+            continue
+        failed = np.stack([failures_of[at][rule] for at in able], axis=1)
+        counts = np.zeros((len(captions), len(able)), dtype=np.int64)
+        np.add.at(counts, caption, failed[rows].astype(np.int64))
+        estimates = clustered_rates(counts, images)
+        on_base = _matched(subject, base, failed, mixture)
+        others = {name: _matched(subject, group_rows, failed, mixture) for name, group_rows in beside.items()}
+        for column, at in enumerate(able):
+            key = {"model": answered.models[at], "group": group, "against": judge.name, "at": rule}
+            itself = rule in constructed and at in judge.places
+            # The judge's own rate is fixed by construction: it is not an estimate.
+            rate: Estimate | float = estimates[column].value if itself else estimates[column]
+            note = names.BY_CONSTRUCTION if itself else ""
+            result_rows.append(row(names.TRANSFER, rate, n=len(rows), units=len(captions), note=note, **key))
+            result_rows.append(
+                row(names.ON_BASE, None if on_base is None else float(on_base[column]), n=len(base), **key)
+            )
+            for name, elsewhere in others.items():
+                if elsewhere is not None:
+                    result_rows.append(row(names.BESIDE, float(elsewhere[column]), **key | {"at": f"{rule} {name}"}))
+    return result_rows
+
+
+def _rows_of(
+    subject: Subject, readable: NDArray[np.bool_], group: int, mixture: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the readable images of a group whose classes are in a mixture."""
+    return np.flatnonzero((subject.shifts == group) & readable & (mixture[subject.labels] > 0))
+
+
+def _matched(
+    subject: Subject, rows: NDArray[np.int64], failed: NDArray[np.bool_], mixture: NDArray[np.int64]
+) -> NDArray[np.float64] | None:
+    counts = np.zeros((len(mixture), failed.shape[1]), dtype=np.int64)
+    np.add.at(counts, subject.labels[rows], failed[rows].astype(np.int64))
+    return matched_rates(counts, np.bincount(subject.labels[rows], minlength=len(mixture)), mixture)
+
+
+# Prefixes of names for a trainer, a training method or a small test model.
+_BEFORE = re.compile(r"^(?:tf|legacy|gluon|ssl|swsl|ig|dm|test|wide)_")
+# The end of a class name of the library transformers, such as `ViTForImageClassification`.
+_CLASS_OF_TRANSFORMERS = re.compile(r"for[a-z]*classification.*$")
+# The first word without a version: convnext for `convnextv2_atto`, deit for `deit3_small`.
+_FIRST_WORD = re.compile(r"[a-z]+?(?=v?\d|[^a-z]|$)")
+# Families by first word. A DeiT is a ViT trained differently; timm builds an LCNet with its code
+# of MobileNetV3; RN50 is open_clip's, BiT is a ResNet v2.
+_BEGINNINGS = {
+    "resnet": ("resnet", "resnext", "resnest", "seresnet", "seresnext", "ecaresnet", "skresnet", "skresnext"),
+    "regnet": ("regnet",),
+    "mobilenet": ("mobilenet",),
+    "convnext": ("convnext",),
+    "vit": ("flexivit",),
+}
+_WHOLE_WORDS = {"deit": "vit", "lcnet": "mobilenet", "rn": "resnet", "bit": "resnet"}
+# Names of unknown architectures: each such model is a family of its own.
+_UNKNOWN = frozenset({"", "predictions", "open_clip", "sequential", "module", "function", "<lambda>"})
+
+
+def architecture_family(architecture: str, name: str = "") -> str:
+    """Return the family of an architecture: `resnet50` → resnet. An unlisted family is the first word of the name.
+
+    name: the name of the model. It stands for the architecture if that is unknown.
+    """
+    plain = plain_architecture(architecture)
+    if plain in _UNKNOWN:
+        return name or architecture
+    before = None
+    while before != plain:
+        before, plain = plain, _BEFORE.sub("", plain)
+    first_word = _FIRST_WORD.match(_CLASS_OF_TRANSFORMERS.sub("", plain))
+    if first_word is None:
+        return plain
+    word = first_word[0]
+    if word in _WHOLE_WORDS:
+        return _WHOLE_WORDS[word]
+    return next((family for family, beginnings in _BEGINNINGS.items() if word.startswith(beginnings)), word)
+
+
+def plain_architecture(architecture: str) -> str:
+    """Return timm's name of the architecture in lower case, without the tag of the weights."""
+    return architecture.strip().lower().partition(".")[0]
+
+
+def is_known(architecture: str) -> bool:
+    return plain_architecture(architecture) not in _UNKNOWN
+
+
+def _draw(results: Results) -> list[str | None]:
+    judges = results.transfer[: names.MOST_JUDGES]
+    return [transfer_figure(judge, results, index) for index, judge in enumerate(judges)]
+
+
+MEASURE = NestedMeasure(measure_transfer, _draw)

@@ -1,0 +1,113 @@
+"""Find out whether the outputs of a model near chance fit the classes far better in another order: for a warning.
+
+Of all orders, the best for some images looks good by chance. So it is found on every second image of each class (as an
+assignment problem) and measured on the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.evaluation.tasks.classes.answers import AllAnswers
+from counterfoil.prediction.class_map import folder_orders
+from counterfoil.report.words import listed, percent
+from counterfoil.stats import Estimate, chance_line, wilson_estimate
+
+# With more classes, counting every pair of classes takes too much memory for a warning.
+MOST_CLASSES = 2_000
+# The intervals of the two orders must be at least this far apart (a fraction).
+LEAST_GAIN = 0.1
+# Name a known order if it fits the first half nearly as well as the best of all orders.
+_NEARLY = 0.9
+
+
+@dataclass(frozen=True)
+class BetterOrder:
+    """Another order of k classes. means: (k,) the class that each class's output seems to mean. kind: words for it.
+
+    given, better: the shares of right answers in the given and in this order, on images that did not choose this order.
+    """
+
+    means: NDArray[np.int64]
+    kind: str
+    given: Estimate
+    better: Estimate
+
+
+def better_order(
+    labels: NDArray[np.int64],
+    answers: NDArray[np.int64],
+    classes: int,
+    named: Sequence[tuple[str, NDArray[np.int64]]] = (),
+) -> BetterOrder | None:
+    """Return the order that outputs seem to have; None if none is clearly better.
+
+    labels, answers: (n,) the class of each image and of its answer, -1 for none, numbered as outputs are. named: other
+    likely orders, (k,) each, and their names.
+    """
+    if not 2 <= classes <= MOST_CLASSES:
+        return None
+    first = np.zeros(len(labels), dtype=bool)
+    for label in range(classes):
+        first[np.flatnonzero(labels == label)[::2]] = True
+    known = answers >= 0
+    counts = np.zeros((classes, classes), dtype=np.int64)
+    np.add.at(counts, (answers[first & known], labels[first & known]), 1)
+
+    from scipy.optimize import linear_sum_assignment
+
+    means, kind = linear_sum_assignment(counts, maximize=True)[1], "to be in another order"
+    index = np.arange(classes)
+    shifted = []
+    for step in range(1, classes):
+        least = min(step, classes - step)
+        shifted.append((f"shifted by {'one' if least == 1 else least}", (index + step) % classes))
+    likely = [*named, *shifted, ("to be in reverse order", index[::-1])]
+    fits = [int(counts[index, order].sum()) for _, order in likely]
+    if max(fits) >= _NEARLY * counts[index, means].sum():
+        kind, means = likely[int(np.argmax(fits))]
+    others = ~first
+    if not others.any():
+        return None
+    given, better = (
+        wilson_estimate(int((known & (meant == labels))[others].sum()), int(others.sum()))
+        for meant in (answers, means[answers.clip(0)])
+    )
+    assert better.low is not None and given.high is not None
+    if better.low < max(given.high + LEAST_GAIN, chance_line(1 / classes)):
+        return None
+    return BetterOrder(means, kind, given, better)
+
+
+def likely_order(answered: AllAnswers, model: int) -> str:
+    """Return words for the order that the outputs of a model near chance seem to have; empty if none fits better."""
+    class_map, classes = answered.maps[model], answered.subject.classes
+    outputs = np.array([target[0] for target in class_map.targets])
+    if len(np.unique(outputs)) < len(outputs) or any(len(target) > 1 for target in class_map.targets):
+        return ""
+    # Number the classes in the order of their outputs.
+    class_at = np.argsort(outputs)
+    place_of, place_of_output = np.argsort(class_at), np.full(class_map.num_classes, -1)
+    place_of_output[outputs] = place_of
+    groups = (0,) if answered.subject.base else answered.places
+    rows = np.concatenate([answered.rows(group) for group in groups])
+    better = better_order(
+        place_of[answered.subject.labels[rows]],
+        place_of_output[answered.answers.prediction[rows, model]],
+        len(outputs),
+        [(f"to be in {whose} order of the class names", place_of[order])
+         for whose, order in folder_orders(classes).items()],
+    )  # fmt: skip
+    if better is None:
+        return ""
+    moved = np.flatnonzero(better.means != np.arange(len(outputs)))
+    meant = [f"output {outputs[class_at[at]]} is {classes[class_at[better.means[at]]].name}" for at in moved[:3]]
+    matches = f"{', '.join(meant)} and so on" if len(moved) > 3 else listed(meant)
+    return (
+        f"{better.kind}: {percent(better.better.value)} of images are right if {matches}, and"
+        f" {percent(better.given.value)} as they are matched. Check --class-order."
+    )

@@ -1,0 +1,160 @@
+"""The report of an evaluation of multi-label classifiers: its sentences and tables, and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from counterfoil.evaluation.shift_report import (
+    DROP,
+    PageSection,
+    ShiftReport,
+    compared_section,
+    group_table,
+    headings,
+)
+from counterfoil.evaluation.tasks.labels.measures import (
+    MEAN_PRECISION,
+    MEANS,
+    MISSED,
+    WRONGLY_GIVEN,
+    drop_labels,
+)
+from counterfoil.multilabel_stats import ACCURACY, AUROC, PRECISION
+from counterfoil.report.results import DROP_BASE, ClassFacts, ModelFacts, Results
+from counterfoil.report.words import (
+    NOTHING,
+    Table,
+    TableCell,
+    TableColumn,
+    TableRow,
+    counted,
+    in_words,
+    listed,
+    percent,
+    points_cell,
+    text_cell,
+)
+
+_OF_LABELS = (PRECISION, AUROC, ACCURACY, MISSED, WRONGLY_GIVEN)
+_MOST_LABELS = 60
+_MOST_NAMED = 12
+
+
+def multilabel_notes(results: Results) -> Iterator[str]:
+    """Yield the notes that a reader needs to understand the numbers."""
+    base = results.groups[0]
+    for model in results.models:
+        if model.matched:
+            yield f"{model.short_name}: outputs were matched {model.matched}."
+        if model.read:
+            yield f"{model.short_name}: {model.read}."
+    if base.left_out:
+        few = [label.name for label in base.left_out]
+        yield (
+            f"Not measured and in no mean, because fewer than {max(2, results.min_images_per_class)} images have the"
+            f" label, or are known to lack it: {listed(few, _MOST_NAMED)}."
+        )
+    known = {label.name: _known_images(results, label) for label in results.classes}
+    partly = [f"{name} ({counted(images, 'image')})" for name, images in known.items() if images < base.images]
+    if partly:
+        yield (
+            f"Each label is measured on the images that know it. These labels are known of fewer than"
+            f" {counted(base.images, 'image')}: {listed(partly, _MOST_NAMED)}."
+        )
+    yield from near_chance_notes(results)
+
+
+def near_chance_notes(results: Results) -> Iterator[str]:
+    """Yield, for each model whose drops leave out labels, which labels, and the base that drops start from."""
+    for model in results.models:
+        of_drops = drop_labels(results, model)
+        guessed = [label.name for label in results.classes if label not in of_drops]
+        if results.shifts and guessed and not model.near_chance:
+            key = {"model": model.name, "group": results.shifts[0].name}
+            base, every = results.rows.value(DROP_BASE, at=results.lead, **key), results.base_number(model.name)
+            yield (
+                f"{model.short_name}: near chance on the base for {listed(guessed, _MOST_NAMED)}. Mean drops leave out"
+                f" {'this label' if len(guessed) == 1 else 'these labels'}: they are over {len(of_drops)} of"
+                f" {len(results.classes)} labels, whose {results.lead} on the base is {percent(base)}; that of all is"
+                f" {percent(every.value if every else None)}."
+            )
+
+
+def _known_images(results: Results, label: ClassFacts) -> int:
+    row = results.rows.one(PRECISION, model=results.models[0].name, group=results.base or "", class_id=label.id)
+    return 0 if row is None else row.n or 0
+
+
+def label_table(results: Results, model: ModelFacts) -> Table:
+    """Return one row for each label: its numbers on the base, and under the shift where its AP drops most."""
+    rows = []
+    for label in results.classes:
+        key = {"model": model.name, "class_id": label.id}
+        base = {"group": results.base or "", **key}
+        having = results.rows.one(MISSED, **base)
+        cells = [TableCell(str(_known_images(results, label))), TableCell(str(having.n if having else 0))]
+        cells += [points_cell(results.rows.estimate(name, **base)) for name in _OF_LABELS]
+        drops = results.rows.where(DROP, at=PRECISION, **key)
+        worst = max(drops, key=lambda drop: drop.value or 0.0, default=None)
+        if worst is None:
+            cells += [text_cell("near chance on the base" if results.shifts else NOTHING), *[points_cell(None)] * 3]
+        else:
+            shifted = {"group": worst.group, **key}
+            cells += [text_cell(in_words(worst.group)), points_cell(worst.estimate)]
+            cells += [points_cell(results.rows.estimate(name, **shifted)) for name in (MISSED, WRONGLY_GIVEN)]
+        rows.append(TableRow((text_cell(label.name), *cells)))
+    rows.sort(key=lambda row: -float(row.cells[9].sort or -1.0))
+    counts = ["images that know it", "with it"]
+    titles = [*counts, "AP (%)", "AUROC (%)", "accuracy (%)", "missed (%)", "wrongly given (%)"]
+    later = ["drop of AP (points)", "missed there (%)", "wrongly given there (%)"]
+    columns = [TableColumn("label", "name"), *map(TableColumn, titles), TableColumn("AP drops most under", "text")]
+    columns += map(TableColumn, later)
+    caption = f"{model.short_name}: label by label"
+    return Table(caption, tuple(columns), tuple(rows)).first(_MOST_LABELS, "labels", "labels.csv")
+
+
+def _sections(results: Results) -> Iterator[PageSection]:
+    models, means = headings(results), tuple(MEANS)
+    yield PageSection(
+        "Every group",
+        [(heading, group_table(results, model, means, means)) for heading, model in models],
+        " ".join(near_chance_notes(results)),
+    )
+    yield from compared_section(
+        results, "classifier", "Differences are over the labels that neither classifier ranks near chance on the base."
+    )
+    yield PageSection(
+        "Label by label",
+        [(heading, label_table(results, model)) for heading, model in models],
+        "AP to wrongly given: on the base. Missed: share of the images with the label that are not given it. Wrongly"
+        " given: share of the images without it that are given it. Intervals of labels’ drops are for all labels and"
+        " shifts at once.",
+    )
+
+
+def _words(results: Results) -> dict[str, str]:
+    labels = counted(len(results.classes), "label")
+    return {
+        "task": "Robustness of classifiers with several labels",
+        "model": "classifier",
+        "lead": f"{labels}. mAP is the mean of the labels’ average precision, AUROC that of their areas under the ROC"
+        " curve. Accuracy is balanced, so that guessing gives 50 % however rare a label is.",
+        "failures": "Failures, label by label",
+        "method": "The thresholds stay as they are. A model gives a label from a threshold on. Each label’s images on"
+        " the base are dealt into two halves, and the threshold of the highest accuracy on one half is used on the"
+        " other, on the base and under shifts: no answer is judged by a threshold that it helped to choose. Shares of"
+        " missed and wrongly given labels have Wilson’s interval"
+        f"{', widened for images that share units' if results.units else ''}.",
+        "files": "measures.csv, multilabel.csv and labels.csv in this folder hold every number, predictions.parquet"
+        " every image’s scores and mistakes",
+    }
+
+
+REPORT = ShiftReport(
+    MEAN_PRECISION,
+    _words,
+    lambda results, model: "is near chance on the base for every label",
+    multilabel_notes,
+    _sections,
+    (tuple(MEANS), tuple(MEANS)),
+)

@@ -1,0 +1,144 @@
+"""A built dataset whose images have several labels, opened for scoring. Each label becomes a class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.data.labelled_images import evenly_chosen
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.evaluation.dataset import OpenDataset, limit_subject, pair_texts, read_units, rows_in_every_group
+from counterfoil.multilabel_stats import LabelTruth
+from counterfoil.recipe import RecipeClass
+from counterfoil.recipe.multilabel import CONDITIONS, UNKNOWN
+from counterfoil.report.results import LeftOut
+from counterfoil.resampled_stats import Units
+from counterfoil.store.manifest import VERIFY
+from counterfoil.store.reading import read_receipts, shard_batches
+from counterfoil.store.rows import TableForm
+
+# A threshold is chosen on one half of the images with a label and without it, and used on the other half.
+FEWEST = 2
+
+
+def open_conditions(dataset: OpenDataset) -> tuple[OpenDataset, LabelTruth]:
+    """Return the dataset with its conditions as classes, and which of them each image has.
+
+    Raise RunFailure if no build can have written the table.
+    """
+    form = TableForm.of(dataset.recipe)
+    shape = len(dataset.keys), len(form.conditions)
+    present, known = np.zeros(shape, dtype=bool), np.ones(shape, dtype=bool)
+    row_of = {key: row for row, key in enumerate(dataset.keys)}
+    columns = [CONDITIONS, *([UNKNOWN] if UNKNOWN in form.added else [])]
+    allowed = set(range(len(form.conditions)))
+    for receipt in read_receipts(dataset.directory):
+        for batch in shard_batches(dataset.directory, receipt, ["key", *columns], "data", form):
+            for key, numbers, *others in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                unknown = others[0] if others else []
+                sound = numbers is not None and unknown is not None and {*numbers, *unknown} <= allowed
+                if not sound or {*numbers} & {*unknown}:
+                    raise RunFailure(f"{dataset.directory}: {key[:80]} has conditions that no build writes", VERIFY)
+                if key in row_of:  # a preview has only some images
+                    present[row_of[key], numbers] = True
+                    known[row_of[key], unknown] = False
+    classes = tuple(RecipeClass(name, name, label, label, ()) for label, name in enumerate(form.conditions))
+    return replace(dataset, classes=classes), LabelTruth(present, known)
+
+
+def measured_labels(dataset: OpenDataset, truth: LabelTruth, minimum: int) -> NDArray[np.bool_]:
+    """Return which labels, (k,), so many images have and so many lack, for the images to compare.
+
+    Raise UserError if there is none.
+    """
+    measured = truth.least >= minimum
+    if not measured.any():
+        raise UserError(
+            f"{dataset.source}: no label has {minimum} images with it and as many without it",
+            "Build with more samples.candidates, or lower min_images_per_class (--min-images).",
+        )
+    return np.asarray(measured)
+
+
+def previewed(
+    dataset: OpenDataset, truth: LabelTruth, minimum: int, most: int
+) -> tuple[OpenDataset, NDArray[np.bool_]]:
+    """Return a preview of at most `most` images a group, and which labels it measures: those of the whole dataset.
+
+    Raise UserError if so few images cannot have and lack each label twice.
+    """
+    rows, pairs = rows_in_every_group(dataset, np.arange(len(dataset.keys)))[0], pair_texts(dataset)
+    measured = measured_labels(dataset, truth.of(rows), max(FEWEST, minimum))
+    evenly = evenly_chosen([pairs[row] for row in rows], np.zeros(len(rows), np.int64), most)
+    in_turn = np.concatenate([evenly, np.setdiff1d(np.arange(len(rows)), evenly)])
+    of_label = truth.of(rows, measured)
+    needed: list[int] = []
+    # Labels that few images have or lack come first, because their images also serve the others.
+    for label in np.argsort(of_label.least, kind="stable").tolist():
+        for side in (of_label.having, of_label.lacking):
+            missing = FEWEST - int(side[needed, label].sum())
+            fitting = (row for row in in_turn.tolist() if side[row, label] and row not in needed)
+            needed += [row for row, _ in zip(fitting, range(missing), strict=False)]
+    if len(needed) > most:
+        raise UserError(
+            f"limit is {most}: expected at least {len(needed)}, for a preview measures the same labels as the whole"
+            f" dataset, and needs {FEWEST} images with each label and {FEWEST} without it",
+            "Take more images, or leave out rare labels with a higher min_images_per_class (--min-images).",
+        )
+    preview = limit_subject(dataset, most, frozenset(pairs[rows[row]] for row in needed))
+    assert isinstance(preview, OpenDataset)
+    return preview, measured
+
+
+@dataclass(frozen=True)
+class MultilabelSubject:
+    """The images to compare. Each source row that they are made from has a readable image in every group.
+
+    rows: (groups, n), the places of these images in the dataset's order. Image i of every group is made from the same
+    source row. truth: which `labels` each image has, (n, k). units: the units that images share, if the recipe names
+    them. few: labels that cannot be measured, because too few images have them or too few lack them.
+    """
+
+    dataset: OpenDataset
+    rows: NDArray[np.int64]
+    labels: tuple[RecipeClass, ...]
+    truth: LabelTruth
+    few: tuple[LeftOut, ...]
+    units: Units | None = None
+
+    @classmethod
+    def of(
+        cls,
+        dataset: OpenDataset,
+        truth: LabelTruth,
+        readable: NDArray[np.bool_],
+        minimum: int,
+        of_whole: NDArray[np.bool_] | None = None,
+    ) -> MultilabelSubject:
+        """Choose images and labels.
+
+        truth: of all images and conditions. readable: (images,). minimum: so many images must have a label, and so many
+        must lack it. of_whole: which labels the whole dataset measures, (k,), if this is a preview of it. Raise
+        UserError if no image or no label is left, and RunFailure if a shift changes conditions.
+        """
+        rows = rows_in_every_group(dataset, np.flatnonzero(readable))
+        of_base = truth.of(rows[0])
+        if (truth.having[rows] != of_base.having).any() or (truth.known[rows] != of_base.known).any():
+            raise RunFailure(f"{dataset.directory}: an image has other conditions than its base image", VERIFY)
+        enough = measured_labels(dataset, of_base, FEWEST if of_whole is not None else max(FEWEST, minimum))
+        if of_whole is not None:
+            enough &= of_whole
+        left_out = []
+        for label in np.flatnonzero(~enough).tolist():
+            having, cls_of_label = int(of_base.having[:, label].sum()), dataset.classes[label]
+            left_out.append(LeftOut(cls_of_label.id, cls_of_label.name, having, having))
+        labels = tuple(dataset.classes[label] for label in np.flatnonzero(enough))
+        units = read_units(dataset, rows)
+        return cls(dataset, rows, labels, truth.of(rows[0], enough), tuple(left_out), units)
+
+    @property
+    def images(self) -> int:
+        """The number of images in each group."""
+        return self.rows.shape[1]

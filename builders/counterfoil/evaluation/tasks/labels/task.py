@@ -1,0 +1,181 @@
+"""Score multi-label classifiers on a built dataset: what differs from other tasks, and the tables of labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.documents import csv_text
+from counterfoil.errors import UserError
+from counterfoil.evaluation.dataset import OpenDataset
+from counterfoil.evaluation.gate import LINE_HINT
+from counterfoil.evaluation.scored_models import choose_models, classifier_facts
+from counterfoil.evaluation.shift_report import DROP
+from counterfoil.evaluation.task import ResampledTask, TaskSettings
+from counterfoil.evaluation.tasks.labels.failures import label_columns, write_label_failures
+from counterfoil.evaluation.tasks.labels.measures import (
+    FACTS,
+    MEANS,
+    MISSED,
+    THRESHOLD,
+    WRONGLY_GIVEN,
+    MeasuredClassifier,
+    drop_labels,
+    measure_classifier,
+    multilabel_rows,
+)
+from counterfoil.evaluation.tasks.labels.report import REPORT
+from counterfoil.evaluation.tasks.labels.subject import MultilabelSubject, open_conditions, previewed
+from counterfoil.models.classifiers.classifier import apart_from_scores
+from counterfoil.models.devices import resolve_device
+from counterfoil.multilabel_stats import REPLICATES
+from counterfoil.prediction.failures import ConditionScores, condition_scores
+from counterfoil.report.results import DROP_BASE, LABELS, ClassFacts, ResultRows, Results
+from counterfoil.report.words import csv_interval, csv_percent
+
+
+class MultilabelTask(ResampledTask[MeasuredClassifier]):
+    """Classifiers that score several labels of each image."""
+
+    outputs = LABELS
+    of_dataset = "several labels an image, and classifiers of these"
+    takes = frozenset(("transform", "version", "min_images_per_class"))
+    shares = tuple(MEANS)
+    line_forms = (
+        f"A line is one of: mAP(GROUP) >= PERCENT, drop(SHIFT) <= POINTS (of mAP), drop(SHIFT, AUROC) <= POINTS,"
+        f" drop(SHIFT, label=NAME) <= POINTS (of the label's AP), {LINE_HINT}"
+    )
+    table = "multilabel.csv"
+    report = REPORT
+
+    def __init__(self, dataset: OpenDataset, models: Any, settings: TaskSettings) -> None:
+        self.dataset, self.truth = open_conditions(dataset)
+        self.of_whole: NDArray[np.bool_] | None = None
+        if settings.limit is not None:
+            preview, self.of_whole = previewed(self.dataset, self.truth, settings.min_images_per_class, settings.limit)
+            self.dataset, self.truth = open_conditions(preview)
+        self.settings, self.named, self.line_classes = settings, models, self.dataset.classes
+
+    def choose_models(self, against: Sequence[str]) -> Sequence[str]:
+        given = self.settings
+        self.chosen = choose_models(
+            self.dataset, self.named, given.transform, given.version, None, given.class_order, None, against
+        )
+        return self.chosen.names
+
+    def ask(self, name: str) -> ConditionScores:
+        dataset, class_map = self.dataset, self.chosen.maps[name]
+        if class_map.most_ranked == 1:
+            raise UserError(
+                f"model {name!r} gives one label per image, but an image may have several conditions",
+                f"Write a column of scores for each: {', '.join(cls.name for cls in dataset.classes[:8])}.",
+            )
+        return condition_scores(
+            dataset.labelled(),
+            name,
+            class_map,
+            dataset.workplace / "predictions",
+            resolve_device(self.settings.device),
+            self.settings.batch_size,
+            self.chosen.load,
+        )
+
+    def measure(self, answers: Mapping[str, ConditionScores]) -> None:
+        dataset, settings = self.dataset, self.settings
+        readable = np.all([scores.readable for scores in answers.values()], axis=0)
+        subject = MultilabelSubject.of(dataset, self.truth, readable, settings.min_images_per_class, self.of_whole)
+        self.subject = subject
+        self.models = tuple(
+            measure_classifier(subject, name, scores, self.chosen.maps[name], settings.seed)
+            for name, scores in answers.items()
+        )
+        self.left_out = len(dataset.keys) - subject.rows.size, ", or that cannot be read,"
+        self.unreadable = tuple(dataset.keys[row] for row in np.flatnonzero(~readable).tolist())
+
+    def results(self) -> Results:
+        subject = self.subject
+        return self.shared_results(
+            subject.images,
+            len(subject.labels),
+            self.dataset.preview,
+            subject.few,
+            min_images_per_class=self.settings.min_images_per_class,
+            replicates=REPLICATES,
+            classes=tuple(ClassFacts(cls.id, cls.name) for cls in subject.labels),
+            models=tuple(
+                classifier_facts(
+                    model.answered.classifier,
+                    outputs=self.outputs,
+                    top_k=1,
+                    chance=float(subject.truth.having.sum() / subject.truth.known.sum()),
+                    near_chance=not model.sound,
+                    tied=0,
+                    matched=model.class_map.matched,
+                    read=apart_from_scores(model.answered.classifier.read),
+                )
+                for model in self.models
+            ),
+            units=subject.units,
+            measures=FACTS,
+            rows=ResultRows(multilabel_rows(subject, self.models)),
+        )
+
+    def tables(self, results: Results) -> dict[str, tuple[str, str]]:
+        return {"shifts": (self.table, multilabel_csv(results)), "labels": ("labels.csv", labels_csv(results))}
+
+    def write_failures(self, preview: str, folder: Path) -> Path:
+        return write_label_failures(self.subject, self.models, preview, folder)
+
+    def image_columns(self) -> tuple[NDArray[np.int64], dict[str, Any]]:
+        return self.subject.rows.ravel(), label_columns(self.subject, self.models)
+
+
+def multilabel_csv(results: Results) -> str:
+    """Write one line for each model and group: means over labels and their drops with intervals, in percent and points.
+
+    Drops leave out labels near chance: `n_labels` and `n_labels_of_drop` count the labels of either, and `drop_base` is
+    the measure on the base over the labels of the drop.
+    """
+    rows = []
+    for model in results.models:
+        of_drops = len(drop_labels(results, model))
+        for group in results.groups:
+            key = {"model": model.name, "group": group.name}
+            base_key = {"model": model.name, "group": results.base or ""}
+            row: dict[str, Any] = {"model": model.name, "shift": group.name, "n_images": group.images}
+            row |= {"n_labels": len(results.classes), "n_labels_of_drop": of_drops}
+            for name in MEANS:
+                row |= csv_interval(name, results.rows.estimate(name, **key))
+                drop = results.rows.one(DROP, at=name, **key)
+                base = results.rows.one(DROP_BASE, at=name, **key) or results.rows.one(name, **base_key)
+                row |= csv_interval(f"drop_{name}", drop.estimate if drop else None)
+                row[f"drop_base_{name}"] = csv_percent(base.value if drop and base else None)
+            rows.append(row)
+    return csv_text(rows)
+
+
+def labels_csv(results: Results) -> str:
+    """Write one line for each model, group and label: measures and drops with intervals; thresholds as scores."""
+    rows = []
+    for model in results.models:
+        for group in results.groups:
+            for label in results.classes:
+                key = {"model": model.name, "group": group.name, "class_id": label.id}
+                row: dict[str, Any] = {"model": model.name, "shift": group.name, "label": label.name}
+                having, lacking = (results.rows.one(name, **key) for name in (MISSED, WRONGLY_GIVEN))
+                counts = [(side.n if side else 0) or 0 for side in (having, lacking)]
+                row |= {"n_known": sum(counts), "n_with": counts[0]}
+                for name in MEANS.values():
+                    row |= csv_interval(name, results.rows.estimate(name, **key))
+                    row |= csv_interval(f"drop_{name}", results.rows.estimate(DROP, at=name, **key))
+                for name in (MISSED, WRONGLY_GIVEN):
+                    row |= csv_interval(name, results.rows.estimate(name, **key))
+                base = {**key, "group": results.base or ""}
+                for half in ("half 1", "half 2"):
+                    row[f"threshold_{half[-1]}"] = results.rows.value(THRESHOLD, at=half, **base)
+                rows.append(row)
+    return csv_text(rows)

@@ -1,0 +1,272 @@
+"""The detections of a model on every image of a dataset, read from a file.
+
+A file is a JSON list of COCO results (`image_id`, `category_id`, `bbox`, `score`), or a Parquet or CSV table with a row
+a detection: `key`, `category`, `score`, and `bbox`, or `x`, `y`, `width`, `height`, or two corners. An image is named
+by its key, by a file name that ends in its key, or by its `id` in the file that `--write-keys` wrote. An entry that
+names only an image says that the model found nothing in that image.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.data.written_objects import is_box, is_number
+from counterfoil.detection_stats import Detections
+from counterfoil.documents import parse_entries
+from counterfoil.errors import UserError, first_of
+from counterfoil.evaluation.tasks.objects.categories import CategoryMap, map_found
+from counterfoil.evaluation.tasks.objects.placement import misplaced_detections
+from counterfoil.evaluation.tasks.objects.subject import DetectionSubject
+from counterfoil.foreign_tables import NUMBER, NUMBERS, TEXT, WHOLE, parquet_types, read_foreign_parquet
+from counterfoil.models.answer_tables import csv_form
+from counterfoil.recipe.names import quoted
+from counterfoil.recipe.objects import MOST_OBJECTS
+from counterfoil.regular_files import UnfitFile, named_path, read_regular
+
+PREFIX = "predictions:"
+# The largest file that is read. 4,952 images in 20 groups with 100 detections each are 10 million rows: 1 GB of JSON.
+_MOST_BYTES = 1 << 31
+_MOST_DETECTIONS = 20_000_000
+_KEYS = ("key", "image_id", "file_name", "image", "path")
+_CATEGORIES = ("category", "name", "label", "class_name", "category_id", "class")
+_MOST_PROBLEMS = 1000
+_SIDES = ("x", "y", "width", "height")
+_CORNERS = ("x1", "y1", "x2", "y2")
+_SCORES = ("score", "confidence")
+_FORM = (
+    "Expected COCO results (a JSON list of image_id, category_id or category, bbox, score), or a Parquet or CSV table"
+    " with the columns key, category, score and bbox, or x, y, width, height. Boxes are [x, y, width, height] in pixels"
+    " of the stored image."
+)
+
+
+@dataclass(frozen=True)
+class ModelDetections:
+    """The d detections of a model, in arrays of length d.
+
+    row: the image's place in the dataset's order. box: (d, 4), x, y, width and height in pixels. matched: a sentence on
+    how categories were matched. sha256: the hash of the file or of the model's weights, if known. complete: whether the
+    detector is known to keep answers of any score.
+    """
+
+    name: str
+    row: NDArray[np.int64]
+    box: NDArray[np.float64]
+    category: NDArray[np.int64]
+    score: NDArray[np.float64]
+    matched: str = ""
+    sha256: str = ""
+    complete: bool = False
+
+    def of_group(self, subject: DetectionSubject, place: int) -> Detections:
+        """Return the detections on a group's images, by the numbers of images."""
+        number = np.full(len(subject.dataset.keys), -1, np.int64)
+        number[subject.rows[place]] = np.arange(subject.images)
+        image = number[self.row]
+        on_group = image >= 0
+        return Detections.of(image[on_group], self.box[on_group], self.category[on_group], self.score[on_group])
+
+
+def read_detections(name: str, subject: DetectionSubject, order: str | Sequence[str] | None) -> ModelDetections:
+    """Read `predictions:FILE`. Raise UserError with all problems if the file has another form or names other images."""
+    path = named_path(name.removeprefix(PREFIX))
+    try:
+        content = read_regular(path, _MOST_BYTES)
+    except OSError as error:
+        raise UserError(f"{name}: {error.strerror or 'cannot be read'}", _FORM) from error
+    rows, answered, counts = [], set[int](), Counter[int]()
+    # How many detections have the same problem, and the first of them.
+    problems: dict[str, tuple[int, int]] = {}
+    keys = subject.dataset.keys
+    row_of, images = {key: row for row, key in enumerate(keys)}, len(keys)
+    for index, entry in enumerate(_entries(path, content, name)):
+        image, problem = _first(entry, _KEYS), None
+        row = _row_of(image, row_of, images)
+        category, box, score = _first(entry, _CATEGORIES), _box(entry), _first(entry, _SCORES)
+        if isinstance(category, float) and category.is_integer():
+            category = int(category)
+        if row is None:
+            problem = f"there is no image {quoted(str(image))} in the dataset"
+        elif box is None and category is None and score is None:
+            answered.add(row)  # nothing was found there
+        elif box is None:
+            problem = f"{_box_as_given(entry)}, expected [x, y, width, height] in pixels"
+        elif not is_number(score):
+            problem = f"score is {quoted(str(score))}, expected a number"
+        elif type(category) not in (int, str):
+            problem = f"category is {quoted(str(category))}, expected a name or a number"
+        else:
+            rows.append((row, box, category, float(score)))
+            counts[row] += 1
+            if counts[row] > MOST_OBJECTS:
+                raise UserError(f"{name} has over {MOST_OBJECTS:,} detections on {keys[row]}", "Leave out low scores.")
+        if problem is not None:
+            first, count = problems.get(problem, (index, 0))
+            if count or len(problems) < _MOST_PROBLEMS:
+                problems[problem] = first, count + 1
+        if len(rows) > _MOST_DETECTIONS:
+            raise UserError(f"{name} has more than {_MOST_DETECTIONS:,} detections", "Leave out those of low scores.")
+    if problems:
+        shown = [
+            f"{name}: detection {first}{f' and {count - 1:,} more' if count > 1 else ''}: {problem}"
+            for problem, (first, count) in problems.items()
+        ]
+        raise UserError(first_of(shown), _FORM)
+    if not rows and not answered:
+        raise UserError(f"{name} lists no image", _FORM)
+    found = Counter(category for _, _, category, _ in rows)
+    categories = CategoryMap({})
+    if found:
+        categories = map_found(found, subject.categories, name, order, subject.category_ids)
+    kept = [detection_row for detection_row in rows if detection_row[2] in categories.place]
+    answered |= {row for row, *_ in rows}
+    _refuse_other_images(name, subject, answered)
+    boxes = np.array([box for _, box, *_ in kept], np.float64).reshape(-1, 4)
+    scores = np.array([score for *_, score in kept], np.float64)
+    images_of_boxes = np.array([row for row, *_ in kept], np.int64)
+    most, misplaced = misplaced_detections(subject, images_of_boxes, boxes, scores)
+    if most:
+        raise UserError(f"{name}: {misplaced}", _FORM)
+    notes = [sentence for sentence in (categories.matched, misplaced) if sentence]
+    if repeats := len(rows) - len({(row, *box, category, score) for row, box, category, score in rows}):
+        notes.append(f"exact copies of other detections: {repeats:,}")
+    if silent := len(set(subject.rows.ravel().tolist()) - answered):
+        notes.append(f"{silent:,} of {subject.rows.size:,} images have no detection")
+    return ModelDetections(
+        name,
+        images_of_boxes,
+        boxes,
+        np.array([categories.place[category] for _, _, category, _ in kept], np.int64),
+        scores,
+        "; ".join(notes),
+        hashlib.sha256(content).hexdigest(),
+    )
+
+
+def _refuse_other_images(name: str, subject: DetectionSubject, answered: set[int]) -> None:
+    """Raise UserError if a group has no detection at all: the model was probably not run on its images."""
+    dataset = subject.dataset
+    answered_groups = set(dataset.shifts[sorted(answered)].tolist())
+    silent = [group.name for index, group in enumerate(dataset.groups) if index not in answered_groups]
+    if silent:
+        raise UserError(
+            f"{name} has no detection on any image of {', '.join(silent[:10])}",
+            "A file answers every group of the dataset (`--write-keys FILE` lists all images). If nothing was found"
+            " there, list an image of the group by its key alone.",
+        )
+
+
+def _row_of(name: Any, row_of: Mapping[str, int], images: int) -> int | None:
+    """Find an image by its key, by a file name that ends in its key, or by its number from 1; None if none matches."""
+    if type(name) is float and name.is_integer():
+        name = int(name)
+    if type(name) is int:
+        return name - 1 if 1 <= name <= images else None
+    if not isinstance(name, str):
+        return None
+    stem = PurePosixPath(name.replace("\\", "/")).stem
+    return row_of.get(name, row_of.get(stem))
+
+
+def _first(entry: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return next((entry[name] for name in names if entry.get(name) is not None), None)
+
+
+def _box_as_given(entry: Mapping[str, Any]) -> str:
+    """Return a box that cannot be read, in words: its column or columns, and what they hold."""
+    columns = next(
+        (names for names in (("bbox",), _SIDES, _CORNERS) if any(name in entry for name in names)), ("bbox",)
+    )
+    values = ", ".join(str(entry.get(name)) for name in columns)
+    return f"{', '.join(columns)} is {quoted(values)}"
+
+
+def _box(entry: Mapping[str, Any]) -> list[float] | None:
+    box: Any = entry.get("bbox")
+    if box is None:
+        box = [entry.get(name) for name in _SIDES]
+        corners: Any = [entry.get(name) for name in _CORNERS]
+        if is_box(corners):
+            box = [corners[0], corners[1], corners[2] - corners[0], corners[3] - corners[1]]
+    # A box with zero width is valid but matches nothing. A negative width means that the box has another form.
+    return [*map(float, box)] if is_box(box) and box[2] >= 0 and box[3] >= 0 else None
+
+
+def _entries(path: Path, content: bytes, name: str) -> Iterator[Mapping[str, Any]]:
+    """Yield each detection of a file as a mapping. Raise UserError if the file has another form."""
+    ending = path.suffix.lower()
+    try:
+        if ending == ".json":
+            yield from parse_entries(content)
+        elif ending == ".parquet":
+            file = io.BytesIO(content)
+            columns = _columns(parquet_types(file))
+            for batch in read_foreign_parquet(file, columns, most_rows=_MOST_DETECTIONS):
+                yield from batch.to_pylist()
+        elif ending == ".csv":
+            form = csv_form(io.BytesIO(content), _KEYS)
+            if not set(form.columns) & set(_KEYS):
+                header = ", ".join(form.columns)[:200]
+                raise ValueError(f"its columns are {header}: none of {', '.join(_KEYS)}")
+            text = io.TextIOWrapper(io.BytesIO(content), form.encoding, newline="")
+            lines = csv.DictReader(
+                text, form.columns, delimiter=form.delimiter, skipinitialspace=form.spaced, strict=True
+            )
+            next(lines)
+            for line in lines:
+                yield {key: _value(key, cell, form.decimal) for key, cell in line.items() if key is not None}
+        else:
+            raise ValueError(f"its name ends in {ending or 'nothing'}, expected .json, .parquet or .csv")
+    except UserError:
+        raise
+    except UnfitFile as error:
+        raise UserError(f"{name}: {error.strerror}", _FORM) from error
+    except Exception as error:  # files may hold anything
+        raise UserError(f"{name}: cannot be read: {' '.join(str(error).split())[:200]}", _FORM) from error
+
+
+def _columns(types: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    """Return the columns of a Parquet file that are read, and what each may hold.
+
+    A nested column is left out if another one says the same; else the reader refuses it.
+    """
+    names = (TEXT, WHOLE, NUMBER)
+    groups: list[tuple[Sequence[str], tuple[str, ...]]] = [(_KEYS, names), (_CATEGORIES, names), (_SCORES, (NUMBER,))]
+    groups += [((side,), (NUMBER,)) for side in (*_SIDES, *_CORNERS)]
+    groups.append((("bbox",), (NUMBERS,)))
+    columns: dict[str, tuple[str, ...]] = {}
+    for aliases, wanted in groups:
+        present = [alias for alias in aliases if alias in types]
+        fit = [alias for alias in present if set(types[alias]) & set(wanted)]
+        columns |= dict.fromkeys(fit or present, wanted)
+    return columns
+
+
+_NUMBERS = frozenset((*_SIDES, *_CORNERS, *_SCORES, "category_id", "image_id"))
+
+
+def _value(column: str, text: str | None, decimal: str) -> Any:
+    """Return a cell of a CSV file as the number or list that its column holds; None if it is empty."""
+    if not text:
+        return None
+    if column not in {*_NUMBERS, "bbox"}:
+        return text
+    try:
+        value = json.loads(text if column == "bbox" else text.replace(decimal, "."))
+    except ValueError:
+        return text
+    if column in ("category_id", "image_id"):
+        # Tables write whole numbers as 3.0 if a cell of the column is empty.
+        return int(value) if isinstance(value, float) and value.is_integer() else value
+    return float(value) if isinstance(value, int) else value

@@ -1,0 +1,213 @@
+"""What a shift costs a detector: average precision and F1 of every group, and their drops, by size and category.
+
+Intervals come from resamples of the images. In each resample, an image has the same weight under the base and every
+shift. Values are fractions, as in every document.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.detection_stats import (
+    MEASURES,
+    Detections,
+    DetectorScores,
+    Matches,
+    best_f1_score,
+    bootstrap_scores,
+    image_f1,
+    match,
+)
+from counterfoil.evaluation.shift_report import DIFFERENCE, DROP
+from counterfoil.evaluation.task import ResampledModel
+from counterfoil.evaluation.tasks.classes.measures.severity import level_row, shifts_with_levels
+from counterfoil.evaluation.tasks.objects.curves import CURVE as PRECISION
+from counterfoil.evaluation.tasks.objects.curves import curve_points
+from counterfoil.evaluation.tasks.objects.detections import ModelDetections
+from counterfoil.evaluation.tasks.objects.error_kinds import ErrorKinds, error_kinds
+from counterfoil.evaluation.tasks.objects.subject import DetectionSubject
+from counterfoil.progress import report
+from counterfoil.report import severity
+from counterfoil.report.results import MeasureFacts, ResultRow, row
+from counterfoil.resampled_stats import Drawn, combined, ratio
+from counterfoil.trajectory_stats import rising_reaches
+
+REPLICATES = 1000
+F1 = "F1"
+NAMES = (*MEASURES, F1)
+MPC, RPC, BY_CATEGORY = "mPC", "rPC", "category_AP"
+CURVE = "severity_AP"
+# The number of objects of a category, of errors of a kind, and of objects of a category that are taken for another.
+OBJECTS, ERRORS, TAKEN_FOR = "objects", "errors", "taken_for"
+_TEN_POINTS = 0.1
+
+
+@dataclass(frozen=True)
+class MeasuredModel(ResampledModel):
+    """The numbers of one model.
+
+    groups: names of the groups, the base first. answers, matches, scores: one item for each group. f1: (groups,
+    images). score: the score from which on a detection counts for F1, chosen on the base. errors: one item a group.
+    """
+
+    detections: ModelDetections
+    groups: tuple[str, ...]
+    answers: tuple[Detections, ...]
+    matches: tuple[Matches, ...]
+    score: float
+    scores: tuple[DetectorScores, ...]
+    f1: NDArray[np.float64]
+    errors: tuple[ErrorKinds, ...]
+
+    @property
+    def near_chance(self) -> bool:
+        """Whether the model finds next to nothing on the base, so that no shift can cost it anything."""
+        return self.scores[0].near_chance
+
+    def guesses(self, label: int | None) -> str:
+        """Return why the model's drops mean nothing; empty if they mean something."""
+        return "finds next to nothing on the base" if self.near_chance else ""
+
+    def share(self, group: int, measure: str, label: int | None = None, of_drop: bool = False) -> Drawn:
+        """Return a measure of one group, or the AP of category `label`. Here `of_drop` changes nothing."""
+        scores = self.scores[group]
+        return scores.measures[measure] if label is None else scores.categories[label]
+
+
+def measure_model(subject: DetectionSubject, detections: ModelDetections, seed: int) -> MeasuredModel:
+    """Match a model's detections with the objects in every group, and resample the images of all groups together."""
+    groups, categories = tuple(group.name for group in subject.dataset.groups), len(subject.categories)
+    answers = tuple(detections.of_group(subject, index) for index in range(len(groups)))
+    matches = tuple(match(subject.truth, answer, subject.images, categories) for answer in answers)
+    score = best_f1_score(matches[0])
+    scores = []
+    for group, group_matches in enumerate(matches):
+        report(f"measuring {detections.name}", group, len(groups))
+        scores.append(bootstrap_scores(group_matches, score, seed, REPLICATES, subject.units))
+    f1 = np.stack([image_f1(group_matches, score) for group_matches in matches])
+    errors = tuple(
+        error_kinds(subject.truth, answer, group_matches, score)
+        for answer, group_matches in zip(answers, matches, strict=True)
+    )
+    return MeasuredModel(detections.name, detections, groups, answers, matches, score, tuple(scores), f1, errors)
+
+
+def detector_rows(subject: DetectionSubject, models: Sequence[MeasuredModel]) -> Iterator[ResultRow]:
+    """Yield every number of an evaluation of detectors; intervals of drops hold for all shifts at once."""
+    truth = subject.truth
+    for category, name in enumerate(subject.categories):
+        of_category = (truth.category == category) & ~truth.crowd
+        if of_category.any():
+            yield row(OBJECTS, float(of_category.sum()), class_id=name, n=len(np.unique(truth.image[of_category])))
+    for model in models:
+        for name in NAMES:
+            yield from model.rows(name, subject.dataset.groups, subject.images, subject.units)
+        yield from mean_corruption_rows(subject, model)
+        yield from error_rows(subject, model)
+        for category, name in enumerate(subject.categories):
+            for index, group in enumerate(model.groups):
+                number = model.share(index, "AP", category)
+                if not math.isfinite(number.value):
+                    continue
+                key = {"model": model.name, "group": group, "class_id": name, "n": number.images}
+                yield row(BY_CATEGORY, number.interval(), **key)
+                if index:
+                    yield row(DROP, model.drop(index, "AP", category).interval(), at=BY_CATEGORY, **key)
+
+
+def error_rows(subject: DetectionSubject, model: MeasuredModel) -> Iterator[ResultRow]:
+    """Yield how many errors of each kind a model makes in each group, its confusions, and precision at some recalls."""
+    for group, matches, errors in zip(model.groups, model.matches, model.errors, strict=True):
+        key = {"model": model.name, "group": group, "n": subject.images}
+        for kind, count in errors.counts().items():
+            yield row(ERRORS, float(count), at=kind, **key)
+        table = errors.confusions(subject.truth, matches)
+        for true, taken in np.argwhere(table).tolist():
+            names = {"class_id": subject.categories[true], "against": subject.categories[taken]}
+            yield row(TAKEN_FOR, float(table[true, taken]), **names, **key)
+        for recall, precision in curve_points(matches):
+            if math.isfinite(precision):
+                yield row(PRECISION, precision, at=recall, **key)
+
+
+def mean_corruption_rows(subject: DetectionSubject, model: MeasuredModel) -> Iterator[ResultRow]:
+    """Yield mPC and rPC (Michaelis 2019). mPC is the mean over shifts, of a graded shift the mean over its levels.
+
+    rPC is mPC divided by the value on the base. A detector that finds next to nothing on the base has no rPC.
+    """
+    by_shift: dict[str, list[int]] = {}
+    for index, group in enumerate(subject.dataset.groups[1:], start=1):
+        by_shift.setdefault(group.of or group.name, []).append(index)
+    weights = [(1 / len(by_shift) / len(places), index) for places in by_shift.values() for index in places]
+    for name in ("AP", "AP50", "AP75") if weights else ():
+        mean = combined([(weight, model.share(index, name)) for weight, index in weights])
+        if not math.isfinite(mean.value):
+            continue
+        key = {"model": model.name, "at": name, "n": subject.images}
+        yield row(MPC, mean.interval(), **key)
+        share = ratio(mean, model.share(0, name))
+        if math.isfinite(share.value) and not model.near_chance:
+            yield row(RPC, share.interval(), **key)
+
+
+def measure_levels(
+    subject: DetectionSubject, models: Sequence[MeasuredModel]
+) -> tuple[tuple[severity.Severity, ...], list[ResultRow]]:
+    """Return the graded shifts and their rows: AP and its drop by level, and the level where the drop is ten points."""
+    facts, rows, groups = [], [], subject.dataset.groups
+    for shift, indices in shifts_with_levels(subject.dataset).items():
+        levels = [groups[index].level or 0.0 for index in indices]
+        level_facts = tuple(
+            severity.SeverityLevel(level, groups[index].name, int((subject.dataset.shifts == index).sum()), 0)
+            for level, index in zip(levels, indices, strict=True)
+        )
+        facts.append(
+            severity.Severity(
+                shift=shift,
+                realised=groups[indices[0]].realised,
+                levels=level_facts,
+                classes=len(subject.categories),
+                left_out=(),
+                trajectories=subject.images,
+                complete=subject.images,
+            )
+        )
+        for model in models:
+            key = {"model": model.name, "group": shift, "n": subject.images}
+            for level, index in zip([0.0, *levels], [0, *indices], strict=True):
+                rows.append(row(CURVE, model.share(index, "AP").interval(), at=severity.at(level), **key))
+            drops = [model.drop(index, "AP").interval() for index in indices]
+            for level, drop in zip(levels, drops, strict=True):
+                rows.append(row(severity.DROP, drop, at=severity.at(level), **key))
+            ten = rising_reaches(drops, np.array(levels), np.ones(len(levels)), _TEN_POINTS)
+            rows.append(level_row(severity.TEN_POINTS, ten, **key))
+    return tuple(facts), rows
+
+
+FACTS: tuple[MeasureFacts, ...] = (
+    MeasureFacts("AP", "AP", "percent", "mean over IoU thresholds from .50 to .95, and over categories, as COCO's"),
+    MeasureFacts("AP50", "AP50", "percent", "average precision at IoU .50"),
+    MeasureFacts("AP75", "AP75", "percent", "average precision at IoU .75"),
+    MeasureFacts("AP_small", "AP, small", "percent", "objects of less than 32² pixels"),
+    MeasureFacts("AP_medium", "AP, medium", "percent", "objects of 32² to 96² pixels"),
+    MeasureFacts("AP_large", "AP, large", "percent", "objects of more than 96² pixels"),
+    MeasureFacts("recall", "recall", "percent", "share of objects found by at most 100 detections an image, over IoU"),
+    MeasureFacts(F1, "F1", "percent", "mean over images at IoU .50, at the score that is best on the base"),
+    MeasureFacts(DROP, "drop", "points", "base less shift, of the measure that `at` names"),
+    MeasureFacts(MPC, "mPC", "percent", "mean over shifts"),
+    MeasureFacts(RPC, "rPC", "share", "mPC as a share of the base"),
+    MeasureFacts(DIFFERENCE, "drop less another detector's", "points", "drop of AP less that of `against`"),
+    MeasureFacts(CURVE, "AP by level", "percent", "AP at a level of a shift, which `at` names; 0 is the base"),
+    MeasureFacts(severity.DROP, "drop by level", "points", "AP on the base less AP at a level"),
+    MeasureFacts(severity.TEN_POINTS, "level of ten points", "plain", "the level where AP has dropped ten points"),
+    MeasureFacts(BY_CATEGORY, "AP by category", "percent", "AP of one category"),
+    MeasureFacts(OBJECTS, "objects", "plain", "objects of one category in each group, without crowds"),
+    MeasureFacts(ERRORS, "errors", "plain", "errors of the kind that `at` names, as TIDE names them"),
+    MeasureFacts(TAKEN_FOR, "taken for", "plain", "objects of a category that are taken for that of `against`"),
+    MeasureFacts(PRECISION, "precision", "percent", "precision at IoU .50 and the recall of `at`, over categories"),
+)

@@ -1,0 +1,249 @@
+"""Score detectors on a built dataset with objects: what differs from other tasks, and the files of detectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.documents import csv_text
+from counterfoil.errors import UserError
+from counterfoil.evaluation.dataset import OpenDataset
+from counterfoil.evaluation.gate import LINE_HINT, GateLine
+from counterfoil.evaluation.scored_models import named_models, short_name, short_names
+from counterfoil.evaluation.shift_report import DROP
+from counterfoil.evaluation.task import ResampledTask, TaskSettings, difference_rows
+from counterfoil.evaluation.tasks.objects.categories import ORDERS, POSITION
+from counterfoil.evaluation.tasks.objects.detections import PREFIX, ModelDetections, read_detections
+from counterfoil.evaluation.tasks.objects.failures import ScoredDetector, detection_failures, write_detection_failures
+from counterfoil.evaluation.tasks.objects.limits import crowded_sentence, cut_sentence
+from counterfoil.evaluation.tasks.objects.measures import (
+    FACTS,
+    MPC,
+    NAMES,
+    REPLICATES,
+    RPC,
+    MeasuredModel,
+    detector_rows,
+    measure_levels,
+    measure_model,
+)
+from counterfoil.evaluation.tasks.objects.report import REPORT
+from counterfoil.evaluation.tasks.objects.running import DetectionCache, run_detector
+from counterfoil.evaluation.tasks.objects.subject import open_objects
+from counterfoil.evaluation.tasks.objects.truth_notes import truth_notes
+from counterfoil.models.classifiers.of_python import imported, refuse_unnamed
+from counterfoil.models.detectors import load_detector
+from counterfoil.models.devices import resolve_device
+from counterfoil.recipe.names import PYTHON
+from counterfoil.regular_files import named_path, read_regular
+from counterfoil.report.results import DETECTIONS, ClassFacts, ModelFacts, ResultRows, Results
+from counterfoil.report.severity import at
+from counterfoil.report.words import csv_interval
+from counterfoil.store.decoding import readable_image
+
+_LONGEST_LIST = 10_000_000
+_NAMED = (
+    "Name detectors as predictions:FILE (.json of COCO results, .parquet or .csv), transformers:FOLDER, onnx:FILE or"
+    " lab:NAME; in Python, hand over a function: evaluate(dataset, {'mine': detector})."
+)
+
+
+class DetectionTask(ResampledTask[MeasuredModel]):
+    """Detectors on a dataset with objects."""
+
+    outputs = DETECTIONS
+    of_dataset = "objects, and detectors"
+    takes = frozenset[str]()
+    shares = NAMES
+    line_forms = (
+        f"A line is one of: AP(GROUP) >= PERCENT, drop(SHIFT) <= POINTS (of AP), drop(SHIFT, AP50) <= POINTS,"
+        f" {LINE_HINT} Measures are {', '.join(NAMES)}."
+    )
+    table = "detection.csv"
+    report = REPORT
+
+    def __init__(self, dataset: OpenDataset, models: Any, settings: TaskSettings) -> None:
+        self.dataset, self.settings, self.named = dataset, settings, models
+        self.subject = open_objects(dataset, settings.limit)
+        # The id of a category is its name.
+        self.categories = tuple(ClassFacts(name, name) for name in self.subject.categories)
+        self.line_classes = self.categories
+        self.left_out = self.subject.left_out, ""
+        crowded = crowded_sentence(self.subject.truth, self.subject.images, self.subject.categories)
+        self.notes = (*truth_notes(self.subject), *filter(None, [crowded]))
+
+    def line_problems(self, line: GateLine) -> Iterator[str]:
+        yield from super().line_problems(line)
+        if line.class_name and line.share != "AP":
+            yield "only AP is measured by category"
+
+    def choose_models(self, against: Sequence[str]) -> Sequence[str]:
+        models = self.named
+        if isinstance(models, Mapping):
+            self.detectors = dict(models)
+            problems = [f"gate: {name!r} is not one of the given models" for name in against if name not in models]
+        else:
+            words = [] if models is None else [models] if isinstance(models, str | Path) else list(models)
+            named, problems = named_models(words)
+            # Names only: the recipe of a published dataset must not make this machine read files.
+            models = {model.name: model.name for model in named}
+            self.detectors = {
+                name: name for name in (*(self.dataset.models if self.named is None else ()), *models, *against)
+            }
+        if problems:
+            raise UserError(problems, _NAMED)
+        for name, detector in models.items():  # a name that a recipe or a gate brings is not imported
+            if isinstance(detector, str) and detector.startswith(PYTHON):
+                self.detectors[name], _ = imported(detector)
+        if not self.detectors:
+            raise UserError("no detector was named", _NAMED)
+        return tuple(self.detectors)
+
+    def ask(self, name: str) -> ModelDetections:
+        detector, subject, batch_size = self.detectors[name], self.subject, self.settings.batch_size
+        order = _order(self.settings.class_order, name)
+        if isinstance(detector, str) and detector.startswith(PREFIX):
+            return replace(read_detections(detector, subject, order), name=name)
+        names = None if order is None else subject.categories if order == POSITION else order
+        if isinstance(names, str):
+            raise UserError(f"{name}: found the order '{names[:40]}', expected position, or the names of its labels")
+        if not isinstance(detector, str):
+            return run_detector(name, detector, subject, names, batch_size)
+        if detector.startswith(PYTHON):
+            refuse_unnamed(detector)
+        device = resolve_device(self.settings.device)
+        loaded = load_detector(detector, device)
+        cache = DetectionCache.of(self.dataset, loaded, device)
+        return run_detector(name, loaded, subject, names, batch_size, cache)
+
+    def measure(self, answers: Mapping[str, ModelDetections]) -> None:
+        seed = self.settings.seed
+        self.models = tuple(measure_model(self.subject, detections, seed) for detections in answers.values())
+
+    def results(self) -> Results:
+        subject, models, limit = self.subject, self.models, self.settings.limit
+        severities, severity_rows = measure_levels(subject, models)
+        return self.shared_results(
+            subject.images,
+            len(np.unique(subject.truth.category)),
+            self.dataset.preview if limit is None else subject.rows.shape[1],
+            min_images_per_class=1,
+            replicates=REPLICATES,
+            classes=self.categories,
+            models=map(self._facts, models),
+            units=subject.units,
+            measures=FACTS,
+            rows=ResultRows(
+                [*detector_rows(subject, models), *difference_rows(models, self.dataset.groups, "AP"), *severity_rows]
+            ),
+            severity=severities,
+        )
+
+    def _facts(self, model: MeasuredModel) -> ModelFacts:
+        return ModelFacts(
+            name=model.name,
+            short_name=short_name(model.name),
+            architecture="",
+            outputs=self.outputs,
+            num_classes=len(self.subject.categories),
+            img_size=None,
+            crop_pct=None,
+            interpolation=None,
+            param_count=None,
+            sha256=model.detections.sha256,
+            top_k=1,
+            chance=0.0,
+            near_chance=model.near_chance,
+            tied=0,
+            matched="; ".join(filter(None, (model.detections.matched, self._cut(model)))),
+        )
+
+    def _cut(self, model: MeasuredModel) -> str:
+        if model.detections.complete:
+            return ""
+        return cut_sentence(model.groups, list(zip(model.answers, model.matches, strict=True)))
+
+    def tables(self, results: Results) -> dict[str, tuple[str, str]]:
+        return {"detection": (self.table, detection_csv(results))}
+
+    def write_failures(self, preview: str, folder: Path) -> Path:
+        subject = self.subject
+        groups = [group.name for group in subject.dataset.groups]
+        keys = [subject.keys_of(index) for index in range(len(groups))]
+        short = short_names([model.name for model in self.models])
+        detectors = [
+            ScoredDetector(
+                short[model.name], model.score, list(zip(model.answers, model.matches, strict=True)), model.errors
+            )
+            for model in self.models
+        ]
+        chosen = detection_failures(subject.truth, detectors, groups, subject.categories, subject.sides, keys)
+        shown = frozenset(keys[group][image] for group, image in chosen.pictures)
+        encoded = dict(subject.dataset.images(shown))
+
+        def picture(group: int, image: int) -> Any:
+            return readable_image(encoded.get(keys[group][image]))
+
+        return write_detection_failures(subject.dataset.name, chosen, subject.images, picture, folder, preview)
+
+    def image_columns(self) -> tuple[NDArray[np.int64], dict[str, Any]]:
+        """Return the rows of images, and columns: objects; `f1`, `found`, `missed` and `false` for each model.
+
+        They are named `f1.MODEL` and so on, and count at IoU .50, from the score with the best F1 on the base.
+        """
+        images, first = self.subject.images, self.models[0].matches
+        truths = [np.bincount(matches.object_image[matches.counted[0]], minlength=images) for matches in first]
+        columns = {"objects": np.concatenate(truths)}
+        for model in self.models:
+            parts: dict[str, list[NDArray[Any]]] = {"f1": list(model.f1), "found": [], "missed": [], "false": []}
+            for truth, matches in zip(truths, model.matches, strict=True):
+                counted = (matches.score >= model.score) & ~matches.ignored[0, 0]
+                true_positives = np.bincount(matches.image[counted & matches.matched[0, 0]], minlength=images)
+                everything = np.bincount(matches.image[counted], minlength=images)
+                parts["found"].append(true_positives)
+                parts["missed"].append(truth - true_positives)
+                parts["false"].append(everything - true_positives)
+            columns |= {f"{name}.{model.name}": np.concatenate(values) for name, values in parts.items()}
+        return self.subject.rows.ravel(), columns
+
+
+def _order(order: Any, name: str) -> str | Sequence[str] | None:
+    """Return the order of a model's labels that the user gives: a known order, or the names in a file or a list."""
+    if isinstance(order, Mapping):
+        order = order.get(name)
+    if order is None or not isinstance(order, str) or order in ORDERS:
+        return order
+    try:
+        text = read_regular(named_path(order), _LONGEST_LIST).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "is not UTF-8 text"
+        raise UserError(f"class order {order[:200]}: {why}", f"Give {', '.join(ORDERS)} or a file of names.") from error
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def detection_csv(results: Results) -> str:
+    """Write one line for each model and group: measures in percent, drops in points, both with intervals.
+
+    The column `level` is the level of a graded shift, and 0 for the base.
+    """
+    level_of = {level.group: at(level.level) for shift in results.severity for level in shift.levels}
+    rows = []
+    for model in results.models:
+        for group in results.groups:
+            key = {"model": model.name, "group": group.name}
+            level = level_of.get(group.name, "0" if group.name == results.base else "")
+            row: dict[str, Any] = {"model": model.name, "shift": group.name, "level": level, "n_images": group.images}
+            for name in NAMES:
+                row |= csv_interval(name, results.rows.estimate(name, **key))
+            for name in NAMES:
+                row |= csv_interval(f"drop_{name}", results.rows.estimate(DROP, at=name, **key))
+            first = group.name == results.base
+            for name in (MPC, RPC):
+                row |= csv_interval(name, results.rows.estimate(name, model=model.name, at="AP") if first else None)
+            rows.append(row)
+    return csv_text(rows)

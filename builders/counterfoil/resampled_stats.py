@@ -1,0 +1,216 @@
+"""Numbers with their values in resamples of images or of units: their intervals, sums, ratios, and joint intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.stats import (
+    NORMAL,
+    Bounds,
+    Estimate,
+    bootstrap_weights,
+    mover,
+    seeded,
+    simultaneous_reach,
+    student_reach,
+    wilson_interval,
+    wilson_reach,
+)
+
+# An interval needs at least this many images with an object.
+FEWEST_IMAGES = 10
+# The bias of a score is estimated from _SPLITS pairs of halves of the images: it is _BIAS_OF_HALVES times the
+# difference between the mean score of the halves and the score of all images.
+_SPLITS = 40
+_BIAS_OF_HALVES = 2.0
+_STILL = 1e-6  # resamples that differ by less than this differ by rounding only
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A number and its values in r resamples of images. The number is a detector's measure or a sum of such measures.
+
+    drawn: (r,) the values in the resamples. bias: how much too high the value is, estimated from halves of the images.
+    unseen: what categories that no resample changes add to the interval, below and above the value. images: the number
+    of images with an object, or of units with one if images share units (by_units). signed: whether the number is a
+    difference, which may be below 0.
+    """
+
+    value: float
+    drawn: NDArray[np.float64]
+    bias: float
+    unseen: Bounds
+    images: int
+    signed: bool = False
+    by_units: bool = False
+
+    def interval(self, reach: float = NORMAL) -> Estimate:
+        """Return the value with its interval, `reach` standard errors long.
+
+        The interval is centred on the value minus its bias, and is extended to include the value. A share has Wilson's
+        interval, for the number of rows that gives the bootstrap's standard error. A difference has an interval of
+        equal length on both sides. Both use Student's t, with the number of images minus 1 as degrees of freedom. If
+        few images change a difference, its resamples vary too little: one more such image of two more images is added
+        to its variance. If no resample changes the value, each side is as long as Wilson's interval of 0 among these
+        images. There is no interval if there are too few images or the value is not finite.
+
+        Few units have few values, and all of these additions together make the interval of a difference too long. If
+        units change it, it has the longer one of Student's interval and of the one with another unit of two more.
+        """
+        drawn = self.drawn[np.isfinite(self.drawn)]
+        if self.images < FEWEST_IMAGES or not math.isfinite(self.value) or len(drawn) < 2:
+            return Estimate(self.value)
+        error, middle = float(np.std(drawn, ddof=1)), self.value - self.bias
+        if error <= _STILL:
+            below = above = 0.0
+        elif self.signed or not 0 < middle < 1:
+            one_more_image = reach / math.sqrt(self.images * (self.images + 2)) if self.signed else 0.0
+            by_student = error * student_reach(reach, self.images - 1)
+            below = above = math.hypot(by_student, one_more_image)
+            if self.signed and self.by_units:
+                below = above = max(by_student, math.hypot(error * reach, one_more_image))
+        else:
+            low, high = wilson_reach(middle, middle * (1 - middle) / error**2, reach, self.images - 1)
+            below, above = middle - low, high - middle
+        if error <= _STILL or not (self.signed and self.by_units):
+            below, above = mover((below, above), self.unseen)
+        if below + above <= _STILL:
+            below = above = wilson_interval(0, self.images)[1]
+        # A share of the base's score may itself be above 1, and a relative drop may be below -1.
+        low = min(self.value, max(-1.0 if self.signed else 0.0, middle - below))
+        high = max(self.value, min(1.0, middle + above))
+        return Estimate(self.value, float(low), float(high))
+
+
+def combined(parts: Sequence[tuple[float, Drawn]]) -> Drawn:
+    """Return a weighted sum of numbers of the same images: a drop is ((1, base), (-1, shift)), mPC a mean of shifts."""
+    # The upper end of a subtracted part moves the lower end of the sum.
+    below, above = (
+        math.hypot(*(abs(weight) * part.unseen[end if weight > 0 else 1 - end] for weight, part in parts))
+        for end in (0, 1)
+    )
+    return Drawn(
+        sum(weight * part.value for weight, part in parts),
+        np.sum([weight * part.drawn for weight, part in parts], axis=0),
+        sum(weight * part.bias for weight, part in parts),
+        (below, above),
+        min(part.images for _, part in parts),
+        any(weight < 0 or part.signed for weight, part in parts),
+        any(part.by_units for _, part in parts),
+    )
+
+
+def ratio(part: Drawn, whole: Drawn) -> Drawn:
+    """Return `part` over `whole`, NaN if `whole` is not above 0. An example is rPC, which is mPC over the base's AP."""
+    if not whole.value > 0:
+        return Drawn(math.nan, np.full_like(part.drawn, np.nan), 0.0, (0.0, 0.0), part.images)
+    value = part.value / whole.value
+    corrected = (part.value - part.bias) / max(whole.value - whole.bias, whole.value / 2)
+    below, above = mover(part.unseen, (value * whole.unseen[1], value * whole.unseen[0]))
+    drawn = np.divide(part.drawn, whole.drawn, out=np.full_like(part.drawn, np.nan), where=whole.drawn > 0)
+    unseen = float(below) / whole.value, float(above) / whole.value
+    images = min(part.images, whole.images)
+    return Drawn(value, drawn, value - corrected, unseen, images, by_units=part.by_units)
+
+
+def simultaneous_intervals(numbers: Sequence[Drawn]) -> list[Estimate]:
+    """Return simultaneous intervals of numbers of the same images, such as the drops under all shifts."""
+    if not numbers:
+        return []
+    draws = np.stack([number.drawn for number in numbers], axis=1)
+    draws = draws[:, np.isfinite(draws).any(axis=0)]
+    # Deviations are taken from the mean of the resamples, because `interval` corrects the bias separately.
+    reach = simultaneous_reach(np.nanmean(draws, axis=0), draws) if draws.size else NORMAL
+    return [number.interval(reach) for number in numbers]
+
+
+@dataclass(frozen=True)
+class Units:
+    """The unit of each of n images, (n,), numbered from 0. Images of one unit (frames of a video) are drawn together.
+
+    count: the number of units, each of which has an image.
+    """
+
+    of_image: NDArray[np.int64]
+    count: int
+
+    @property
+    def shared(self) -> bool:
+        """Whether any two images have the same unit."""
+        return self.count < len(self.of_image)
+
+    @classmethod
+    def of_images(cls, images: int) -> Self:
+        """Return units of one image each."""
+        return cls(np.arange(images), images)
+
+    @classmethod
+    def of(cls, units: NDArray[np.int64]) -> Self:
+        """Return units from any numbers, (n,); equal numbers mark one unit."""
+        numbers, of_image = np.unique(units, return_inverse=True)
+        return cls(of_image.reshape(-1), len(numbers))
+
+    def drawn(self, replicates: int, rng: np.random.Generator) -> NDArray[np.int32]:
+        """Draw units with replacement; return how often each image is drawn, (replicates, n)."""
+        return bootstrap_weights(self.count, replicates, rng).astype(np.int32)[:, self.of_image]
+
+    def halves(self, seed: int) -> NDArray[np.int32]:
+        """Return 0/1 weights of `_SPLITS` random halves of the units and of their complements, (2 · `_SPLITS`, n)."""
+        rng = seeded(seed, "halves of images")
+        first = np.stack([rng.permutation(self.count) < self.count // 2 for _ in range(_SPLITS)]).astype(np.int32)
+        return np.concatenate([first, 1 - first])[:, self.of_image]
+
+    def counted(self, marked: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return how many units have an image that is marked, (k,), for k marks of each image, (n, k)."""
+        marked_units = np.zeros((self.count, marked.shape[1]), bool)
+        image, column = np.nonzero(marked)
+        marked_units[self.of_image[image], column] = True
+        return marked_units.sum(axis=0)
+
+
+def mean_of_finite(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the mean over the first axis without its NaN values; NaN if every value is NaN."""
+    finite = np.isfinite(values)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(finite, values, 0.0).sum(axis=0) / finite.sum(axis=0))
+
+
+def mean_over_categories(
+    values: NDArray[np.float64],
+    draws: NDArray[np.floating],
+    halves: NDArray[np.float64],
+    images: NDArray[np.int64],
+    whole: int,
+    bias_of_halves: float = _BIAS_OF_HALVES,
+    *,
+    by_units: bool = False,
+) -> Drawn:
+    """Return the mean over categories that have objects: values (k,), draws (k, r), halves (k, h), images (k,).
+
+    The variance over resamples of n images is (n - 1) / n of the true variance, so each category's deviations are made
+    longer to match. No resample changes a category if all of its objects are found, if none is, or if one image has
+    all of them. Such categories together count as one share, of the number of images that their mean is worth. The
+    bias is estimated from halves: fewer images score higher by chance. A half scores higher than all images, by about
+    half of the bias that all images have.
+    """
+    higher = np.isfinite(values)
+    if not higher.any():
+        return Drawn(math.nan, np.full(draws.shape[1], np.nan), 0.0, (0.0, 0.0), whole, by_units=by_units)
+    values, draws, images = values[higher], draws[higher].astype(np.float64), images[higher]
+    longer = np.sqrt(images / np.maximum(images - 1, 1))[:, None]
+    drawn = mean_of_finite(values[:, None] + (draws - values[:, None]) * longer)
+    bias = bias_of_halves * float((mean_of_finite(halves[higher].T) - values).mean())
+    still = ~(np.fmax.reduce(draws, axis=1) - np.fmin.reduce(draws, axis=1) > _STILL)
+    unseen = (0.0, 0.0)
+    if still.any():
+        share = float(values[still].mean())
+        low, high = wilson_interval(share * (worth := still.sum() ** 2 / (1 / images[still]).sum()), worth)
+        part = still.sum() / len(values)
+        unseen = part * (share - low), part * (high - share)
+    return Drawn(float(values.mean()), drawn, bias, unseen, whole, by_units=by_units)

@@ -1,0 +1,198 @@
+"""The page of detections: what it chooses, and what a browser shows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFilter
+
+from contrast import faint_texts
+from counterfoil.detection_stats import Detections, Objects, best_f1_score, image_f1, match
+from counterfoil.evaluation.tasks.objects.error_kinds import KINDS, error_kinds
+from counterfoil.evaluation.tasks.objects.failures import (
+    DetectionFailures,
+    ScoredDetector,
+    detection_failures,
+    write_detection_failures,
+)
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+CATEGORIES = ("cup", "<b>lamp</b>", "traffic light")
+COLOURS = ("#c1440e", "#2f6f9f", "#5b8c2a")
+GROUPS = ("base", "dense_fog", "blur")
+IMAGES, SIDES = 24, (320, 240)
+
+
+def scenes(seed: int = 0) -> tuple[Objects, list[ScoredDetector]]:
+    """Make the answers of two detectors: they lose boxes under fog, fewer under blur, and invent some."""
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(0, 5, IMAGES)
+    image = np.repeat(np.arange(IMAGES), counts)
+    corner = np.stack([rng.integers(0, 220, len(image)), rng.integers(0, 150, len(image))], axis=1)
+    box = np.concatenate([corner, rng.integers(20, 90, (len(image), 2))], axis=1).astype(float)
+    category = rng.integers(len(CATEGORIES), size=len(image))
+    objects = Objects.of(image, box, category, crowd=rng.random(len(image)) < 0.08)
+    detectors = []
+    for name, skill in (("careful", 0.95), ("hasty & <i>bold</i>", 0.8)):
+        groups = []
+        for loss in (0.0, 0.5, 0.15):
+            kept = rng.random(len(image)) < skill - loss
+            more = rng.integers(IMAGES, size=int(6 + 20 * loss))
+            invented = np.concatenate(
+                [rng.integers(0, 150, (len(more), 2)), rng.integers(20, 60, (len(more), 2))], axis=1
+            )
+            boxes = np.concatenate([objects.box[kept] + rng.integers(-2, 3, (int(kept.sum()), 4)), invented])
+            labels = np.concatenate([objects.category[kept], rng.integers(len(CATEGORIES), size=len(more))])
+            images = np.concatenate([objects.image[kept], more])
+            score = np.concatenate([rng.uniform(0.5, 0.99, int(kept.sum())), rng.uniform(0.3, 0.7, len(more))])
+            detections = Detections.of(images, boxes, labels, score)
+            groups.append((detections, match(objects, detections, IMAGES, len(CATEGORIES))))
+        score = best_f1_score(groups[0][1])
+        detectors.append(ScoredDetector(name, score, groups, [error_kinds(objects, *each, score) for each in groups]))
+    return objects, detectors
+
+
+def shown(objects: Objects, detectors: list[ScoredDetector], most: int = 1000) -> DetectionFailures:
+    keys = [[f"{group}/{image:06d}" for image in range(IMAGES)] for group in GROUPS]
+    sides = np.tile(SIDES, (IMAGES, 1))
+    return detection_failures(objects, detectors, GROUPS, CATEGORIES, sides, keys, most)
+
+
+def drawn(objects: Objects, group: int, scene: int) -> Image.Image:
+    picture = Image.new("RGB", SIDES, "#d8d2c4")
+    draw = ImageDraw.Draw(picture)
+    for row in np.flatnonzero(objects.image == scene):
+        x, y, width, height = objects.box[row]
+        draw.ellipse([x, y, x + width - 1, y + height - 1], fill=COLOURS[objects.category[row]])
+    if group == 1:
+        return Image.blend(picture, Image.new("RGB", SIDES, "white"), 0.6)
+    return picture.filter(ImageFilter.GaussianBlur(4)) if group == 2 else picture
+
+
+def test_rows_come_by_the_f1_that_they_lose() -> None:
+    objects, detectors = scenes()
+    failures = shown(objects, detectors)
+    data = failures.data
+    lost = [row["lost"] for row in data["rows"]]
+    assert lost == sorted(lost, reverse=True) and lost[0] > 0.4
+    failing = 0
+    for number, detector in enumerate(detectors):
+        f1 = [image_f1(matches, detector.score) for _, matches in detector.groups]
+        for group in (1, 2):
+            rows = [row for row in data["rows"] if (row["detector"], row["shift"]) == (number, group)]
+            assert len(rows) == (f1[group] < 1).sum()
+            failing += len(rows)
+            losses = np.sort((f1[0] - f1[group])[f1[group] < 1])
+            np.testing.assert_allclose(sorted(row["lost"] for row in rows), losses, rtol=0, atol=1e-4)
+    assert failures.failing == failing
+
+
+def test_boxes_agree_with_the_f1_of_the_image() -> None:
+    objects, detectors = scenes()
+    data = shown(objects, detectors).data
+    for row in data["rows"]:
+        scene = data["scenes"][row["scene"]]
+        for answer in (data["answers"][number] for number in row["answers"]):
+            counting = [at for at, entry in enumerate(scene["objects"]) if not entry[-1]]
+            hits = sum(answer["found"][at] for at in counting)
+            assert sorted(box[-1] for box in answer["boxes"] if box[-1] >= 0) == [
+                at for at in counting if answer["found"][at]
+            ]
+            assert all((box[-2] >= 0) == (box[-1] < 0) for box in answer["boxes"]), "a false box has a kind of error"
+            whole = len(counting) + len(answer["boxes"])
+            assert answer["f1"] == (round(2 * hits / whole, 4) if whole else 1.0)
+
+
+def test_many_failures_are_cut_evenly() -> None:
+    objects, detectors = scenes()
+    whole, some = shown(objects, detectors), shown(objects, detectors, most=10)
+    assert len(some.data["rows"]) == 10 and some.failing == whole.failing
+    cells = [(row["detector"], row["shift"]) for row in some.data["rows"]]
+    assert {cells.count(cell) for cell in set(cells)} <= {2, 3} and len(set(cells)) == 4
+    for cell in set(cells):
+        best = [row["lost"] for row in whole.data["rows"] if (row["detector"], row["shift"]) == cell]
+        assert [row["lost"] for row in some.data["rows"] if (row["detector"], row["shift"]) == cell] == best[
+            : cells.count(cell)
+        ]
+    assert len(some.pictures) == len(some.data["pictures"]) == len(set(some.pictures))
+
+
+def written(folder: Path, seed: int = 0) -> Path:
+    objects, detectors = scenes(seed)
+    failures = shown(objects, detectors)
+    return write_detection_failures("cups", failures, IMAGES, lambda *shape: drawn(objects, *shape), folder)
+
+
+def test_pictures_are_as_they_were_and_old_ones_go(tmp_path: Path) -> None:
+    page = written(tmp_path)
+    (tmp_path / "failures" / "99999.webp").write_bytes(b"old")
+    (tmp_path / "failures" / "mine.webp").write_bytes(b"kept")
+    before = page.read_bytes()
+    assert written(tmp_path).read_bytes() == before
+    names = {path.name for path in (tmp_path / "failures").iterdir()}
+    assert "99999.webp" not in names and "mine.webp" in names
+    # WebP is lossy, but pictures have no drawn boxes.
+    objects, detectors = scenes()
+    failures = shown(objects, detectors)
+    for number, picture in enumerate(failures.pictures[:6]):
+        stored = np.asarray(Image.open(tmp_path / "failures" / f"{number:05d}.webp").convert("RGB"), np.int64)
+        difference = np.abs(stored - np.asarray(drawn(objects, *picture), np.int64))
+        assert difference.mean() < 3
+
+
+def tiles(page: Page) -> list[dict[str, Any]]:
+    return page.eval_on_selector_all(
+        ".tile",
+        "all => all.map(one => ({text: one.innerText, boxes: one.querySelectorAll('rect:not(.under)').length}))",
+    )
+
+
+def test_the_page_filters_and_shows_base_and_shift(open_page: Callable[..., Page], tmp_path: Path) -> None:
+    page = open_page(written(tmp_path))
+    data = page.evaluate("data")
+    everything = tiles(page)
+    assert len(everything) == min(60, len(data["rows"]))
+    first = data["rows"][0]
+    answer, scene = data["answers"][first["answers"][1]], data["scenes"][first["scene"]]
+    missed = sum(not hit and not entry[-1] for hit, entry in zip(answer["found"], scene["objects"], strict=True))
+    false = sum(box[-1] < 0 for box in answer["boxes"])
+    assert f"{missed} missed" in everything[0]["text"] and f"{false} false" in everything[0]["text"]
+    crowds = sum(entry[-1] for entry in scene["objects"])
+    assert everything[0]["boxes"] == len(answer["boxes"]) + missed + crowds
+    page.select_option("#group", label=page.inner_text("#group option:nth-child(2)"))
+    page.check("input[value=missed]")
+    fewer = tiles(page)
+    assert 0 < len(fewer) < len(everything) and "kind=missed" in page.url and "shift=dense_fog" in page.url
+    page.select_option("#category", label=page.inner_text("#category option:nth-child(3)"))
+    assert 0 < len(tiles(page)) < len(fewer)
+    page.click(".tile")
+    assert page.locator("#zoom figure").count() == 2
+    assert "missed" in page.inner_text("#boxes")
+    assert page.locator("#zoom b, #zoom i").count() == 0  # names are text
+    page.keyboard.press("Escape")
+    page.click("button[type=reset]")
+    assert len(tiles(page)) == len(everything)
+    page.select_option("#error", label=page.inner_text("#error option:nth-child(2)"))
+    kind = next(name for name in KINDS if f"error={name}" in page.url)
+    number = KINDS.index(kind)
+    with_it = [any(box[-2] == number for box in data["answers"][row["answers"][1]]["boxes"]) for row in data["rows"]]
+    assert len(tiles(page)) == min(60, sum(with_it)) > 0
+    page.click(".tile")
+    assert f"false: {kind}" in page.inner_text("#boxes")
+    again = open_page(tmp_path / "failures.html", fragment="#shift=blur&kind=false")
+    assert {tile["text"].splitlines()[-1].split(" · ")[0] for tile in tiles(again)} == {"blur"}
+
+
+def test_texts_stand_out(open_page: Callable[..., Page], tmp_path: Path) -> None:
+    page = written(tmp_path)
+    for dark in (False, True):
+        for width in (1300, 400):
+            opened = open_page(page, width=width, dark=dark)
+            opened.click(".tile")
+            assert not faint_texts(opened)
+            assert opened.evaluate("document.documentElement.scrollWidth") <= width
