@@ -27,7 +27,7 @@ from counterfoil.report.words import counted, listed
 
 if TYPE_CHECKING:
     from counterfoil.evaluation.results import Evaluation
-    from counterfoil.evaluation.task import ResampledTask
+    from counterfoil.evaluation.shift_report import ShiftReport
 
 app = typer.Typer()
 
@@ -201,7 +201,7 @@ def evaluate(
 
     models = [usable_name(name) for name in models or ()]  # at once, before libraries load
     from counterfoil.engines import EngineChoice
-    from counterfoil.evaluation.evaluate_dataset import evaluate, task_of
+    from counterfoil.evaluation.evaluate_dataset import evaluate
     from counterfoil.evaluation.failures import check_new_folder
     from counterfoil.evaluation.trackers import check_trackers
     from counterfoil.report.results import NESTED
@@ -224,8 +224,8 @@ def evaluate(
             evaluation = replace(evaluation, files={**evaluation.files, "exported": evaluation.export_failures(export)})
     if json:
         print_json(evaluation.to_json())
-    elif (task := task_of(evaluation.results)) is not None:
-        _print_task(evaluation, task)
+    elif evaluation.task is not None and evaluation.task.report is not None:
+        _print_task(evaluation, evaluation.task.report, evaluation.task.table)
     else:
         _print_table(evaluation)
     if "report" in evaluation.files:
@@ -305,15 +305,15 @@ def _write_keys(
     say("For a detector: a row a detection, with category, score and bbox, or COCO results.")
 
 
-def _print_task(evaluation: Evaluation, task: type[ResampledTask]) -> None:
-    """Print a table for each model, the report's first sentences and every path."""
-    results, shown = evaluation.results, task.report
+def _print_task(evaluation: Evaluation, shown: ShiftReport, file: str) -> None:
+    """Print a table for each model, the report's first sentences and every path. file: the one with all rows."""
+    results = evaluation.results
     if results.preview:
         say(results.preview_sentence)
     for note in evaluation.notes:
         say(f"Note: {note}")
     for table in shown.tables(results):
-        print_table(terminal(PIPED_WIDTH), table, MOST_ROWS, task.table)
+        print_table(terminal(PIPED_WIDTH), table, MOST_ROWS, file)
     for sentence in (*shown.sentences(results), *shown.compared(results)):
         say(sentence)
     _say_files(evaluation, evaluation.files)

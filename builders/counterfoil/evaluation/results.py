@@ -27,7 +27,7 @@ from counterfoil.report.words import NOTHING, counted, points, shown_table, with
 from counterfoil.stats import Estimate
 
 if TYPE_CHECKING:
-    from counterfoil.evaluation.tasks.classes.answers import AllAnswers
+    from counterfoil.evaluation.task import Task
 
 # These measures have no interval, so each has one column; the others have three.
 _BARE = ("accuracy", DROP_BASE)
@@ -135,8 +135,8 @@ class Evaluation:
 
     results: the document, with every number as a row. dataset: the name of the evaluated images. directory: None if
     they are not a built dataset. `unreadable` are keys of images that could not be decoded, `unreadable_paths` their
-    paths below their folder. gate: the answers to a gate's lines. notes: on how images were read. answered: every
-    model's answer to every image.
+    paths below their folder. gate: the answers to a gate's lines. notes: on how images were read. task: what was asked,
+    with every model's answer to every image.
     """
 
     results: Results
@@ -147,7 +147,7 @@ class Evaluation:
     unreadable_paths: tuple[str | None, ...] = ()
     gate: GateResult | None = None
     notes: tuple[str, ...] = ()
-    answered: AllAnswers | None = field(default=None, repr=False, compare=False)
+    task: Task | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
         return visible(f"<Evaluation of {self.name}: {'; '.join(self._summary())}>")
@@ -388,9 +388,9 @@ class Evaluation:
         from counterfoil.evaluation.failures import write_failure_folder
 
         self._refuse_other_answers()
-        if self.answered is None:
+        if self.task is None:
             raise UserError("these results were not made by an evaluation in this process", "Evaluate again.")
-        return write_failure_folder(self.answered, folder)
+        return write_failure_folder(self.task.answered, folder)
 
     def _refuse_other_answers(self) -> None:
         """Raise UserError if the models do not answer with one class for each image."""
@@ -404,7 +404,7 @@ class Evaluation:
         """
         from counterfoil.evaluation.trackers import report_to, tracked_run
 
-        published = None if self.answered is None else self.answered.subject.published
+        published = None if self.task is None else self.task.subject.published
         commit = None if published is None else published.revision
         report_to(tracked_run(self.results, self.files, self.gate, commit), trackers)
 

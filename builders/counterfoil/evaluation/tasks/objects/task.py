@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +13,15 @@ from numpy.typing import NDArray
 from counterfoil.documents import csv_text
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset
-from counterfoil.evaluation.gate import LINE_HINT, GateLine
+from counterfoil.evaluation.gate import GateLine
+from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.scored_models import named_models, short_name, short_names
 from counterfoil.evaluation.shift_report import DROP
-from counterfoil.evaluation.task import ResampledTask, TaskSettings, difference_rows
+from counterfoil.evaluation.task import ResampledTask, difference_rows
 from counterfoil.evaluation.tasks.objects.categories import ORDERS, POSITION
 from counterfoil.evaluation.tasks.objects.detections import PREFIX, ModelDetections, read_detections
 from counterfoil.evaluation.tasks.objects.failures import ScoredDetector, detection_failures, write_detection_failures
+from counterfoil.evaluation.tasks.objects.image_keys import write_image_keys
 from counterfoil.evaluation.tasks.objects.limits import crowded_sentence, cut_sentence
 from counterfoil.evaluation.tasks.objects.measures import (
     FACTS,
@@ -53,29 +55,31 @@ _NAMED = (
 )
 
 
-class DetectionTask(ResampledTask[MeasuredModel]):
+class ObjectsTask(ResampledTask[MeasuredModel]):
     """Detectors on a dataset with objects."""
 
+    name = "objects"
     outputs = DETECTIONS
     of_dataset = "objects, and detectors"
-    takes = frozenset[str]()
-    shares = NAMES
-    line_forms = (
-        f"A line is one of: AP(GROUP) >= PERCENT, drop(SHIFT) <= POINTS (of AP), drop(SHIFT, AP50) <= POINTS,"
-        f" {LINE_HINT} Measures are {', '.join(NAMES)}."
-    )
+    measures: ClassVar = {facts.name: facts for facts in FACTS if facts.name in NAMES}
     table = "detection.csv"
     report = REPORT
 
-    def __init__(self, dataset: OpenDataset, models: Any, settings: TaskSettings) -> None:
-        self.dataset, self.settings, self.named = dataset, settings, models
-        self.subject = open_objects(dataset, settings.limit)
+    def __init__(self, subject: OpenDataset, models: Any, options: EvaluationOptions) -> None:
+        super().__init__(subject, models, options)
+        self.objects = open_objects(subject, options.limit)
+        self.left_out = self.objects.left_out, ""
+        crowded = crowded_sentence(self.objects.truth, self.objects.images, self.objects.categories)
+        self.of_dataset_notes = (*truth_notes(self.objects), *filter(None, [crowded]))
+
+    @classmethod
+    def write_keys(cls, subject: OpenDataset, file: Path) -> int:
+        return write_image_keys(subject, file)
+
+    @property
+    def classes(self) -> tuple[ClassFacts, ...]:
         # The id of a category is its name.
-        self.categories = tuple(ClassFacts(name, name) for name in self.subject.categories)
-        self.line_classes = self.categories
-        self.left_out = self.subject.left_out, ""
-        crowded = crowded_sentence(self.subject.truth, self.subject.images, self.subject.categories)
-        self.notes = (*truth_notes(self.subject), *filter(None, [crowded]))
+        return tuple(ClassFacts(name, name) for name in self.objects.categories)
 
     def line_problems(self, line: GateLine) -> Iterator[str]:
         yield from super().line_problems(line)
@@ -93,7 +97,7 @@ class DetectionTask(ResampledTask[MeasuredModel]):
             # Names only: the recipe of a published dataset must not make this machine read files.
             models = {model.name: model.name for model in named}
             self.detectors = {
-                name: name for name in (*(self.dataset.models if self.named is None else ()), *models, *against)
+                name: name for name in (*(self.subject.models if self.named is None else ()), *models, *against)
             }
         if problems:
             raise UserError(problems, _NAMED)
@@ -104,9 +108,9 @@ class DetectionTask(ResampledTask[MeasuredModel]):
             raise UserError("no detector was named", _NAMED)
         return tuple(self.detectors)
 
-    def ask(self, name: str) -> ModelDetections:
-        detector, subject, batch_size = self.detectors[name], self.subject, self.settings.batch_size
-        order = _order(self.settings.class_order, name)
+    def answers(self, name: str) -> ModelDetections:
+        detector, subject, batch_size = self.detectors[name], self.objects, self.options.batch_size
+        order = _order(self.options.class_order, name)
         if isinstance(detector, str) and detector.startswith(PREFIX):
             return replace(read_detections(detector, subject, order), name=name)
         names = None if order is None else subject.categories if order == POSITION else order
@@ -116,30 +120,30 @@ class DetectionTask(ResampledTask[MeasuredModel]):
             return run_detector(name, detector, subject, names, batch_size)
         if detector.startswith(PYTHON):
             refuse_unnamed(detector)
-        device = resolve_device(self.settings.device)
+        device = resolve_device(self.options.device)
         loaded = load_detector(detector, device)
-        cache = DetectionCache.of(self.dataset, loaded, device)
+        cache = DetectionCache.of(self.subject, loaded, device)
         return run_detector(name, loaded, subject, names, batch_size, cache)
 
     def measure(self, answers: Mapping[str, ModelDetections]) -> None:
-        seed = self.settings.seed
-        self.models = tuple(measure_model(self.subject, detections, seed) for detections in answers.values())
+        seed = self.options.seed
+        self.models = tuple(measure_model(self.objects, detections, seed) for detections in answers.values())
 
     def results(self) -> Results:
-        subject, models, limit = self.subject, self.models, self.settings.limit
+        subject, models, limit = self.objects, self.models, self.options.limit
         severities, severity_rows = measure_levels(subject, models)
         return self.shared_results(
             subject.images,
             len(np.unique(subject.truth.category)),
-            self.dataset.preview if limit is None else subject.rows.shape[1],
+            self.subject.preview if limit is None else subject.rows.shape[1],
             min_images_per_class=1,
             replicates=REPLICATES,
-            classes=self.categories,
+            classes=self.classes,
             models=map(self._facts, models),
             units=subject.units,
             measures=FACTS,
             rows=ResultRows(
-                [*detector_rows(subject, models), *difference_rows(models, self.dataset.groups, "AP"), *severity_rows]
+                [*detector_rows(subject, models), *difference_rows(models, self.subject.groups, "AP"), *severity_rows]
             ),
             severity=severities,
         )
@@ -150,7 +154,7 @@ class DetectionTask(ResampledTask[MeasuredModel]):
             short_name=short_name(model.name),
             architecture="",
             outputs=self.outputs,
-            num_classes=len(self.subject.categories),
+            num_classes=len(self.objects.categories),
             img_size=None,
             crop_pct=None,
             interpolation=None,
@@ -171,8 +175,8 @@ class DetectionTask(ResampledTask[MeasuredModel]):
     def tables(self, results: Results) -> dict[str, tuple[str, str]]:
         return {"detection": (self.table, detection_csv(results))}
 
-    def write_failures(self, preview: str, folder: Path) -> Path:
-        subject = self.subject
+    def write_failures(self, results: Results, folder: Path) -> Path:
+        subject = self.objects
         groups = [group.name for group in subject.dataset.groups]
         keys = [subject.keys_of(index) for index in range(len(groups))]
         short = short_names([model.name for model in self.models])
@@ -189,14 +193,16 @@ class DetectionTask(ResampledTask[MeasuredModel]):
         def picture(group: int, image: int) -> Any:
             return readable_image(encoded.get(keys[group][image]))
 
-        return write_detection_failures(subject.dataset.name, chosen, subject.images, picture, folder, preview)
+        return write_detection_failures(
+            subject.dataset.name, chosen, subject.images, picture, folder, results.preview_sentence
+        )
 
     def image_columns(self) -> tuple[NDArray[np.int64], dict[str, Any]]:
         """Return the rows of images, and columns: objects; `f1`, `found`, `missed` and `false` for each model.
 
         They are named `f1.MODEL` and so on, and count at IoU .50, from the score with the best F1 on the base.
         """
-        images, first = self.subject.images, self.models[0].matches
+        images, first = self.objects.images, self.models[0].matches
         truths = [np.bincount(matches.object_image[matches.counted[0]], minlength=images) for matches in first]
         columns = {"objects": np.concatenate(truths)}
         for model in self.models:
@@ -209,7 +215,7 @@ class DetectionTask(ResampledTask[MeasuredModel]):
                 parts["missed"].append(truth - true_positives)
                 parts["false"].append(everything - true_positives)
             columns |= {f"{name}.{model.name}": np.concatenate(values) for name, values in parts.items()}
-        return self.subject.rows.ravel(), columns
+        return self.objects.rows.ravel(), columns
 
 
 def _order(order: Any, name: str) -> str | Sequence[str] | None:
