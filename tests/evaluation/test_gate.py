@@ -40,8 +40,7 @@ from counterfoil.evaluation.gate import (
     why,
 )
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers
-from counterfoil.evaluation.tasks.classes.lines import ClassLines
-from counterfoil.evaluation.tasks.classes.task import ClassesTask
+from counterfoil.evaluation.tasks.classes.lines import ClassLines, line_measures
 from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, ShiftChecks
 from counterfoil.stats import Estimate, wilson_interval
 from prove_intervals import answered_of, gate_world, gated
@@ -61,7 +60,7 @@ def lines_of(gate: Path | Sequence[str], subject: Subject | None = None) -> list
     lines, errors = read_gate(
         gate,
         lambda line: () if subject is None else name_problems(line, subject, subject.classes),
-        ClassesTask.measures,
+        line_measures(),
     )
     raise_together(errors)
     return lines
@@ -187,8 +186,8 @@ def test_a_file_that_is_no_list_of_lines_is_refused(text: str, tmp_path: Path) -
 
 
 def test_a_line_alone_is_a_gate_of_one_line() -> None:
-    assert read_gate("drop(red) <= 5", lambda line: (), ClassesTask.measures) == read_gate(
-        ["drop(red) <= 5"], lambda line: (), ClassesTask.measures
+    assert read_gate("drop(red) <= 5", lambda line: (), line_measures()) == read_gate(
+        ["drop(red) <= 5"], lambda line: (), line_measures()
     )
 
 

@@ -202,7 +202,7 @@ def evaluate(
     models = [usable_name(name) for name in models or ()]  # at once, before libraries load
     from counterfoil.engines import EngineChoice
     from counterfoil.evaluation.evaluate_dataset import evaluate
-    from counterfoil.evaluation.failures import check_new_folder
+    from counterfoil.evaluation.failure_folder import check_new_folder
     from counterfoil.evaluation.trackers import check_trackers
     from counterfoil.report.results import NESTED
 
@@ -251,17 +251,12 @@ def evaluate(
 
 
 def _check_export(folder: Path, dataset: str, out: Path | None) -> None:
-    """Raise UserError if failures cannot be exported to this folder, or are not those of one class for each image."""
+    """Raise UserError if failures cannot be exported to this folder."""
     from counterfoil.data.labelled_sources import refuse_among_images
-    from counterfoil.evaluation.results import OTHER_ANSWERS
-    from counterfoil.recipe import load_recipe
-    from counterfoil.recipe.names import RECIPE
 
     refuse_among_images(folder, dataset)
     if out is not None and folder.resolve() in (out.resolve(), *out.resolve().parents):
         raise UserError("--export-failures names the folder of the report", "Name another one.")
-    if (Path(dataset) / RECIPE).is_file() and load_recipe(dataset).source.whole_images:
-        raise UserError(*OTHER_ANSWERS)
 
 
 def _for_models(option: str, words: list[str] | None, example: str) -> Any:

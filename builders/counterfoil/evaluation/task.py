@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from counterfoil.documents import csv_text, preview_column
 from counterfoil.errors import CounterfoilError, UserError, collected_in, raise_together
 from counterfoil.evaluation.dataset import Group, OpenDataset, Subject
+from counterfoil.evaluation.failure_folder import Failure
 from counterfoil.evaluation.gate import (
     DROPS,
     Comparing,
@@ -68,8 +69,6 @@ class Task(ABC):
     """What its images have, and its models, for an error: "objects, and detectors"."""
     takes: ClassVar[frozenset[str]] = frozenset()
     """The options that it takes beside those of every task."""
-    measures: ClassVar[Mapping[str, MeasureFacts]]
-    """What a line of a gate can name, the measure that leads first."""
     table: ClassVar[str]
     """The file with the rows that the terminal shows."""
     report: ClassVar[ShiftReport | None] = None
@@ -92,6 +91,11 @@ class Task(ABC):
     def min_images(self) -> int:
         """The fewest images of a class or label that are measured."""
         return self.options.min_images_per_class or self.subject.min_images_per_class
+
+    @property
+    @abstractmethod
+    def measures(self) -> Mapping[str, MeasureFacts]:
+        """What a line of a gate can name, the measure that leads first."""
 
     @classmethod
     @abstractmethod
@@ -161,6 +165,31 @@ class Task(ABC):
     @abstractmethod
     def image_columns(self) -> tuple[NDArray[np.int64], dict[str, Any]]:
         """Return the scored images, by their rows in the dataset, and their columns in predictions.parquet."""
+
+    # ---- Failures
+
+    truth_columns: ClassVar[tuple[str, ...]]
+    """The columns of predictions.parquet that say what an image shows."""
+    answer_columns: ClassVar[tuple[str, ...]]
+    """The columns of a model's answer, before a dot and the model's name."""
+
+    @classmethod
+    @abstractmethod
+    def wrong(cls, frame: Any) -> Any:
+        """Return which rows of a DataFrame of one model's answers are wrong, (n,) bool."""
+
+    @classmethod
+    @abstractmethod
+    def worst_first(cls, frame: Any) -> Any:
+        """Return the rows of a DataFrame of failures in the order in which people read them."""
+
+    @abstractmethod
+    def failures(self) -> Iterator[Failure]:
+        """Yield the images that some model gets wrong."""
+
+    @abstractmethod
+    def partners(self) -> NDArray[np.int64]:
+        """Return for each image of the dataset the row of its base image, (n,), or -1."""
 
     def predictions(self, preview: int | None) -> bytes:
         """Return a Parquet table with a row for each scored image."""
@@ -298,6 +327,13 @@ class ResampledTask(Task, Generic[Model]):
 
     def page(self, results: Results, notes: Sequence[str], gate: Sequence[PageSection]) -> str:
         return self.report.html(results, notes, gate)
+
+    def partners(self) -> NDArray[np.int64]:
+        rows, _ = self.image_columns()
+        by_group = rows.reshape(len(self.subject.groups), -1)
+        partners = np.full(len(self.subject.keys), -1)
+        partners[by_group[1:]] = by_group[0]
+        return partners
 
     # ---- Lines of a gate
 

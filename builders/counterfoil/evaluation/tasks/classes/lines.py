@@ -20,13 +20,20 @@ from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.gate import DROPS, GateLine, Judged, indices_of_groups, labels_named, line_number
 from counterfoil.evaluation.scored_models import StoredAnswers
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers
-from counterfoil.evaluation.tasks.classes.measures import IN_GATES
+from counterfoil.evaluation.tasks.classes.measures import MEASURES
 from counterfoil.evaluation.tasks.classes.measures.findings import judges_among
 from counterfoil.evaluation.tasks.classes.resampling import drawn_averages, resampled_number
 from counterfoil.report.labels import LabelChecks, label_note, lost_to_labels, wrong_labels
+from counterfoil.report.sections import MeasureFacts
 from counterfoil.resampled_stats import Drawn, Number
 
 _ACCURACY = "accuracy"
+
+
+def line_measures() -> dict[str, MeasureFacts]:
+    """Return what a line can name: accuracy averaged over classes leads, and the others are resampled."""
+    resampled = [name for name, measure in MEASURES.items() if measure.resampled is not None]
+    return {name: MEASURES[name].facts(name) for name in (_ACCURACY, *resampled)}
 
 
 @dataclass(frozen=True)
@@ -129,7 +136,7 @@ class ClassLines:
         return numbers
 
     def _resampled(self, asked: Asked, group: int, model: str) -> Drawn:
-        value_of = IN_GATES[asked.line.share].resampled
+        value_of = MEASURES[asked.line.share].resampled
         assert value_of is not None
         return resampled_number(self.answered, value_of, group, self.answered.models.index(model), asked.labels)
 

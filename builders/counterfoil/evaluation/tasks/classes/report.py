@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from counterfoil import __version__
 from counterfoil.accuracy_stats import FEWEST_MODELS_FOR_A_SLOPE
 from counterfoil.evaluation import figures
-from counterfoil.evaluation.failures import ClassExamples, failures_link, image_link
+from counterfoil.evaluation.failures import failures_link, image_link
 from counterfoil.evaluation.shift_report import PageSection
+from counterfoil.evaluation.tasks.classes.failures import ClassExamples
 from counterfoil.evaluation.tasks.classes.measures import MEASURES, NESTED_MEASURES
 from counterfoil.report.headline import headline_of
 from counterfoil.report.labels import checked_shifts

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from counterfoil.documents import csv_text
 from counterfoil.engines import engine_and_device
 from counterfoil.evaluation.dataset import Subject, limit_subject, usual_side
-from counterfoil.evaluation.failures import pick_examples, write_failures
+from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
 from counterfoil.evaluation.gate import GateLine
 from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.scored_models import (
@@ -28,10 +28,11 @@ from counterfoil.evaluation.scored_models import (
 )
 from counterfoil.evaluation.shift_report import PageSection
 from counterfoil.evaluation.task import Task
-from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking
+from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, answer_names
 from counterfoil.evaluation.tasks.classes.entries import entry_files
-from counterfoil.evaluation.tasks.classes.lines import ClassLines
-from counterfoil.evaluation.tasks.classes.measures import IN_GATES, MEASURES, NESTED_MEASURES
+from counterfoil.evaluation.tasks.classes.failures import failure_partners, pick_examples, write_failures
+from counterfoil.evaluation.tasks.classes.lines import ClassLines, line_measures
+from counterfoil.evaluation.tasks.classes.measures import MEASURES, NESTED_MEASURES
 from counterfoil.evaluation.tasks.classes.measures.comparison import ComparedModels
 from counterfoil.evaluation.tasks.classes.measures.source import (
     PreparedReference,
@@ -53,7 +54,7 @@ from counterfoil.report.sections import MeasureFacts
 from counterfoil.stats import CONFIDENCE, REPLICATES
 from counterfoil.store.atomic import write_atomically
 
-_KEY_COLUMNS = ("key", "path", "class_id", "label")
+KEY_COLUMNS = ("key", "path", "class_id", "label")
 
 
 class ClassesTask(Task):
@@ -62,8 +63,9 @@ class ClassesTask(Task):
     name = "classes"
     of_dataset = "one class an image, and classifiers"
     takes = frozenset(field.name for field in fields(EvaluationOptions))
-    measures: ClassVar = {name: measure.facts(name) for name, measure in IN_GATES.items()}
     table = "robustness.csv"
+    truth_columns = ("label", "class")
+    answer_columns = ("answered", "confidence", "right")
 
     def __init__(self, subject: Subject, models: Any, options: EvaluationOptions) -> None:
         super().__init__(subject, models, options)
@@ -74,15 +76,19 @@ class ClassesTask(Task):
     def write_keys(cls, subject: Subject, file: Path) -> int:
         paths = subject.paths or (None,) * len(subject.keys)
         rows = (
-            dict(zip(_KEY_COLUMNS, (key, path, subject.classes[label].id, subject.classes[label].name), strict=True))
+            dict(zip(KEY_COLUMNS, (key, path, subject.classes[label].id, subject.classes[label].name), strict=True))
             for key, path, label in zip(subject.keys, paths, subject.labels.tolist(), strict=True)
         )
-        write_atomically(file, csv_text(rows, _KEY_COLUMNS).encode())
+        write_atomically(file, csv_text(rows, KEY_COLUMNS).encode())
         return len(subject.keys)
 
     @property
     def classes(self) -> tuple[RecipeClass, ...]:
         return self.subject.classes
+
+    @property
+    def measures(self) -> Mapping[str, MeasureFacts]:
+        return line_measures()
 
     def line_problems(self, line: GateLine) -> Iterator[str]:
         yield from super().line_problems(line)
@@ -231,3 +237,37 @@ class ClassesTask(Task):
 
     def image_columns(self) -> tuple[NDArray[np.int64], dict[str, Any]]:
         return np.arange(len(self.subject.keys)), answer_columns(self.answered)
+
+    @classmethod
+    def wrong(cls, frame: Any) -> Any:
+        return frame["right"].eq(False)
+
+    @classmethod
+    def worst_first(cls, frame: Any) -> Any:
+        """Sort the surest answers first."""
+        return frame.sort_values("confidence", ascending=False, kind="stable")
+
+    def failures(self) -> Iterator[Failure]:
+        answered, answers, subject = self.answered, self.answered.answers, self.subject
+        called = [answer_names(subject.classes, class_map) for class_map in answered.maps]
+        for row in np.flatnonzero((~answers.correct & answers.readable[:, None]).any(axis=1)).tolist():
+            label = int(subject.labels[row])
+            name = subject.classes[label].name
+            of_models = []
+            for model, answer_name in enumerate(called):
+                answer, share = answer_name(int(answers.prediction[row, model])), float(answered.confidence[row, model])
+                confidence = None if np.isnan(share) else round(share, 6)
+                of_models.append(
+                    ModelAnswer(
+                        {"_cls": "Classification", "tags": [], "label": answer, "confidence": confidence},
+                        bool(answers.correct[row, model]),
+                        {"label": label, "class": name, "answered": answer, "confidence": confidence},
+                        [{"answer": answer, "score": confidence}],
+                    )
+                )
+            truth = {"_cls": "Classification", "tags": [], "label": name}
+            yield Failure(row, name, truth, [{"category_id": label}], of_models)
+
+    def partners(self) -> NDArray[np.int64]:
+        groups = self.subject.groups
+        return failure_partners(self.answered, [index for index, group in enumerate(groups) if index and group.paired])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from counterfoil.documents import csv_text
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset
+from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
 from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.scored_models import choose_models, classifier_facts
 from counterfoil.evaluation.shift_report import DROP
@@ -36,6 +37,7 @@ from counterfoil.multilabel_stats import REPLICATES
 from counterfoil.prediction.failures import ConditionScores, condition_scores
 from counterfoil.recipe import RecipeClass
 from counterfoil.report.results import DROP_BASE, LABELS, ClassFacts, ResultRows, Results
+from counterfoil.report.sections import MeasureFacts
 from counterfoil.report.words import csv_interval, csv_percent
 from counterfoil.store.atomic import write_atomically
 
@@ -47,9 +49,10 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
     outputs = LABELS
     of_dataset = "several labels an image, and classifiers of these"
     takes = frozenset(("transform", "version", "min_images_per_class"))
-    measures: ClassVar = {facts.name: facts for facts in FACTS if facts.name in MEANS}
     table = "multilabel.csv"
     report = REPORT
+    truth_columns = ("conditions",)
+    answer_columns = ("missed", "wrongly_given")
 
     def __init__(self, subject: OpenDataset, models: Any, options: EvaluationOptions) -> None:
         super().__init__(subject, models, options)
@@ -58,6 +61,10 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
         if options.limit is not None:
             preview, self.of_whole = previewed(self.subject, self.truth, self.min_images, options.limit)
             self.subject, self.truth = open_conditions(preview)
+
+    @property
+    def measures(self) -> Mapping[str, MeasureFacts]:
+        return {facts.name: facts for facts in FACTS if facts.name in MEANS}
 
     @classmethod
     def write_keys(cls, subject: OpenDataset, file: Path) -> int:
@@ -138,8 +145,45 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
     def write_failures(self, results: Results, folder: Path) -> Path:
         return write_label_failures(self.conditions, self.models, results.preview_sentence, folder)
 
+    @classmethod
+    def wrong(cls, frame: Any) -> Any:
+        return frame["missed"].map(len) + frame["wrongly_given"].map(len) > 0
+
+    @classmethod
+    def worst_first(cls, frame: Any) -> Any:
+        mistakes = frame["missed"].map(len) + frame["wrongly_given"].map(len)
+        return frame.loc[mistakes.sort_values(ascending=False, kind="stable").index]
+
+    def failures(self) -> Iterator[Failure]:
+        subject, truth = self.conditions, self.conditions.truth
+        names = np.array([label.name for label in subject.labels], dtype=object)
+        places = {label.id: label.label for label in subject.labels}
+        for group in range(len(subject.rows)):
+            missed = [truth.having & ~model.answers[group] for model in self.models]
+            given = [truth.lacking & model.answers[group] for model in self.models]
+            wrong = np.any([*missed, *given], axis=0).any(axis=1)
+            for image in np.flatnonzero(wrong).tolist():
+                having = truth.having[image]
+                answers = []
+                for model, of_missed, of_given in zip(self.models, missed, given, strict=True):
+                    answered = model.answers[group, image]
+                    lists = {"missed": names[of_missed[image]], "wrongly_given": names[of_given[image]]}
+                    said = {"conditions": "; ".join(names[having])}
+                    said |= {name: "; ".join(mistaken) for name, mistaken in lists.items()}
+                    right = not (of_missed[image].any() or of_given[image].any())
+                    answers.append(ModelAnswer(_labels(names[answered]), right, said, [{"answer": [*names[answered]]}]))
+                annotations = [{"category_id": places[name]} for name in names[having]]
+                shift = self.subject.groups[group].name
+                yield Failure(int(subject.rows[group, image]), shift, _labels(names[having]), annotations, answers)
+
     def image_columns(self) -> tuple[NDArray[np.int64], dict[str, Any]]:
         return self.conditions.rows.ravel(), label_columns(self.conditions, self.models)
+
+
+def _labels(names: Iterable[str]) -> dict[str, Any]:
+    """Return labels as FiftyOne has them."""
+    each = [{"_cls": "Classification", "tags": [], "label": name} for name in names]
+    return {"_cls": "Classifications", "classifications": each}
 
 
 def multilabel_csv(results: Results) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from counterfoil.documents import csv_text
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset
+from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
 from counterfoil.evaluation.gate import GateLine
 from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.scored_models import named_models, short_name, short_names
@@ -44,6 +45,7 @@ from counterfoil.models.devices import resolve_device
 from counterfoil.recipe.names import PYTHON
 from counterfoil.regular_files import named_path, read_regular
 from counterfoil.report.results import DETECTIONS, ClassFacts, ModelFacts, ResultRows, Results
+from counterfoil.report.sections import MeasureFacts
 from counterfoil.report.severity import at
 from counterfoil.report.words import csv_interval
 from counterfoil.store.decoding import readable_image
@@ -61,9 +63,10 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
     name = "objects"
     outputs = DETECTIONS
     of_dataset = "objects, and detectors"
-    measures: ClassVar = {facts.name: facts for facts in FACTS if facts.name in NAMES}
     table = "detection.csv"
     report = REPORT
+    truth_columns = ("objects",)
+    answer_columns = ("f1", "found", "missed", "false")
 
     def __init__(self, subject: OpenDataset, models: Any, options: EvaluationOptions) -> None:
         super().__init__(subject, models, options)
@@ -71,6 +74,10 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         self.left_out = self.objects.left_out, ""
         crowded = crowded_sentence(self.objects.truth, self.objects.images, self.objects.categories)
         self.of_dataset_notes = (*truth_notes(self.objects), *filter(None, [crowded]))
+
+    @property
+    def measures(self) -> Mapping[str, MeasureFacts]:
+        return {facts.name: facts for facts in FACTS if facts.name in NAMES}
 
     @classmethod
     def write_keys(cls, subject: OpenDataset, file: Path) -> int:
@@ -196,6 +203,57 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         return write_detection_failures(
             subject.dataset.name, chosen, subject.images, picture, folder, results.preview_sentence
         )
+
+    @classmethod
+    def wrong(cls, frame: Any) -> Any:
+        return frame["missed"] + frame["false"] > 0
+
+    @classmethod
+    def worst_first(cls, frame: Any) -> Any:
+        return frame.sort_values("f1", kind="stable")
+
+    def failures(self) -> Iterator[Failure]:
+        subject, truth = self.objects, self.objects.truth
+        f1 = np.stack([model.f1 for model in self.models], axis=-1)
+        _, columns = self.image_columns()
+        for group, image in np.argwhere((f1 < 1).any(axis=-1)).tolist():
+            number = group * subject.images + image
+            shown = np.flatnonzero((truth.image == image) & ~truth.crowd)
+            boxes = [(truth.category[index], truth.box[index], None) for index in shown]
+            annotations = [
+                {"category_id": int(category), "bbox": box.tolist(), "area": float(truth.area[index]), "iscrowd": 0}
+                for index, (category, box, _) in zip(shown, boxes, strict=True)
+            ]
+            answers = []
+            for model in self.models:
+                found = model.answers[group]
+                counted = np.flatnonzero((found.image == image) & (found.score >= model.score))
+                detected = [(found.category[index], found.box[index], float(found.score[index])) for index in counted]
+                results = [
+                    {"category_id": int(category), "bbox": box.tolist(), "score": score}
+                    for category, box, score in detected
+                ]
+                numbers = {name: columns[f"{name}.{model.name}"][number] for name in self.answer_columns}
+                said = {"objects": int(columns["objects"][number]), **{name: float(n) for name, n in numbers.items()}}
+                right = bool(model.f1[group, image] == 1)
+                answers.append(ModelAnswer(self._labels(image, detected), right, said, results))
+            row = int(subject.rows[group, image])
+            yield Failure(row, self.subject.groups[group].name, self._labels(image, boxes), annotations, answers)
+
+    def _labels(self, image: int, boxes: Sequence[tuple[int, NDArray[np.float64], float | None]]) -> dict[str, Any]:
+        """Return boxes (category, box, score) as FiftyOne has them: x, y, width and height as shares of the image."""
+        sides = np.tile(self.objects.sides[image], 2)
+        detections = [
+            {
+                "_cls": "Detection",
+                "tags": [],
+                "label": self.objects.categories[category],
+                "bounding_box": (box / sides).tolist(),
+                **({} if score is None else {"confidence": score}),
+            }
+            for category, box, score in boxes
+        ]
+        return {"_cls": "Detections", "detections": detections}
 
     def image_columns(self) -> tuple[NDArray[np.int64], dict[str, Any]]:
         """Return the rows of images, and columns: objects; `f1`, `found`, `missed` and `false` for each model.

@@ -27,11 +27,6 @@ MEASURES: Mapping[str, Measure] = {
     **accuracy.MORE_MEASURES,
     **calibration.MEASURES,
 }
-# What a line of a gate can name: accuracy averaged over classes leads, and the others are resampled.
-IN_GATES: Mapping[str, Measure] = {
-    "accuracy": MEASURES["accuracy"],
-    **{name: measure for name, measure in MEASURES.items() if measure.resampled is not None},
-}
 # The order here is the order of the rows.
 NESTED_MEASURES: Mapping[str, NestedMeasure] = {
     "findings": findings.MEASURE,
@@ -44,4 +39,4 @@ NESTED_MEASURES: Mapping[str, NestedMeasure] = {
     "comparison": comparison.MEASURE,
 }
 
-__all__ = ["EVERYWHERE", "IN_GATES", "MEASURES", "NESTED_MEASURES", "Measure", "NestedMeasure"]
+__all__ = ["EVERYWHERE", "MEASURES", "NESTED_MEASURES", "Measure", "NestedMeasure"]
