@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from inspect import Parameter, signature
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 from counterfoil.errors import UserError, collected_in, raise_together, warn
 from counterfoil.evaluation.dataset import open_subject
 from counterfoil.evaluation.gate import judge_gate, judged_models, models_of, read_gate
-from counterfoil.evaluation.options import EvaluationOptions
+from counterfoil.evaluation.options import EvaluationOptions, option_texts
 from counterfoil.evaluation.result_files import make_ready, report_folder, store_results, write_files
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.tasks import task_of
@@ -57,9 +59,8 @@ def evaluate(
             callable takes a batch and returns scores [b, classes]. `python:package.module:function` names one of your
             own code: the function takes nothing and returns a module and its transform, or it takes a batch itself. A
             file with one name per line also works: a Path, `@FILE` or a `.txt` file. None: the recipe's models.
-        options: How to evaluate. None: the defaults.
-        settings: Options by name, in place of those in `options`: `evaluate(dataset, model, transform=prepare, out=out,
-            gate="gate.yaml")`. `help(counterfoil.EvaluationOptions)` has them all.
+        options: The options below in one object. None: the defaults.
+        settings: Options by name, in place of those in `options`.
 
     Returns:
         An Evaluation with every number, and the paths of the files.
@@ -68,7 +69,7 @@ def evaluate(
         UserError: A dataset, model or class map cannot be used. The message lists all problems together.
         RunFailure: A model cannot be fetched or run. The other models are scored and kept first.
     """
-    asked = (options or EvaluationOptions()).changed(settings)
+    asked = replace(options or EvaluationOptions(), **settings)
     asked.check()
     named = by_name(models)
     if asked.into_card:
@@ -107,3 +108,15 @@ def evaluate(
     for warning in task.warnings(results):
         warn(warning)
     return evaluation
+
+
+# `help(evaluate)`, notebooks and pages show each option with its text, which stands in `EvaluationOptions` alone.
+_texts = "".join(f"        {name}: {indent(text, ' ' * 12).lstrip()}\n" for name, text in option_texts().items())
+_line = "        settings: Options by name, in place of those in `options`.\n"
+_head, _, _tail = (evaluate.__doc__ or "").partition(_line)
+evaluate.__doc__ = f"{_head}{_texts}{_tail}"
+_given = [parameter for parameter in signature(evaluate).parameters.values() if parameter.name != "settings"]
+_options = [
+    parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in signature(EvaluationOptions).parameters.values()
+]
+evaluate.__signature__ = signature(evaluate).replace(parameters=[*_given, *_options])  # type: ignore[attr-defined]

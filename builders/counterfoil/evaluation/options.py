@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ from counterfoil.errors import UserError
 from counterfoil.models.score_scale import Scale
 from counterfoil.prediction.class_map import Outputs
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.names import REPOSITORY, did_you_mean
+from counterfoil.recipe.names import REPOSITORY
 from counterfoil.recipe.schema_output import MOST_LIMITED
 
 ClassOrder = str | Path | Sequence[str]
@@ -103,14 +106,6 @@ class EvaluationOptions:
             if (value := getattr(self, field.name)) not in unset and value != field.default
         ]
 
-    def changed(self, settings: Mapping[str, Any]) -> EvaluationOptions:
-        """Return the options with these settings by name. Raise TypeError for a name that is none."""
-        known = [field.name for field in fields(self)]
-        for name in settings:
-            if name not in known:
-                raise TypeError(f"evaluate() takes no {name!r}{did_you_mean(name, known)}")
-        return replace(self, **settings)
-
     def check(self) -> None:
         """Raise UserError for a value that no dataset allows."""
         if self.repo is not None and not REPOSITORY.fullmatch(self.repo):
@@ -144,3 +139,14 @@ class EvaluationOptions:
                 f" {', no '.join(named)}",
                 "Leave out --limit to evaluate all images." if built is None else "Build the recipe without --limit.",
             )
+
+
+def option_texts() -> dict[str, str]:
+    """Return the text under each option."""
+    [declared] = ast.parse(inspect.getsource(EvaluationOptions)).body
+    assert isinstance(declared, ast.ClassDef)
+    texts = {}
+    for option, text in pairwise(declared.body):
+        if isinstance(option, ast.AnnAssign) and isinstance(text, ast.Expr):
+            texts[ast.unparse(option.target)] = inspect.cleandoc(ast.literal_eval(text.value))
+    return texts
