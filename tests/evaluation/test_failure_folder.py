@@ -153,7 +153,7 @@ def test_existing_files_are_kept_and_nothing_is_half_written(strange: Evaluation
     [part] = subject.parts
     broken = replace(subject, parts=(replace(part, images=replace(part.images, read=stopped)),))
     with pytest.raises(RunFailure, match="taken out"):
-        strange.task.answered = replace(strange.task.answered, subject=broken)
+        strange.task.subject = broken
         strange.export_failures(tmp_path / "later")
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("later")]
 
