@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -27,7 +26,7 @@ from counterfoil.report.words import counted, listed
 
 if TYPE_CHECKING:
     from counterfoil.evaluation.results import Evaluation
-    from counterfoil.evaluation.shift_report import ShiftReport
+    from counterfoil.report.results import Results
 
 app = typer.Typer()
 
@@ -224,10 +223,8 @@ def evaluate(
             evaluation = replace(evaluation, files={**evaluation.files, "exported": evaluation.export_failures(export)})
     if json:
         print_json(evaluation.to_json())
-    elif evaluation.task is not None and evaluation.task.report is not None:
-        _print_task(evaluation, evaluation.task.report, evaluation.task.table)
     else:
-        _print_table(evaluation)
+        _print(evaluation)
     if "report" in evaluation.files:
         open_page(Path(evaluation.files["report"]), opened)
     for nested in NESTED.values():
@@ -300,38 +297,49 @@ def _write_keys(
     say("For a detector: a row a detection, with category, score and bbox, or COCO results.")
 
 
-def _print_task(evaluation: Evaluation, shown: ShiftReport, file: str) -> None:
-    """Print a table for each model, the report's first sentences and every path. file: the one with all rows."""
-    results = evaluation.results
+def _print(evaluation: Evaluation) -> None:
+    """Print the tables, the report's first sentences and every path."""
+    from counterfoil.regular_files import on_a_line
+    from counterfoil.report.results import NESTED
+    from counterfoil.store.decoding import UNREAD
+
+    results, task = evaluation.results, evaluation.task
     if results.preview:
         say(results.preview_sentence)
     for note in evaluation.notes:
         say(f"Note: {note}")
-    for table in shown.tables(results):
-        print_table(terminal(PIPED_WIDTH), table, MOST_ROWS, file)
-    for sentence in (*shown.sentences(results), *shown.compared(results)):
-        say(sentence)
-    _say_files(evaluation, evaluation.files)
+    if task is not None and (shown := task.report) is not None:
+        for table in shown.tables(results):
+            print_table(terminal(PIPED_WIDTH), table, MOST_ROWS, task.table)
+        for sentence in (*shown.sentences(results), *shown.compared(results)):
+            say(sentence)
+    else:
+        _print_accuracies(results)
+    if evaluation.unreadable:
+        n = len(evaluation.unreadable)
+        text = f"{counted(n, 'image')} could not be read ({UNREAD}) and {'is' if n == 1 else 'are'}"
+        paths = evaluation.unreadable_paths or (None,) * n
+        named = [on_a_line(path or key) for key, path in zip(evaluation.unreadable, paths, strict=True)]
+        say(f"{text} left out: {', '.join(named[:5])}{' …' if n > 5 else ''}")
+    first = (*_FIRST_FILES, *(Path(nested.file).stem for nested in NESTED.values()))
+    others = [name for name in evaluation.files if name not in (*first, *_LAST_FILES)]
+    for name in (*first, *others, *_LAST_FILES):
+        if name in evaluation.files:
+            # Plain echo, so that a path is never wrapped or styled.
+            say(f"{_SHOWN_AS.get(name, name) + ':':<12} {evaluation.files[name]}")
 
 
-def _print_table(evaluation: Evaluation) -> None:
+def _print_accuracies(results: Results) -> None:
     from rich.markup import escape
 
     from counterfoil.cli.drops_table import accuracies_table, drops_table
-    from counterfoil.regular_files import on_a_line
     from counterfoil.report.headline import headline_of
     from counterfoil.report.reference import model_sentences
     from counterfoil.report.results import NESTED, section_order
     from counterfoil.report.words import measure_tables
-    from counterfoil.store.decoding import UNREAD
 
-    results = evaluation.results
     shown = results.models[:MOST_MODELS]
     console = terminal(PIPED_WIDTH)
-    if results.preview:
-        say(results.preview_sentence)
-    for note in evaluation.notes:
-        say(f"Note: {note}")
     if results.base is None:
         console.print(
             f"{escape(results.dataset)}: accuracy over all images (95 % confidence interval), and averaged over classes"
@@ -343,8 +351,8 @@ def _print_table(evaluation: Evaluation) -> None:
         if few := [cls.name for cls in group.left_out]:
             classes = group.classes + len(few)
             say(f"{group.name}: no image of {len(few):,} of {counted(classes, 'class', 'classes')}: {listed(few)}")
-    if len(evaluation.models) > len(shown):
-        console.print(f"and {len(evaluation.models) - len(shown)} more models, listed in the report")
+    if len(results.models) > len(shown):
+        console.print(f"and {len(results.models) - len(shown)} more models, listed in the report")
     for sentence in filter(None, (headline_of(results), *model_sentences(results))):
         say(sentence)
     for nested in (NESTED[name] for name in section_order() if name in NESTED):
@@ -353,17 +361,3 @@ def _print_table(evaluation: Evaluation) -> None:
                 say(line)
             else:
                 print_table(console, line, MOST_ROWS, nested.file or "measures.csv")
-    if evaluation.unreadable:
-        n = len(evaluation.unreadable)
-        text = f"{counted(n, 'image')} could not be read ({UNREAD}) and {'is' if n == 1 else 'are'}"
-        paths = evaluation.unreadable_paths or (None,) * n
-        named = [on_a_line(path or key) for key, path in zip(evaluation.unreadable, paths, strict=True)]
-        say(f"{text} left out: {', '.join(named[:5])}{' …' if n > 5 else ''}")
-    tables = [Path(nested.file).stem for nested in NESTED.values()]
-    _say_files(evaluation, [name for name in (*_FIRST_FILES, *tables, *_LAST_FILES) if name in evaluation.files])
-
-
-def _say_files(evaluation: Evaluation, names: Iterable[str]) -> None:
-    for name in names:
-        # Plain echo, so that a path is never wrapped or styled.
-        say(f"{_SHOWN_AS.get(name, name) + ':':<12} {evaluation.files[name]}")
