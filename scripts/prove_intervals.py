@@ -293,6 +293,7 @@ def _exponential(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
 MODELS = ("new", "old")
 # How alike one scene is to all models and shifts, of the liability to be right.
 SHARED = 0.5
+SURE = 0.999
 
 
 def answered_of(right: NDArray[np.bool_], present: NDArray[np.bool_], seed: int = 0) -> AllAnswers:
@@ -313,7 +314,10 @@ def answered_of(right: NDArray[np.bool_], present: NDArray[np.bool_], seed: int 
     )
     correct = right[groups, labels, indices]
     answers = ModelAnswers(np.ones(len(correct), bool), np.zeros(correct.shape, np.int32), correct, correct)
-    scored: Any = tuple(SimpleNamespace(classifier=SimpleNamespace(name=name, sha256=None)) for name in MODELS)
+    # Every answer has the same confidence, so that the calibration error is its distance from the accuracy.
+    predictions = SimpleNamespace(confidence=np.full(len(correct), SURE, np.float32))
+    classifiers = [SimpleNamespace(name=name, sha256=None, score_scale="logits") for name in MODELS]
+    scored: Any = tuple(SimpleNamespace(classifier=each, predictions=predictions) for each in classifiers)
     near = NearChance(np.zeros(len(MODELS), dtype=bool))
     return AllAnswers(subject, scored, answers, near, 1, seed, Asking(ChosenModels(subject.classes), "cpu", 1))
 
@@ -347,14 +351,17 @@ def gated(
     return judge_gate(ClassLines(answered_of(right, present, int(rng.integers(1 << 30)))), lines, MODELS[:1])
 
 
-def gate_world(of: str, count: int, spread: float, base: float) -> tuple[NDArray[np.float64], list[GateLine]]:
-    """Return shares right (1 + count, 10, 2) and lines of which every limit is the truth."""
+def gate_world(
+    of: str, count: int, spread: float, base: float, images: Counts | None = None
+) -> tuple[NDArray[np.float64], list[GateLine]]:
+    """Return shares right (1 + count, 10, 2) and lines of which every limit is the truth; images: of each class."""
     odds = np.log(base / (1 - base)) + spread * np.linspace(-1, 1, 10)
     drops = np.linspace(0.02, 0.2, count)
     new = 1 / (1 + np.exp(-odds)) - np.append(0, drops)[:, None]
     new = new.clip(0.02, 0.98)
     shares = np.stack([new, (new + 0.02).clip(0, 0.99)], axis=2)
     mean = shares.mean(axis=1)
+    whole = np.average(shares, axis=1, weights=images)
     lines = []
     for index in range(1, count + 1):
         name = f"shift_{index}"
@@ -362,6 +369,14 @@ def gate_world(of: str, count: int, spread: float, base: float) -> tuple[NDArray
             lines.append(GateLine("", "accuracy", name, float(mean[index, 0])))
         elif of == "relative drops":
             lines.append(GateLine("", "relative_drop", name, float(1 - mean[index, 0] / mean[0, 0])))
+        elif of == "top1":
+            lines.append(GateLine("", "top1", name, float(whole[index, 0]), share="top1"))
+        elif of == "drops of top1":
+            lines.append(GateLine("", "drop", name, float(whole[0, 0] - whole[index, 0]), share="top1"))
+        elif of == "calibration errors":
+            error = SURE - float(whole[index, 0])
+            measure = "calibration_error"
+            lines.append(GateLine("", measure, name, error, share=measure, lower_is_better=True))
         elif of == "drops of a class":
             label = index % 10
             drop = float(shares[0, label, 0] - shares[index, label, 0])
@@ -386,7 +401,7 @@ def gates(seed: int, runs: int, kinds: tuple[str, ...] = ("accuracies", "drops",
     ]
     sizes = {str(n): np.full(10, n) for n in (10, 30, 100)} | {"5 to 200": np.geomspace(5, 200, 10).astype(np.int64)}
     for of, base, images in product(kinds, (0.8, 0.95), sizes):
-        shares, gate_lines = gate_world(of, 24, 0.8, base)
+        shares, gate_lines = gate_world(of, 24, 0.8, base, sizes[images])
         rng = np.random.default_rng([seed, len(images), int(sizes[images][0]), round(100 * base), len(of)])
         results = [gated(rng, shares, sizes[images], gate_lines) for _ in range(runs)]
         verdicts = np.array([[line.verdict for line in each.judged] for each in results])
@@ -482,6 +497,10 @@ PARTS: dict[str, tuple[str, Callable[[int, int], list[str]]]] = {
     "gate-lines": (
         "Gates of relative drops and of single classes at their limits",
         partial(gates, kinds=("relative drops", "drops of a class")),
+    ),
+    "gate-measures": (
+        "Gates of other measures at their limits",
+        partial(gates, kinds=("top1", "drops of top1", "calibration errors")),
     ),
     "gains": ("Gains of a model over its original", gains),
     "gate-sizes": ("How large a set a gate needs", gate_sizes),

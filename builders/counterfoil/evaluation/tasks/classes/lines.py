@@ -22,10 +22,10 @@ from counterfoil.evaluation.scored_models import StoredAnswers
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers
 from counterfoil.evaluation.tasks.classes.measures import MEASURES
 from counterfoil.evaluation.tasks.classes.measures.findings import judges_among
-from counterfoil.evaluation.tasks.classes.resampling import drawn_averages, resampled_number
+from counterfoil.evaluation.tasks.classes.resampling import Sample, drawn_averages, resampled_numbers
 from counterfoil.report.labels import LabelChecks, label_note, lost_to_labels, wrong_labels
 from counterfoil.report.sections import MeasureFacts
-from counterfoil.resampled_stats import Drawn, Number
+from counterfoil.resampled_stats import Number
 
 _ACCURACY = "accuracy"
 
@@ -126,19 +126,26 @@ class ClassLines:
             draws = drawn_averages(subject, list(sides.values()), answered.seed)
             for (side, (rows, model_right)), drawn in zip(sides.items(), draws.T, strict=True):
                 averages[side] = ClassAverage.of(subject.labels[rows], model_right[rows], drawn)
+        samples = {
+            (each.line, side): self._sample(each, *side)
+            for each in asked
+            if each.line.share != _ACCURACY
+            for side in each.sides
+        }
+        drawn = dict(zip(samples, resampled_numbers(answered, list(samples.values())), strict=True))
         numbers: list[Number] = []
         for each in asked:
             if each.line.share == _ACCURACY:
                 of_sides = [averages[*side, each.labels] for side in each.sides]
                 numbers.append(AverageComparison(*of_sides, relative=each.line.measure == "relative_drop"))
             else:
-                numbers.append(line_number(each.line, [self._resampled(each, *side) for side in each.sides]))
+                numbers.append(line_number(each.line, [drawn[each.line, side] for side in each.sides]))
         return numbers
 
-    def _resampled(self, asked: Asked, group: int, model: str) -> Drawn:
+    def _sample(self, asked: Asked, group: int, model: str) -> Sample:
         value_of = MEASURES[asked.line.share].resampled
         assert value_of is not None
-        return resampled_number(self.answered, value_of, group, self.answered.models.index(model), asked.labels)
+        return Sample(value_of, group, self.answered.models.index(model), asked.labels)
 
     def judged(self, judged: Judged, number: Number, reach: float) -> Judged:
         """Return the line with its verdict: wrong labels may excuse a line that fails."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,25 +31,22 @@ def drawn_averages(subject: Subject, sides: Sequence[Side], seed: int) -> NDArra
     return draw_class_averages(sides, strata, units, _generators(subject, seed))
 
 
-def image_weights(subject: Subject, rows: NDArray[np.int64], seed: int) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-    """Yield blocks of replicates, and how often each of the rows (k,) is drawn in them, (block, k).
-
-    The draws are those of `drawn_averages` for all images, so that groups with common units share them.
-    """
+def image_weights(subject: Subject, seed: int) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+    """Yield blocks of replicates, and how often each of the n images is drawn in them, (block, n)."""
     first_group, units = strata_and_units(subject)
     strata = subject.labels * len(subject.groups) + first_group
     generator_of = _generators(subject, seed)
     drawn = []
-    for stratum in np.unique(strata[rows]).tolist():
-        own_units = np.unique(units[strata == stratum])
-        places = np.flatnonzero(strata[rows] == stratum)
-        drawn.append((places, np.searchsorted(own_units, units[rows[places]]), len(own_units), generator_of(stratum)))
-    size = max(1, _WEIGHTS_AT_ONCE // max(1, len(rows)))
+    for stratum in np.unique(strata).tolist():
+        rows = np.flatnonzero(strata == stratum)
+        own_units, at = np.unique(units[rows], return_inverse=True)
+        drawn.append((rows, at, len(own_units), generator_of(stratum)))
+    size = max(1, _WEIGHTS_AT_ONCE // len(strata))
     for start in range(0, REPLICATES, size):
         block = slice(start, min(start + size, REPLICATES))
-        weights = np.empty((block.stop - start, len(rows)))
-        for places, at, count, generator in drawn:
-            weights[:, places] = bootstrap_weights(count, block.stop - start, generator)[:, at]
+        weights = np.empty((block.stop - start, len(strata)))
+        for rows, at, count, generator in drawn:
+            weights[:, rows] = bootstrap_weights(count, block.stop - start, generator)[:, at]
         yield block, weights
 
 
@@ -83,43 +81,61 @@ def weighted_mean(values: NDArray[np.bool_], weights: NDArray[np.float64]) -> ND
         return weights @ values / weights.sum(axis=1)
 
 
-def resampled_number(
-    answered: AllAnswers, value_of: Resampled, group: int, model: int, labels: Sequence[int] | None = None
-) -> Drawn:
-    """Return a measure of a model's answers in a group, to images of these labels or to all, with its resamples.
+@dataclass(frozen=True)
+class Sample:
+    """What is resampled: a measure of a model's answers in a group, to images of these labels or to all."""
 
-    The bias is that of the resamples: their mean less the value. Groups that share units share their draws.
+    value_of: Resampled
+    group: int
+    model: int
+    labels: tuple[int, ...] | None = None
+
+    def rows(self, answered: AllAnswers) -> NDArray[np.int64]:
+        rows = answered.rows(self.group)
+        return rows if self.labels is None else rows[np.isin(answered.subject.labels[rows], self.labels)]
+
+
+def resampled_numbers(answered: AllAnswers, samples: Sequence[Sample]) -> list[Drawn]:
+    """Return each measure with its resamples. Images are drawn for all of them together.
+
+    The bias is that of the resamples: their mean less the value.
     """
-    rows = answered.rows(group)
-    if labels is not None:
-        rows = rows[np.isin(answered.subject.labels[rows], labels)]
-    if not len(rows):
-        return Drawn(math.nan, np.full(REPLICATES, np.nan), 0.0, (0.0, 0.0), 0)
-    scored, answers = answered.scored[model], answered.answers
-    confidence = answered.confidence[rows, model].astype(np.float64)
-    if scored.classifier.score_scale == UNKNOWN:
-        confidence = np.full(len(rows), np.nan)
-    images = AnsweredGroup(
-        answered.subject.labels[rows], answers.correct[rows, model], answers.correct_top_k[rows, model], confidence
-    )
-    value = float(value_of(images, np.ones((1, len(rows))))[0])
-    drawn = np.empty(REPLICATES)
-    for block, weights in image_weights(answered.subject, rows, answered.seed):
-        drawn[block] = value_of(images, weights)
-    first_group, units = strata_and_units(answered.subject)
-    count = len(np.unique(np.stack([answered.subject.labels[rows], first_group[rows], units[rows]]), axis=1)[0])
-    bias = float(np.nanmean(drawn)) - value if np.isfinite(drawn).any() else 0.0
-    return Drawn(value, drawn, bias, (0.0, 0.0), count, by_units=count < len(rows))
+    subject, answers = answered.subject, answered.answers
+    first_group, units = strata_and_units(subject)
+    rows_of = [sample.rows(answered) for sample in samples]
+    groups = []
+    for sample, rows in zip(samples, rows_of, strict=True):
+        confidence = answered.confidence[rows, sample.model].astype(np.float64)
+        if answered.scored[sample.model].classifier.score_scale == UNKNOWN:
+            confidence = np.full(len(rows), np.nan)
+        correct, top_k = (each[rows, sample.model] for each in (answers.correct, answers.correct_top_k))
+        groups.append(AnsweredGroup(subject.labels[rows], correct, top_k, confidence))
+    drawn = np.full((len(samples), REPLICATES), np.nan)
+    for block, weights in image_weights(subject, answered.seed) if samples else ():
+        for number, (sample, rows, group) in enumerate(zip(samples, rows_of, groups, strict=True)):
+            if len(rows):
+                drawn[number, block] = sample.value_of(group, weights[:, rows])
+    numbers = []
+    for sample, rows, group, draws in zip(samples, rows_of, groups, drawn, strict=True):
+        value = float(sample.value_of(group, np.ones((1, len(rows))))[0]) if len(rows) else math.nan
+        bias = float(np.nanmean(draws)) - value if np.isfinite(draws).any() else 0.0
+        cells = np.stack([subject.labels[rows], first_group[rows], units[rows]])
+        count = np.unique(cells, axis=1).shape[1]
+        numbers.append(Drawn(value, draws, bias, (0.0, 0.0), count, by_units=count < len(rows)))
+    return numbers
 
 
 def resampled_rows(answered: AllAnswers, name: str, value_of: Resampled) -> Iterator[ResultRow]:
     """Yield a measure of each model in each group, and in each class of it with enough images."""
+    label_of = {cls.id: label for label, cls in enumerate(answered.subject.classes)}
+    samples: dict[tuple[str, str, str], Sample] = {}
     for index in answered.places:
-        label_of = {cls.id: label for label, cls in enumerate(answered.subject.classes)}
-        classes = {cls.class_id: [label_of[cls.class_id]] for cls in answered.enough(index)}
+        labels_of = {"": None, **{cls.class_id: (label_of[cls.class_id],) for cls in answered.enough(index)}}
         for model, model_name in enumerate(answered.models):
-            for class_id, labels in {"": None, **classes}.items():
-                number = resampled_number(answered, value_of, index, model, labels)
-                if math.isfinite(number.value):
-                    key = {"model": model_name, "group": answered.group(index).name, "class_id": class_id}
-                    yield row(name, number.interval(), n=number.images, **key)
+            for class_id, labels in labels_of.items():
+                key = model_name, answered.group(index).name, class_id
+                samples[key] = Sample(value_of, index, model, labels)
+    numbers = resampled_numbers(answered, list(samples.values()))
+    for (model_name, group, class_id), number in zip(samples, numbers, strict=True):
+        if math.isfinite(number.value):
+            yield row(name, number.interval(), model=model_name, group=group, class_id=class_id, n=number.images)
