@@ -260,7 +260,7 @@ def _check_export(folder: Path, dataset: str, out: Path | None) -> None:
     refuse_among_images(folder, dataset)
     if out is not None and folder.resolve() in (out.resolve(), *out.resolve().parents):
         raise UserError("--export-failures names the folder of the report", "Name another one.")
-    if (Path(dataset) / RECIPE).is_file() and load_recipe(dataset).source.whole_images:
+    if (Path(dataset) / RECIPE).is_file() and not load_recipe(dataset).task.by_class:
         raise UserError(*OTHER_ANSWERS)
 
 

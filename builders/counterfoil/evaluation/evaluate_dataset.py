@@ -185,8 +185,8 @@ def evaluate(
     refuse_preview(subject.preview, limit, gate, into_card, distances)
     if min_images_per_class is not None and min_images_per_class < 1:
         raise UserError(f"min_images_per_class is {min_images_per_class}: expected 1 or more")
-    if isinstance(subject, OpenDataset) and subject.recipe.source.whole_images:
-        task = MultilabelTask if subject.recipe.source.multilabel else DetectionTask
+    if isinstance(subject, OpenDataset) and not subject.recipe.task.by_class:
+        task = MultilabelTask if subject.recipe.task.name == "labels" else DetectionTask
         others: dict[str, Any] = {"beside": beside, "outputs": outputs, "distances": distances, "against": against}
         others |= {"compare": compare, "reference": reference, "workers": workers, "scores_are": scores_are}
         others["engine"] = None if engine == EngineChoice() else engine

@@ -463,10 +463,10 @@ def write_keys(
         raise UserError(f"the file {file} exists already", "Name another, or remove it.")
     refuse_among_images(file, dataset)
     subject = open_subject(dataset, recipe, base, groups, {})
-    if isinstance(subject, OpenDataset) and subject.recipe.source.objects is not None:
+    if isinstance(subject, OpenDataset) and subject.recipe.task.name == "objects":
         return write_image_keys(subject, file)
     paths = subject.paths or (None,) * len(subject.keys)
-    if isinstance(subject, OpenDataset) and subject.recipe.source.multilabel:
+    if isinstance(subject, OpenDataset) and subject.recipe.task.name == "labels":
         labels = [cls.name for cls in open_conditions(subject)[0].classes]
         listed_images = ({"key": key, "path": path} for key, path in zip(subject.keys, paths, strict=True))
         write_atomically(file, csv_text(listed_images, (*COLUMNS[:2], *labels)).encode())
