@@ -356,9 +356,8 @@ def filter_pool(
             labels = class_of_output(class_map)[answers[name].predictions.prediction]
         else:
             _, values = conditions_scored([pool.images], name, class_map, recipe.classes, device)
-            rows, labels = row_labels(
-                values >= np.asarray(list(thresholds.values()))
-            )  # False for NaN, an image without an answer
+            limits = np.asarray(list(thresholds.values()))
+            rows, labels = row_labels(values >= limits)  # False for NaN, an image without an answer
     shared = _shared(pool, recipe, audits[0])
     features = features_of(pool.images, embedder)
     directed = np.isin(labels, list(outcome.decide))

@@ -1,6 +1,6 @@
-"""Describe a task: what says what an image shows, what tables hold of it, and what cards call it.
+"""Describe a task: what images have, the columns that hold it, what recipes may not combine with it, and words of cards.
 
-`data/pool.py` reads it from rows (`truth_of`), and `evaluation/tasks/` measures models. Other code reads the attributes
+`truth_of` (`data/pool.py`) reads it from rows, and `evaluation/tasks/` measures models. Other code reads the attributes
 and calls the methods of a task, so a new task does not change it.
 """
 
