@@ -1,4 +1,4 @@
-"""Describe a task: what images have, the columns that hold it, what recipes may not combine with it, and words of cards.
+"""Describe a task: what images have, the columns that hold it, what recipes may not combine with it, and its words.
 
 `truth_of` (`data/pool.py`) reads it from rows, and `evaluation/tasks/` measures models. Other code reads the attributes
 and calls the methods of a task, so a new task does not change it.
