@@ -16,6 +16,7 @@ from PIL import Image
 from counterfoil.building import BuildProgress, BuildResult, build
 from counterfoil.building.regenerate_dataset import regenerate
 from counterfoil.data.open_source import lab_dataset
+from counterfoil.data.truth import RowTruth
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
@@ -93,7 +94,7 @@ def test_a_photograph_is_decoded_once_for_all_groups_while_there_is_room(
         read.append(row)
         return Image.fromarray(source.pixels("validation", row))
 
-    renderer = CorruptedRows(load_recipe("wardrobe-corrupt", SETTINGS), image, None)
+    renderer = CorruptedRows(load_recipe("wardrobe-corrupt", SETTINGS), image, None, {}, RowTruth(), None)
     for shift, severity in SEVERITIES.items():
         samples: list[Any] = [SimpleNamespace(row=row, shift=shift, seed=row) for row in range(3)]
         for row, drawn in enumerate(renderer.render(samples)):

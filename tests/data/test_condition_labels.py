@@ -247,11 +247,10 @@ def test_unknown_labels_are_what_the_recipe_says_in_every_form(
     policies: str, values: list[list[int]], tmp_path: Path
 ) -> None:
     recipe = recipe_of(tmp_path, f"{{columns: [Effusion, Cardiomegaly], {policies}}}")
-    assert recipe.source.conditions is not None
     for name, form in _FORMS.items():
         columns = {label: [form(row[k]) for row in _CELLS] for k, label in enumerate(CONDITIONS)}
         rows = Rows("scans", "test", 6, CONDITIONS, None, columns.__getitem__, lambda _: None, lambda _: iter(()))
-        labels = conditions_of(rows, "label", recipe.source.conditions)
+        labels = conditions_of(rows, recipe.source)
         assert labels.values.tolist() == values, name
         blank, uncertain = labels.notes
         assert "2 of 12 labels are blank" in blank and "2 of 12 labels are -1 (uncertain)" in uncertain

@@ -44,6 +44,11 @@ def source_of(dataset: Path | str, **other: Any) -> Source:
     return Source(dataset=str(dataset), classes=(CLASS,), **other)
 
 
+def content_of(name: str, split_name: str) -> str:
+    split = open_source(source_of(name)).split(split_name)
+    return split.rows.content(split.labels)
+
+
 @pytest.fixture(scope="module")
 def wardrobe() -> tuple[list[int], list[Image.Image]]:
     split = open_source(source_of("lab:wardrobe")).split("validation")
@@ -581,7 +586,7 @@ for line in sys.stdin:
             print(json.dumps({"refused": " ".join(error.problems)}), flush=True)
             continue
         shades = [split.image(row).getpixel((0, 0))[0] for row in range(len(split.labels))]
-        found |= {"labels": split.labels.tolist(), "shades": shades, "content": split.content()}
+        found |= {"labels": split.labels.tolist(), "shades": shades, "content": split.rows.content(split.labels)}
     print(json.dumps(found), flush=True)
 """
 
@@ -671,7 +676,7 @@ def test_a_world_is_read_as_any_input_dataset(name: str) -> None:
     assert open_source(source, pin=pin).configs == ()
     split = open_source(source, pin=pin).split("test")
     np.testing.assert_array_equal(split.labels, world.labels("test"))
-    assert split.units() == world.garments("test")
+    assert split.rows.texts("garment", "unit_column") == tuple(world.garments("test"))
     for row in (0, 17, 3999):
         np.testing.assert_array_equal(np.asarray(split.image(row)), world.pixels("test", row))
     rows = open_source(source, pin=pin).rows("test")
@@ -711,12 +716,12 @@ def test_the_largest_split_is_rendered_as_it_is_read(monkeypatch: pytest.MonkeyP
 
 def test_contents_tell_worlds_and_splits_apart_and_reading_does_not_change_them() -> None:
     contents = [
-        open_source(source_of(f"lab:planted/{name}")).split(split).content()
+        content_of(f"lab:planted/{name}", split)
         for name in ("null-0", "null-1", "noisy-1")
         for split in ("validation", "test")
     ]
     assert len(set(contents)) == 6
-    assert open_source(source_of("lab:planted/null-0")).split("validation").content() == contents[0]
+    assert content_of("lab:planted/null-0", "validation") == contents[0]
 
 
 def test_a_reference_names_a_world_and_its_split() -> None:

@@ -150,7 +150,7 @@ def test_what_rows_share_enters_no_hash_of_classes_and_an_unset_key_no_text(name
     recipe = load_recipe(name, ["source.unit_column=patient"])
     assert recipe.source.unit_column == "patient"
     # Rows of boxes and of several labels store their unit, so their plan is another one.
-    assert (recipe.plan_hash == PINNED[name][0]) == (not recipe.source.whole_images)
+    assert (recipe.plan_hash == PINNED[name][0]) == (recipe.task.by_class)
     assert recipe.screen_hash == PINNED[name][1]
     assert "unit_column" not in dump_recipe(load_recipe(name, ["source.unit_column=null"]))
 

@@ -29,12 +29,12 @@ def load(*changes: str) -> Recipe:
 
 def test_every_image_is_of_one_class_and_the_recipe_reads_back_to_itself() -> None:
     recipe = load()
-    assert recipe.source.multilabel
+    assert recipe.task.name == "labels"
     assert [(cls.id, cls.name, cls.source_label) for cls in recipe.classes] == [("images", "image", 0)]
     again = load_recipe_text(recipe.portable_yaml)
-    assert again.source.multilabel and again.plan_hash == recipe.plan_hash
+    assert again.task.name == "labels" and again.plan_hash == recipe.plan_hash
     form = TableForm.of(recipe)
-    assert form.added["conditions"].type == "list<ClassLabel>" and form.conditions == ("Smiling", "Eyeglasses")
+    assert form.added["conditions"].type == "list<ClassLabel>" and form.names == ("Smiling", "Eyeglasses")
 
 
 def test_conditions_and_their_order_decide_what_is_stored() -> None:
@@ -46,7 +46,7 @@ def test_conditions_and_their_order_decide_what_is_stored() -> None:
 def test_two_classes_a_condition_are_as_before() -> None:
     entries = ", ".join(f"{{id: c{label}, name: n{label}, source_label: {label}}}" for label in range(4))
     recipe = load(f"source.classes=[{entries}]")
-    assert not recipe.source.multilabel and "conditions" not in recipe.added_columns
+    assert recipe.task.name == "classes" and "conditions" not in recipe.added_columns
     assert "conditions" not in recipe.plan_document
 
 

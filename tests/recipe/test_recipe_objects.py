@@ -32,7 +32,7 @@ def test_every_image_is_of_one_class_and_the_recipe_reads_back_to_itself() -> No
     assert [(cls.id, cls.name, cls.source_label) for cls in recipe.classes] == [("images", "image", 0)]
     again = load_recipe_text(recipe.portable_yaml)
     assert (again.plan_hash, again.screen_hash) == (recipe.plan_hash, recipe.screen_hash)
-    assert TableForm.of(recipe).added["objects"].type == "objects" and TableForm.of(recipe).categories == ("car", "bus")
+    assert TableForm.of(recipe).added["objects"].type == "objects" and TableForm.of(recipe).names == ("car", "bus")
 
 
 def test_categories_and_the_form_of_boxes_decide_what_is_stored() -> None:

@@ -311,8 +311,7 @@ def print_next(result: BuildResult | RecutResult) -> None:
     if any(not name.startswith(ELSEWHERE) for name in recipe.evaluate.models):
         next_command(*words)
     else:
-        kind = "local-dir" if recipe.source.objects is None else "transformers"
-        note(f"Then evaluate a model of yours: {shlex.join(words)} --models {kind}:FOLDER")
+        note(f"Then evaluate a model of yours: {shlex.join(words)} --models {recipe.task.models}:FOLDER")
 
 
 def _compared_lines(comparison: Comparison | None) -> list[str]:

@@ -24,7 +24,7 @@ from counterfoil.data.written_objects import (
 from counterfoil.documents import parse_json
 from counterfoil.errors import UserError, some_of
 from counterfoil.recipe.names import quoted
-from counterfoil.recipe.objects import MOST_OBJECTS, categories_problem, no_objects
+from counterfoil.recipe.tasks.objects import MOST_OBJECTS, categories_problem, no_objects
 from counterfoil.report.words import counted
 
 # COCO's annotations of its 118,287 training images take 450 MB.

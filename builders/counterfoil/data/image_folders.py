@@ -31,6 +31,7 @@ from counterfoil.data.folder_splits import (
     splits_of,
 )
 from counterfoil.data.metadata_tables import TABLES, Metadata, read_metadata
+from counterfoil.data.pins import InputDataset, binary_columns
 from counterfoil.errors import UserError, first_of, some_of
 from counterfoil.recipe.names import did_you_mean, plain_name, quoted
 from counterfoil.regular_files import is_utf8
@@ -38,7 +39,6 @@ from counterfoil.report.words import counted, listed
 from counterfoil.store.decoding import PHOTOGRAPH_ENDINGS
 
 if TYPE_CHECKING:
-    from counterfoil.data.pins import InputDataset
     from counterfoil.store.inside import Listing
 
 # The column of classes that folders give.
@@ -405,7 +405,7 @@ def read_image_folder(folder: Path, listing: Listing, source: InputDataset | Non
             first_of([f"{folder}/{shown_name(name)}: the name is not UTF-8 text" for name in odd], _MOST_SHOWN),
             "Rename the file or the folder. In the name shown, \\xe9 is the byte E9.",
         )
-    conditions = () if source is None or source.conditions is None else tuple(source.conditions.columns)
+    conditions = () if source is None else binary_columns(source)
     metadata = read_metadata(folder, files.tables, images, guess=bool(conditions))
     label_column, objects = (LABEL, None) if source is None else (source.label_column, source.objects)
     known = () if metadata is None else metadata.values.column_names

@@ -84,7 +84,7 @@ def labelled_split(
 ) -> LabelledImages:
     """Return a split of a recipe's input dataset, by its source labels. Rows with other labels are left out."""
     rows = open_source(source, pin=pin).rows(split)
-    return _labelled([_part(rows, source, "", classes, numbers=True, units=units)], (EVERYTHING,))
+    return _labelled([_part(rows, source, "", classes, numbers=True, units=units)])
 
 
 def labelled_conditions(
@@ -93,14 +93,13 @@ def labelled_conditions(
     """Return every row of a split, and the conditions of each row. A label is the number of a set of conditions that
     occurs.
     """
-    assert source.conditions is not None
     rows = open_source(source, pin=pin).rows(split)
-    conditions = conditions_of(rows, source.label_column, source.conditions)
+    conditions = conditions_of(rows, source)
     labels, names = conditions.sets()
     values = hashlib.sha256(conditions.values.tobytes()).hexdigest()
     content = sha256_json([rows.content(labels), conditions.names, values])
     part = _chosen(rows, labels, content, names, source.unit_column if units else None)
-    return _labelled([part], (EVERYTHING,)), conditions
+    return _labelled([part]), conditions
 
 
 def every_row(reference: NamedDataset, pin: SourcePin | None = None) -> tuple[LabelledImages, Rows]:
@@ -108,7 +107,7 @@ def every_row(reference: NamedDataset, pin: SourcePin | None = None) -> tuple[La
     rows = _rows_of(open_source(reference, pin=pin), reference.split, labelled=False)
     zeros = np.zeros(rows.count, dtype=np.int64)
     part = _chosen(rows, zeros, rows.content(zeros), (_NO_CLASS,), reference.unit_column)
-    return _labelled([part], (EVERYTHING,)), rows
+    return _labelled([part]), rows
 
 
 def labelled_source(
@@ -142,7 +141,6 @@ def labelled_source(
         notes = () if folder is None else tuple(folder.notes([rows.split], left_out=False))
         group_names = (EVERYTHING,)
         if group_column is not None:
-            rows.need(group_column=group_column)
             values = rows.texts(group_column, "group_column")
             values = [values[row] for row in part.chosen.tolist()]
             group_names = tuple(sorted(set(values)))
@@ -234,7 +232,6 @@ def _chosen(
     chosen = np.flatnonzero(labels >= 0)
     units = None
     if unit_column is not None:
-        rows.need(unit_column=unit_column)
         shared = rows.texts(unit_column, "unit_column")
         units = tuple(shared[row] for row in chosen.tolist())
     return _Part(
@@ -256,7 +253,7 @@ def row_key(split: str, row: int) -> str:
     return f"{split}_{row:08d}"
 
 
-def _labelled(parts: Sequence[_Part], group_names: tuple[str, ...]) -> LabelledImages:
+def _labelled(parts: Sequence[_Part], group_names: tuple[str, ...] = (EVERYTHING,)) -> LabelledImages:
     first = parts[0]
     if sum(len(part.keys) for part in parts) == 0:
         raise UserError(f"source: {first.rows.place} has no row of these classes", "Name another split.")

@@ -15,11 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.data.labelled_images import NO_LABEL
+from counterfoil.data.pins import InputDataset
 from counterfoil.data.tables import Rows
+from counterfoil.data.truth import RowTruth
+from counterfoil.data.written_objects import Size
 from counterfoil.errors import UserError, first_of
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.names import did_you_mean, plain_name, shown_labels
 from counterfoil.recipe.schema_inputs import Conditions
+from counterfoil.recipe.tasks.labels import CONDITIONS
+from counterfoil.recipe.tasks.labels import UNKNOWN as UNKNOWN_CONDITIONS
 from counterfoil.report.words import counted
 
 
@@ -138,7 +143,7 @@ PRESENT, ABSENT, UNKNOWN = 1, 0, -1
 
 
 @dataclass(frozen=True, slots=True)
-class ConditionLabels:
+class ConditionLabels(RowTruth):
     """The conditions of n rows: int8 [n, K] of `PRESENT`, `ABSENT` and `UNKNOWN`. Label 2k means that condition k is
     present, label 2k + 1 that it is absent; a row in which it is unknown has neither. notes: on unknown conditions.
     """
@@ -146,6 +151,10 @@ class ConditionLabels:
     names: tuple[str, ...]
     values: NDArray[np.int8]
     notes: tuple[str, ...] = ()
+
+    def columns(self, row: int, size: Size, stored: Size) -> dict[str, Any]:
+        marks = {CONDITIONS: PRESENT, UNKNOWN_CONDITIONS: UNKNOWN}
+        return {column: np.flatnonzero(self.values[row] == value).tolist() for column, value in marks.items()}
 
     @property
     def present(self) -> NDArray[np.bool_]:
@@ -170,29 +179,14 @@ class ConditionLabels:
         return f"{name} ({unknown} unknown)" if unknown else name
 
 
-def conditions_of(rows: Rows, label_column: str, conditions: Conditions) -> ConditionLabels:
-    """Return the conditions of every row, read from `label_column` or from one column for each condition. Raise
+def conditions_of(rows: Rows, source: InputDataset) -> ConditionLabels:
+    """Return the conditions of every row, read from the label column or from one column for each condition. Raise
     UserError with all problems.
     """
-    if conditions.labels:
-        rows.need(label_column=label_column)
-        return _labels_of(conditions, *_by_labels(rows, label_column, conditions))
-    missing = [name for name in conditions.columns if name not in rows.columns]
-    if missing:
-        raise UserError(
-            [
-                f"source.conditions.columns: {rows.place} has no column '{name}'{did_you_mean(name, rows.columns)}"
-                for name in missing[:_MOST_PROBLEMS]
-            ],
-            f"Its columns are {', '.join(rows.columns)}.",
-        )
-    return _labels_of(conditions, *_by_columns(rows, conditions))
-
-
-def _labels_of(
-    conditions: Conditions, present: NDArray[np.bool_], blank: NDArray[np.bool_], uncertain: NDArray[np.bool_]
-) -> ConditionLabels:
-    """Return labels from masks (n, K). Blank and uncertain cells become what the recipe says."""
+    conditions = source.conditions
+    assert conditions is not None
+    read = _by_labels if conditions.labels else _by_columns
+    present, blank, uncertain = read(rows, source.label_column, conditions)
     values, notes = present.astype(np.int8), []
     for mask, policy, what in (
         (blank, conditions.of_blank, "blank"),
@@ -212,6 +206,7 @@ _Masks = tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]
 
 def _by_labels(rows: Rows, column: str, conditions: Conditions) -> _Masks:
     """Return what is present, blank and uncertain, bool [n, K] each. All conditions of an empty cell are blank."""
+    rows.need(label_column=column)
     values, names = rows.column(column), rows.class_names(column)
     missing = [] if names is None else [name for name in conditions.labels if name not in names]
     if missing and names is not None:  # no row could have them
@@ -271,8 +266,17 @@ def _label_text(value: Any, names: tuple[str, ...] | None) -> str:
     return names[value] if names is not None and number and 0 <= value < len(names) else str(value)
 
 
-def _by_columns(rows: Rows, conditions: Conditions) -> _Masks:
+def _by_columns(rows: Rows, _label_column: str, conditions: Conditions) -> _Masks:
     """Return what is present, blank and uncertain, bool [n, K] each, from one column for each condition."""
+    missing = [name for name in conditions.columns if name not in rows.columns]
+    if missing:
+        raise UserError(
+            [
+                f"source.conditions.columns: {rows.place} has no column '{name}'{did_you_mean(name, rows.columns)}"
+                for name in missing[:_MOST_PROBLEMS]
+            ],
+            f"Its columns are {', '.join(rows.columns)}.",
+        )
     problems: list[str] = []
     masks: list[NDArray[np.bool_]] = []
     for column in conditions.columns:

@@ -5,15 +5,19 @@ A column of objects is a struct of lists or a list of structs, with `bbox` and `
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from counterfoil.data.truth import RowTruth
 from counterfoil.data.written_objects import Size, from_shares, is_box, is_number
 from counterfoil.documents import parse_json
 from counterfoil.errors import MOST_SHOWN, UserError, first_of
 from counterfoil.recipe.names import did_you_mean, plain_name, quoted
-from counterfoil.recipe.objects import MOST_OBJECTS, no_objects
+from counterfoil.recipe.tasks.objects import MOST_OBJECTS, OBJECTS, no_objects
+from counterfoil.report.words import counted
+from counterfoil.store.decoding import UnreadableImage, picture_sides
 
 if TYPE_CHECKING:
     from counterfoil.data.tables import Rows
@@ -34,7 +38,7 @@ _HINT = "Name the column of boxes as source.objects, and their form as source.bo
 
 
 @dataclass(frozen=True)
-class SourceObjects:
+class SourceObjects(RowTruth):
     """The objects of every row. cells: the parts of a row's objects by name; each part is a list. places: category in
     the data → number.
     """
@@ -42,6 +46,45 @@ class SourceObjects:
     cells: Sequence[Mapping[str, list[Any]]]
     places: Mapping[Any, int]
     form: BoxForm
+
+    def columns(self, row: int, size: Size, stored: Size) -> dict[str, Any]:
+        return {OBJECTS: self.of_image(row, size, stored)}
+
+    def checked(self, source: Source, rows: Rows, chosen: Sequence[int]) -> Sequence[str]:
+        """Raise UserError if no chosen image has an object, or if nothing says whether boxes are of turned photographs.
+
+        The note says if categories are not those of the data in their order, and nothing says their numbers.
+        """
+        side = (1, 1)
+        if not any(self.of_image(row, side, side)["bbox"] for row in chosen):
+            raise UserError(
+                f"source.objects: none of {counted(len(chosen), 'image')} of {rows.place} has an object of the recipe's"
+                f" {counted(len(source.categories), 'category', 'categories')}",
+                "Check that images and labels belong together and that source.categories are those of the dataset. A"
+                " detector has no AP on images without objects.",
+            )
+        turned, unsaid = 0, "exif" not in source.model_fields_set and rows.rendered is None
+        for encoded in rows.images([row for row in chosen if self.cells[row]["bbox"]]) if unsaid else ():
+            with contextlib.suppress(UnreadableImage):
+                turned += picture_sides(encoded).turned
+        if turned:
+            raise UserError(
+                f"source.exif: an EXIF tag turns {counted(turned, 'photograph')} of {rows.place}, and the recipe does"
+                " not say whether boxes are of the photographs as turned or as stored",
+                "Set source.exif to apply if boxes were drawn on upright photographs, as most programs show them and"
+                " Ultralytics reads them, and to ignore if they were drawn on photographs as stored.",
+            )
+        names = rows.class_names(source.objects or "")
+        if names is None or source.category_ids:
+            return ()
+        of_data, of_recipe = (tuple(map(plain_name, each)) for each in (names, source.categories))
+        # An empty first category may group the others.
+        if of_recipe in (of_data, of_data[1:]):
+            return ()
+        return (
+            "source.categories are not all categories of the dataset in their order: predictions by number would count"
+            " the recipe's, so write names in predictions, or numbers as source.category_ids in the recipe",
+        )
 
     def of_image(self, row: int, size: Size, stored: Size) -> dict[str, list[Any]]:
         """Return a row's objects for an image that is resized. Boxes are [x, y, width, height].
@@ -66,11 +109,10 @@ class SourceObjects:
 
 def objects_of(rows: Rows, source: Source) -> SourceObjects:
     """Return the objects of rows by a recipe's `source`. Raise UserError for unsuitable columns and categories."""
-    assert source.objects is not None
-    rows.need(objects=source.objects)
-    cells = cells_of(rows, source.objects, source.boxes)
-    names = rows.class_names(source.objects)
-    return SourceObjects(cells, _places(rows, cells, names, source.categories), source.boxes)
+    column = source.objects or ""
+    rows.need(objects=column)
+    cells = cells_of(rows, column, source.boxes)
+    return SourceObjects(cells, _places(rows, cells, rows.class_names(column), source.categories), source.boxes)
 
 
 def cells_of(rows: Rows, column: str, form: BoxForm | None = None) -> list[Mapping[str, list[Any]]]:

@@ -12,7 +12,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.data.pins import InputDataset, SourcePin, take_pin
+from counterfoil.data.pins import InputDataset, SourcePin, binary_columns, take_pin
 from counterfoil.data.tables import (
     Outline,
     Rows,
@@ -89,9 +89,8 @@ class OpenSource:
 
     def rows(self, split: str, *, labelled: bool = True) -> Rows:
         """Return the rows of a split. Raise UserError if it has no images, or if `labelled` and it has no labels."""
-        by_columns = self.source.conditions is not None and bool(self.source.conditions.columns)
         table = load_table(self.source, split, self.pin)
-        return self._rows(split, table, labelled=labelled and not by_columns)
+        return self._rows(split, table, labelled=labelled and not binary_columns(self.source))
 
     def _rows(self, split: str, table: Any, *, labelled: bool = True) -> Rows:
         if labelled and self.source.label_column not in table.column_names and self.folder is not None:
@@ -117,9 +116,9 @@ class OpenSource:
         from counterfoil.data.labels import conditions_of, label_numbers
 
         source, rows = self.source, self.rows(name)
-        conditions = None if source.conditions is None else conditions_of(rows, source.label_column, source.conditions)
+        conditions = None if source.conditions is None else conditions_of(rows, source)
         labels = label_numbers(rows, source.label_column) if conditions is None else conditions.sets()[0]
-        return SourceSplit(f"{source.dataset}/{name}", labels, rows.image, rows, source.unit_column, conditions)
+        return SourceSplit(f"{source.dataset}/{name}", labels, rows.image, rows, conditions)
 
     def names(self, splits: Sequence[str], *, fetch: bool = True) -> tuple[str, ...]:
         """Return the names by label. If the dataset does not declare names, they are read from `splits`.
@@ -187,7 +186,6 @@ class SourceSplit:
     labels: np.ndarray
     image: Callable[[int], Image.Image]
     rows: Rows
-    unit_column: str | None = None
     conditions: ConditionLabels | None = None
 
     def rows_of(self, source_label: int) -> np.ndarray:
@@ -195,19 +193,6 @@ class SourceSplit:
         if self.conditions is not None:
             return self.conditions.of_label(source_label).nonzero()[0]
         return (self.labels == source_label).nonzero()[0]
-
-    def units(self) -> tuple[str, ...] | None:
-        """Return each row's unit, or None if the recipe names no column of units."""
-        if self.unit_column is None:
-            return None
-        self.rows.need(unit_column=self.unit_column)
-        return self.rows.texts(self.unit_column, "unit_column")
-
-    def content(self) -> str:
-        """Hash labels and images in their order. If the pin determines both, the pin is hashed; otherwise every image
-        is read.
-        """
-        return self.rows.content(self.labels)
 
 
 def names_at_hand(source: InputDataset, splits: Sequence[str]) -> tuple[str, ...] | None:
@@ -238,7 +223,7 @@ def trained_names(source: Source, classes: Sequence[RecipeClass]) -> Sequence[st
     all or the names are not known.
     """
     labels = {cls.source_label for cls in classes}
-    if labels == set(range(len(labels))) or source.conditions is not None or source.objects is not None:
+    if labels == set(range(len(labels))):  # also those of images with conditions or objects
         return None
     if is_local(source.dataset):
         if not Path(source.dataset).is_dir():
@@ -325,8 +310,7 @@ class _LabSource(OpenSource):
             images=images,
             rendered=lambda row: _rendered(world, split, row),
         )
-        by_columns = self.source.conditions is not None and bool(self.source.conditions.columns)
-        rows.need(label_column=self.source.label_column if labelled and not by_columns else None)
+        rows.need(label_column=self.source.label_column if labelled and not binary_columns(self.source) else None)
         return rows
 
 

@@ -11,37 +11,26 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from counterfoil.data.folders import folder_content, remember_folder
 from counterfoil.models.names import COMMIT
 from counterfoil.recipe.names import ELSEWHERE, is_local
-from counterfoil.recipe.schema_inputs import Conditions
 from counterfoil.regular_files import read_regular
 from counterfoil.store.layout import user_cache
 
+if TYPE_CHECKING:
+    from counterfoil.data.labelled_sources import NamedDataset
+    from counterfoil.recipe.schema_inputs import Source
 
-class InputDataset(Protocol):
-    """The location of an input dataset and the names of its columns: a recipe's `source`, or a reference."""
 
-    @property
-    def dataset(self) -> str: ...
-    @property
-    def config(self) -> str | None: ...
-    @property
-    def revision(self) -> str | None: ...
-    @property
-    def image_column(self) -> str: ...
-    @property
-    def label_column(self) -> str: ...
-    @property
-    def unit_column(self) -> str | None: ...
-    @property
-    def exif(self) -> Literal["apply", "ignore"]: ...
-    @property
-    def conditions(self) -> Conditions | None: ...
-    @property
-    def objects(self) -> str | None: ...
+# A recipe's `source`, or a dataset that a person names: where it is, and the names of its columns.
+InputDataset: TypeAlias = "Source | NamedDataset"
+
+
+def binary_columns(source: InputDataset) -> tuple[str, ...]:
+    """Return the columns of 0 and 1 that hold a row's conditions; empty if a column of labels does."""
+    return () if source.conditions is None else source.conditions.columns
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.data.labelled_sources import NamedDataset
 from counterfoil.data.labels import conditions_of, labels_of
 from counterfoil.data.listed_folders import listed_rows
+from counterfoil.data.objects import objects_of
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
+from counterfoil.data.truth import RowTruth
 from counterfoil.errors import UserError
 from counterfoil.models.names import refuse_elsewhere
 from counterfoil.recipe.corruptions import MATCH
@@ -30,19 +32,12 @@ _LONGEST_LICENCE = 500
 
 def pool_of(recipe: Recipe) -> NamedDataset:
     """Return the pool that a recipe names, or else its input dataset, with the split that rows are taken from."""
-    is_source = recipe.generator.dataset is None
-    chosen = recipe.source if is_source else recipe.generator
-    return NamedDataset(
-        recipe.generator.dataset or recipe.source.dataset,
-        recipe.generator.split,
-        chosen.revision,
-        chosen.config,
-        chosen.image_column,
-        chosen.label_column,
-        conditions=recipe.source.conditions if is_source else None,
-        exif=recipe.source.exif,
-        objects=recipe.source.objects if is_source else None,
-    )
+    source, generator = recipe.source, recipe.generator
+    is_source = generator.dataset is None
+    chosen = source if is_source else generator
+    columns = (chosen.revision, chosen.config, chosen.image_column, chosen.label_column)
+    pool = NamedDataset(generator.dataset or source.dataset, generator.split, *columns, exif=source.exif)
+    return replace(pool, conditions=source.conditions, objects=source.objects) if is_source else pool
 
 
 def pin_pool(recipe: Recipe, recorded: Any) -> SourcePin:
@@ -119,17 +114,26 @@ def partners(recipe: Recipe, pin: SourcePin, rows: Rows) -> dict[str, Partners]:
     return partners_of
 
 
+_READ: Mapping[str, Callable[[Any, Any], RowTruth]] = {"objects": objects_of, "labels": conditions_of}
+
+
+def truth_of(recipe: Recipe, rows: Rows) -> RowTruth:
+    """Read what the rows of a recipe's input dataset show, by its task. Raise UserError for unsuitable columns."""
+    name = recipe.task.name
+    return _READ[name](rows, recipe.source) if name in _READ else RowTruth()
+
+
 def rows_of_classes(recipe: Recipe, rows: Rows) -> Callable[[RecipeClass], NDArray[np.bool_]]:
     """Return a function from a class to its rows of the pool, by label. A row with conditions belongs to several
     classes.
     """
     pool = pool_of(recipe)
-    if recipe.source.whole_images:
+    if not recipe.task.by_class:
         import numpy as np
 
         return lambda cls: np.ones(rows.count, dtype=bool)
     if pool.conditions is not None:
-        conditions = conditions_of(rows, pool.label_column, pool.conditions)
+        conditions = conditions_of(rows, pool)
         return lambda cls: conditions.of_label(cls.source_label)
     # Labels of the recipe's own input dataset are matched by number. Labels of another dataset are matched by name if
     # they have names.

@@ -28,7 +28,7 @@ from counterfoil.data.hub_folders import (
 from counterfoil.data.image_folders import ImageFolder, read_image_folder, rows_mark
 from counterfoil.data.metadata_tables import as_written
 from counterfoil.data.object_folders import ObjectFolder, read_object_folder
-from counterfoil.data.pins import InputDataset, SourcePin, cached_commit, prepared_folders
+from counterfoil.data.pins import InputDataset, SourcePin, binary_columns, cached_commit, prepared_folders
 from counterfoil.data.table_files import (
     data_files,
     is_saved,
@@ -46,7 +46,7 @@ from counterfoil.models.loading_errors import error_line, known_cause
 from counterfoil.models.names import refuse_elsewhere, refuse_shadowed
 from counterfoil.recipe import sha256_json
 from counterfoil.recipe.names import is_local
-from counterfoil.recipe.objects import MOST_OBJECTS
+from counterfoil.recipe.tasks.objects import MOST_OBJECTS
 from counterfoil.regular_files import read_regular
 from counterfoil.signals import obey_signal
 from counterfoil.store.decoding import upright
@@ -135,9 +135,10 @@ class Rows:
         return numbers
 
     def texts(self, column: str, key: str) -> tuple[str, ...]:
-        """Return a column's values as text, by class names if the column has them. Raise UserError for missing
-        values.
+        """Return a column's values as text, by class names if the column has them. Raise UserError for a missing column
+        or missing values.
         """
+        self.need(**{key: column})
         values, names = self.column(column), self.class_names(column)
         empty = [row for row, value in enumerate(values) if value is None]
         if empty:
@@ -464,8 +465,7 @@ def _lists_images_as_csv(source: InputDataset, builder: Any) -> bool:
 
     if not isinstance(builder, FolderBasedBuilder) or getattr(builder.config, "features", None) is not None:
         return False
-    by_columns = source.conditions is not None and bool(source.conditions.columns)
-    return not by_columns and any(Path(name).name == _METADATA for name in data_files(builder))
+    return not binary_columns(source) and any(Path(name).name == _METADATA for name in data_files(builder))
 
 
 def _read_as_written(metadata_file: str, metadata_ext: str = "") -> Iterator[Any]:

@@ -25,7 +25,7 @@ from counterfoil.data.written_objects import (
 )
 from counterfoil.errors import UserError, some_of
 from counterfoil.recipe.names import quoted
-from counterfoil.recipe.objects import categories_problem, no_objects
+from counterfoil.recipe.tasks.objects import categories_problem, no_objects
 from counterfoil.report.words import counted
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeGuard
 
 from counterfoil.errors import MOST_SHOWN, RunFailure, UserError, first_of
 from counterfoil.recipe.names import did_you_mean, quoted
-from counterfoil.recipe.objects import OBJECTS, objects_feature
+from counterfoil.recipe.tasks.objects import OBJECTS, objects_feature
 from counterfoil.regular_files import read_regular
 from counterfoil.report.words import counted
 from counterfoil.store.decoding import PictureSides, UnreadableImage, picture_sides

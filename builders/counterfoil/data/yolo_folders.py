@@ -11,8 +11,8 @@ from counterfoil.data.folder_splits import shown_name
 from counterfoil.data.written_objects import ObjectFolder, Problems, WrittenObjects, file_text, identity, is_number
 from counterfoil.errors import UserError, some_of
 from counterfoil.recipe.names import quoted
-from counterfoil.recipe.objects import MOST_OBJECTS, categories_problem, no_objects
 from counterfoil.recipe.strict_yaml import refuse_unbounded
+from counterfoil.recipe.tasks.objects import MOST_OBJECTS, categories_problem, no_objects
 from counterfoil.report.words import counted
 
 _YAML_FORM = (

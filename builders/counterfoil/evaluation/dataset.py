@@ -34,7 +34,7 @@ from counterfoil.recipe.kinds import ROW
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_output import Evaluate
-from counterfoil.recipe.units import UNIT
+from counterfoil.recipe.tasks.task import UNIT
 from counterfoil.regular_files import named_path
 from counterfoil.report.labels import LabelChecks
 from counterfoil.resampled_stats import Units

@@ -345,7 +345,7 @@ class Evaluation:
         """
         import pyarrow as pa
 
-        columns = _OF_LEVELS_OF_DETECTORS if self.results.detects else _OF_LEVELS
+        columns = _OF_LEVELS_OF_DETECTORS if self.results.lead == "AP" else _OF_LEVELS
         ends = [f"{column}{end}" for column in columns for end in ("", "_low", "_high")]
         rows, number = [], self.results.rows.one
         for shift in self.results.severity:

@@ -313,7 +313,7 @@ def choose_models(subject: Subject, models: Any, options: EvaluationOptions, aga
     # Without a recipe, ids of classes are numbers, which may equal names of outputs by chance.
     without_ids = subject.directory is None and subject.recipe is None
     classes = [replace(cls, id=cls.name) for cls in subject.classes] if without_ids else subject.classes
-    folders = subject.recipe is None or not subject.recipe.source.multilabel  # labels of an image are no folders
+    folders = subject.recipe is None or subject.recipe.task.name != "labels"  # labels of an image are no folders
     trained: Sequence[str] | None = subject.parts[0].images.label_names
     if trained is None and subject.recipe is not None:
         trained = trained_names(placed(subject.recipe.source, subject.pins.get("source")), subject.classes)

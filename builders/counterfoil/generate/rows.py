@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,17 +17,15 @@ from counterfoil.generate.pictures import DrawnAhead, as_pictures
 from counterfoil.generate.render import Renderer, own_randomness
 from counterfoil.generate.steps import paired_attention
 from counterfoil.models.generators.family import join_encoded
-from counterfoil.recipe.multilabel import CONDITIONS, UNKNOWN
-from counterfoil.recipe.objects import OBJECTS
 from counterfoil.recipe.severity import SEVERITY
-from counterfoil.recipe.units import UNIT
+from counterfoil.recipe.tasks.task import UNIT
 
 if TYPE_CHECKING:
     import torch
     from PIL import Image
 
-    from counterfoil.data.labels import ConditionLabels
-    from counterfoil.data.objects import SourceObjects
+    from counterfoil.data.truth import RowTruth
+    from counterfoil.data.written_objects import Size
     from counterfoil.plan import Sample
     from counterfoil.recipe import Recipe
 
@@ -84,46 +81,34 @@ class CorruptedRows(PoolRows):
         recipe: Recipe,
         image: Callable[[int], Image.Image],
         license: Callable[[int], str | None] | None,
-        partner_of: Mapping[str, Callable[[int], Image.Image]] = MappingProxyType({}),
-        objects: SourceObjects | None = None,
-        conditions: ConditionLabels | None = None,
-        units: Sequence[int] | None = None,
+        partner_of: Mapping[str, Callable[[int], Image.Image]],
+        truth: RowTruth,
+        units: Sequence[int] | None,
     ) -> None:
-        """Take the functions that read the rows, and what the rows show.
+        """Take the functions that read the rows, and what the rows show beside their class.
 
-        For each matching shift, `partner_of` holds a function from a row to the image of its partner. `objects` holds
-        the boxes of the rows, `conditions` their conditions, and `units` the numbers of their units.
+        For each matching shift, `partner_of` holds a function from a row to the image of its partner. `units` holds the
+        numbers of the rows' units.
         """
         super().__init__(image, license)
         self._partner_of = partner_of
         self._side = recipe.generator.size
         self._shifts = {shift.name: shift for shift in recipe.all_shifts()}
-        self._objects = objects
-        self._conditions = conditions
-        self._units = units
-        self._sizes: dict[int, tuple[tuple[int, int], tuple[int, int]]] = {}
+        self._truth, self._units = truth, units
+        self._sizes: dict[int, tuple[Size, Size]] = {}
         self._kept: dict[int, np.ndarray] = {}
         self._room = _MOST_KEPT
 
     def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
-        """Return the columns of each sample: those of its row, the severity, and what the row shows.
-
-        The row shows objects or conditions. The boxes of objects are in pixels of the stored image.
-        """
+        """Return the columns of each sample: those of its row, the severity, and what the row shows."""
         columns = super().values(samples)
         for column, sample in zip(columns, samples, strict=True):
+            assert sample.row is not None
             column[SEVERITY] = self._shifts[sample.shift].severity
-            if self._objects is not None:
-                assert sample.row is not None
-                if sample.row not in self._sizes:
-                    self._decoded(sample.row)
-                column[OBJECTS] = self._objects.of_image(sample.row, *self._sizes[sample.row])
-            if self._conditions is not None:
-                assert sample.row is not None
-                column[CONDITIONS] = self._conditions.present[sample.row].nonzero()[0].tolist()
-                column[UNKNOWN] = self._conditions.unknown[sample.row].nonzero()[0].tolist()
+            if sample.row not in self._sizes:
+                self._decoded(sample.row)
+            column |= self._truth.columns(sample.row, *self._sizes[sample.row])
             if self._units is not None:
-                assert sample.row is not None
                 column[UNIT] = self._units[sample.row]
         return columns
 

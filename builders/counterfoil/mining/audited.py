@@ -48,39 +48,32 @@ def opened_images(
     recipe: Recipe, mine: Mine, source: OpenSource
 ) -> tuple[tuple[LabelledImages, ...], ConditionLabels | None]:
     """Return the images that `mine.on` names, and the conditions of their rows if the recipe has conditions."""
-    if recipe.source.conditions is None:
-        parts = opened_parts(recipe, mine.on, source)
-        if mine.limit is None:
-            return parts, None
-        chosen = [evenly_chosen(images.keys, images.labels, mine.limit) for images in parts]
-        return _previewed(parts, chosen), None
-    names = list(dict.fromkeys(mine.on))
-    others = [name for name in names if not _may_be_a_split(name)]
-    if others:
-        raise UserError(
-            f"mine.on: '{others[0]}' is not a split of the source, and a recipe with conditions can only audit splits",
-            "Name splits of the source.",
-        )
-    if recipe.source.conditions.may_be_unknown:
-        raise UserError(
-            "source.conditions: unknown labels are left out, but mining asks for a value of every label of a row",
-            "Set source.conditions.unknown=absent, or leave out the rows whose labels nobody knows.",
-        )
-    _refuse_train_split(recipe, names, source, "mine.on")
-    read = [labelled_conditions(recipe.source, split, source.pin) for split in names]
-    parts = tuple(images for images, _ in read)
-    values = [conditions.values for _, conditions in read]
+    conditions = recipe.source.conditions
+    if conditions is None:
+        parts, read = opened_parts(recipe, mine.on, source), ()
+    else:
+        names = list(dict.fromkeys(mine.on))
+        others = [name for name in names if not _may_be_a_split(name)]
+        if others:
+            raise UserError(
+                f"mine.on: '{others[0]}' is not a split of the source, and a recipe with conditions can only audit"
+                " splits",
+                "Name splits of the source.",
+            )
+        if conditions.may_be_unknown:
+            raise UserError(
+                "source.conditions: unknown labels are left out, but mining asks for a value of every label of a row",
+                "Set source.conditions.unknown=absent, or leave out the rows whose labels nobody knows.",
+            )
+        _refuse_train_split(recipe, names, source, "mine.on")
+        parts, read = zip(*(labelled_conditions(recipe.source, split, source.pin) for split in names), strict=True)
+    values = [labels.values for labels in read]
     if mine.limit is not None:
-        sets = [conditions.sets()[0] for _, conditions in read]
-        chosen = [evenly_chosen(part.keys, labels, mine.limit) for part, labels in zip(parts, sets, strict=True)]
-        parts = _previewed(parts, chosen)
-        values = [of_part[rows] for of_part, rows in zip(values, chosen, strict=True)]
-    return parts, ConditionLabels(read[0][1].names, np.concatenate(values))
-
-
-def _previewed(parts: Sequence[LabelledImages], chosen: Sequence[NDArray[np.int64]]) -> tuple[LabelledImages, ...]:
-    most = max(map(len, chosen))
-    return tuple(replace(rows_of(part, rows), preview=most) for part, rows in zip(parts, chosen, strict=True))
+        chosen = [evenly_chosen(images.keys, images.labels, mine.limit) for images in parts]
+        most = max(map(len, chosen))
+        parts = tuple(replace(rows_of(part, rows), preview=most) for part, rows in zip(parts, chosen, strict=True))
+        values = [of_part[rows] for of_part, rows in zip(values, chosen, strict=False)]  # none without conditions
+    return parts, ConditionLabels(conditions.names, np.concatenate(values)) if conditions else None
 
 
 def opened_parts(

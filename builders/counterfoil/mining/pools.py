@@ -318,7 +318,7 @@ def open_pool(pool: str, stated: str | None, recipe: Recipe, mine: Mine, opened:
             f"Name another: {', '.join(name for name in splits if name not in mine.on) or 'a folder of images'}.",
         )
     by_condition = in_source and source.conditions is not None and stated in (None, source.label_column)
-    column = reference.label_column if by_condition else pool_labels(stated, pool, rows.columns, reference.label_column)
+    column = source.label_column if by_condition else pool_labels(stated, pool, rows.columns, reference.label_column)
     origin = PoolOrigin(reference, column)
     if column == PREDICTED:
         if (mine.target or "").startswith(PREDICTIONS):
@@ -328,8 +328,8 @@ def open_pool(pool: str, stated: str | None, recipe: Recipe, mine: Mine, opened:
                 "Name the column of the pool's labels.",
             )
         return OpenedPool(images, origin, None, None)
-    if by_condition and source.conditions is not None:
-        return OpenedPool(images, origin, *row_labels(conditions_of(rows, column, source.conditions).present))
+    if by_condition:
+        return OpenedPool(images, origin, *row_labels(conditions_of(rows, source).present))
     # The source's own labels are the recipe's numbers; other columns are matched by name if they have names.
     by_number = in_source and column == source.label_column
     labels = labels_of(rows, column).places(recipe.classes, rows.place, numbers=by_number)
@@ -350,13 +350,13 @@ def filter_pool(
     if rows is None or labels is None:
         target = audits[0].target
         name, class_map = target.classifier.name, class_map_of(recipe, target.classifier.name)
-        if recipe.source.conditions is None:
+        if (thresholds := target.about.get("thresholds")) is None:
             answers = collect_answers([pool.images], {name: class_map}, recipe, device)
             rows = np.arange(len(pool.images))
             labels = class_of_output(class_map)[answers[name].predictions.prediction]
         else:
             _, values = conditions_scored([pool.images], name, class_map, recipe.classes, device)
-            limits = np.asarray(list(target.about["thresholds"].values()))
+            limits = np.asarray(list(thresholds.values()))
             rows, labels = row_labels(values >= limits)  # False for NaN, an image without an answer
     shared = _shared(pool, recipe, audits[0])
     features = features_of(pool.images, embedder)

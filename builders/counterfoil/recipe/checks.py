@@ -14,13 +14,12 @@ from counterfoil.recipe.keep import KEEP_RULES
 from counterfoil.recipe.keep.misclassified import PARENTS, answered_class, judge_column
 from counterfoil.recipe.kinds import kind_of
 from counterfoil.recipe.layering import KEEP_JUDGES, class_slug, texts_at
-from counterfoil.recipe.multilabel import multilabel_problems
 from counterfoil.recipe.names import ELSEWHERE, LOCAL, OPEN_CLIP, did_you_mean, group_name_problem, without_folders
-from counterfoil.recipe.objects import object_problems
 from counterfoil.recipe.parts import RecipeParts, RecipePath, RecipeProblem, mapping, sequence
 from counterfoil.recipe.prompts import ABOUT_CLASS, CLASS, asks_caption, template_problem, uses
 from counterfoil.recipe.schema_output import PAIRS_SHARE, HeldFromBase
 from counterfoil.recipe.severity import MOST_SEVERE, level_name
+from counterfoil.recipe.tasks import task_of
 
 _FILLED = (
     "the rule '{}' ranks a whole cell, but a quota (samples.accepted) stops before the cell is complete; expected"
@@ -449,5 +448,5 @@ _CHECKS: tuple[Callable[[RecipeParts], Iterator[RecipeProblem]], ...] = (
     _duplicate_ids, _shift_names, _unknown_classes, _unknown_thresholds, _shifts_without_base, _without_a_class,
     _words_of_classes, _nothing_to_draw, _of_its_kind, _levels, _unscreened, _thresholds, _open_quotas, _whole_cells,
     _compared_with_nothing, _judges_apart, _second_opinion, _unknown_failures, _captions_of_rows, _pairs,
-    _ambiguous_keys, object_problems, multilabel_problems,
+    _ambiguous_keys, lambda parts: task_of(parts.source).problems(parts),
 )  # fmt: skip

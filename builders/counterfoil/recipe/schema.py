@@ -39,9 +39,7 @@ from counterfoil.recipe.layering import (
     replace_names,
     texts_at,
 )
-from counterfoil.recipe.multilabel import condition_columns
 from counterfoil.recipe.names import REPOSITORY, dataset_name_problem, without_folders
-from counterfoil.recipe.objects import object_columns
 from counterfoil.recipe.prompts import (
     BASE,
     RecipeClass,
@@ -59,7 +57,8 @@ from counterfoil.recipe.schema_output import PAIRED_BY, Evaluate, Output, Publis
 from counterfoil.recipe.schema_prompts import Prompts, Screen
 from counterfoil.recipe.section import Section, checked
 from counterfoil.recipe.strict_yaml import dump_yaml
-from counterfoil.recipe.units import unit_columns
+from counterfoil.recipe.tasks import TASKS
+from counterfoil.recipe.tasks.task import SourceTask
 
 
 class Recipe(Section):
@@ -112,6 +111,10 @@ class Recipe(Section):
         return kind_of(self.generator)
 
     @property
+    def task(self) -> SourceTask:
+        return TASKS[self.source.task or "classes"]
+
+    @property
     def ranking_clip(self) -> RetrievalClip:
         """Return the CLIP that ranks a pool: `generator.clip`, or else the screen's."""
         clip = self.generator.clip
@@ -160,10 +163,7 @@ class Recipe(Section):
         """Return the columns that the generator, keep rules and the screen add to every table, in order."""
         rules = [rule for shift in self.all_shifts() for rule in shift.keep]
         scored = {name: column for rule in rules for name, column in rule.columns().items()}
-        given = pair_columns(self.samples.pairs) | self._severity_columns | object_columns(self.source.objects)
-        conditions = self.source.conditions
-        given |= condition_columns(self.source.multilabel, conditions is not None and conditions.may_be_unknown)
-        given |= unit_columns(self.source.unit_column, self.source.whole_images)
+        given = pair_columns(self.samples.pairs) | self._severity_columns | self.task.columns(self.source)
         return self.kind.columns(self.generator) | given | scored | self._judge_columns
 
     @cached_property
@@ -329,14 +329,7 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
     source = recipe.source
     if source.exif != "ignore":
         document["exif"] = source.exif
-    if source.objects is not None:
-        document["objects"] = {"column": source.objects, "categories": source.categories, "boxes": source.boxes}
-    if source.multilabel and source.conditions is not None:
-        conditions = source.conditions.model_dump(mode="json")
-        document["conditions"] = conditions if conditions["columns"] else {**conditions, "column": source.label_column}
-    if source.whole_images and source.unit_column is not None:
-        document["units"] = source.unit_column
-    return document
+    return document | recipe.task.planned(source)
 
 
 def screen_inputs(recipe: Recipe) -> dict[str, Any]:

@@ -20,9 +20,11 @@ from counterfoil.recipe.names import (
     nameless_problem,
     quoted,
 )
-from counterfoil.recipe.objects import EVERY_IMAGE, categories_problem, is_every_image
 from counterfoil.recipe.prompts import template_problem
 from counterfoil.recipe.section import Section, checked, refuse
+from counterfoil.recipe.tasks import TASKS, task_of
+from counterfoil.recipe.tasks.objects import categories_problem
+from counterfoil.recipe.tasks.task import EVERY_IMAGE
 
 Policy: TypeAlias = Literal["refuse", "ignore", "absent"]
 
@@ -252,6 +254,11 @@ _LATER_KEYS = ("exif", "objects", "categories", "category_ids", "boxes")
 class Source(Section):
     """The input dataset and its classes."""
 
+    task: Literal["classes", "objects", "labels"] | None = Field(
+        default=None,
+        description="What an image has: one of the `classes`, `objects` with boxes, or any number of `labels`"
+        " (`conditions` without classes). null: what the other keys say; a task that disagrees with them is an error.",
+    )
     dataset: str = Field(min_length=1, description="`lab:wardrobe`, a Hub id, or a folder (`./…`, `/…`).")
     config: str | None = Field(default=None, description="Config of the input dataset.")
     revision: str | None = Field(default=None, description="Branch, tag or commit on the Hub; the lock pins it.")
@@ -308,38 +315,35 @@ class Source(Section):
     _names_of_categories = checked("categories", by=categories_problem)
     _has_a_name = checked("dataset", by=nameless_problem)
 
-    @property
-    def multilabel(self) -> bool:
-        """Return whether each image is taken once, with all its conditions."""
-        return self.conditions is not None and is_every_image([dict(entry) for entry in self.classes or ()])
-
-    @property
-    def whole_images(self) -> bool:
-        """Return whether one class stands for every image, because images have objects or several labels."""
-        return self.objects is not None or self.multilabel
-
     @model_serializer(mode="wrap")
     def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out a later key at its default, so that the text of older datasets is unchanged.
 
-        With boxes, `exif` says whether they are of turned photographs, so it is kept if the recipe says it.
+        With boxes, `exif` says whether they are of turned photographs, so it is kept if the recipe says it. Other keys
+        say the task.
         """
-        unsaid = set(_LATER_KEYS) - set(written(self, _LATER_KEYS))
+        unsaid = {"task", *_LATER_KEYS} - set(written(self, _LATER_KEYS))
         if self.objects is not None and "exif" in self.model_fields_set:
             unsaid.discard("exif")
         return {name: value for name, value in dump(self).items() if name not in unsaid}
 
     @model_validator(mode="before")
     @classmethod
-    def _class_of_every_image(cls, values: Any) -> Any:
-        without = isinstance(values, Mapping) and values.get("classes") is None
-        if without and any(values.get(key) is not None for key in ("objects", "conditions")):
-            return {**values, "classes": (dict(EVERY_IMAGE),)}
-        return values
+    def _says_its_task(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        task, said = task_of(values), values.get("task")
+        if said in [*TASKS] and said != task.name:
+            raise ValueError(
+                f"found the task {said}, expected {task.name}, which the other keys say: `objects` has boxes, and"
+                " `conditions` without `classes` are labels (null drops an inherited key)"
+            )
+        whole = {} if task.by_class or values.get("classes") is not None else {"classes": (dict(EVERY_IMAGE),)}
+        return {**values, "task": said or task.name, **whole}
 
     @model_validator(mode="after")
     def _two_classes_a_condition(self) -> Source:
-        if self.conditions is None or self.multilabel:
+        if self.conditions is None or self.task != "classes":
             return self
         labels, names = [entry.source_label for entry in self.classes or ()], self.conditions.names
         if labels != list(range(2 * len(names))):

@@ -223,6 +223,7 @@ class UnitFacts(Strict):
 DROP_BASE = "drop_base"  # the measure on the base, over the classes that a drop is over
 DETECTIONS = "detections"  # what a detector's outputs are
 LABELS = "labels"  # what outputs are that are judged one by one
+_LEADS = {DETECTIONS: "AP", LABELS: "mAP"}
 # The JSON has at most this many rows; measures.csv has all.
 MOST_ROWS = 100_000
 VERSION = 4  # up to version 3, accuracies left out classes near chance
@@ -280,19 +281,9 @@ class Results(Strict):
         return preview_sentence(self.preview, "shift" if self.base is not None else "group")
 
     @property
-    def detects(self) -> bool:
-        """Whether the models are detectors, whose lead measure is AP rather than accuracy."""
-        return any(model.outputs == DETECTIONS for model in self.models)
-
-    @property
-    def multilabel(self) -> bool:
-        """Whether the models score several labels of each image, whose lead measure is mAP."""
-        return any(model.outputs == LABELS for model in self.models)
-
-    @property
     def lead(self) -> str:
         """The measure that people see first."""
-        return "AP" if self.detects else "mAP" if self.multilabel else "accuracy"
+        return next((_LEADS[model.outputs] for model in self.models if model.outputs in _LEADS), "accuracy")
 
     @property
     def base_group(self) -> GroupFacts | None:

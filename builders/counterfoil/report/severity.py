@@ -145,8 +145,7 @@ def _level_cell(result: ResultRow | None, severity: Severity) -> TableCell:
 
 def ten_points_table(results: Results, models: Sequence[ModelFacts], *, short: bool = True) -> Table:
     """Return the level at which the drop reaches ten points: one row per shift, one column per model."""
-    lead = "AP" if results.detects else "accuracy"
-    return _levels_table(results, models, TEN_POINTS, f"The level where {lead} has dropped ten points", short)
+    return _levels_table(results, models, TEN_POINTS, f"The level where {results.lead} has dropped ten points", short)
 
 
 def _levels_table(results: Results, models: Sequence[ModelFacts], measure: str, caption: str, short: bool) -> Table:

@@ -29,7 +29,7 @@ from counterfoil.generate.screen.thresholds import images_needed
 from counterfoil.models.names import LAB
 from counterfoil.recipe.layering import class_slug
 from counterfoil.recipe.names import LONGEST_NAME, is_local, label_by_name
-from counterfoil.recipe.objects import OBJECTS
+from counterfoil.recipe.tasks.objects import OBJECTS
 from counterfoil.regular_files import read_regular
 from counterfoil.report.words import counted
 from counterfoil.starting.found_objects import FoundObjects, find_objects, object_folder, objects_column, turning

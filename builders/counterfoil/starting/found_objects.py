@@ -23,7 +23,7 @@ from counterfoil.data.tables import Outline, Rows
 from counterfoil.data.written_objects import ObjectFolder, Size
 from counterfoil.errors import UserError
 from counterfoil.recipe.names import is_local
-from counterfoil.recipe.objects import OBJECTS, categories_problem
+from counterfoil.recipe.tasks.objects import OBJECTS, categories_problem
 from counterfoil.report.words import counted, listed
 from counterfoil.store.decoding import UnreadableImage, picture_sides
 

@@ -64,7 +64,7 @@ def lacking(recipe: Recipe, of_source: Sequence[Lack] = ()) -> tuple[Lack, ...]:
 def too_few_images(plan: Plan) -> Iterator[Lack]:
     """Yield how many classes have so few base images that a drop leaves them out."""
     recipe, least = plan.recipe, plan.recipe.evaluate.min_images_per_class
-    cells = () if recipe.source.whole_images else takewhile(lambda cell: cell.shift == BASE, plan.cells())
+    cells = takewhile(lambda cell: cell.shift == BASE, plan.cells()) if recipe.task.by_class else ()
     counts = [cell.candidates for cell in cells]
     few = [count for count in counts if count < least]
     if few:

@@ -97,7 +97,7 @@ def _rows_of_build(recipe: Recipe, name: str) -> tuple[RowTable | None, bool, Se
     with_percentiles = any(shift.object_threshold.percentile is not None for shift in recipe.all_shifts())
     if source.conditions is not None and (kind.alters_rows or with_percentiles):
         rows = opened.rows(recipe.generator.split if kind.alters_rows else source.validation_split)
-        conditions_of(rows, source.label_column, source.conditions)
+        conditions_of(rows, source)
     return None, True, ()
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.plan import Sample
 from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.keep import ACCEPTED, CLIP_SCORES, OBJECT, SHIFT, Column, Verdict
-from counterfoil.recipe.multilabel import conditions_feature
-from counterfoil.recipe.objects import OBJECTS, objects_feature
+from counterfoil.recipe.tasks.labels import conditions_feature
+from counterfoil.recipe.tasks.objects import objects_feature
 from counterfoil.store.layout import What
 
 if TYPE_CHECKING:
@@ -114,14 +114,11 @@ PLANNED = tuple(name for name, column in ROW_COLUMNS.items() if column.cell is N
 class TableForm:
     embeddings: bool = False
     added: Mapping[str, Column] = field(default_factory=dict)
-    categories: Sequence[str] = ()  # of objects
-    conditions: Sequence[str] = ()
+    names: Sequence[str] = ()  # of what images show, by the task
 
     @classmethod
     def of(cls, recipe: Recipe) -> TableForm:
-        source = recipe.source
-        conditions = () if source.conditions is None else source.conditions.names
-        return cls(recipe.screen.store_embeddings, recipe.added_columns, source.categories, conditions)
+        return cls(recipe.screen.store_embeddings, recipe.added_columns, recipe.task.names(recipe.source))
 
 
 PLAIN = TableForm()
@@ -168,9 +165,9 @@ def features(what: What, class_names: Sequence[str], form: TableForm) -> dict[st
             case "list<float32>":
                 declared[name] = {"feature": {"dtype": "float32", "_type": "Value"}, "_type": "List"}
             case "list<ClassLabel>":
-                declared[name] = conditions_feature(form.conditions)
+                declared[name] = conditions_feature(form.names)
             case "objects":
-                declared[name] = objects_feature(form.categories)
+                declared[name] = objects_feature(form.names)
             case _:
                 declared[name] = {"dtype": column.type, "_type": "Value"}
     return declared
@@ -201,27 +198,23 @@ def plain_schema(what: What, form: TableForm) -> pa.Schema:
     """Return the names and Arrow types of the columns, without metadata."""
     import pyarrow as pa
 
-    arrow_types = {
-        "string": pa.string(),
-        "Image": pa.struct([("bytes", pa.binary()), ("path", pa.string())]),
-        "ClassLabel": pa.int64(),
-        "int32": pa.int32(),
-        "int64": pa.int64(),
-        "float32": pa.float32(),
-        "bool": pa.bool_(),
-        "list<float32>": pa.list_(pa.float32()),
-        "list<ClassLabel>": pa.list_(pa.int64()),
-        OBJECTS: pa.struct(
-            [
-                ("id", pa.list_(pa.int64())),
-                ("bbox", pa.list_(pa.list_(pa.float64(), 4))),
-                ("category", pa.list_(pa.int64())),
-                ("area", pa.list_(pa.float64())),
-                ("iscrowd", pa.list_(pa.bool_())),
-            ]
-        ),
-    }
-    return pa.schema([(name, arrow_types[column.type]) for name, column in table_columns(what, form).items()])
+    return pa.schema([(name, _arrow_type(feature)) for name, feature in features(what, (), form).items()])
+
+
+def _arrow_type(feature: Mapping[str, Any]) -> pa.DataType:
+    """Return the Arrow type of a feature. Without a type of its own, it is a struct of features by name."""
+    import pyarrow as pa
+
+    match feature.get("_type"):
+        case None:
+            return pa.struct([(name, _arrow_type(part)) for name, part in feature.items()])
+        case "Image":
+            return pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+        case "ClassLabel":
+            return pa.int64()
+        case "List":
+            return pa.list_(_arrow_type(feature["feature"]), feature.get("length", -1))
+    return pa.type_for_alias(feature["dtype"])
 
 
 def stored_row(candidate: Candidate, what: What, form: TableForm, image_suffix: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from counterfoil.dataset.card.tables import InputRow
 from counterfoil.documents import document_bytes
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.keep import Column
-from counterfoil.recipe.objects import OBJECTS
+from counterfoil.recipe.tasks.objects import OBJECTS
 from counterfoil.store.layout import LOCK, RECIPE, THRESHOLDS
 from counterfoil.store.rows import described_columns, unique_names
 
@@ -73,8 +73,7 @@ def croissant_bytes(
     """
     documents = dict(_DOCUMENTS)
     if results is not None:
-        what = "Accuracies and drops of classifiers" if recipe.source.objects is None else "AP and drops of detectors"
-        documents[results] = ("application/json", f"{what}, measured on these images.")
+        documents[results] = ("application/json", f"{recipe.task.measures}, measured on these images.")
     if review is not None:
         documents[review] = ("application/json", "How often people selected each image as showing its class or shift.")
     files = []
@@ -211,7 +210,7 @@ def _parquet(config: metadata.Config, recipe: Recipe) -> tuple[list[Node], Node]
         source: Node = {"fileSet": {"@id": files}, "extract": {"column": name}}
         if column.type == "Image":
             source["transform"] = {"jsonPath": "bytes"}  # a struct of the encoded file and its name
-        fields.append(_field(config, name, column, source, _numbered_names(recipe)))
+        fields.append(_field(config, name, column, source, recipe.task.names(recipe.source)))
     if config.name == metadata.DEFAULT:  # other configs have one split
         folder: Node = {
             "fileSet": {"@id": files},
@@ -241,7 +240,7 @@ def _webdataset(config: metadata.Config, recipe: Recipe) -> tuple[list[Node], No
             source = {"fileSet": {"@id": labels}, "extract": {"fileProperty": "content"}}
         else:
             source = {"fileSet": {"@id": rows}, "extract": {"jsonPath": f"$.{name}"}}
-        field = _field(config, name, column, source, _numbered_names(recipe))
+        field = _field(config, name, column, source, recipe.task.names(recipe.source))
         if name == "key":
             field["references"] = _stem(labels)
         fields.append(field)
@@ -251,12 +250,6 @@ def _webdataset(config: metadata.Config, recipe: Recipe) -> tuple[list[Node], No
         for name, other in (("image_of_label", labels), ("image_of_row", rows)):
             fields.append(_field(config, name, shared, _stem(images), ()) | {"references": _stem(other)})
     return sets, _record_set(config, fields)
-
-
-def _numbered_names(recipe: Recipe) -> Sequence[str]:
-    """Return the names whose numbers a column of objects or of conditions holds."""
-    conditions = recipe.source.conditions
-    return recipe.source.categories if conditions is None else conditions.names
 
 
 def _field(config: metadata.Config, name: str, column: Column, source: Node, names: Sequence[str]) -> Node:

@@ -130,11 +130,7 @@ def _dataset(directory: Path, card: str) -> Iterator[IndexEntry]:
         reasons = [reasons for receipt in receipts for reasons in receipt.counts.values()]
         accepted = sum(each.get(ACCEPTED, 0) for each in reasons)
         candidates = counted(sum(sum(each.values()) for each in reasons), "candidate")
-        classes, source = counted(len(recipe.classes), "class", "classes"), recipe.source
-        if source.objects is not None:
-            classes = counted(len(source.categories), "category", "categories")
-        elif source.conditions is not None and source.multilabel:
-            classes = counted(len(source.conditions.names), "label")
+        classes = counted(len(recipe.task.names(recipe.source)), *recipe.task.nouns)
         shifts = counted(len(recipe.prompts.shifts), "shift")
         counts = f"{recipe.name}: {accepted:,} of {candidates} accepted, {classes}, {shifts}."
         counts = " ".join(filter(None, (preview_sentence(preview_images(recipe, receipts)), counts)))

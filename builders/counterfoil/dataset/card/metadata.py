@@ -47,16 +47,15 @@ def card_metadata(recipe: Recipe, configs: Sequence[Config], images: int) -> Dat
     pool = recipe.generator.dataset if recipe.kind.names_pool else None
     sources = [recipe.source.dataset, *([] if pool is None else [pool])]
     named: dict[str, Any] = {"license_name": license_name} if license_name else {}
-    detects = recipe.source.objects is not None
-    classes = f"multi-{'label' if recipe.source.multilabel else 'class'}-image-classification"
+    category, forms = recipe.task.hub
     return DatasetCardData(
         license=license,
         **named,
         pretty_name=pretty_name(recipe.name),
         tags=tags_of(recipe),
         annotations_creators=[recipe.kind.annotations],
-        task_categories=["object-detection" if detects else "image-classification"],
-        task_ids=None if detects else [classes],
+        task_categories=[category],
+        task_ids=forms,
         source_datasets=list(dict.fromkeys(name for source in sources for name in source_datasets(source))),
         size_categories=[size_category(images)],
         configs=configs_metadata(configs),

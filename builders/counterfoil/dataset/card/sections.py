@@ -330,19 +330,34 @@ class LeadDrops:
     near_chance: tuple[str, ...]
 
 
+# By the measure that people see first: what a model is, the file with all rows, measures of all shifts together with
+# their heads, and why the drops of a model near chance mean nothing.
+_LEAD_WORDS = {
+    "AP": (
+        "detector",
+        "detection.csv",
+        {"mPC": "mean AP (mPC)"},
+        "finds next to nothing on the base, so its drops mean little.",
+    ),
+    "mAP": (
+        "classifier",
+        "multilabel.csv",
+        {},
+        "is near chance on the base for every label, so it has no drops.",
+    ),
+}
+
+
 def lead_drops_of(results: Results) -> LeadDrops:
     """Make the section: the best models and the largest drops first."""
     models, lead = results.best_first, results.lead
-    noun, file = ("detector", "detection.csv") if results.detects else ("classifier", "multilabel.csv")
-    heads = [f"base {lead}", "loses most under", "next most"]
-    if results.detects:
-        heads.insert(1, "mean AP (mPC)")
+    noun, file, means, why = _LEAD_WORDS[lead]
+    heads = (f"base {lead}", *means.values(), "loses most under", "next most")
     rows = []
     for model in models:
-        numbers = [_cell(results.base_number(model.name), " %")]
-        if results.detects:
-            numbers.append(_cell(results.rows.estimate("mPC", model=model.name, at=lead), " %"))
-        rows.append(TableRow((_model_cell(model), *numbers, *_largest_drops(results, model))))
+        overall = (results.rows.estimate(mean, model=model.name, at=lead) for mean in means)
+        cells = (_cell(number, " %") for number in (results.base_number(model.name), *overall))
+        rows.append(TableRow((_model_cell(model), *cells, *_largest_drops(results, model))))
     summary = Table(f"{noun.capitalize()}s", (TableColumn(noun, "name"), *map(TableColumn, heads)), tuple(rows))
     shown = models[:MOST_COLUMNS]
     drops_of = {
@@ -356,9 +371,6 @@ def lead_drops_of(results: Results) -> LeadDrops:
         shifts.append(TableRow((text_cell(name), *cells)))
     columns = (TableColumn("shift", "name"), *(TableColumn(model.name, named=True) for model in shown))
     by_shift = Table(f"Drops of {lead} from the base", columns, tuple(shifts)).first(MOST_SHIFTS, "shifts", file)
-    why = "is near chance on the base for every label, so it has no drops."
-    if results.detects:
-        why = "finds next to nothing on the base, so its drops mean little."
     near_chance = tuple(f"{model.name} {why}" for model in models if model.near_chance)
     return LeadDrops(summary.first(MOST_COLUMNS, f"{noun}s", file), by_shift, near_chance)
 

@@ -15,7 +15,4 @@ TASKS: Mapping[str, type[Task]] = {task.name: task for task in (ClassesTask, Obj
 
 def task_of(subject: Subject) -> type[Task]:
     """Return the task of images: that of their recipe, if a build made them, and else one class an image."""
-    if not isinstance(subject, OpenDataset):
-        return ClassesTask
-    source = subject.recipe.source
-    return TASKS["labels" if source.multilabel else "objects" if source.whole_images else "classes"]
+    return TASKS[subject.recipe.task.name if isinstance(subject, OpenDataset) else ClassesTask.name]

@@ -85,7 +85,7 @@ def results_file(built: Path) -> Path:
 @pytest.fixture(scope="module")
 def evaluation(built: Path, results_file: Path) -> Evaluation:
     evaluation = evaluate(built, [f"predictions:{results_file}"], out=built.parent / "report")
-    assert evaluation.results.detects
+    assert evaluation.results.lead == "AP"
     return evaluation
 
 

@@ -18,7 +18,7 @@ from counterfoil.evaluation.failures import base_partners, choose_failures, fail
 from counterfoil.evaluation.tasks.classes.answers import ModelAnswers
 from counterfoil.evaluation.tasks.labels.measures import MeasuredClassifier
 from counterfoil.evaluation.tasks.labels.subject import MultilabelSubject
-from counterfoil.recipe.multilabel import UNKNOWN
+from counterfoil.recipe.tasks.labels import UNKNOWN
 from counterfoil.store.decoding import readable_image
 
 if TYPE_CHECKING:

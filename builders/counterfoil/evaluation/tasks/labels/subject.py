@@ -12,7 +12,7 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.dataset import OpenDataset, limit_subject, pair_texts, read_units, rows_in_every_group
 from counterfoil.multilabel_stats import LabelTruth
 from counterfoil.recipe import RecipeClass
-from counterfoil.recipe.multilabel import CONDITIONS, UNKNOWN
+from counterfoil.recipe.tasks.labels import CONDITIONS, UNKNOWN
 from counterfoil.report.results import LeftOut
 from counterfoil.resampled_stats import Units
 from counterfoil.store.manifest import VERIFY
@@ -29,11 +29,11 @@ def open_conditions(dataset: OpenDataset) -> tuple[OpenDataset, LabelTruth]:
     Raise RunFailure if no build can have written the table.
     """
     form = TableForm.of(dataset.recipe)
-    shape = len(dataset.keys), len(form.conditions)
+    shape = len(dataset.keys), len(form.names)
     present, known = np.zeros(shape, dtype=bool), np.ones(shape, dtype=bool)
     row_of = {key: row for row, key in enumerate(dataset.keys)}
     columns = [CONDITIONS, *([UNKNOWN] if UNKNOWN in form.added else [])]
-    allowed = set(range(len(form.conditions)))
+    allowed = set(range(len(form.names)))
     for receipt in read_receipts(dataset.directory):
         for batch in shard_batches(dataset.directory, receipt, ["key", *columns], "data", form):
             for key, numbers, *others in zip(*(column.to_pylist() for column in batch.columns), strict=True):
@@ -44,7 +44,7 @@ def open_conditions(dataset: OpenDataset) -> tuple[OpenDataset, LabelTruth]:
                 if key in row_of:  # a preview has only some images
                     present[row_of[key], numbers] = True
                     known[row_of[key], unknown] = False
-    classes = tuple(RecipeClass(name, name, label, label, ()) for label, name in enumerate(form.conditions))
+    classes = tuple(RecipeClass(name, name, label, label, ()) for label, name in enumerate(form.names))
     return replace(dataset, classes=classes), LabelTruth(present, known)
 
 

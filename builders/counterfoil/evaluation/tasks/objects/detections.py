@@ -31,7 +31,7 @@ from counterfoil.evaluation.tasks.objects.subject import DetectionSubject
 from counterfoil.foreign_tables import NUMBER, NUMBERS, TEXT, WHOLE, parquet_types, read_foreign_parquet
 from counterfoil.models.answer_tables import csv_form
 from counterfoil.recipe.names import quoted
-from counterfoil.recipe.objects import MOST_OBJECTS
+from counterfoil.recipe.tasks.objects import MOST_OBJECTS
 from counterfoil.regular_files import UnfitFile, named_path, read_regular
 
 PREFIX = "predictions:"

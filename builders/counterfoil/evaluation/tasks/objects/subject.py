@@ -15,7 +15,7 @@ from counterfoil.data.written_objects import is_box, is_number
 from counterfoil.detection_stats import Objects
 from counterfoil.errors import RunFailure
 from counterfoil.evaluation.dataset import OpenDataset, read_units, rows_in_every_group
-from counterfoil.recipe.objects import OBJECTS, objects_feature
+from counterfoil.recipe.tasks.objects import OBJECTS, objects_feature
 from counterfoil.resampled_stats import Units
 from counterfoil.store.decoding import UnreadableImage, open_image
 from counterfoil.store.manifest import VERIFY
@@ -92,7 +92,7 @@ def open_objects(dataset: OpenDataset, limit: int | None = None) -> DetectionSub
         for batch in shard_batches(dataset.directory, receipt, ["key", OBJECTS], "data", form):
             keys = batch.column("key").to_pylist()
             for key, cell in zip(keys, batch.column(OBJECTS).to_pylist(), strict=True):
-                if not _is_whole(cell, len(form.categories)):
+                if not _is_whole(cell, len(form.names)):
                     raise RunFailure(f"{dataset.directory}: {key[:80]} has objects that no build writes", VERIFY)
                 objects.append(cell)
     rows = rows_in_every_group(dataset, np.arange(len(objects)))

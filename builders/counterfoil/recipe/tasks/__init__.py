@@ -1,0 +1,21 @@
+"""List the tasks. Each task is a file here, and `task.py` describes its attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from counterfoil.recipe.tasks.labels import LabelsTask
+from counterfoil.recipe.tasks.objects import ObjectsTask
+from counterfoil.recipe.tasks.task import SourceTask, is_every_image
+
+TASKS = {task.name: task for task in (SourceTask(), ObjectsTask(), LabelsTask())}
+
+
+def task_of(source: Mapping[str, Any]) -> SourceTask:
+    """Return the task of a recipe's source of any form, as its other keys say it."""
+    if source.get("objects") is not None:
+        return TASKS["objects"]
+    classes = source.get("classes")
+    undivided = source.get("conditions") is not None and (classes is None or is_every_image(classes))
+    return TASKS["labels" if undivided else "classes"]

@@ -1,0 +1,115 @@
+"""Images with objects, for detectors. The `source.categories` are the categories of the objects."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.recipe.keep import Column
+from counterfoil.recipe.names import LONGEST_CLASS_NAME, plain_name, quoted
+from counterfoil.recipe.parts import RecipeParts, RecipeProblem, sequence
+from counterfoil.recipe.tasks.task import WholeImages, is_every_image
+
+if TYPE_CHECKING:
+    from counterfoil.recipe.schema_inputs import Source
+
+# The column of objects in every row of a dataset with boxes, and the column's type in tables.
+OBJECTS = "objects"
+# LVIS has 1,203 categories, and Objects365 has 365.
+MOST_CATEGORIES = 10_000
+# This limit is far above the number of objects in any image of COCO, LVIS or Open Images.
+MOST_OBJECTS = 100_000
+# Corruptions that move pixels. After such a corruption a box no longer surrounds its object.
+MOVING = frozenset(("zoom_blur", "elastic_transform", "rotation"))
+
+
+class ObjectsTask(WholeImages):
+    """Each image has objects, with a box and a category each."""
+
+    name = "objects"
+    nouns = ("category", "categories")
+    measures = "AP and drops of detectors"
+    models = "transformers"
+    hub = ("object-detection", None)
+    unmined = "mining looks for failures of classifiers, expected null with source.objects"
+    unscreened = "an image with many objects has no class to screen by, expected null with source.objects"
+
+    def names(self, source: Source) -> Sequence[str]:
+        return source.categories
+
+    def columns(self, source: Source) -> dict[str, Column]:
+        meaning = "Objects of the image: boxes [x, y, width, height] in pixels, and categories."
+        return {OBJECTS: Column(OBJECTS, meaning)} | super().columns(source)
+
+    def planned(self, source: Source) -> dict[str, Any]:
+        objects = {"column": source.objects, "categories": source.categories, "boxes": source.boxes}
+        return super().planned(source) | {"objects": objects}
+
+    def notes(self, corruptions: Sequence[str | None]) -> tuple[str, ...]:
+        note = "occlusion covers part of each image: boxes stay, also of objects that can no longer be seen"
+        return (note,) if "occlusion" in corruptions else ()
+
+    def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
+        if not sequence(parts.source.get("categories")):
+            message = "missing, expected the names of the objects' categories; `counterfoil init` writes them"
+            yield ("source", "categories"), message
+        ids = sequence(parts.source.get("category_ids"))
+        if ids and (len(ids) != len(sequence(parts.source.get("categories"))) or len(set(map(str, ids))) < len(ids)):
+            message = f"found {quoted(str([*ids]))}, expected a number of its own for each category"
+            yield ("source", "category_ids"), message
+        classes = parts.source.get("classes")
+        if classes is not None and not is_every_image(classes):
+            yield ("source", "classes"), "images with objects have categories and no classes, expected null"
+        if parts.source.get("conditions") is not None:
+            yield ("source", "conditions"), "images with objects have no conditions, expected null"
+        if not parts.kind.corrupts:
+            message = (
+                f"found '{parts.kind.name}', whose images have no boxes, expected corrupt: it changes images with"
+                " objects and leaves each object where it is"
+            )
+            yield ("generator", "kind"), message
+            return
+        if parts.generator.get("saved_size") is not None:
+            message = "images would become squares and boxes would not fit, expected null: generator.size scales both"
+            yield ("generator", "saved_size"), message
+        yield from super().problems(parts)
+        for path, spec in parts.of_shifts:
+            corruption = spec.get("corruption")
+            if isinstance(corruption, str) and corruption in MOVING:
+                message = (
+                    f"{corruption} moves what is in the image, so that boxes no longer lie around their objects;"
+                    " expected a change that leaves every pixel in place, such as fog"
+                )
+                yield (*path, "corruption"), message
+
+
+def categories_problem(names: Sequence[str]) -> str | None:
+    """Return a problem with the names of categories, or None."""
+    if len(names) > MOST_CATEGORIES:
+        return f"found {len(names):,} categories, expected at most {MOST_CATEGORIES:,}"
+    for name in names:
+        if not name.strip() or len(name) > LONGEST_CLASS_NAME or not name.isprintable():
+            return f"found {quoted(name)}, expected a name of 1 to {LONGEST_CLASS_NAME} printable characters"
+    twice = [name for name, times in Counter(map(plain_name, names)).items() if times > 1]
+    return f"found '{twice[0]}' again, expected each category once" if twice else None
+
+
+def objects_feature(names: Sequence[str]) -> dict[str, Any]:
+    """Return the type of the column of objects for `datasets.Features.from_dict`.
+
+    The type is a struct of lists, as in the Hub's viewer and in the examples of the library transformers.
+    """
+    values = {
+        "id": {"dtype": "int64", "_type": "Value"},
+        "bbox": {"feature": {"dtype": "float64", "_type": "Value"}, "length": 4, "_type": "List"},
+        "category": {"names": list(names), "_type": "ClassLabel"},
+        "area": {"dtype": "float64", "_type": "Value"},
+        "iscrowd": {"dtype": "bool", "_type": "Value"},
+    }
+    return {name: {"feature": feature, "_type": "List"} for name, feature in values.items()}
+
+
+def no_objects() -> dict[str, list[Any]]:
+    """Return the value of the column for an image without objects."""
+    return {name: [] for name in objects_feature(())}

@@ -1,0 +1,90 @@
+"""Describe a task: what images have, the columns that hold it, what recipes may not combine with it, and its words.
+
+`truth_of` (`data/pool.py`) reads it from rows, and `evaluation/tasks/` measures models. Other code reads the attributes
+and calls the methods of a task, so a new task does not change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.recipe.keep import Column
+from counterfoil.recipe.parts import RecipeParts, RecipeProblem, mapping, sequence
+
+if TYPE_CHECKING:
+    from counterfoil.recipe.schema_inputs import Source
+
+# Images that share a unit (frames of a video, scans of a patient) are no independent data. Rows hold a number instead
+# of the input dataset's own text, which may name a patient.
+UNIT = "unit"
+# The class of images that classes do not divide. Its id and label are in every key, seed and table of such datasets.
+EVERY_IMAGE: Mapping[str, Any] = {"id": "images", "name": "image", "source_label": 0}
+
+
+class SourceTask:
+    """A task. An instance of this class itself is the task of images with a class each.
+
+    name: the task's name in `source.task`. by_class: whether classes divide the images. Otherwise each image is taken
+    once, and its row stores what the image shows. nouns: what `names` are, one and several. measures: a phrase for what
+    results have. models: a kind of models of the task, as their names begin. hub: the Hub's names of the task, and of
+    the task's form.
+    """
+
+    name = "classes"
+    by_class = True
+    nouns: tuple[str, str] = ("class", "classes")
+    measures = "Accuracies and drops of classifiers"
+    models = "local-dir"
+    hub: tuple[str, list[str] | None] = ("image-classification", ["multi-class-image-classification"])
+
+    def names(self, source: Source) -> Sequence[str]:
+        """Return the names of what images show, in the order of the numbers that rows hold."""
+        return [entry.name for entry in source.classes or ()]
+
+    def columns(self, source: Source) -> dict[str, Column]:
+        """Return the columns that say what an image shows, beside its class."""
+        return {}
+
+    def planned(self, source: Source) -> dict[str, Any]:
+        """Return what the plan hash covers of the task."""
+        return {}
+
+    def notes(self, corruptions: Sequence[str | None]) -> tuple[str, ...]:
+        """Return notes on what images show under these corruptions."""
+        return ()
+
+    def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
+        """Yield problems of a recipe of any form with this task."""
+        for key in ("categories", "category_ids", "boxes"):
+            if parts.source.get(key) not in (None, (), [], "coco"):
+                yield ("source", key), "found without source.objects, the column of boxes, expected null"
+
+
+class WholeImages(SourceTask):
+    """A task of images that classes do not divide. unmined, unscreened: why nothing is mined or judged by a class."""
+
+    by_class = False
+    unmined: str
+    unscreened: str
+
+    def columns(self, source: Source) -> dict[str, Column]:
+        if source.unit_column is None:
+            return {}
+        meaning = "Number of the unit that images share in the input dataset (`source.unit_column`)."
+        return {UNIT: Column("int64", meaning)}
+
+    def planned(self, source: Source) -> dict[str, Any]:
+        return {} if source.unit_column is None else {"units": source.unit_column}
+
+    def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
+        if parts.recipe.get("mine") is not None:
+            yield ("mine",), self.unmined
+        for key in ("model", "judge"):
+            if parts.screen.get(key) is not None:
+                yield ("screen", key), self.unscreened
+
+
+def is_every_image(classes: Any) -> bool:
+    """Return whether a list of classes, of any form, holds only the class of every image."""
+    return [{key: mapping(entry).get(key) for key in EVERY_IMAGE} for entry in sequence(classes)] == [EVERY_IMAGE]

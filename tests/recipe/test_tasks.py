@@ -1,0 +1,79 @@
+"""A recipe's task: it follows from the keys of the source, may be said, and may not contradict them."""
+
+from __future__ import annotations
+
+import pytest
+
+from counterfoil.errors import UserError
+from counterfoil.recipe import Recipe
+from counterfoil.recipe.loader import load_recipe_text
+from counterfoil.recipe.tasks import TASKS
+
+TEXT = """
+recipe: 1
+name: streets-corrupt
+source: {dataset: ./streets}
+generator: {kind: corrupt, split: validation}
+prompts:
+  shifts:
+    fog: {corruption: fog}
+samples: {candidates: 10}
+"""
+QUESTIONS = ", ".join(f"{{id: c{label}, name: n{label}, source_label: {label}}}" for label in range(2))
+KEYS = {
+    "classes": ["source.classes=[{id: cup, name: cup, source_label: 0}]"],
+    "objects": ["source.objects=boxes", "source.categories=[car, bus]"],
+    "labels": ["source.conditions={columns: [wet]}"],
+}
+
+
+def load(*changes: str) -> Recipe:
+    return load_recipe_text(TEXT, changes)
+
+
+def test_the_keys_say_the_task() -> None:
+    for name, keys in KEYS.items():
+        recipe = load(*keys)
+        assert recipe.source.task == recipe.task.name == name
+        assert recipe.task.by_class == (name == "classes")
+    assert load("source.conditions={columns: [wet]}", f"source.classes=[{QUESTIONS}]").task.name == "classes"
+    assert set(KEYS) == set(TASKS)
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_a_task_that_is_said_changes_neither_hash_nor_text(name: str) -> None:
+    plain, said = load(*KEYS[name]), load(*KEYS[name], f"source.task={name}")
+    assert said == plain
+    for part in ("plan_hash", "screen_hash", "recipe_hash", "portable_yaml"):
+        assert getattr(said, part) == getattr(plain, part)
+
+
+@pytest.mark.parametrize("name", KEYS)
+@pytest.mark.parametrize("said", KEYS)
+def test_a_task_that_contradicts_the_keys_is_refused(name: str, said: str) -> None:
+    if name == said:
+        return
+    with pytest.raises(UserError) as caught:
+        load(*KEYS[name], f"source.task={said}")
+    assert f"found the task {said}, expected {name}, which the other keys say" in "\n".join(caught.value.problems)
+
+
+def test_an_unknown_task_is_refused_with_the_known_ones() -> None:
+    for said in ("detection", "[objects]"):
+        with pytest.raises(UserError, match="expected classes or objects or labels"):
+            load(*KEYS["objects"], f"source.task={said}")
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_names_are_those_whose_numbers_rows_hold(name: str) -> None:
+    recipe = load(*KEYS[name])
+    assert (
+        list(recipe.task.names(recipe.source))
+        == {"classes": ["cup"], "objects": ["car", "bus"], "labels": ["wet"]}[name]
+    )
+
+
+def test_images_without_classes_store_their_unit() -> None:
+    for name, keys in KEYS.items():
+        recipe = load(*keys, "source.unit_column=video")
+        assert ("unit" in recipe.added_columns) == ("units" in recipe.plan_document) == (name != "classes")
