@@ -569,9 +569,8 @@ def clip_doubts(
 
 def features_of(images: LabelledImages, embedder: Embedder, placement: Placement | None = None) -> NDArray[np.floating]:
     """Return CLIP's features [n, width], from the cache if possible. An image that cannot be decoded has NaN."""
-    engine, device = (None, "cpu") if placement is None else (placement.engine, placement.device)
     with renamed(f"CLIP: {images.name}"):
-        return embed(images, embedder, writable_cache() / "embeddings", engine=engine, device=device)
+        return embed(images, embedder, writable_cache() / "embeddings", placement=placement)
 
 
 def class_map_of(recipe: Recipe, name: str) -> ClassMap:

@@ -1,0 +1,361 @@
+"""Let models answer images in one pass, which decodes each image once for all its models.
+
+Images are transformed once for each input key. Answers are kept in parts of whole batches, so after a kill each model
+continues where it stopped. With an engine, workers load the models, and each worker takes stretches of images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import Chunk, Chunks, stretch_rows
+from counterfoil.engines import Advanced, Doing, Engine, Finished, LocalEngine, Lost, Work
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.prediction import answer_cache
+from counterfoil.prediction.answer_cache import AnswerCache, Columns, joined
+from counterfoil.progress import report
+from counterfoil.recipe.prompts import RecipeClass
+from counterfoil.store.decoding import decoded_batches, readable_image
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+# Decodes an image as RGB, or returns None if it is unreadable.
+Decode = Callable[[bytes | None], "Image | None"]
+
+# For fewer images, one process finishes before worker processes have started.
+_WORTH_WORKERS = 2000
+
+
+class Model:
+    """A model in a pass. Models with the same input key get the same input for an image: by default, the image."""
+
+    name: str
+    input_key: str = ""
+
+    def transform(self) -> Callable[[Any], Any]:
+        """Return a function that turns an RGB image into an input, and raises UserError if that fails."""
+        return lambda image: image
+
+    def answers(self, inputs: Any, readable: NDArray[np.bool_], at: NDArray[np.int64], labels: NDArray) -> Columns:
+        """Return the answers to the images of the rows `at` (b,). Any CounterfoilError ends only this model's pass.
+
+        inputs: those of the readable images: tensors as one batch, or a list; None if no image is readable. labels: of
+        all images.
+        """
+        raise NotImplementedError
+
+
+M = TypeVar("M", bound=Model)
+
+
+@dataclass
+class Asked(Generic[M]):
+    """A model with its answers so far: to the first `done` images, in stretches, of which `parts` are `saved` rows."""
+
+    model: M
+    cache: AnswerCache | None = None
+    done: int = 0
+    failure: CounterfoilError | None = None
+    stretches: list[Columns] = field(default_factory=list)
+    saved: int = 0
+    parts: int = 0
+
+    def resume(self, images: int) -> None:
+        """Take the answers that a killed run has kept."""
+        if self.cache is not None:
+            self.stretches, self.done = self.cache.load_parts(images)
+            self.saved, self.parts = self.done, len(self.stretches)
+
+    def add(self, answers: Columns, start: int, stop: int) -> None:
+        """Take the answers to rows `start` … `stop` - 1. Known answers stay unchanged to the bit."""
+        known = self.done - start
+        self.stretches.append({name: values[known:] for name, values in answers.items()} if known else answers)
+        self.done = stop
+
+    def keep(self) -> None:
+        """Save the new answers if there are enough for a part."""
+        if self.cache is None or self.done - self.saved < answer_cache.PART_ROWS:
+            return
+        part = joined(self.stretches[self.parts :])
+        self.cache.save_part(part, self.saved, self.done)
+        self.stretches[self.parts :] = [part]
+        self.saved, self.parts = self.done, self.parts + 1
+
+    def finished(self) -> Columns:
+        """Return all answers, and save them as one entry. Raise the failure if there is one."""
+        if self.failure is not None:
+            raise self.failure
+        none = np.zeros(0, dtype=np.int64)
+        answers = joined(self.stretches or [self.model.answers(None, none.astype(bool), none, none)])
+        if self.cache is not None:
+            self.cache.save(answers)
+        return answers
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The engine whose workers run models, and the models that only this process can load.
+
+    classes: the classes of the dataset, for models whose answers depend on classes. of_this_process: model names that
+    refer to an object in this process, such as a function or a module.
+    """
+
+    engine: Engine
+    device: str
+    classes: tuple[RecipeClass, ...] = ()
+    of_this_process: frozenset[str] = frozenset()
+
+    def worth_for(self, images: int) -> Placement | None:
+        """Return this placement, or None if this process alone answers so many images as fast on its only device."""
+        alone = isinstance(self.engine, LocalEngine) and len(self.engine.devices) == 1
+        return None if alone and (self.engine.at_once == 1 or images < _WORTH_WORKERS) else self
+
+    def threads(self, stretches: int) -> int:
+        """Return the number of threads of each process: local CPU workers share those of this process."""
+        import torch
+
+        if not isinstance(self.engine, LocalEngine) or self.device != "cpu":
+            return 1
+        return max(1, torch.get_num_threads() // max(1, min(self.engine.at_once, stretches)))
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Where else models answer. load: gives the models of a pass on a device; it pickles. imports: heavy modules."""
+
+    placement: Placement
+    load: Callable[[str], Sequence[Model]]
+    imports: tuple[str, ...]
+
+
+def answers_of(
+    images: LabelledImages,
+    model: Model,
+    cache: AnswerCache | None,
+    stage: str,
+    batch_size: int,
+    device: str,
+    spread: Spread | None = None,
+) -> Columns:
+    """Return a model's answers to all images: those of the cache, or new ones, which are then kept there.
+
+    Raise the model's failure, and RunFailure if there are fewer images than keys.
+    """
+    known = None if cache is None else cache.load(len(images))
+    if known is not None:
+        report(stage, len(images), len(images))
+        return known
+    asked = Asked(model, cache)
+    answer_all(images, [asked], stage, batch_size, device, spread)
+    return asked.finished()
+
+
+def answer_all(
+    images: LabelledImages,
+    models: Sequence[Asked[Any]],
+    stage: str,
+    batch_size: int,
+    device: str,
+    spread: Spread | None = None,
+) -> None:
+    """Let the models of a pass answer all images, and save the answers in parts. The pass is a stage of progress.
+
+    Without `spread`, this process answers, and decodes images as suits its `device`.
+    """
+    for asked in models:
+        asked.resume(len(images))
+    if spread is None:
+        encoded = (image for _, image in images.images())
+        events = ask(encoded, images.labels, models, device=device, batch_size=batch_size, decode=images.decoded)
+    else:
+        events = ask_on_engine(images, models, spread, batch_size)
+    done = min(asked.done for asked in models)
+    with closing(events):  # so that its decoders end with the pass
+        for event in events:
+            if isinstance(event, Lost):
+                report(stage, done, len(images), event.message)
+                continue
+            done = event
+            for asked in models:
+                asked.keep()
+            report(stage, done, len(images))
+
+
+def ask(
+    images: Iterable[bytes | None],
+    labels: NDArray[np.int64],
+    models: Sequence[Asked[Any]],
+    *,
+    device: str,
+    batch_size: int,
+    decode: Decode = readable_image,
+) -> Generator[int]:
+    """Add every model's answers to n images in one pass.
+
+    Images that every model has answered are not decoded. After each batch, the generator yields the number of finished
+    images, and the caller may save answers. If a model cannot compute, the generator stores the error in its `failure`
+    and continues with the other models. If no model is left, the pass ends.
+    """
+    position = min(asked.done for asked in models)
+    encoded = islice(images, position, None)
+    for readable, inputs in prepared_batches(encoded, [asked.model for asked in models], batch_size, device, decode):
+        at = np.arange(position, position + len(readable))
+        start, position = position, position + len(readable)
+        for asked in models:
+            if asked.failure is not None or asked.done >= position:
+                continue
+            batch = inputs.get(asked.model.input_key)
+            try:
+                if isinstance(batch, CounterfoilError):
+                    raise batch
+                asked.add(asked.model.answers(batch, readable, at, labels), start, position)
+            except CounterfoilError as error:
+                asked.failure = error
+        if all(asked.failure is not None for asked in models):
+            return
+        yield position
+    if position != len(labels):
+        raise RunFailure(
+            f"{len(labels)} images were expected and {position} were read: the data files changed meanwhile"
+        )
+
+
+def prepared_batches(
+    images: Iterable[bytes | None],
+    models: Sequence[Any],
+    batch_size: int,
+    device: str,
+    decode: Decode = readable_image,
+) -> Generator[tuple[NDArray[np.bool_], Mapping[str, Any]]]:
+    """Yield for each batch which images are readable (b,), and the inputs of `Model.answers` by input key.
+
+    If preparing an image fails for an input key, the error takes the place of the inputs.
+    """
+    transforms = {model.input_key: model.transform() for model in models}
+    names = {model.input_key: model.name for model in models}
+
+    def prepare(encoded: bytes | None) -> list[Any] | None:
+        image = decode(encoded)
+        if image is None:
+            return None
+        inputs: list[Any] = []
+        for transform in transforms.values():
+            try:
+                inputs.append(transform(image))
+            except CounterfoilError as error:
+                inputs.append(error)
+        return inputs
+
+    for batch in decoded_batches(images, prepare, batch_size, device):
+        rows = [row for row in batch if row is not None]
+        inputs = {key: _batch([row[i] for row in rows], names[key]) for i, key in enumerate(names) if rows}
+        yield np.array([row is not None for row in batch]), inputs
+
+
+def _batch(inputs: list[Any], name: str) -> Any:
+    import torch
+
+    for given in inputs:
+        if isinstance(given, CounterfoilError):
+            return given
+    if not isinstance(inputs[0], torch.Tensor):
+        return inputs
+    shapes = {tuple(tensor.shape) for tensor in inputs}
+    if len(shapes) > 1:
+        first, second = sorted(shapes)[:2]
+        return UserError(
+            f"model {name!r}: its transform gives images of shapes {list(first)} and {list(second)}, but a batch"
+            " needs one shape",
+            "Resize every image to one size in the transform.",
+        )
+    return torch.stack(inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """The `engines.Work` that lets models answer stretches. done: the number of rows that each has answered already."""
+
+    load: Callable[[str], Sequence[Model]]
+    imports: tuple[str, ...]
+    done: tuple[int, ...]
+    device: str
+    batch_size: int
+    photographs: bool
+    threads: int
+
+    def on(self, device: str) -> _Asking:
+        return replace(self, device=device)
+
+    @contextmanager
+    def ready(self) -> Iterator[Callable[[Chunk], Doing[int, list[list[Columns] | CounterfoilError]]]]:
+        """Load the models. RunFailure if a model differs from the model at the start of the run."""
+        import torch
+
+        if self.device == "cpu":
+            torch.set_num_threads(self.threads)
+        models = self.load(self.device)
+
+        def answer(chunk: Chunk) -> Doing[int, list[list[Columns] | CounterfoilError]]:
+            count = len(chunk.encoded)
+            in_pass = [
+                Asked(model, done=min(max(done - chunk.start, 0), count))
+                for model, done in zip(models, self.done, strict=True)
+            ]
+            before = 0
+            batches = ask(
+                chunk.encoded,
+                chunk.labels,
+                in_pass,
+                device=self.device,
+                batch_size=self.batch_size,
+                decode=lambda encoded: readable_image(encoded, photograph=self.photographs),
+            )
+            with closing(batches):
+                for done in batches:
+                    yield done - before
+                    before = done
+            return [asked.failure or asked.stretches for asked in in_pass]
+
+        yield answer
+
+
+def ask_on_engine(
+    images: LabelledImages, models: Sequence[Asked[Any]], spread: Spread, batch_size: int
+) -> Generator[int | Lost]:
+    """Do the work of `ask` on the workers of an engine. Also yield lost workers."""
+    placement = spread.placement
+    dones = tuple(asked.done for asked in models)
+    first = min(dones) // batch_size * batch_size
+    chunks = Chunks(images, stretch_rows(len(images) - first, batch_size, placement.engine.at_once), first)
+    threads = placement.threads(len(chunks))
+    work: Work[Chunk, list[list[Columns] | CounterfoilError]] = _Asking(
+        spread.load, spread.imports, dones, placement.device, batch_size, images.photographs, threads
+    )
+    waiting: dict[int, tuple[int, Any]] = {}  # start → end and answers of stretches that wait for an earlier one
+    through = done = first
+    with closing(placement.engine.run(work, chunks)) as events:
+        for event in events:
+            if isinstance(event, Lost):
+                yield event
+            elif isinstance(event, Advanced):
+                done += event.count
+            elif isinstance(event, Finished):
+                chunks.release(event.item)
+                waiting[event.item.start] = event.item.stop, event.result
+                while through in waiting:
+                    start, (through, results) = through, waiting.pop(through)
+                    for asked, answers in zip(models, results, strict=True):
+                        if isinstance(answers, CounterfoilError):
+                            asked.failure = asked.failure or answers
+                        elif asked.failure is None and asked.done < through:
+                            asked.add(joined(answers), max(start, asked.done), through)
+            yield min(done, len(images))
