@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from counterfoil.data import LabelledImages
 from counterfoil.evaluation.tasks.objects.running import are_detections
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key
@@ -33,10 +35,10 @@ def some(columns: Columns, rows: range) -> bool:
 
 
 def test_answers_of_every_kind_are_read_as_they_were_to_the_bit(tmp_path: Path) -> None:
-    cache = AnswerCache.of(tmp_path, "a/model: of mine", "key" * 20, some)
-    assert cache.load(3) is None
+    cache = AnswerCache(tmp_path, "a/model: of mine", "key" * 20, 3, some)
+    assert cache.load() is None
     cache.save(EVERY_KIND)
-    kept = cache.load(3)
+    kept = cache.load()
     assert kept is not None and list(kept) == list(EVERY_KIND)
     for name, values in EVERY_KIND.items():
         assert (kept[name].dtype, kept[name].shape) == (values.dtype, values.shape)
@@ -45,40 +47,48 @@ def test_answers_of_every_kind_are_read_as_they_were_to_the_bit(tmp_path: Path) 
         else:
             assert kept[name].tobytes() == values.tobytes()
     none = {name: values[:0] for name, values in EVERY_KIND.items() if name != "caption"}
-    cache.save(none)
-    again = cache.load(0)
+    empty = replace(cache, images=0)
+    empty.save(none)
+    again = empty.load()
     assert again is not None and [again[name].shape for name in none] == [values.shape for values in none.values()]
 
 
 def test_another_key_or_number_of_images_is_not_read(tmp_path: Path) -> None:
-    cache = AnswerCache(tmp_path / "kept.parquet", "key", some)
+    cache = AnswerCache(tmp_path, "kept", "0123456789abcdef, one", 3, some)
     cache.save(EVERY_KIND)
-    assert cache.load(4) is None and AnswerCache(cache.path, "other", some).load(3) is None
+    other = replace(cache, key="0123456789abcdef, another")
+    assert cache.load() is not None and other.path == cache.path
+    assert replace(cache, images=4).load() is None and other.load() is None
     pq.write_table(pq.read_table(cache.path).replace_schema_metadata(None), cache.path)
-    assert cache.load(3) is None
+    assert cache.load() is None
 
 
 def test_parts_are_taken_up_to_the_first_gap_and_end_with_the_entry(tmp_path: Path) -> None:
-    cache = AnswerCache(tmp_path / "kept.parquet", "key", some)
+    cache = AnswerCache(tmp_path, "kept", "key", 9, some)
     for start, stop in ((0, 2), (2, 3), (3, 6), (8, 9)):
         cache.save_part({"row": np.arange(start, stop)}, start, stop)
-    folder = tmp_path / "kept.parts"
+    folder = tmp_path / "kept-key.parts"
     (folder / "0000000000-9999999999.parquet").write_bytes(b"")
     (folder / "notes.parquet").mkdir()
 
-    def taken(images: int) -> tuple[list[int], int]:
-        parts, done = cache.load_parts(images)
+    def taken(images: int = 9) -> tuple[list[int], int]:
+        parts, done = replace(cache, images=images).load_parts()
         return [int(row) for part in parts for row in part["row"]], done
 
-    assert taken(9) == (list(range(6)), 6)
+    assert taken() == (list(range(6)), 6)
     assert taken(5) == (list(range(3)), 3), "the answers to more images than there are"
     damaged = folder / "0000000002-0000000003.parquet"
     whole = damaged.read_bytes()
     for content in (b"", whole[:-20], whole[:20], whole.replace(b"row", b"raw"), b"PAR1" * 10):
         damaged.write_bytes(content)
-        assert taken(9) == ([0, 1], 2)
+        assert taken() == ([0, 1], 2)
     cache.save({"row": np.arange(9)})
-    assert not folder.exists() and cache.load(9) is not None and taken(9) == ([], 0)
+    assert not folder.exists() and cache.load() is not None and taken() == ([], 0)
+
+
+def images(content: str, number: int = 500) -> LabelledImages:
+    zeros = np.zeros(number, dtype=np.int64)
+    return LabelledImages("some", content, tuple(map(str, zeros)), zeros, zeros, ("all",), lambda _: iter(()))
 
 
 def hostile(entry: AnswerCache, **columns: Any) -> None:
@@ -97,7 +107,7 @@ def repeated_text(rows: int, length: int) -> pa.Array:
 
 def test_predictions_of_another_form_or_of_much_memory_are_not_read(tmp_path: Path, models: dict[str, str]) -> None:
     class_map = ClassMap("source labels", 3, ((0,), (1,), (2,)))
-    entry = predictions_cache(tmp_path, "content", load_classifier(models["sharp"]), class_map, "cpu")
+    entry = predictions_cache(tmp_path, images("content"), load_classifier(models["sharp"]), class_map, "cpu")
     answers = Predictions.empty(500, 3).columns()
     others: dict[str, Any] = {
         "notes": repeated_text(500, 1 << 20),  # half a gigabyte
@@ -109,9 +119,9 @@ def test_predictions_of_another_form_or_of_much_memory_are_not_read(tmp_path: Pa
     }
     for name, values in others.items():
         entry.save(answers)
-        assert entry.load(500) is not None
+        assert entry.load() is not None
         hostile(entry, **{name: values})
-        assert entry.load(500) is None, name
+        assert entry.load() is None, name
 
 
 @pytest.mark.parametrize(
@@ -128,12 +138,12 @@ def test_predictions_of_another_form_or_of_much_memory_are_not_read(tmp_path: Pa
     ids=lambda other: next(iter(other)),
 )
 def test_damaged_answers_of_a_detector_are_not_read(tmp_path: Path, other: dict[str, Any]) -> None:
-    entry = AnswerCache(tmp_path / "kept.parquet", "key", are_detections)
+    entry = AnswerCache(tmp_path, "kept", "key", 2, are_detections)
     sides = dict.fromkeys(("left", "top", "right", "bottom", "score"), np.ones(2, np.float32))
     entry.save({"row": np.array([0, 1]), **sides, "label": np.array([3, 3])})
-    assert entry.load(2) is not None
+    assert entry.load() is not None
     hostile(entry, **other)
-    assert entry.load(2) is None
+    assert entry.load() is None
 
 
 def test_a_key_is_of_everything_that_decides_answers(models: dict[str, str], tmp_path: Path) -> None:
@@ -142,7 +152,7 @@ def test_a_key_is_of_everything_that_decides_answers(models: dict[str, str], tmp
     wide = ClassMap("names", 3, ((0,), (1,)))
     classifier = load_classifier(models["sharp"])
     entries = {
-        predictions_cache(tmp_path, content, classifier, class_map, "cpu", logits).key
+        predictions_cache(tmp_path, images(content), classifier, class_map, "cpu", logits).key
         for content in "ab"
         for logits in (False, True)
         for class_map in (wide, wide.answered_both_ways("all"), wide.answered_both_ways("classes"))

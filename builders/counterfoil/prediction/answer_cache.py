@@ -61,28 +61,30 @@ def joined(stretches: Sequence[Columns]) -> Columns:
 
 @dataclass(frozen=True, slots=True)
 class AnswerCache:
-    """The entry of one model's answers. fits: whether columns can be the answers to these rows of the images."""
+    """The entry of one model's answers to so many images. fits: whether columns can be the answers to these rows."""
 
-    path: Path
+    folder: Path
+    name: str
     key: str
+    images: int
     fits: Callable[[Columns, range], bool]
 
-    @classmethod
-    def of(cls, folder: Path, name: str, key: str, fits: Callable[[Columns, range], bool]) -> AnswerCache:
-        """Return the entry of a key, with a readable name in the name of its file."""
-        readable = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
-        return cls(folder / f"{readable[-60:].strip('._-')}-{key[:16]}.parquet", key, fits)
+    @property
+    def path(self) -> Path:
+        """The file of the entry, whose name begins with a readable one."""
+        readable = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in self.name)
+        return self.folder / f"{readable[-60:].strip('._-')}-{self.key[:16]}.parquet"
 
-    def load(self, images: int) -> Columns | None:
-        """Return the answers to so many images. Return None if they are missing, damaged or of another key."""
-        return self._read(self.path, range(images))
+    def load(self) -> Columns | None:
+        """Return all answers. Return None if they are missing, damaged or of another key."""
+        return self._read(self.path, range(self.images))
 
-    def load_parts(self, images: int) -> tuple[list[Columns], int]:
+    def load_parts(self) -> tuple[list[Columns], int]:
         """Return the parts up to the first gap, and the number of images that they answer."""
         parts, done = [], 0
         for path in sorted(self._parts.glob("*.parquet")):
             name = _NAME.fullmatch(path.name)
-            if name is None or int(name[1]) != done or not done < int(name[2]) <= images:
+            if name is None or int(name[1]) != done or not done < int(name[2]) <= self.images:
                 continue
             part = self._read(path, range(done, int(name[2])))
             if part is not None:

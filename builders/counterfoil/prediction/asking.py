@@ -59,43 +59,36 @@ M = TypeVar("M", bound=Model)
 
 @dataclass
 class Asked(Generic[M]):
-    """A model with its answers so far: to the first `done` images, in stretches, of which `parts` are `saved` rows."""
+    """A model with its answers so far: to the first `done` images, of which those of parts are `saved`."""
 
     model: M
     cache: AnswerCache | None = None
-    done: int = 0
-    failure: CounterfoilError | None = None
-    stretches: list[Columns] = field(default_factory=list)
+    parts: list[Columns] = field(default_factory=list)
     saved: int = 0
-    parts: int = 0
+    done: int = 0
+    fresh: list[Columns] = field(default_factory=list)
+    failure: CounterfoilError | None = None
 
-    def resume(self, images: int) -> None:
-        """Take the answers that a killed run has kept."""
+    def __post_init__(self) -> None:
         if self.cache is not None:
-            self.stretches, self.done = self.cache.load_parts(images)
-            self.saved, self.parts = self.done, len(self.stretches)
+            self.parts, self.saved = self.cache.load_parts()
+            self.done = self.saved
 
-    def add(self, answers: Columns, start: int, stop: int) -> None:
-        """Take the answers to rows `start` … `stop` - 1. Known answers stay unchanged to the bit."""
-        known = self.done - start
-        self.stretches.append({name: values[known:] for name, values in answers.items()} if known else answers)
-        self.done = stop
-
-    def keep(self) -> None:
-        """Save the new answers if there are enough for a part."""
-        if self.cache is None or self.done - self.saved < answer_cache.PART_ROWS:
-            return
-        part = joined(self.stretches[self.parts :])
-        self.cache.save_part(part, self.saved, self.done)
-        self.stretches[self.parts :] = [part]
-        self.saved, self.parts = self.done, self.parts + 1
+    def add(self, answers: Sequence[Columns], done: int) -> None:
+        """Take the next answers, to the images up to row `done`. Save fresh answers if there are enough for a part."""
+        self.fresh += answers
+        self.done = done
+        if self.cache is not None and done - self.saved >= answer_cache.PART_ROWS:
+            self.parts.append(joined(self.fresh))
+            self.cache.save_part(self.parts[-1], self.saved, done)
+            self.saved, self.fresh = done, []
 
     def finished(self) -> Columns:
         """Return all answers, and save them as one entry. Raise the failure if there is one."""
         if self.failure is not None:
             raise self.failure
         none = np.zeros(0, dtype=np.int64)
-        answers = joined(self.stretches or [self.model.answers(None, none.astype(bool), none, none)])
+        answers = joined([*self.parts, *self.fresh] or [self.model.answers(None, none.astype(bool), none, none)])
         if self.cache is not None:
             self.cache.save(answers)
         return answers
@@ -150,7 +143,7 @@ def answers_of(
 
     Raise the model's failure, and RunFailure if there are fewer images than keys.
     """
-    known = None if cache is None else cache.load(len(images))
+    known = None if cache is None else cache.load()
     if known is not None:
         report(stage, len(images), len(images))
         return known
@@ -169,24 +162,21 @@ def answer_all(
 ) -> None:
     """Let the models of a pass answer all images, and save the answers in parts. The pass is a stage of progress.
 
-    Without `spread`, this process answers, and decodes images as suits its `device`.
+    All of them have answered as many images before. Without `spread`, this process answers, and decodes images as suits
+    its `device`.
     """
-    for asked in models:
-        asked.resume(len(images))
+    done = models[0].done
     if spread is None:
-        encoded = (image for _, image in images.images())
+        encoded = (image for _, image in islice(images.images(), done, None))
         events = ask(encoded, images.labels, models, device=device, batch_size=batch_size, decode=images.decoded)
     else:
         events = ask_on_engine(images, models, spread, batch_size)
-    done = min(asked.done for asked in models)
     with closing(events):  # so that its decoders end with the pass
         for event in events:
             if isinstance(event, Lost):
                 report(stage, done, len(images), event.message)
                 continue
             done = event
-            for asked in models:
-                asked.keep()
             report(stage, done, len(images))
 
 
@@ -199,25 +189,24 @@ def ask(
     batch_size: int,
     decode: Decode = readable_image,
 ) -> Generator[int]:
-    """Add every model's answers to n images in one pass.
+    """Add every model's answers to the images that are left, in one pass. labels: of all n images.
 
-    Images that every model has answered are not decoded. After each batch, the generator yields the number of finished
-    images, and the caller may save answers. If a model cannot compute, the generator stores the error in its `failure`
-    and continues with the other models. If no model is left, the pass ends.
+    After each batch, the generator yields the number of finished images, and the caller may save answers. If a model
+    cannot compute, the generator stores the error in its `failure` and continues with the other models. If no model is
+    left, the pass ends.
     """
-    position = min(asked.done for asked in models)
-    encoded = islice(images, position, None)
-    for readable, inputs in prepared_batches(encoded, [asked.model for asked in models], batch_size, device, decode):
+    position = models[0].done
+    for readable, inputs in prepared_batches(images, [asked.model for asked in models], batch_size, device, decode):
         at = np.arange(position, position + len(readable))
-        start, position = position, position + len(readable)
+        position += len(readable)
         for asked in models:
-            if asked.failure is not None or asked.done >= position:
+            if asked.failure is not None:
                 continue
             batch = inputs.get(asked.model.input_key)
             try:
                 if isinstance(batch, CounterfoilError):
                     raise batch
-                asked.add(asked.model.answers(batch, readable, at, labels), start, position)
+                asked.add([asked.model.answers(batch, readable, at, labels)], position)
             except CounterfoilError as error:
                 asked.failure = error
         if all(asked.failure is not None for asked in models):
@@ -282,11 +271,10 @@ def _batch(inputs: list[Any], name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Asking:
-    """The `engines.Work` that lets models answer stretches. done: the number of rows that each has answered already."""
+    """The `engines.Work` that lets models answer stretches."""
 
     load: Callable[[str], Sequence[Model]]
     imports: tuple[str, ...]
-    done: tuple[int, ...]
     device: str
     batch_size: int
     photographs: bool
@@ -305,11 +293,7 @@ class _Asking:
         models = self.load(self.device)
 
         def answer(chunk: Chunk) -> Doing[int, list[list[Columns] | CounterfoilError]]:
-            count = len(chunk.encoded)
-            in_pass = [
-                Asked(model, done=min(max(done - chunk.start, 0), count))
-                for model, done in zip(models, self.done, strict=True)
-            ]
+            in_pass = [Asked(model) for model in models]
             before = 0
             batches = ask(
                 chunk.encoded,
@@ -323,7 +307,7 @@ class _Asking:
                 for done in batches:
                     yield done - before
                     before = done
-            return [asked.failure or asked.stretches for asked in in_pass]
+            return [asked.failure or asked.fresh for asked in in_pass]
 
         yield answer
 
@@ -333,29 +317,28 @@ def ask_on_engine(
 ) -> Generator[int | Lost]:
     """Do the work of `ask` on the workers of an engine. Also yield lost workers."""
     placement = spread.placement
-    dones = tuple(asked.done for asked in models)
-    first = min(dones) // batch_size * batch_size
-    chunks = Chunks(images, stretch_rows(len(images) - first, batch_size, placement.engine.at_once), first)
+    through = done = models[0].done
+    chunks = Chunks(images, stretch_rows(len(images) - done, batch_size, placement.engine.at_once), done)
     threads = placement.threads(len(chunks))
     work: Work[Chunk, list[list[Columns] | CounterfoilError]] = _Asking(
-        spread.load, spread.imports, dones, placement.device, batch_size, images.photographs, threads
+        spread.load, spread.imports, placement.device, batch_size, images.photographs, threads
     )
-    waiting: dict[int, tuple[int, Any]] = {}  # start → end and answers of stretches that wait for an earlier one
-    through = done = first
+    waiting: dict[int, Finished] = {}  # by start: finished stretches that wait for an earlier one
     with closing(placement.engine.run(work, chunks)) as events:
         for event in events:
             if isinstance(event, Lost):
                 yield event
-            elif isinstance(event, Advanced):
+                continue
+            if isinstance(event, Advanced):
                 done += event.count
             elif isinstance(event, Finished):
                 chunks.release(event.item)
-                waiting[event.item.start] = event.item.stop, event.result
-                while through in waiting:
-                    start, (through, results) = through, waiting.pop(through)
-                    for asked, answers in zip(models, results, strict=True):
+                waiting[event.item.start] = event
+                while (finished := waiting.pop(through, None)) is not None:
+                    through = finished.item.stop
+                    for asked, answers in zip(models, finished.result, strict=True):
                         if isinstance(answers, CounterfoilError):
                             asked.failure = asked.failure or answers
-                        elif asked.failure is None and asked.done < through:
-                            asked.add(joined(answers), max(start, asked.done), through)
+                        elif asked.failure is None:
+                            asked.add(answers, through)
             yield min(done, len(images))

@@ -47,7 +47,7 @@ def caption_images(
         cache = _entry(
             folder, images, encoded, [*decides, begun], lambda kept, _: len(_texts(kept["captions"])) in (0, number)
         )
-        known = cache.load(1)
+        known = cache.load()
         if known is None:
             image = images.decoded(encoded)
             texts: Sequence[str] = ()
@@ -100,7 +100,7 @@ def likelihoods_of(
     for key, encoded in track(images.images(chosen), captioner.name, len(chosen)):
         cache = _entry(folder, images, encoded, decides, _are_likelihoods)
         known: dict[str, tuple[float, int]] = {}
-        if (kept := cache.load(1)) is not None:
+        if (kept := cache.load()) is not None:
             values = zip(kept["sums"].tolist(), kept["tokens"].tolist(), strict=True)
             known = dict(zip(_texts(kept["captions"]), values, strict=True))
         missing = [caption for caption in dict.fromkeys(captions) if caption not in known]
@@ -135,7 +135,7 @@ def _entry(
     image = hashlib.sha256(encoded or b"").hexdigest()
     # Photographs may have more file formats. So the same bytes may be readable as a photograph only.
     key = sha256_json([image, images.photographs, *decides])
-    return AnswerCache.of(folder / key[:2], key[2:18], key[18:], fits)
+    return AnswerCache(folder / key[:2], key[2:18], key[18:], 1, fits)
 
 
 def _stored(texts: Iterable[str]) -> NDArray[np.object_]:

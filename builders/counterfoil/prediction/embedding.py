@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,6 +19,7 @@ from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_ke
 from counterfoil.prediction.asking import Model, Placement, Spread, answers_of
 from counterfoil.progress import track
 from counterfoil.recipe import sha256_json
+from counterfoil.store.layout import writable_cache
 
 if TYPE_CHECKING:
     from counterfoil.models.classifiers import Classifier
@@ -31,9 +32,9 @@ _BYTES = 32  # of a sha256
 _REPORTED_EVERY = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Embedder:
-    """A model that computes features of images.
+@dataclass(frozen=True)
+class Embedder(Model):
+    """A model that computes features of images. The features of an unreadable image are NaN.
 
     features: a function of images and the batch size that returns float32 [n, width]; other images in a batch change no
     bit. key: a sha256 over everything that the features depend on, except the images and the batch size. on: a function
@@ -46,6 +47,15 @@ class Embedder:
     features: Callable[[Sequence[Image.Image], int], np.ndarray]
     on: Callable[[str], Embedder] | None = None
     kept: bool = True
+    batch_size: int = 64
+    precision: Precision = "float16"
+
+    def answers(self, inputs: Any, readable: NDArray[np.bool_], at: NDArray[np.int64], labels: NDArray) -> Columns:
+        # If no image of the batch is readable, a blank image gives the width of the features.
+        features = self.features(inputs or [Image.new("RGB", (8, 8))], self.batch_size)
+        rows = np.full((len(at), features.shape[1]), np.nan, self.precision)
+        rows[readable] = features[: readable.sum()]
+        return {"features": rows}
 
 
 def clip_embedder(clip: ClipModel, pin: Pin, weights: str | None = None) -> Embedder:
@@ -69,44 +79,44 @@ def classifier_embedder(classifier: Classifier, device: str) -> Embedder:
     def features(images: Sequence[Image.Image], batch_size: int) -> np.ndarray:
         import torch
 
-        parts = []
-        for start in range(0, len(images), batch_size):
-            part = [transform(image) for image in images[start : start + batch_size]]
-            count = len(part)
-            rows = classifier.features(torch.stack(part + [part[-1]] * (batch_size - count)), device)
-            if rows is None:
-                raise UserError(f"model {classifier.name!r}: this kind of model gives no features")
-            parts.append(rows[:count].numpy())
-        return np.concatenate(parts)
+        batch = [transform(image) for image in images]
+        rows = classifier.features(torch.stack(batch + batch[-1:] * (batch_size - len(batch))), device)
+        if rows is None:
+            raise UserError(f"model {classifier.name!r}: this kind of model gives no features")
+        return rows[: len(batch)].numpy()
 
     key = answers_key(device, features_of=classifier.sha256, input=classifier.input_key)
     return Embedder(classifier.name, key, features, kept=classifier.kept)
 
 
-@dataclass(frozen=True, slots=True)
-class _Embedding(Model):
-    """An embedder in a pass. The features of an unreadable image are NaN."""
+def embed(
+    images: LabelledImages,
+    embedder: Embedder,
+    folder: Path | None = None,
+    *,
+    batch_size: int = 64,
+    precision: Precision = "float16",
+    placement: Placement | None = None,
+    device: str = "cpu",
+) -> NDArray[np.floating]:
+    """Return the features [n, width] of n images, kept in `folder` or the user's cache. Undecodable images have NaN.
 
-    embedder: Embedder
-    batch_size: int
-    precision: Precision
-
-    @property
-    def name(self) -> str:
-        return self.embedder.name
-
-    def answers(self, inputs: Any, readable: NDArray[np.bool_], at: NDArray[np.int64], labels: NDArray) -> Columns:
-        # If no image of the batch is readable, a blank image gives the width of the features.
-        shown = inputs or [Image.new("RGB", (8, 8))]
-        features = self.embedder.features(shown, self.batch_size)
-        rows = np.full((len(at), features.shape[1]), np.nan, self.precision)
-        rows[readable] = features[: readable.sum()]
-        return {"features": rows}
+    The entry depends on the images' content, the embedder's key, the batch size and the precision. With `placement`,
+    the workers of an engine compute. RunFailure if the file cannot be written, or if there are fewer images than keys.
+    """
+    embedder = replace(embedder, batch_size=batch_size, precision=precision)
+    cache, spread = None, None
+    if embedder.kept:
+        key = sha256_json([images.content, embedder.key, batch_size, precision])
+        fits = partial(_fits, precision, None)
+        cache = AnswerCache(folder or writable_cache() / "embeddings", embedder.name, key, len(images), fits)
+        if placement is not None and embedder.on is not None:
+            load = partial(_load, embedder.on, embedder.key, batch_size, precision)
+            spread = Spread(placement, load, (__name__, "open_clip"))
+    return answers_of(images, embedder, cache, embedder.name, batch_size, device, spread)["features"]
 
 
-def _load(
-    on: Callable[[str], Embedder], key: str, batch_size: int, precision: Precision, device: str
-) -> list[_Embedding]:
+def _load(on: Callable[[str], Embedder], key: str, batch_size: int, precision: Precision, device: str) -> list[Model]:
     """Load the embedder on a worker. RunFailure if its key differs from the key at the start of the run."""
     embedder = on(device)
     if embedder.key != key:
@@ -114,59 +124,42 @@ def _load(
             f"{embedder.name} has other files or library versions on a worker than where the run started",
             "Give every machine the same files and libraries.",
         )
-    return [_Embedding(embedder, batch_size, precision)]
-
-
-def embed(
-    images: LabelledImages,
-    embedder: Embedder,
-    folder: Path,
-    *,
-    batch_size: int = 64,
-    precision: Precision = "float16",
-    placement: Placement | None = None,
-    device: str = "cpu",
-) -> NDArray[np.floating]:
-    """Return the features [n, width] of n images, kept in `folder`. Undecodable images have NaN.
-
-    The entry depends on the images' content, the embedder's key, the batch size and the precision. With `placement`,
-    the workers of an engine compute. RunFailure if the file cannot be written, or if there are fewer images than keys.
-    """
-    cache, spread = None, None
-    if embedder.kept:
-        key = sha256_json([images.content, embedder.key, batch_size, precision])
-        cache = AnswerCache.of(folder, embedder.name, key, partial(_fits, precision, None))
-        if placement is not None and embedder.on is not None:
-            load = partial(_load, embedder.on, embedder.key, batch_size, precision)
-            spread = Spread(placement, load, (__name__, "open_clip"))
-    model = _Embedding(embedder, batch_size, precision)
-    return answers_of(images, model, cache, embedder.name, batch_size, device, spread)["features"]
+    return [replace(embedder, batch_size=batch_size, precision=precision)]
 
 
 def _fits(number_type: DTypeLike, width: int | None, columns: Columns, rows: range) -> bool:
-    features = columns["features"]
-    sound = features.ndim == 2 and len(features) == len(rows) and width in (None, features.shape[1])
-    return sound and features.dtype == number_type
+    [values] = columns.values()
+    sound = values.ndim == 2 and len(values) == len(rows) and width in (None, values.shape[1])
+    return sound and values.dtype == number_type
 
 
-def contents_of(images: LabelledImages, folder: Path) -> NDArray[np.uint8]:
-    """Return the sha256 of n encoded images, as (n, 32) bytes, cached in `folder`. A row without an image has zeros."""
-    cache = AnswerCache.of(
-        folder, "contents", sha256_json([images.content, "contents"]), partial(_fits, np.uint8, _BYTES)
-    )
-    known = cache.load(len(images))
-    if known is not None:
-        return known["features"]
-    contents = np.zeros((len(images), _BYTES), dtype=np.uint8)
-    done = 0
-    for _, image in track(images.images(), f"{images.name}: hashing images", len(images), _REPORTED_EVERY):
-        if image is not None:
-            contents[done] = np.frombuffer(hashlib.sha256(image).digest(), dtype=np.uint8)
-        done += 1
-    if done != len(images):
-        raise RunFailure(f"{images.name}: {len(images)} images were expected and {done} were read")
-    cache.save({"features": contents})
-    return contents
+def contents_of(images: LabelledImages, folder: Path | None = None) -> NDArray[np.uint8]:
+    """Return the sha256 of n encoded images, as (n, 32) bytes. A row without an image has zeros."""
+
+    def digests() -> Iterator[bytes]:
+        for _, image in track(images.images(), f"{images.name}: hashing images", len(images), _REPORTED_EVERY):
+            yield bytes(_BYTES) if image is None else hashlib.sha256(image).digest()
+
+    return digests_of(images, "contents", digests, folder)
+
+
+def digests_of(
+    images: LabelledImages, name: str, digests: Callable[[], Iterable[bytes]], folder: Path | None = None
+) -> NDArray[np.uint8]:
+    """Return a sha256 of each of n images, (n, 32) bytes, as an earlier run kept them in `folder` or the user's cache.
+
+    digests: computes them otherwise. RunFailure if there are fewer images than keys.
+    """
+    key = sha256_json([images.content, name])
+    cache = AnswerCache(folder or writable_cache() / name, name, key, len(images), partial(_fits, np.uint8, _BYTES))
+    known = cache.load()
+    if known is None:
+        made = list(digests())
+        if len(made) != len(images):
+            raise RunFailure(f"{images.name}: {len(images)} images were expected and {len(made)} were read")
+        known = {"sha256": np.frombuffer(b"".join(made), dtype=np.uint8).reshape(-1, _BYTES)}
+        cache.save(known)
+    return known["sha256"]
 
 
 def first_of_content(contents: NDArray[np.uint8]) -> NDArray[np.bool_]:

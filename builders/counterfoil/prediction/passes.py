@@ -13,7 +13,6 @@ from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import refuse_by_row
 from counterfoil.models.devices import free_bytes, give_back_memory
 from counterfoil.models.score_scale import AnyScale
-from counterfoil.prediction.answer_cache import AnswerCache
 from counterfoil.prediction.asking import Asked, Placement, Spread, answer_all
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import MappedClassifier, take_over
@@ -63,7 +62,7 @@ def score_models(
     failures: dict[str, CounterfoilError] = {} if failed is None else failed
     scored: dict[str, Scored] = {}
 
-    def unanswered(name: str) -> tuple[MappedClassifier, AnswerCache | None] | None:
+    def unanswered(name: str) -> Asked[MappedClassifier] | None:
         """Load a model that must compute answers. Return None if its answers are in a file or in the cache."""
         class_map, classifier = maps[name], load(name)
         _refuse_unfit(classifier, class_map)
@@ -73,38 +72,36 @@ def score_models(
             answers = take_over(images, name, recorded, class_map, classifier.score_scale)
             scored[name] = Scored(classifier, class_map, answers)
             return None
-        cache = None
-        if classifier.kept:
-            cache = predictions_cache(folder, images.content, classifier, class_map, device, logits)
-            known = cache.load(len(images))
-            if known is not None:
-                scored[name] = Scored(classifier.released(), class_map, Predictions(**known))
-                return None
+        cache = predictions_cache(folder, images, classifier, class_map, device, logits) if classifier.kept else None
+        known = cache and cache.load()
+        if known is not None:
+            scored[name] = Scored(classifier.released(), class_map, Predictions(**known))
+            return None
         _refuse_vast_batch(classifier, batch_size, device)
-        return MappedClassifier(classifier, class_map, device, logits), cache
+        return Asked(MappedClassifier(classifier, class_map, device, logits), cache)
 
     def passes(names: Sequence[str], spread: bool) -> Iterator[list[Asked[MappedClassifier]]]:
-        """Yield lists of models that fit in memory together."""
+        """Yield lists of models that fit in memory together, and that have answered the same images before."""
         waiting: list[Asked[MappedClassifier]] = []
         free = _free_for_a_pass(None if spread else device)
         for name in names:
             try:
-                found = unanswered(name)
+                asked = unanswered(name)
             except CounterfoilError as error:
                 failures[name] = error
                 continue
-            if found is None:
+            if asked is None:
                 continue
-            model, cache = found
+            model = asked.model
             size = (model.classifier.param_count or 0) * _BYTES_A_PARAMETER
-            if all(asked.model.input_key != model.input_key for asked in waiting):
+            if all(other.model.input_key != model.input_key for other in waiting):
                 size += batch_bytes(model.classifier, batch_size)
-            if waiting and size > free:
+            if waiting and (size > free or asked.done != waiting[0].done):
                 yield waiting
                 waiting, free = [], _free_for_a_pass(None if spread else device)
             if not spread:
                 model.classifier = model.classifier.placed(device)
-            waiting.append(Asked(model, cache))
+            waiting.append(asked)
             free -= size
         if waiting:
             yield waiting

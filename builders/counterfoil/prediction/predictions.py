@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key, joined
 
 if TYPE_CHECKING:
+    from counterfoil.data import LabelledImages
     from counterfoil.models.classifiers import Classifier
     from counterfoil.prediction.class_map import ClassMap
 
@@ -87,13 +88,18 @@ def no_answers(n: int, class_map: ClassMap, logits: bool = False) -> Predictions
 
 
 def predictions_cache(
-    folder: Path, content: str, classifier: Classifier, class_map: ClassMap, device: str, logits: bool = False
+    folder: Path,
+    images: LabelledImages,
+    classifier: Classifier,
+    class_map: ClassMap,
+    device: str,
+    logits: bool = False,
 ) -> AnswerCache:
-    """Return the entry in `folder` of a model's answers to the images of this content."""
+    """Return the entry in `folder` of a model's answers to all images."""
     form = _form(no_answers(0, class_map, logits).columns())
     key = answers_key(
         device,
-        data=content,
+        data=images.content,
         weights=classifier.sha256,
         input=classifier.input_key,
         scale=classifier.score_scale,
@@ -102,12 +108,11 @@ def predictions_cache(
         leads=class_map.leads,
         form=form,
     )
-    return AnswerCache.of(
-        folder,
-        classifier.name,
-        key,
-        lambda columns, rows: _form(columns) == form and len(columns["readable"]) == len(rows),
-    )
+
+    def fits(columns: Columns, rows: range) -> bool:
+        return _form(columns) == form and len(columns["readable"]) == len(rows)
+
+    return AnswerCache(folder, classifier.name, key, len(images), fits)
 
 
 def _form(columns: Columns) -> dict[str, str]:

@@ -80,7 +80,8 @@ def run_detector(
     cache = None
     if isinstance(detector, Detector):
         key = answers_key(device, data=images.content, weights=detector.sha256, input=detector.input_key)
-        cache = AnswerCache.of(subject.dataset.workplace / "detections", name, key, are_detections)
+        folder = subject.dataset.workplace / "detections"
+        cache = AnswerCache(folder, name, key, len(images), are_detections)
     asked = AskedDetector(name, detector, images)
     columns = answers_of(images, asked, cache, f"detecting with {name}", batch_size, device)
     columns = {**columns, "row": chosen[columns["row"]]}

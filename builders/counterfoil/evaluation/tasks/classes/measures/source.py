@@ -174,12 +174,12 @@ def _distances(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureMode
 
 def _side_of(images: LabelledImages, model: FeatureModel, asking: Asking) -> tuple[_Side, NDArray[np.bool_]]:
     """Return the features of a source's decodable images, and which images can be decoded, bool [n]."""
-    features = _features(images, model, writable_cache() / _EMBEDDINGS, asking)
+    features = _features(images, model, None, asking)
     decodable = np.isfinite(features).all(axis=1)
     return _Side(features[decodable], _units(images)[decodable]), np.asarray(decodable)
 
 
-def _features(images: LabelledImages, model: FeatureModel, folder: Path, asking: Asking) -> NDArray[np.floating]:
+def _features(images: LabelledImages, model: FeatureModel, folder: Path | None, asking: Asking) -> NDArray[np.floating]:
     """Return features [n, d] of n images, NaN if an image cannot be decoded. Unit vectors get length √d."""
     # KID of similar sets is a small difference of large means, so half precision is too coarse.
     with renamed(f"features, {model.name}: {images.name}"):
