@@ -15,6 +15,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
@@ -25,6 +26,7 @@ from pydantic_core import PydanticUndefined
 
 import counterfoil
 from counterfoil.cli.main import app
+from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.schema_mine import METHOD_SETTINGS
 from counterfoil.store.rows import LAST_COLUMNS, ROW_COLUMNS
@@ -113,8 +115,8 @@ def markdown_pages() -> dict[str, str]:
 
 
 def _documented(directive: re.Match[str]) -> str:
-    name = directive[1].rpartition(".")[2]
-    function = getattr(counterfoil, name)
+    module, _, name = directive[1].rpartition(".")
+    function = getattr(import_module(module), name)
     return f"## {name}\n\n```python\n{name}{inspect.signature(function)}\n```\n\n{inspect.getdoc(function)}"
 
 
@@ -198,6 +200,8 @@ def python_page() -> str:
     lines = [_PYTHON_OPENING]
     for name in names:
         lines += [f"::: {getattr(counterfoil, name).__module__}.{name}", ""]
+        if name == "evaluate":
+            lines += [f"::: {EvaluationOptions.__module__}.{EvaluationOptions.__name__}", ""]
     return "\n".join(lines)
 
 

@@ -31,6 +31,7 @@ from counterfoil.evaluation.dataset import Group, labelled_subject
 from counterfoil.evaluation.gate import GateLine, GateResult, judge_gate
 from counterfoil.evaluation.scored_models import ChosenModels
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, ModelAnswers
+from counterfoil.evaluation.tasks.classes.lines import ClassLines
 from counterfoil.evaluation.tasks.classes.measures.comparison import ComparedModels, compare_models
 from counterfoil.feature_stats import SUBSETS, kernel_distance, subset_estimate
 from counterfoil.recipe import RecipeClass
@@ -343,7 +344,7 @@ def gated(
 ) -> GateResult:
     """Judge drawn answers, of which `shares` (groups, classes, models) are right, by a gate; images: of a class."""
     right, present = _scenes(rng, shares, images, kept)
-    return judge_gate(answered_of(right, present, int(rng.integers(1 << 30))), lines, MODELS[:1], None)
+    return judge_gate(ClassLines(answered_of(right, present, int(rng.integers(1 << 30)))), lines, MODELS[:1])
 
 
 def gate_world(of: str, count: int, spread: float, base: float) -> tuple[NDArray[np.float64], list[GateLine]]:

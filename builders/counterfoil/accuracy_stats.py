@@ -420,53 +420,75 @@ class ClassAverage:
         return below / len(far), above / len(far)
 
 
-def difference_of(
-    first: ClassAverage, second: ClassAverage | None = None, *, relative: bool = False
-) -> tuple[float, NDArray[np.float64]]:
-    """Return the value and the draws of `first`, of first - second, or of this difference relative to `first`.
+@dataclass(frozen=True)
+class AverageComparison:
+    """An accuracy averaged over classes, or `first` less `second`, or this difference relative to `first`."""
 
-    The draws of a relative difference come from the delta method.
-    """
-    if second is None:
-        return first.value, first.draws
-    if not relative:
-        return first.value - second.value, first.draws - second.draws
-    ratio = second.value / first.value
-    return 1 - ratio, 1 - ratio + (ratio * first.draws - second.draws) / first.value
+    first: ClassAverage
+    second: ClassAverage | None = None
+    relative: bool = False
 
+    @property
+    def last(self) -> ClassAverage:
+        return self.second or self.first
 
-def class_average_interval(
-    first: ClassAverage, second: ClassAverage | None = None, *, reach: float, relative: bool = False
-) -> Estimate:
-    """Return the value of `difference_of` with an interval `reach` standard errors long.
+    @property
+    def images(self) -> float:
+        """The smaller side's images per class."""
+        return min(self.first.images, self.last.images)
 
-    One average has Wilson's interval. A difference combines the Wilson intervals of both averages (Newcombe 1998,
-    method 10). The interval of a relative difference holds each d for which second = (1 - d) · first is plausible: the
-    interval of (1 - d) · first - second then holds 0 (Donner and Zou 2012).
-    """
-    if second is None:
-        below, above = mover(first.varying(reach), first.agreeing(reach))
-        return Estimate(first.value, max(0.0, first.value - float(below)), min(1.0, first.value + float(above)))
-    of_first, of_second = (side.draws - np.nanmean(side.draws) for side in (first, second))
-    spread = math.sqrt(float(np.nanmean(of_first**2) * np.nanmean(of_second**2)))
-    correlation = float(np.nanmean(of_first * of_second)) / spread if spread else 0.0
-    # Each distance is at least `floor`: the difference is not known exactly even if no pair differs.
-    floor = reach**2 / (min(side.images * len(side.counts) for side in (first, second)) + reach**2)
+    @property
+    def centre(self) -> float:
+        """The value, which the draws lie around."""
+        if self.second is None:
+            return self.first.value
+        if self.relative:
+            return 1 - self.second.value / self.first.value
+        return self.first.value - self.second.value
 
-    def end(share: float, upper: bool) -> float:
-        scaled, agreeing = ([share * side for side in sides] for sides in (first.varying(reach), first.agreeing(reach)))
-        varying = distances_with_correlation((scaled[0], scaled[1]), second.varying(reach), correlation)
-        varying = max(floor, varying[0]), max(floor, varying[1])
-        below, above = mover(varying, (agreeing[0], agreeing[1]), second.agreeing(reach)[::-1])
-        return share * first.value - second.value + (float(above) if upper else -float(below))
+    @property
+    def drawn(self) -> NDArray[np.float64]:
+        """The value in each bootstrap replicate, (R,). Those of a relative difference come from the delta method."""
+        if self.second is None:
+            return self.first.draws
+        if not self.relative:
+            return self.first.draws - self.second.draws
+        ratio = self.second.value / self.first.value
+        return 1 - ratio + (ratio * self.first.draws - self.second.draws) / self.first.value
 
-    if not relative:
-        return Estimate(first.value - second.value, max(-1.0, end(1.0, False)), min(1.0, end(1.0, True)))
-    ratio = second.value / first.value
-    most = max(_LARGEST_RATIO, 2 * ratio)
-    largest = most if end(most, False) < 0 else brentq(end, ratio, most, (False,))
-    smallest = 0.0 if end(0.0, True) > 0 else brentq(end, 0.0, ratio, (True,))
-    return Estimate(1 - ratio, 1 - float(largest), 1 - float(smallest))  # type: ignore[arg-type]
+    def interval(self, reach: float) -> Estimate:
+        """Return the value with an interval `reach` standard errors long.
+
+        One average has Wilson's interval. A difference combines the Wilson intervals of both averages (Newcombe 1998,
+        method 10). The interval of a relative difference holds each d for which second = (1 - d) · first is plausible:
+        the interval of (1 - d) · first - second then holds 0 (Donner and Zou 2012).
+        """
+        first, second = self.first, self.second
+        if second is None:
+            below, above = mover(first.varying(reach), first.agreeing(reach))
+            return Estimate(first.value, max(0.0, first.value - float(below)), min(1.0, first.value + float(above)))
+        of_first, of_second = (side.draws - np.nanmean(side.draws) for side in (first, second))
+        spread = math.sqrt(float(np.nanmean(of_first**2) * np.nanmean(of_second**2)))
+        correlation = float(np.nanmean(of_first * of_second)) / spread if spread else 0.0
+        # Each distance is at least `floor`: the difference is not known exactly even if no pair differs.
+        floor = reach**2 / (min(side.images * len(side.counts) for side in (first, second)) + reach**2)
+
+        def end(share: float, upper: bool) -> float:
+            scaled, agreeing = (
+                [share * side for side in sides] for sides in (first.varying(reach), first.agreeing(reach))
+            )
+            varying = distances_with_correlation((scaled[0], scaled[1]), second.varying(reach), correlation)
+            varying = max(floor, varying[0]), max(floor, varying[1])
+            below, above = mover(varying, (agreeing[0], agreeing[1]), second.agreeing(reach)[::-1])
+            return share * first.value - second.value + (float(above) if upper else -float(below))
+
+        if not self.relative:
+            return Estimate(self.centre, max(-1.0, end(1.0, False)), min(1.0, end(1.0, True)))
+        ratio = second.value / first.value
+        most = max(_LARGEST_RATIO, 2 * ratio)
+        largest = most if end(most, False) < 0 else brentq(end, ratio, most, (False,))
+        smallest = 0.0 if end(0.0, True) > 0 else brentq(end, 0.0, ratio, (True,))
+        return Estimate(1 - ratio, 1 - float(largest), 1 - float(smallest))  # type: ignore[arg-type]
 
 
 # The number of bins of confidence, which have equal width from 0 to 1 (Guo 2017, section 2).

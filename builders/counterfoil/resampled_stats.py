@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,11 @@ class Drawn:
     images: int
     signed: bool = False
     by_units: bool = False
+
+    @property
+    def centre(self) -> float:
+        """The mean of the resamples: `interval` corrects the bias separately."""
+        return float(np.nanmean(self.drawn))
 
     def interval(self, reach: float = NORMAL) -> Estimate:
         """Return the value with its interval, `reach` standard errors long.
@@ -119,14 +124,35 @@ def ratio(part: Drawn, whole: Drawn) -> Drawn:
     return Drawn(value, drawn, value - corrected, unseen, images, by_units=part.by_units)
 
 
-def simultaneous_intervals(numbers: Sequence[Drawn]) -> list[Estimate]:
-    """Return simultaneous intervals of numbers of the same images, such as the drops under all shifts."""
-    if not numbers:
-        return []
-    draws = np.stack([number.drawn for number in numbers], axis=1)
-    draws = draws[:, np.isfinite(draws).any(axis=0)]
-    # Deviations are taken from the mean of the resamples, because `interval` corrects the bias separately.
-    reach = simultaneous_reach(np.nanmean(draws, axis=0), draws) if draws.size else NORMAL
+class Number(Protocol):
+    """A number that was resampled with others: how many images it is of, and an interval of any length."""
+
+    @property
+    def images(self) -> float: ...
+
+    @property
+    def centre(self) -> float:
+        """What the draws lie around."""
+        ...
+
+    @property
+    def drawn(self) -> NDArray[np.float64]: ...
+
+    def interval(self, reach: float) -> Estimate: ...
+
+
+def joint_reach(numbers: Sequence[Number]) -> float:
+    """Return how many standard errors long the intervals of numbers of the same images are to hold together."""
+    known = [number for number in numbers if np.isfinite(number.drawn).any()]
+    if not known:
+        return NORMAL
+    centres = np.array([number.centre for number in known])
+    return simultaneous_reach(centres, np.stack([number.drawn for number in known], axis=1))
+
+
+def simultaneous_intervals(numbers: Sequence[Number]) -> list[Estimate]:
+    """Return intervals that hold together, such as those of the drops under all shifts."""
+    reach = joint_reach(numbers)
     return [number.interval(reach) for number in numbers]
 
 

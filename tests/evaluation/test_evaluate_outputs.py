@@ -15,8 +15,8 @@ from colour_world import CANDIDATES, build_colours, save_colour_model
 from counterfoil.cli.main import app
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.result_files import entry_files
 from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.tasks.classes.entries import entry_files
 from counterfoil.plan import sample_key
 from counterfoil.prediction import passes
 from counterfoil.report.results import results_from

@@ -11,10 +11,11 @@ import yaml
 from counterfoil.dataset.card.metadata import benchmark_file
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.gate import gate_table
-from counterfoil.evaluation.result_files import entry_files, result_tables
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import with_public_names
+from counterfoil.evaluation.tasks.classes.entries import entry_files
 from counterfoil.evaluation.tasks.classes.report import evaluation_html
+from counterfoil.evaluation.tasks.classes.tables import result_tables
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.report.results import NESTED, results_from
 from counterfoil.report.severity import middle_model, order_changes, severity_words

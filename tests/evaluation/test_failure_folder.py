@@ -20,6 +20,7 @@ from counterfoil.cli.main import app
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.tasks.classes.task import ClassesTask
 from support.images import encoded
 
 
@@ -49,8 +50,8 @@ def test_the_table_is_that_of_pandas_with_paths_to_the_images(evaluation: Evalua
 
 def test_images_are_those_of_the_dataset_and_name_their_base(evaluation: Evaluation, folder: Path) -> None:
     lines, _, _ = read(folder)
-    assert evaluation.answered is not None
-    images = dict(evaluation.answered.subject.images())
+    assert evaluation.task is not None
+    images = dict(evaluation.task.subject.images())
     bases = {}
     for line in lines:
         assert (folder / line["path"]).read_bytes() == images[line["key"]]
@@ -147,12 +148,13 @@ def test_existing_files_are_kept_and_nothing_is_half_written(strange: Evaluation
         yield next(part.images.images(wanted))
         raise RunFailure("the disk was taken out")
 
-    assert strange.answered is not None
-    subject = strange.answered.subject
+    assert isinstance(strange.task, ClassesTask)
+    subject = strange.task.subject
     [part] = subject.parts
     broken = replace(subject, parts=(replace(part, images=replace(part.images, read=stopped)),))
     with pytest.raises(RunFailure, match="taken out"):
-        replace(strange, answered=replace(strange.answered, subject=broken)).export_failures(tmp_path / "later")
+        strange.task.subject = broken
+        strange.export_failures(tmp_path / "later")
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("later")]
 
 

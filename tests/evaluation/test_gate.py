@@ -40,6 +40,7 @@ from counterfoil.evaluation.gate import (
     why,
 )
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers
+from counterfoil.evaluation.tasks.classes.lines import ClassLines, line_measures
 from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, ShiftChecks
 from counterfoil.stats import Estimate, wilson_interval
 from prove_intervals import answered_of, gate_world, gated
@@ -57,14 +58,16 @@ def answered(counts: dict[str, tuple[int, int]], classes: int = 4, images: int =
 def lines_of(gate: Path | Sequence[str], subject: Subject | None = None) -> list[GateLine]:
     """Return the lines of a gate. Raise UserError with every problem, also those of names if a subject is given."""
     lines, errors = read_gate(
-        gate, lambda line: () if subject is None else name_problems(line, subject, subject.classes)
+        gate,
+        lambda line: () if subject is None else name_problems(line, subject, subject.classes),
+        line_measures(),
     )
     raise_together(errors)
     return lines
 
 
 def judged(answers: AllAnswers, *lines: str, checks: LabelChecks | None = None, **options: Any) -> tuple[Judged, ...]:
-    return judge_gate(answers, lines_of(lines), ["new"], checks, **options).judged
+    return judge_gate(ClassLines(answers, checks), lines_of(lines), ["new"], **options).judged
 
 
 # ---- Lines
@@ -183,7 +186,9 @@ def test_a_file_that_is_no_list_of_lines_is_refused(text: str, tmp_path: Path) -
 
 
 def test_a_line_alone_is_a_gate_of_one_line() -> None:
-    assert read_gate("drop(red) <= 5", lambda line: ()) == read_gate(["drop(red) <= 5"], lambda line: ())
+    assert read_gate("drop(red) <= 5", lambda line: (), line_measures()) == read_gate(
+        ["drop(red) <= 5"], lambda line: (), line_measures()
+    )
 
 
 def test_a_class_is_meant_by_its_name_before_an_id() -> None:
@@ -440,7 +445,7 @@ def test_a_class_that_a_shift_lacks_is_passed_over_by_any_and_undecided_by_name(
 def test_an_advisory_line_is_answered_and_never_fails() -> None:
     answers = answered({"base": (45, 45), "shift_1": (20, 40)})
     lines = lines_of(["accuracy(base) >= 50", "advisory: drop(shift_1) <= 10", "advisory: accuracy(base) >= 90"])
-    result = judge_gate(answers, lines, ["new"], None)
+    result = judge_gate(ClassLines(answers), lines, ["new"])
     assert [line.verdict for line in result.judged] == ["pass", "fail", "undecided"]
     assert result.verdict == "pass" and result.exit_code == 0
     result.raise_if_failed()
@@ -452,7 +457,7 @@ def test_an_advisory_line_is_answered_and_never_fails() -> None:
     assert (suite.get("failures"), suite.get("errors"), suite.get("skipped")) == ("0", "0", "2")
     assert [row.cells[3].text for row in gate_table(result).rows] == ["pass", "fail", "undecided"]
     # The interval is corrected for advisory lines too.
-    alone = judge_gate(answers, lines[:1], ["new"], None).judged[0].estimate
+    alone = judge_gate(ClassLines(answers), lines[:1], ["new"]).judged[0].estimate
     together = result.judged[0].estimate
     assert alone is not None and together is not None
     assert together.high - together.low > alone.high - alone.low  # type: ignore[operator]

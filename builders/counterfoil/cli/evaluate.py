@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -27,7 +26,7 @@ from counterfoil.report.words import counted, listed
 
 if TYPE_CHECKING:
     from counterfoil.evaluation.results import Evaluation
-    from counterfoil.evaluation.task import ResampledTask
+    from counterfoil.report.results import Results
 
 app = typer.Typer()
 
@@ -201,8 +200,8 @@ def evaluate(
 
     models = [usable_name(name) for name in models or ()]  # at once, before libraries load
     from counterfoil.engines import EngineChoice
-    from counterfoil.evaluation.evaluate_dataset import evaluate, task_of
-    from counterfoil.evaluation.failures import check_new_folder
+    from counterfoil.evaluation.evaluate_dataset import evaluate
+    from counterfoil.evaluation.failure_folder import check_new_folder
     from counterfoil.evaluation.trackers import check_trackers
     from counterfoil.report.results import NESTED
 
@@ -224,10 +223,8 @@ def evaluate(
             evaluation = replace(evaluation, files={**evaluation.files, "exported": evaluation.export_failures(export)})
     if json:
         print_json(evaluation.to_json())
-    elif (task := task_of(evaluation.results)) is not None:
-        _print_task(evaluation, task)
     else:
-        _print_table(evaluation)
+        _print(evaluation)
     if "report" in evaluation.files:
         open_page(Path(evaluation.files["report"]), opened)
     for nested in NESTED.values():
@@ -251,17 +248,12 @@ def evaluate(
 
 
 def _check_export(folder: Path, dataset: str, out: Path | None) -> None:
-    """Raise UserError if failures cannot be exported to this folder, or are not those of one class for each image."""
+    """Raise UserError if failures cannot be exported to this folder."""
     from counterfoil.data.labelled_sources import refuse_among_images
-    from counterfoil.evaluation.results import OTHER_ANSWERS
-    from counterfoil.recipe import load_recipe
-    from counterfoil.recipe.names import RECIPE
 
     refuse_among_images(folder, dataset)
     if out is not None and folder.resolve() in (out.resolve(), *out.resolve().parents):
         raise UserError("--export-failures names the folder of the report", "Name another one.")
-    if (Path(dataset) / RECIPE).is_file() and load_recipe(dataset).source.whole_images:
-        raise UserError(*OTHER_ANSWERS)
 
 
 def _for_models(option: str, words: list[str] | None, example: str) -> Any:
@@ -305,38 +297,49 @@ def _write_keys(
     say("For a detector: a row a detection, with category, score and bbox, or COCO results.")
 
 
-def _print_task(evaluation: Evaluation, task: type[ResampledTask]) -> None:
-    """Print a table for each model, the report's first sentences and every path."""
-    results, shown = evaluation.results, task.report
+def _print(evaluation: Evaluation) -> None:
+    """Print the tables, the report's first sentences and every path."""
+    from counterfoil.regular_files import on_a_line
+    from counterfoil.report.results import NESTED
+    from counterfoil.store.decoding import UNREAD
+
+    results, task = evaluation.results, evaluation.task
     if results.preview:
         say(results.preview_sentence)
     for note in evaluation.notes:
         say(f"Note: {note}")
-    for table in shown.tables(results):
-        print_table(terminal(PIPED_WIDTH), table, MOST_ROWS, task.table)
-    for sentence in (*shown.sentences(results), *shown.compared(results)):
-        say(sentence)
-    _say_files(evaluation, evaluation.files)
+    if task is not None and (shown := task.report) is not None:
+        for table in shown.tables(results):
+            print_table(terminal(PIPED_WIDTH), table, MOST_ROWS, task.table)
+        for sentence in (*shown.sentences(results), *shown.compared(results)):
+            say(sentence)
+    else:
+        _print_accuracies(results)
+    if evaluation.unreadable:
+        n = len(evaluation.unreadable)
+        text = f"{counted(n, 'image')} could not be read ({UNREAD}) and {'is' if n == 1 else 'are'}"
+        paths = evaluation.unreadable_paths or (None,) * n
+        named = [on_a_line(path or key) for key, path in zip(evaluation.unreadable, paths, strict=True)]
+        say(f"{text} left out: {', '.join(named[:5])}{' …' if n > 5 else ''}")
+    first = (*_FIRST_FILES, *(Path(nested.file).stem for nested in NESTED.values()))
+    others = [name for name in evaluation.files if name not in (*first, *_LAST_FILES)]
+    for name in (*first, *others, *_LAST_FILES):
+        if name in evaluation.files:
+            # Plain echo, so that a path is never wrapped or styled.
+            say(f"{_SHOWN_AS.get(name, name) + ':':<12} {evaluation.files[name]}")
 
 
-def _print_table(evaluation: Evaluation) -> None:
+def _print_accuracies(results: Results) -> None:
     from rich.markup import escape
 
     from counterfoil.cli.drops_table import accuracies_table, drops_table
-    from counterfoil.regular_files import on_a_line
     from counterfoil.report.headline import headline_of
     from counterfoil.report.reference import model_sentences
     from counterfoil.report.results import NESTED, section_order
     from counterfoil.report.words import measure_tables
-    from counterfoil.store.decoding import UNREAD
 
-    results = evaluation.results
     shown = results.models[:MOST_MODELS]
     console = terminal(PIPED_WIDTH)
-    if results.preview:
-        say(results.preview_sentence)
-    for note in evaluation.notes:
-        say(f"Note: {note}")
     if results.base is None:
         console.print(
             f"{escape(results.dataset)}: accuracy over all images (95 % confidence interval), and averaged over classes"
@@ -348,8 +351,8 @@ def _print_table(evaluation: Evaluation) -> None:
         if few := [cls.name for cls in group.left_out]:
             classes = group.classes + len(few)
             say(f"{group.name}: no image of {len(few):,} of {counted(classes, 'class', 'classes')}: {listed(few)}")
-    if len(evaluation.models) > len(shown):
-        console.print(f"and {len(evaluation.models) - len(shown)} more models, listed in the report")
+    if len(results.models) > len(shown):
+        console.print(f"and {len(results.models) - len(shown)} more models, listed in the report")
     for sentence in filter(None, (headline_of(results), *model_sentences(results))):
         say(sentence)
     for nested in (NESTED[name] for name in section_order() if name in NESTED):
@@ -358,17 +361,3 @@ def _print_table(evaluation: Evaluation) -> None:
                 say(line)
             else:
                 print_table(console, line, MOST_ROWS, nested.file or "measures.csv")
-    if evaluation.unreadable:
-        n = len(evaluation.unreadable)
-        text = f"{counted(n, 'image')} could not be read ({UNREAD}) and {'is' if n == 1 else 'are'}"
-        paths = evaluation.unreadable_paths or (None,) * n
-        named = [on_a_line(path or key) for key, path in zip(evaluation.unreadable, paths, strict=True)]
-        say(f"{text} left out: {', '.join(named[:5])}{' …' if n > 5 else ''}")
-    tables = [Path(nested.file).stem for nested in NESTED.values()]
-    _say_files(evaluation, [name for name in (*_FIRST_FILES, *tables, *_LAST_FILES) if name in evaluation.files])
-
-
-def _say_files(evaluation: Evaluation, names: Iterable[str]) -> None:
-    for name in names:
-        # Plain echo, so that a path is never wrapped or styled.
-        say(f"{_SHOWN_AS.get(name, name) + ':':<12} {evaluation.files[name]}")

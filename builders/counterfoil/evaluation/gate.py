@@ -5,10 +5,8 @@ is also undecided if its images cannot answer it: a shift with unchecked labels,
 intervals hold for all comparisons of a gate at once, advisory lines included, so that a long gate rejects a good model
 no more often than a short one. A name that the dataset lacks is an error of the gate.
 
-An accuracy here is averaged over all classes with an image, as everywhere. A drop leaves out the classes on which the
-judged model itself is near chance on the base, and says how many remain and from which accuracy it is. The drops of
-other tables leave out the classes on which all models together are near chance; the answer of a gate must not depend on
-other models.
+A line may name any measure of the task. A model meets it above the limit if more of the measure is better, and below it
+if less is better; a drop is what is lost, so that of an error is how much it grows.
 
 The result is a table, one sentence, Markdown for a pull request, and JUnit XML. The names of groups come from the
 dataset and are not trusted: each output shows them as plain text.
@@ -22,25 +20,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 from xml.etree import ElementTree
 
-import numpy as np
-
-from counterfoil.accuracy_stats import ClassAverage, class_average_interval, difference_of
 from counterfoil.dataset.card.markdown import inline, markdown_table
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.evaluation.dataset import Subject
-from counterfoil.evaluation.scored_models import StoredAnswers, is_stored, short_names
-from counterfoil.evaluation.tasks.classes.answers import AllAnswers
-from counterfoil.evaluation.tasks.classes.measures.comparison import drawn_averages
-from counterfoil.evaluation.tasks.classes.measures.findings import judges_among
+from counterfoil.evaluation.scored_models import is_stored, short_names
 from counterfoil.recipe.layering import text_of
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import BASE, RecipeClass
 from counterfoil.recipe.strict_yaml import LocatedList, read_yaml
-from counterfoil.report.labels import LabelChecks, label_note, lost_to_labels
 from counterfoil.report.results import ClassFacts
+from counterfoil.report.sections import MeasureFacts
 from counterfoil.report.words import (
     Table,
     TableCell,
@@ -53,7 +45,8 @@ from counterfoil.report.words import (
     points,
     points_cell,
 )
-from counterfoil.stats import Estimate, simultaneous_reach
+from counterfoil.resampled_stats import Drawn, Number, combined, joint_reach, ratio
+from counterfoil.stats import Estimate
 
 ANY = "any"
 # Exit codes of a command; 1 is a failed run, 2 a user's mistake.
@@ -63,23 +56,28 @@ MOST_LINES = 500
 MOST_NEEDED = 100_000
 
 Answer = Literal["pass", "fail", "undecided"]
-# The shares that a line of a gate for classifiers can name. Gates for detectors name other measures.
-ACCURACY = ("accuracy",)
-# Each measure that compares two shares, with the number of names in its parentheses. A line with such a measure is
-# written with <=. A line with a single share is written with >=.
+# Each measure that compares two numbers, with the number of names in its parentheses. A line with such a measure is
+# written with <=.
 COMPARISONS = {"drop": 1, "relative_drop": 1, "worse_than": 2}
 DROPS = ("drop", "relative_drop")
-LINE_HINT = (
-    "relative_drop(SHIFT) <= PERCENT%,"
-    " worse_than(MODEL, GROUP) <= POINTS. GROUP is base, a shift or any"
-    ' ("any" in quotes is a group of that name). `, class=NAME` behind it asks for one class. `advisory:` before a line'
-    " reports it without failing. A name with spaces goes in double quotes. A number below 1 needs its unit: 0.5 % or"
-    " 0.5 points."
-)
-_HINT = (
-    f"A line is one of: accuracy(GROUP) >= PERCENT, drop(SHIFT) <= POINTS, {LINE_HINT}"
-    " MODEL may be the results.json of an earlier evaluation."
-)
+
+
+def _hint(measures: Mapping[str, MeasureFacts]) -> str:
+    """Return which lines there are. A comparison that names no measure is of the first one."""
+    first, *others = measures
+    least = [name for name, facts in measures.items() if facts.lower_is_better]
+    most = [name for name in measures if name not in least]
+    singles = [f"{name}(GROUP) {sign} PERCENT" for name, sign in ((first, ">="), *((name, "<=") for name in least))]
+    drops = [f"drop(SHIFT) <= POINTS (of {first})", *(f"drop(SHIFT, {name}) <= POINTS" for name in others[:1])]
+    return (
+        f"A line is one of: {', '.join([*singles, *drops])}, relative_drop(SHIFT) <= PERCENT%,"
+        " worse_than(MODEL, GROUP) <= POINTS. GROUP is base, a shift or any"
+        ' ("any" in quotes is a group of that name). `, class=NAME` (or label=NAME) behind it asks for one class.'
+        " `advisory:` before a line reports it without failing. A name with spaces goes in double quotes. A number"
+        f" below 1 needs its unit: 0.5 % or 0.5 points. Measures are {', '.join(most + least)}."
+    )
+
+
 _OF_CLASS = r"(?:class|label)\s*=\s*"  # multi-label classifiers say "label"
 _NAME = rf'(?:{_OF_CLASS})?(?:"[^"]*"|[^\s,()"\']+)'
 _LINE = re.compile(
@@ -97,7 +95,7 @@ class GateLine:
 
     group: its name; with `every`, the line is for all groups. limit: a fraction. other_model: what `worse_than`
     compares with: a model, or the results.json of an earlier evaluation. class_name: a class's name or id; empty for
-    all classes. advisory: whether the line is reported but never fails. share: what is measured or compared.
+    all classes. advisory: whether the line is reported but never fails. share: the measure that is named or compared.
     """
 
     text: str
@@ -109,11 +107,12 @@ class GateLine:
     class_name: str = ""
     advisory: bool = False
     share: str = "accuracy"
+    lower_is_better: bool = False
 
     @property
     def above(self) -> bool:
         """Whether a model meets the line above the limit rather than below it."""
-        return self.measure not in COMPARISONS
+        return self.measure not in COMPARISONS and not self.lower_is_better
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +139,13 @@ class Judged:
     level: float | None = None
     base: float | None = None
 
-    def measured(self, estimate: Estimate, images: float, excused: float = 0.0, doubt: str = "") -> Judged:
-        """Return this line with an estimate and its verdict. A line that has a reason stays undecided.
+    def measured(self, number: Number, reach: float, excused: float = 0.0, doubt: str = "") -> Judged:
+        """Return this line with an interval of so many standard errors and its verdict.
 
-        excused: what wrong labels may cost; a line that fails by no more is undecided, with `doubt` as its reason.
+        A line that has a reason stays undecided. excused: what wrong labels may cost; a line that fails by no more is
+        undecided, with `doubt` as its reason.
         """
+        estimate, images = number.interval(reach), number.images
         judged = replace(self, estimate=estimate, images=images)
         if self.reason:
             return judged
@@ -235,15 +236,14 @@ class GateResult:
 def read_gate(
     gate: str | Path | Sequence[str] | None,
     problems_of: Callable[[GateLine], Iterable[str]],
-    shares: Sequence[str] = ACCURACY,
-    hint: str = _HINT,
+    measures: Mapping[str, MeasureFacts],
 ) -> tuple[list[GateLine], list[CounterfoilError]]:
     """Return the lines of a file (a YAML list of texts) or of texts, and an error if one is wrong, with every problem.
 
     Lines that cannot be parsed are left out. Raise UserError for a file without a list.
 
-    problems_of: what the images cannot answer of a line. shares: what a line can measure. A comparison that names no
-    share uses the first one.
+    problems_of: what the images cannot answer of a line. measures: what a line can measure. A comparison that names no
+    measure uses the first one.
     """
     if gate is None:
         return [], []
@@ -252,7 +252,7 @@ def read_gate(
     texts: Any = read_yaml(text_of(Path(gate)), str(gate)) if isinstance(gate, str | Path) else list(gate)
     source = str(gate) if isinstance(gate, str | Path) else "gate"
     if not isinstance(texts, list) or not texts:
-        raise UserError(f"{source}: expected a list of lines, as in: - drop(at_night) <= 10", hint)
+        raise UserError(f"{source}: expected a list of lines, as in: - drop(at_night) <= 10", _hint(measures))
     if len(texts) > MOST_LINES:
         raise UserError(f"{source}: has {len(texts):,} lines, expected at most {MOST_LINES}")
     origins = texts.origins if isinstance(texts, LocatedList) else [f"gate, line {n}" for n in range(1, len(texts) + 1)]
@@ -264,7 +264,7 @@ def read_gate(
         if isinstance(text, dict):  # YAML reads `advisory: drop(fog) <= 10` as a mapping
             text = ", ".join(f"{key}: {value}" for key, value in text.items())
         where = f"{origin}: {text if isinstance(text, str) and text.isprintable() else repr(text)}"[:200]
-        line = _parsed(text, shares)
+        line = _parsed(text, measures)
         if isinstance(line, str):
             problems.append(f"{where}: {line}")
             unread = True
@@ -276,10 +276,10 @@ def read_gate(
         written[comparison] = where
         lines.append(line)
         problems += [f"{where}: {problem}" for problem in problems_of(line)]
-    return lines, [UserError(problems, hint if unread else None)] if problems else []
+    return lines, [UserError(problems, _hint(measures) if unread else None)] if problems else []
 
 
-def _parsed(text: Any, shares: Sequence[str]) -> GateLine | str:
+def _parsed(text: Any, measures: Mapping[str, MeasureFacts]) -> GateLine | str:
     """Return the line, or what is wrong with it."""
     if not isinstance(text, str):
         return "expected text, MEASURE(NAME) <= NUMBER"
@@ -288,29 +288,34 @@ def _parsed(text: Any, shares: Sequence[str]) -> GateLine | str:
     match = _LINE.fullmatch(rest if advisory else text) if len(text) <= 1000 else None
     if match is None:
         return f"expected MEASURE(NAME) <= NUMBER{did_you_mean(advice, (_ADVISORY,)) if colon and not advisory else ''}"
-    measure = match["measure"]
-    if measure not in (*shares, *COMPARISONS):
-        return f"there is no measure {measure[:40]!r}{did_you_mean(measure, (*shares, *COMPARISONS))}"
-    sign, least, share = ("<=", -100.0, shares[0]) if measure in COMPARISONS else (">=", 0.0, measure)
+    measure, known = match["measure"], (*measures, *COMPARISONS)
+    if measure not in known:
+        return f"there is no measure {measure[:40]!r}{did_you_mean(measure, known)}"
+    share = next(iter(measures)) if measure in COMPARISONS else measure
     count = COMPARISONS.get(measure, 1)
     written = re.findall(_NAME, match["names"])
     of_class = re.match(_OF_CLASS, written[-1])
     class_name = written.pop()[of_class.end() :].strip('"') if of_class else None
-    if measure in COMPARISONS and len(shares) > 1 and len(written) == count + 1:
+    takes = f"{measure} takes {'a model and a group' if count == 2 else 'one group'}, and perhaps class=NAME"
+    if measure in COMPARISONS and len(measures) > 1 and len(written) == count + 1:
         share = written.pop()
-        if share not in shares:
-            return f"there is no measure {share[:40]!r}{did_you_mean(share, shares)}"
+        if share not in measures:
+            return f"there is no measure {share[:40]!r}{did_you_mean(share, measures)}; {takes}"
+    facts = measures[share]
+    below = measure in COMPARISONS or facts.lower_is_better
+    sign, least = ("<=" if below else ">="), (-100.0 if measure in COMPARISONS else 0.0)
     names = [name.strip('"') for name in written]
     if len(names) != count or not all(names) or class_name == "":
-        return f"{measure} takes {'a model and a group' if count == 2 else 'one group'}, and perhaps class=NAME"
+        return takes
     if match["sign"].translate(_AS_TYPED) != sign:
         return f"{measure} takes {sign}, not {match['sign']}"
     number, unit = match["limit"].translate(_AS_TYPED), match["unit"]
     if not _NUMBER.fullmatch(number) or not least <= (limit := float(number)) <= 100:
         return f"the limit is {match['limit'][:40]!r}: expected a number such as 2.5, from {least:g} to 100"
-    number, in_points = number[:40], measure in ("drop", "worse_than")
+    number, in_points = number[:40], measure in ("drop", "worse_than") or (measure == share and facts.unit == "points")
     if unit == "%" and in_points:
-        return f"{measure} takes points: write {number} points, or relative_drop for a share of the base"
+        instead = "" if measure == share else ", or relative_drop for a share of the base"
+        return f"{measure} takes points: write {number} points{instead}"
     if unit not in (None, "%") and not in_points:
         return f"{measure} takes percent: write {number} %"
     if unit is None and 0 < abs(limit) < 1:
@@ -329,6 +334,7 @@ def _parsed(text: Any, shares: Sequence[str]) -> GateLine | str:
         class_name=class_name or "",
         advisory=advisory,
         share=share,
+        lower_is_better=facts.lower_is_better,
     )
 
 
@@ -392,156 +398,48 @@ def labels_named(name: str, classes: NamedClasses) -> list[int]:
     return by_name or [label for label, cls in enumerate(classes) if cls.id == name]
 
 
-# ---- Judging classifiers
+# ---- Judging
 
-_Accuracy = tuple[int, str, tuple[int, ...]]  # the average over these labels, in a group, of a model
+
+class Comparing(Protocol):
+    """What answers lines: the numbers of some models on some images."""
+
+    @property
+    def subject(self) -> Subject: ...
+
+    def comparisons(self, line: GateLine, model: str) -> Iterable[tuple[Judged, Any]]:
+        """Yield a line once for each of its groups, still undecided, with what to measure; None for nothing."""
+        ...
+
+    def numbers(self, asked: Sequence[Any]) -> Sequence[Number]:
+        """Return a number for each thing to measure. All are resampled together."""
+        ...
+
+    def judged(self, judged: Judged, number: Number, reach: float) -> Judged:
+        """Return the line with its verdict."""
+        ...
+
+
+def line_number(line: GateLine, sides: Sequence[Drawn]) -> Drawn:
+    """Return what a line measures: the number of its only side, or how much worse the last side is than the first."""
+    if len(sides) == 1:
+        return sides[0]
+    worse = -1.0 if line.lower_is_better else 1.0
+    lost = combined([(worse, sides[0]), (-worse, sides[1])])
+    return replace(ratio(lost, sides[0]), signed=True) if line.measure == "relative_drop" else lost
 
 
 def judge_gate(
-    answered: AllAnswers,
-    gate: Sequence[GateLine],
-    models: Sequence[str],
-    checks: LabelChecks | None,
-    allow_undecided: bool = False,
-    stored: Mapping[tuple[str, str], StoredAnswers] | None = None,
+    comparing: Comparing, gate: Sequence[GateLine], models: Sequence[str], allow_undecided: bool = False
 ) -> GateResult:
-    """Judge every line for each of these models.
-
-    checks: the label checks of a built dataset; None if the images came with labels. stored: (file, model) → the
-    answers of an earlier evaluation that a line compares with.
-    """
-    stored, subject = stored or {}, answered.subject
-    comparisons = [
-        comparison
-        for line in gate
-        for model in models
-        for comparison in _comparisons(answered, line, model, stored.get((line.other_model, model)), checks)
-    ]
-    right = {name: answered.answers.correct[:, index] for index, name in enumerate(answered.models)}
-    right |= {answers.name: answers.right for answers in stored.values()}
-    # Several lines may need the same accuracy: draw it once. Draw all accuracies together, so that they share draws.
-    sides = {}
-    for group, model, labels in dict.fromkeys(accuracy for _, accuracies in comparisons for accuracy in accuracies):
-        rows = answered.rows(group)
-        sides[group, model, labels] = rows[np.isin(subject.labels[rows], labels)], right[model]
-    averages: dict[_Accuracy, ClassAverage] = {}
-    if sides:
-        draws = drawn_averages(subject, list(sides.values()), answered.seed)
-        for (accuracy, (rows, model_right)), drawn in zip(sides.items(), draws.T, strict=True):
-            averages[accuracy] = ClassAverage.of(subject.labels[rows], model_right[rows], drawn)
-    pairs = [[averages[accuracy] for accuracy in accuracies] for _, accuracies in comparisons]
-    relative = [judged.line.measure == "relative_drop" for judged, _ in comparisons]
-    differences = [difference_of(*pair, relative=share) for pair, share in zip(pairs, relative, strict=True) if pair]
-    reach = 0.0
-    if differences:
-        values, drawn_values = zip(*differences, strict=True)
-        reach = simultaneous_reach(np.array(values), np.stack(drawn_values, axis=1))
-    outcomes = []
-    for (judged, _), pair, share in zip(comparisons, pairs, relative, strict=True):
-        if pair:
-            estimate = class_average_interval(*pair, reach=reach, relative=share)
-            if judged.line.measure in DROPS:
-                judged = replace(judged, base=pair[0].value)
-            # Two models share their wrong labels. Of one model, the last accuracy is that under the shift.
-            shift = judged.group if not judged.line.other_model else ""
-            excused = lost_to_labels(checks, shift, pair[-1].value) / (pair[0].value if share else 1.0)
-            doubt = label_note(checks, shift)
-            judged = judged.measured(estimate, min(average.images for average in pair), excused, doubt)
-        outcomes.append(judged)
-    return GateResult(subject.name, tuple(models), tuple(outcomes), allow_undecided)
-
-
-def _comparisons(
-    answered: AllAnswers, line: GateLine, model: str, stored: StoredAnswers | None, checks: LabelChecks | None
-) -> Iterator[tuple[Judged, tuple[_Accuracy, ...]]]:
-    """Yield a line for each of its groups, still undecided, with the accuracy that it judges.
-
-    A line with two accuracies judges the first minus the second. A line with none measures nothing.
-    """
-    subject, drop = answered.subject, line.measure in DROPS
-    line_labels = labels_named(line.class_name, subject.classes) if line.class_name else range(len(subject.classes))
-    indices: Sequence[int] = (indices_of_groups(subject)[line.group],) if not line.every else ()
-    if line.every:
-        indices = answered.shifts if drop else answered.places
-    if line.every and line.class_name:
-        indices = [index for index in indices if line_labels[0] in answered.group(index).class_labels]
-    if not indices:
-        reason = "the dataset has no shift" + (f" with images of {line.class_name}" if line.class_name else "")
-        yield Judged(line, model, line.group, "undecided", reason=reason), ()
-    for index in indices:
-        group = answered.group(index)
-        class_ids = {cls.class_id for cls in answered.enough(index)}
-        if drop:
-            cells, column = answered.near_chance.cells, answered.models.index(model)
-            class_ids -= {class_id for class_id, near_chance in cells.items() if near_chance[column]}
-        labels = tuple(label for label in line_labels if subject.classes[label].id in class_ids)
-        counts = len(labels), len(set(group.class_labels) & set(line_labels))
-        reason = _reason_undecided(answered, line, model, stored, index, counts, checks)
-        if not drop and not line.class_name:
-            class_ids = {cls.class_id for cls in answered.seen(index)}
-            labels = tuple(label for label in line_labels if subject.classes[label].id in class_ids)
-            counts = len(labels), counts[1]
-        accuracies: tuple[_Accuracy, ...] = ()
-        if labels:
-            accuracies = ((index, model, labels),)
-            if drop:
-                accuracies = ((0, model, labels), *accuracies)
-            elif line.other_model:
-                accuracies = ((index, stored.name if stored else line.other_model, labels), *accuracies)
-        if line.measure == "relative_drop" and accuracies:
-            base_rows = answered.rows(0)
-            base_rows = base_rows[np.isin(subject.labels[base_rows], labels)]
-            if not answered.answers.correct[base_rows, answered.models.index(model)].any():
-                accuracies, reason = (), reason or f"{model} is right on no image of the base"
-        yield Judged(line, model, group.name, "undecided", reason=reason, classes=counts, level=group.level), accuracies
-
-
-def _reason_undecided(
-    answered: AllAnswers,
-    line: GateLine,
-    model: str,
-    stored: StoredAnswers | None,
-    group: int,
-    classes: tuple[int, int],
-    checks: LabelChecks | None,
-) -> str:
-    """Return why no number of images would decide the line; empty if enough images would.
-
-    classes: classes with enough images and, for a drop, above chance; and classes of the group.
-    """
-    subject, drop = answered.subject, line.measure in DROPS
-    if not classes[0] and line.class_name:
-        near_chance = " or is near chance on the base" if drop else ""
-        return f"{line.class_name} has fewer than {answered.min_images} images{near_chance}"
-    if not classes[0]:
-        above = " and is above chance on the base" if drop else ""
-        return f"no class has {answered.min_images} images{above}"
-    if 2 * classes[0] < classes[1]:
-        return f"only {classes[0]} of {classes[1]} classes are measured"
-    names = {answered.models.index(name): name for name in (model, line.other_model) if name in answered.models}
-    for shift in subject.judged.shifts:
-        if shift.index == group:
-            for judge in judges_among(answered.scored, shift.judges, subject.pins).keys() & names.keys():
-                return f"its images were chosen because {names[judge]} gets them wrong"
-            if stored and stored.sha256 in {subject.pins.get(judge, {}).get("sha256") for judge in shift.judges}:
-                return f"its images were chosen because {stored.name} gets them wrong"
-    near_chance_names = [name for index, name in names.items() if answered.near_chance.models[index]]
-    if stored:
-        if stored.near_chance:
-            near_chance_names.append(stored.name)
-        if unreadable := int(np.count_nonzero(stored.unreadable[answered.rows(group)])):
-            return f"{stored.name} could not read {unreadable:,} of its images"
-    if near_chance_names and (drop or near_chance_names != [model]):
-        return f"{near_chance_names[-1]} is near chance on {'the base' if subject.base else 'these images'}"
-    if checks is None or checks.own:
-        return ""
-    # Images from elsewhere, scored beside a dataset, have their own labels.
-    own_groups = subject.parts[1].first if len(subject.parts) > 1 else len(subject.groups)
-    if group < own_groups and not checks.of(answered.group(group).name).checked:
-        return "nobody checked its labels"
-    if drop and not checks.of(answered.group(0).name).checked:
-        return "nobody checked the labels of the base"
-    return ""
+    """Judge every line for each of these models, with intervals that hold for all comparisons at once."""
+    comparisons = [each for line in gate for model in models for each in comparing.comparisons(line, model)]
+    numbers = comparing.numbers([asked for _, asked in comparisons if asked is not None])
+    reach, left = joint_reach(numbers), iter(numbers)
+    outcomes = tuple(
+        judged if asked is None else comparing.judged(judged, next(left), reach) for judged, asked in comparisons
+    )
+    return GateResult(comparing.subject.name, tuple(models), outcomes, allow_undecided)
 
 
 # ---- Outputs

@@ -27,7 +27,7 @@ from counterfoil.report.words import NOTHING, counted, points, shown_table, with
 from counterfoil.stats import Estimate
 
 if TYPE_CHECKING:
-    from counterfoil.evaluation.tasks.classes.answers import AllAnswers
+    from counterfoil.evaluation.task import Task
 
 # These measures have no interval, so each has one column; the others have three.
 _BARE = ("accuracy", DROP_BASE)
@@ -42,12 +42,6 @@ _OF_LEVELS = {
     "median_failure": (MEDIAN, False),
 }
 _OF_LEVELS_OF_DETECTORS = {"AP": ("severity_AP", True), "drop": (DROP, True), "ten_points": (TEN_POINTS, False)}
-
-# The error and the hint for answers that are not one class for each image.
-OTHER_ANSWERS = (
-    "failures are listed and exported where a model gives each image one class",
-    "Leave it out: failures.html and predictions.parquet of an evaluation have its failures.",
-)
 
 
 @dataclass(frozen=True)
@@ -135,8 +129,8 @@ class Evaluation:
 
     results: the document, with every number as a row. dataset: the name of the evaluated images. directory: None if
     they are not a built dataset. `unreadable` are keys of images that could not be decoded, `unreadable_paths` their
-    paths below their folder. gate: the answers to a gate's lines. notes: on how images were read. answered: every
-    model's answer to every image.
+    paths below their folder. gate: the answers to a gate's lines. notes: on how images were read. task: what was asked,
+    with every model's answer to every image.
     """
 
     results: Results
@@ -147,7 +141,7 @@ class Evaluation:
     unreadable_paths: tuple[str | None, ...] = ()
     gate: GateResult | None = None
     notes: tuple[str, ...] = ()
-    answered: AllAnswers | None = field(default=None, repr=False, compare=False)
+    task: Task | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
         return visible(f"<Evaluation of {self.name}: {'; '.join(self._summary())}>")
@@ -367,35 +361,36 @@ class Evaluation:
         return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], pa.schema(names)).to_pandas()
 
     def failures(self, model: str | None = None) -> Any:
-        """Return the images that a model gets wrong as a pandas DataFrame: a row per image and model, the surest first.
+        """Return the images that a model gets wrong as a pandas DataFrame: a row per image and model.
 
-        Of every model, or of one. Columns: model, key, path (below the folder that the image was read from), label,
-        class, answered, confidence and shift. They are read from `files["predictions"]`. Raise UserError for a model
-        that was not scored, or if that file is gone.
+        Of every model, or of one. Columns: model, key, path (below the folder that the image was read from), the truth,
+        the answer, and shift: label, class, answered and confidence of classifiers, the surest first; objects, f1,
+        found, missed and false of detectors, the lowest F1 first; conditions, missed and wrongly_given of classifiers
+        with several labels, the most mistakes first. They are read from `files["predictions"]`. Raise UserError for a
+        model that was not scored, or if that file is gone.
         """
-        from counterfoil.evaluation.failures import failures_frame
+        from counterfoil.evaluation.failure_folder import failures_frame
 
-        self._refuse_other_answers()
-        return failures_frame(self.files["predictions"], [score.name for score in self.models], model)
+        names = [facts.name for facts in self.models]
+        return failures_frame(type(self._asked()), self.files["predictions"], names, model)
 
     def export_failures(self, folder: str | Path) -> Path:
         """Write the images that a model gets wrong as a folder that FiftyOne and other tools open; return its path.
 
-        `images/CLASS/` has the images, failures.csv a row per image and model that is wrong, coco.json all answers as
-        COCO has them; `fiftyone.Dataset.from_dir(folder, dataset_type=fiftyone.types.FiftyOneDataset)` loads it. Raise
-        UserError for a folder that is not empty.
+        `images/CLASS/` (or `images/SHIFT/`) has the images, failures.csv a row per image and model that is wrong,
+        coco.json all answers as COCO has them;
+        `fiftyone.Dataset.from_dir(folder, dataset_type=fiftyone.types.FiftyOneDataset)` loads it. Raise UserError for a
+        folder that is not empty.
         """
-        from counterfoil.evaluation.failures import write_failure_folder
+        from counterfoil.evaluation.failure_folder import write_failure_folder
 
-        self._refuse_other_answers()
-        if self.answered is None:
+        return write_failure_folder(self._asked(), [facts.name for facts in self.models], folder)
+
+    def _asked(self) -> Task:
+        """Return the task. Raise UserError if no evaluation in this process made these results."""
+        if self.task is None:
             raise UserError("these results were not made by an evaluation in this process", "Evaluate again.")
-        return write_failure_folder(self.answered, folder)
-
-    def _refuse_other_answers(self) -> None:
-        """Raise UserError if the models do not answer with one class for each image."""
-        if self.results.lead != "accuracy":
-            raise UserError(*OTHER_ANSWERS)
+        return self.task
 
     def report_to(self, *trackers: str) -> None:
         """Send this evaluation to experiment trackers (wandb, mlflow, trackio, tensorboard), as one run each.
@@ -404,7 +399,7 @@ class Evaluation:
         """
         from counterfoil.evaluation.trackers import report_to, tracked_run
 
-        published = None if self.answered is None else self.answered.subject.published
+        published = None if self.task is None else self.task.subject.published
         commit = None if published is None else published.revision
         report_to(tracked_run(self.results, self.files, self.gate, commit), trackers)
 

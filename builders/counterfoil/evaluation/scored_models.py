@@ -21,6 +21,7 @@ from counterfoil.data.folders import placed
 from counterfoil.data.open_source import trained_names
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, collected_in, raise_together
 from counterfoil.evaluation.dataset import Subject, edits_of
+from counterfoil.evaluation.options import ClassOrder, EvaluationOptions
 from counterfoil.foreign_tables import TEXT, TRUTH, read_foreign_parquet
 from counterfoil.models.classifiers import Classifier, ClassifierFacts, describe_classifier, load_classifier
 from counterfoil.models.classifiers.classifier import scaled
@@ -204,7 +205,6 @@ def _given(
     return GivenModel(facts, lambda: classifier)
 
 
-ClassOrder = str | Path | Sequence[str]
 _LARGEST_ORDER = 16_000_000
 # Their answers come with the names of classes.
 _NAME_CLASSES = (PREDICTIONS, OPEN_CLIP)
@@ -288,23 +288,14 @@ class ChosenModels:
         return scaled(classifier, self.scales.get(name))
 
 
-def choose_models(
-    subject: Subject,
-    models: Any,
-    transform: Transform | Mapping[str, Transform] | None,
-    version: str | Mapping[str, str] | None,
-    outputs: Outputs | None,
-    class_order: ClassOrder | Mapping[str, ClassOrder] | None,
-    compare: tuple[str, str] | None,
-    against: Sequence[str],
-    scores_are: Scale | Mapping[str, Scale] | None = None,
-) -> ChosenModels:
+def choose_models(subject: Subject, models: Any, options: EvaluationOptions, against: Sequence[str]) -> ChosenModels:
     """Return the models to score, before any weight is loaded; `against` are those that a gate compares with.
 
     Raise UserError for names, class orders and classes that do not fit, and for a model that was mended on these
     images; RunFailure for a callable that fails on a first image.
     """
-    way = outputs or (None if subject.recipe is None else subject.recipe.evaluate.outputs) or "all"
+    compare = options.compare
+    way = options.outputs or (None if subject.recipe is None else subject.recipe.evaluate.outputs) or "all"
     if way not in get_args(Outputs):
         raise UserError(f"outputs is {way!r}: expected {' or '.join(get_args(Outputs))}")
     if way == "classes" and subject.judged.shifts:
@@ -315,10 +306,10 @@ def choose_models(
         )
     if compare is not None and (len(compare) != 2 or compare[0] == compare[1]):
         raise UserError(f"compare takes two different models, found {' and '.join(map(repr, compare))}", _HINT)
-    named, given, errors = _named_and_given(subject, models, transform, version, compare, against)
+    named, given, errors = _named_and_given(subject, models, options, against)
     names = tuple(model.name for model in named)
     stands_for = {name: models.get(name) if isinstance(models, Mapping) else name for name in names}
-    orders, maps = _class_orders(class_order, stands_for), dict[str, ClassMap]()
+    orders, maps = _class_orders(options.class_order, stands_for), dict[str, ClassMap]()
     # Without a recipe, ids of classes are numbers, which may equal names of outputs by chance.
     without_ids = subject.directory is None and subject.recipe is None
     classes = [replace(cls, id=cls.name) for cls in subject.classes] if without_ids else subject.classes
@@ -334,7 +325,7 @@ def choose_models(
         except CounterfoilError as error:
             where = f"{model.line}: " if model.line else ""
             errors.append(type(error)([f"{where}{problem}" for problem in error.problems], error.hint))
-    scales = _scales(scores_are, names, maps, errors)
+    scales = _scales(options.scores_are, names, maps, errors)
     raise_together(errors)
     if way == "classes" and (files := [name for name, class_map in maps.items() if class_map.most_ranked is not None]):
         raise UserError(
@@ -382,16 +373,15 @@ _HINT = "As in --compare local-dir:mended/model lab:resnet10t: the mended model,
 def _named_and_given(
     subject: Subject,
     models: Any,
-    transform: Transform | Mapping[str, Transform] | None,
-    version: str | Mapping[str, str] | None,
-    compare: tuple[str, str] | None,
+    options: EvaluationOptions,
     against: Sequence[str],
 ) -> tuple[tuple[NamedModel, ...], dict[str, GivenModel], list[CounterfoilError]]:
     """Return the models to score, those of a person's code, and an error for each problem of a list.
 
     The compared models come first; without other models, they are the only ones.
     """
-    images = subject.parts[0].images
+    images, compare = subject.parts[0].images, options.compare
+    transform, version = options.transform, options.version
     if isinstance(models, Mapping):
         known = [str(name) for name in models]
         for what, others in (("compare", compare or ()), ("gate", against)):

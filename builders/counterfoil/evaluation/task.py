@@ -1,7 +1,7 @@
-"""Score models whose measures are no means over images: detectors, and classifiers of several labels.
+"""A task: how truth is read from a dataset, which models answer and how, and what is measured of their answers.
 
-Images are resampled, each with the same weight under the base and every shift. `ResampledTask` says what differs
-between tasks; `evaluate_task` is the walk of all of them: ask, measure, judge a gate, write tables and the report.
+`Task` is what an evaluation asks of every kind of model. `ResampledTask` is a task whose measures are no means over
+images, as average precision: images are resampled, each with the same weight under the base and every shift.
 """
 
 from __future__ import annotations
@@ -17,27 +17,22 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.documents import csv_text, document_text, preview_column
-from counterfoil.errors import collected_in, raise_together
-from counterfoil.evaluation.dataset import Group, OpenDataset
+from counterfoil.documents import csv_text, preview_column
+from counterfoil.errors import CounterfoilError, UserError, collected_in, raise_together
+from counterfoil.evaluation.dataset import Group, OpenDataset, Subject
+from counterfoil.evaluation.failure_folder import Failure
 from counterfoil.evaluation.gate import (
     DROPS,
+    Comparing,
     GateLine,
-    GateResult,
     Judged,
     NamedClasses,
-    gate_files,
-    gate_sentence,
-    gate_table,
     indices_of_groups,
-    judged_models,
     labels_named,
-    models_of,
+    line_number,
     name_problems,
-    read_gate,
 )
-from counterfoil.evaluation.result_files import report_folder, store_results, write_files
-from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.scored_models import is_stored, told_apart
 from counterfoil.evaluation.shift_report import DIFFERENCE, DROP, PageSection, ShiftReport
 from counterfoil.report.results import (
@@ -51,31 +46,169 @@ from counterfoil.report.results import (
     rounded_row,
     row,
 )
+from counterfoil.report.sections import MeasureFacts
 from counterfoil.report.words import counted
-from counterfoil.resampled_stats import FEWEST_IMAGES, Drawn, Units, combined, ratio, simultaneous_intervals
+from counterfoil.resampled_stats import FEWEST_IMAGES, Drawn, Number, Units, combined, simultaneous_intervals
 from counterfoil.stats import CONFIDENCE
-from counterfoil.store.directory_lock import writing_lock
 
 # Only so many models are compared pair by pair: those that are best on the base.
 _MOST_COMPARED = 12
+# The options that every task takes.
+_EVERY_TASK = frozenset(
+    {"recipe", "base", "groups", "out", "device", "batch_size", "class_order", "seed", "into_card", "repo"}
+    | {"gate", "allow_undecided", "limit"}
+)
 
 
-@dataclass(frozen=True)
-class TaskSettings:
-    """How models are scored. Each field means what the argument of `evaluate` with its name means."""
+class Task(ABC):
+    """A kind of model on one dataset."""
 
-    out: Path | None
-    device: str
-    batch_size: int
-    seed: int
-    class_order: Any
-    gate: str | Path | Sequence[str] | None
-    allow_undecided: bool
-    limit: int | None
-    into_card: bool
-    transform: Any
-    version: str | Mapping[str, str] | None
-    min_images_per_class: int
+    name: ClassVar[str]
+    """The task's name, as `source.task` of a recipe has it."""
+    of_dataset: ClassVar[str]
+    """What its images have, and its models, for an error: "objects, and detectors"."""
+    takes: ClassVar[frozenset[str]] = frozenset()
+    """The options that it takes beside those of every task."""
+    table: ClassVar[str]
+    """The file with the rows that the terminal shows."""
+    report: ClassVar[ShiftReport | None] = None
+    """How the terminal shows results of a task whose images are resampled."""
+    unreadable: tuple[str, ...] = ()
+    """Keys of images that could not be decoded, once models have answered."""
+    unreadable_paths: tuple[str | None, ...] = ()
+
+    def __init__(self, subject: Subject, models: Any, options: EvaluationOptions) -> None:
+        """Raise UserError for options that this task does not take."""
+        self.subject, self.named, self.options = subject, models, options
+        refused = [name for name in options.given() if name not in _EVERY_TASK | self.takes]
+        if refused:
+            raise UserError(
+                f"the dataset has {self.of_dataset} take no {', '.join(refused)}",
+                "Leave it out: groups are compared with the base, and all models with each other.",
+            )
+
+    @property
+    def min_images(self) -> int:
+        """The fewest images of a class or label that are measured."""
+        return self.options.min_images_per_class or self.subject.min_images_per_class
+
+    @property
+    @abstractmethod
+    def measures(self) -> Mapping[str, MeasureFacts]:
+        """What a line of a gate can name, the measure that leads first."""
+
+    @classmethod
+    @abstractmethod
+    def write_keys(cls, subject: Any, file: Path) -> int:
+        """Write a list of all images for a program that answers them elsewhere, and return their number."""
+
+    @property
+    @abstractmethod
+    def classes(self) -> NamedClasses:
+        """The classes that a line of a gate can name, in the order of label numbers."""
+
+    def line_problems(self, line: GateLine) -> Iterator[str]:
+        """Yield why this dataset and models of this kind cannot answer a line of a gate."""
+        yield from name_problems(line, self.subject, self.classes)
+
+    @abstractmethod
+    def choose_models(self, against: Sequence[str]) -> Sequence[str]:
+        """Return the names of the models to score. against: those that a gate compares with."""
+
+    def prepare(self, lines: Sequence[GateLine], judged: Sequence[str]) -> None:
+        """Open what the options name, before any long step. judged: the models that a gate judges."""
+        return
+
+    @abstractmethod
+    def ask(self, names: Sequence[str]) -> None:
+        """Let all models answer, and measure their answers. One error lists the problems of all models."""
+
+    @abstractmethod
+    def results(self) -> Results:
+        """Return the results: facts about dataset and models, and the rows of every measure."""
+
+    def notes(self, results: Results) -> Iterable[str]:
+        """Return what a reader needs to understand the numbers, beside the notes of the dataset."""
+        return ()
+
+    def warnings(self, results: Results) -> Iterable[str]:
+        """Return what a person must know before reading any number."""
+        return ()
+
+    @abstractmethod
+    def comparing(self, results: Results) -> Comparing:
+        """Return what answers the lines of a gate."""
+
+    @abstractmethod
+    def tables(self, results: Results) -> dict[str, tuple[str, str]]:
+        """Return the tables of this task: short name → (file name, CSV)."""
+
+    def all_tables(self, results: Results) -> dict[str, tuple[str, str]]:
+        """Return every table: short name → (file name, CSV). The one of all measures has fractions."""
+        columns = [field.name for field in fields(ResultRow)]
+        tables = {"measures": ("measures.csv", csv_text(map(rounded_row, results.rows), columns))}
+        tables |= self.tables(results)
+        return {name: (file, preview_column(text, results.preview)) for name, (file, text) in tables.items()}
+
+    @abstractmethod
+    def page(self, results: Results, notes: Sequence[str], gate: Sequence[PageSection]) -> str:
+        """Return the report's HTML. gate: the section of the gate, if there is one."""
+
+    @abstractmethod
+    def write_failures(self, results: Results, folder: Path) -> Path:
+        """Write the page of failures, and return its path."""
+
+    def entries(self, results: Results, at_commit: bool = True) -> dict[str, bytes]:
+        """Return the Hub's evaluation-result entries: file name → content. at_commit: whether they name a commit."""
+        return {}
+
+    @abstractmethod
+    def image_columns(self) -> tuple[NDArray[np.int64], dict[str, Any]]:
+        """Return the scored images, by their rows in the dataset, and their columns in predictions.parquet."""
+
+    # ---- Failures
+
+    truth_columns: ClassVar[tuple[str, ...]]
+    """The columns of predictions.parquet that say what an image shows."""
+    answer_columns: ClassVar[tuple[str, ...]]
+    """The columns of a model's answer, before a dot and the model's name."""
+
+    @classmethod
+    @abstractmethod
+    def wrong(cls, frame: Any) -> Any:
+        """Return which rows of a DataFrame of one model's answers are wrong, (n,) bool."""
+
+    @classmethod
+    @abstractmethod
+    def worst_first(cls, frame: Any) -> Any:
+        """Return the rows of a DataFrame of failures in the order in which people read them."""
+
+    @abstractmethod
+    def failures(self) -> Iterator[Failure]:
+        """Yield the images that some model gets wrong."""
+
+    @abstractmethod
+    def partners(self) -> NDArray[np.int64]:
+        """Return for each image of the dataset the row of its base image, (n,), or -1."""
+
+    def predictions(self, preview: int | None) -> bytes:
+        """Return a Parquet table with a row for each scored image."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        subject = self.subject
+        rows, of_task = self.image_columns()
+        columns: dict[str, Any] = {
+            "key": pa.array([subject.keys[row] for row in rows.tolist()], pa.string()),
+            "shift": pa.array([subject.groups[group].name for group in subject.shifts[rows].tolist()], pa.string()),
+        }
+        if subject.paths is not None:
+            columns["path"] = pa.array([subject.paths[row] for row in rows.tolist()], pa.string())
+        if preview is not None:
+            columns["preview"] = np.full(len(rows), preview)
+        buffer = pa.BufferOutputStream()
+        pq.write_table(pa.table(columns | of_task).take(np.argsort(rows)), buffer)
+        return buffer.getvalue().to_pybytes()
 
 
 @dataclass(frozen=True)
@@ -148,67 +281,95 @@ def difference_rows(models: Sequence[Model], groups: Sequence[Group], measure: s
         yield row(DIFFERENCE, estimate, at=measure, **key)
 
 
-class ResampledTask(ABC, Generic[Model]):
-    """A kind of model on one dataset. `measure` sets `models`, `left_out` and `unreadable` for the methods after it.
-
-    outputs: what a model gives, as its facts say. of_dataset: what its images have, and its models. takes: arguments of
-    `evaluate` that not every task takes. shares, line_forms: what a line of a gate measures, and the hint on its form.
-    table: the file with the rows that the terminal shows. line_classes: the classes that a line of a gate can name, in
-    the order of label numbers. left_out: how many images are not compared, and a clause on why beside rows that some
-    group lacks. notes: sentences on the dataset.
-    """
+class ResampledTask(Task, Generic[Model]):
+    """A task on a built dataset whose images are resampled. `measure` sets what the methods after it read."""
 
     outputs: ClassVar[str]
-    of_dataset: ClassVar[str]
-    takes: ClassVar[frozenset[str]]
-    shares: ClassVar[tuple[str, ...]]
-    line_forms: ClassVar[str]
-    table: ClassVar[str]
+    """What a model gives, as its facts say."""
     report: ClassVar[ShiftReport]
-    dataset: OpenDataset
-    settings: TaskSettings
-    line_classes: NamedClasses
+    subject: OpenDataset
     models: Sequence[Model]
     left_out: tuple[int, str]
-    unreadable: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @abstractmethod
-    def __init__(self, dataset: OpenDataset, models: Any, settings: TaskSettings) -> None: ...
+    """How many images are not compared, and a clause on why beside rows that some group lacks."""
+    of_dataset_notes: tuple[str, ...] = ()
+    """Sentences on the dataset."""
 
     def line_problems(self, line: GateLine) -> Iterator[str]:
-        """Yield why this dataset and models of this kind cannot answer a line of a gate."""
-        yield from name_problems(line, self.dataset, self.line_classes)
+        yield from super().line_problems(line)
         if is_stored(line.other_model):
             yield "earlier evaluations are for classifiers of one class an image; name a model, or predictions:FILE"
 
     @abstractmethod
-    def choose_models(self, against: Sequence[str]) -> Sequence[str]:
-        """Return the names of the models to score. against: those that a gate compares with."""
-
-    @abstractmethod
-    def ask(self, name: str) -> Any:
+    def answers(self, name: str) -> Any:
         """Return a model's answers to all images."""
 
     @abstractmethod
     def measure(self, answers: Mapping[str, Any]) -> None:
         """Measure the answers of all models."""
 
-    @abstractmethod
-    def results(self) -> Results:
-        """Return the results: facts about dataset and models, and the rows of every measure."""
+    def ask(self, names: Sequence[str]) -> None:
+        answers: dict[str, Any] = {}
+        errors: list[CounterfoilError] = []
+        for name in names:
+            with collected_in(errors):
+                answers[name] = self.answers(name)
+        raise_together(errors)
+        self.measure(answers)
 
-    @abstractmethod
-    def tables(self, results: Results) -> dict[str, tuple[str, str]]:
-        """Return the tables that only this task writes: short name → (file name, CSV)."""
+    def notes(self, results: Results) -> Iterator[str]:
+        yield from self.of_dataset_notes
+        if results.units is not None:
+            yield unit_note(results.units, results.groups[0].images)
+        images, why = self.left_out
+        if images:
+            yield f"{counted(images, 'image')} of rows that some group lacks{why} are left out."
+        yield from self.report.notes(results)
 
-    @abstractmethod
-    def write_failures(self, preview: str, folder: Path) -> Path:
-        """Write the page of failures, and return its path. preview: the sentence that marks a preview, or empty."""
+    def page(self, results: Results, notes: Sequence[str], gate: Sequence[PageSection]) -> str:
+        return self.report.html(results, notes, gate)
 
-    @abstractmethod
-    def image_columns(self) -> tuple[NDArray[np.int64], dict[str, Any]]:
-        """Return the compared images, by their rows in the dataset, and their columns in predictions.parquet."""
+    def partners(self) -> NDArray[np.int64]:
+        rows, _ = self.image_columns()
+        by_group = rows.reshape(len(self.subject.groups), -1)
+        partners = np.full(len(self.subject.keys), -1)
+        partners[by_group[1:]] = by_group[0]
+        return partners
+
+    # ---- Lines of a gate
+
+    def comparing(self, results: Results) -> Comparing:
+        return self
+
+    def comparisons(self, line: GateLine, model: str) -> Iterator[tuple[Judged, Drawn | None]]:
+        """Yield the line once for each of its groups, still undecided, with the number to judge; None without one."""
+        subject, models = self.subject, {each.name: each for each in self.models}
+        drop, judged_model, other = line.measure in DROPS, models[model], models.get(line.other_model)
+        indices = range(int(drop), len(subject.groups)) if line.every else [indices_of_groups(subject)[line.group]]
+        if not indices:
+            yield Judged(line, model, line.group, "undecided", reason="the dataset has no shift"), None
+        label = labels_named(line.class_name, self.classes)[0] if line.class_name else None
+        for index in indices:
+            sides = [judged_model.share(index, line.share, label, drop)]
+            reason = ""
+            if drop or other is not None:
+                first, first_group = (judged_model, 0) if other is None else (other, index)
+                sides.insert(0, first.share(first_group, line.share, label, drop))
+                guessing = [each for each in (first, judged_model) if each.guesses(label)]
+                if guessing and (drop or guessing != [judged_model]):
+                    reason = f"{guessing[0].name} {guessing[0].guesses(label)}"
+            number = line_number(line, sides)
+            group = subject.groups[index]
+            judged = Judged(line, model, group.name, "undecided", reason=reason, level=group.level)
+            if math.isfinite(number.value):
+                yield judged, number
+            else:
+                yield replace(judged, reason=reason or f"no image shows {line.share} here"), None
+
+    def numbers(self, asked: Sequence[Drawn]) -> Sequence[Number]:
+        return asked
+
+    def judged(self, judged: Judged, number: Number, reach: float) -> Judged:
+        return judged.measured(number, reach)
 
     def shared_results(
         self,
@@ -222,7 +383,7 @@ class ResampledTask(ABC, Generic[Model]):
         **others: Any,
     ) -> Results:
         """Return results whose groups all have the same number of images and of measured classes."""
-        dataset = self.dataset
+        dataset = self.subject
         column = dataset.recipe.source.unit_column or ""
         groups = tuple(
             GroupFacts(
@@ -243,7 +404,7 @@ class ResampledTask(ABC, Generic[Model]):
         return Results(
             content=dataset.content,
             dataset=dataset.name,
-            seed=self.settings.seed,
+            seed=self.options.seed,
             confidence=CONFIDENCE,
             paired=True,
             unreadable=len(self.unreadable),
@@ -256,72 +417,6 @@ class ResampledTask(ABC, Generic[Model]):
             **others,
         )
 
-    def all_tables(self, results: Results) -> dict[str, tuple[str, str]]:
-        """Return the tables of these results: short name → (file name, CSV)."""
-        columns = [field.name for field in fields(ResultRow)]
-        tables = {"measures": ("measures.csv", csv_text(map(rounded_row, results.rows), columns))}
-        tables |= self.tables(results)
-        return {name: (file, preview_column(text, results.preview)) for name, (file, text) in tables.items()}
-
-    def predictions(self, preview: int | None) -> bytes:
-        """Return a Parquet table with a row for each compared image."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        dataset = self.dataset
-        rows, of_task = self.image_columns()
-        columns: dict[str, Any] = {
-            "key": pa.array([dataset.keys[row] for row in rows.tolist()], pa.string()),
-            "shift": pa.array([dataset.groups[group].name for group in dataset.shifts[rows].tolist()], pa.string()),
-            **of_task,
-        }
-        if preview is not None:
-            columns["preview"] = np.full(len(rows), preview)
-        buffer = pa.BufferOutputStream()
-        pq.write_table(pa.table(columns).take(np.argsort(rows)), buffer)
-        return buffer.getvalue().to_pybytes()
-
-
-def evaluate_task(kind: type[ResampledTask], dataset: OpenDataset, models: Any, settings: TaskSettings) -> Evaluation:
-    """Score models and write every file.
-
-    Raise the errors of `evaluate`. One error lists the problems of all models.
-    """
-    task = kind(dataset, models, settings)
-    lines, errors = read_gate(settings.gate, task.line_problems, kind.shares, kind.line_forms)
-    with collected_in(errors):
-        names = task.choose_models(models_of(lines))
-        judged = judged_models(lines, names)
-    raise_together(errors)
-    folder = report_folder(task.dataset, settings.out, settings.limit)
-    answers: dict[str, Any] = {}
-    for name in names:
-        with collected_in(errors):
-            answers[name] = task.ask(name)
-    raise_together(errors)
-    task.measure(answers)
-    results, notes = task.results(), [*task.dataset.notes, *task.notes]
-    if results.units is not None:
-        notes.append(unit_note(results.units, results.groups[0].images))
-    images, why = task.left_out
-    if images:
-        notes.append(f"{counted(images, 'image')} of rows that some group lacks{why} are left out.")
-    notes += task.report.notes(results)
-    evaluation = Evaluation(
-        results,
-        dataset=task.dataset.source,
-        directory=task.dataset.directory,
-        unreadable=task.unreadable,
-        files={},
-        gate=_judge(task, lines, judged, settings.allow_undecided) if lines else None,
-        notes=tuple(notes),
-    )
-    with writing_lock(folder):
-        written = _written(task, evaluation, folder)
-    if not settings.into_card:
-        return written
-    return replace(written, files={**written.files, "card": store_results(written, None, task.all_tables)})
-
 
 def unit_note(units: UnitFacts, images: int) -> str:
     """Say over how many units of what intervals are."""
@@ -329,83 +424,3 @@ def unit_note(units: UnitFacts, images: int) -> str:
     if units.count < FEWEST_IMAGES:
         return f"{note} Numbers have no interval: it needs {FEWEST_IMAGES} units."
     return f"{note} Intervals resample these units, for images of one unit are no independent data."
-
-
-def _written(task: ResampledTask, evaluation: Evaluation, folder: Path) -> Evaluation:
-    results = evaluation.results
-    failures = task.write_failures(results.preview_sentence, folder)
-    gate: list[PageSection] = []
-    if evaluation.gate is not None:
-        gate = [
-            PageSection("The gate", [("", gate_table(evaluation.gate))], sentences=[gate_sentence(evaluation.gate)])
-        ]
-    texts = {
-        "report": ("report.html", task.report.html(results, evaluation.notes, gate)),
-        "document": ("results.json", document_text(results)),
-        **task.all_tables(results),
-    }
-    if evaluation.gate is not None:
-        texts |= gate_files(evaluation.gate)
-    return write_files(evaluation, folder, failures, texts, task.predictions(results.preview))
-
-
-# ---- Judging a gate
-
-
-def _judge(
-    task: ResampledTask, lines: Sequence[GateLine], judged_names: Sequence[str], allow_undecided: bool
-) -> GateResult:
-    """Judge every line for each of these models, with intervals that hold for all comparisons at once."""
-    dataset, classes = task.dataset, task.line_classes
-    models = {model.name: model for model in task.models}
-    comparisons = [
-        comparison
-        for line in lines
-        for name in judged_names
-        for comparison in _comparisons(
-            dataset, classes, line, models[name], models[line.other_model] if line.other_model else None
-        )
-    ]
-    numbers = [number for _, number in comparisons if number is not None]
-    estimates = iter(simultaneous_intervals(numbers))
-    outcomes = tuple(
-        judged if number is None else judged.measured(next(estimates), number.images) for judged, number in comparisons
-    )
-    return GateResult(dataset.name, tuple(judged_names), outcomes, allow_undecided)
-
-
-def _comparisons(
-    dataset: OpenDataset,
-    classes: NamedClasses,
-    line: GateLine,
-    model: ResampledModel,
-    other: ResampledModel | None,
-) -> Iterator[tuple[Judged, Drawn | None]]:
-    """Yield the line once for each of its groups, still undecided, with the number to judge, or None without one."""
-    drop = line.measure in DROPS
-    indices = range(int(drop), len(dataset.groups)) if line.every else [indices_of_groups(dataset)[line.group]]
-    if not indices:
-        yield Judged(line, model.name, line.group, "undecided", reason="the dataset has no shift"), None
-    label = labels_named(line.class_name, classes)[0] if line.class_name else None
-
-    def share(of_model: ResampledModel, group: int) -> Drawn:
-        return of_model.share(group, line.share, label, drop)
-
-    for index in indices:
-        number = share(model, index)
-        reason = ""
-        if drop or other is not None:
-            first, first_group = (model, 0) if other is None else (other, index)
-            number = combined([(1.0, share(first, first_group)), (-1.0, number)])
-            guessing = [each for each in (first, model) if each.guesses(label)]
-            if guessing and (drop or guessing != [model]):
-                reason = f"{guessing[0].name} {guessing[0].guesses(label)}"
-            if line.measure == "relative_drop":
-                number = replace(ratio(number, share(model, 0)), signed=True)
-        group = dataset.groups[index]
-        judged = Judged(line, model.name, group.name, "undecided", reason=reason, level=group.level)
-        if math.isfinite(number.value):
-            yield judged, number
-        else:
-            reason = reason or f"no image shows {line.share} here"
-            yield replace(judged, reason=reason), None

@@ -21,10 +21,9 @@ from counterfoil import __version__
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.gate import GateResult
 from counterfoil.recipe.names import did_you_mean
-from counterfoil.report.results import DROP_BASE, Results
+from counterfoil.report.results import Results
 
 PROJECT = "counterfoil"
-_MEASURES = ("accuracy", "drop", DROP_BASE, "top1", "AP", "AP50", "mAP")
 # Short names of files that a run keeps, where an evaluation wrote them.
 _FILES = ("report", "document", "measures", "gate", "junit")
 
@@ -56,8 +55,8 @@ def tracked_run(results: Results, files: Mapping[str, Path], gate: GateResult | 
     }
     metrics: dict[str, float] = {}
     for row in results.rows:
-        lead = not row.class_id and row.at in ("", results.lead)  # drops may be of several measures
-        if lead and row.measure in _MEASURES and row.model in models and row.group in group_keys:
+        lead = not (row.class_id or row.against) and row.at in ("", results.lead)  # drops may be of several measures
+        if lead and row.model in models and row.group in group_keys:
             key = f"{models[row.model]}/{group_keys[row.group]}/{row.measure}"
             ends = {key: row.value, f"{key}_low": row.low, f"{key}_high": row.high}
             metrics |= {name: value for name, value in ends.items() if value is not None}

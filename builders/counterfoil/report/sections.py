@@ -22,7 +22,7 @@ class MeasureFacts(Strict):
     """A measure's name in rows and columns, its title and unit, how it is read, and where it is shown.
 
     unit: `percent` of an accuracy or a rate, `points` of a difference of two, `share` of a ratio, `plain` of any other
-    number.
+    number. lower_is_better: whether a better model has less of it.
     """
 
     name: str
@@ -30,6 +30,7 @@ class MeasureFacts(Strict):
     unit: Literal["percent", "points", "share", "plain"]
     reading: str
     shown: tuple[Literal["terminal", "report", "card"], ...] = ()
+    lower_is_better: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from counterfoil import foreign_tables
 from counterfoil.documents import as_cell, csv_text
 from counterfoil.errors import CounterfoilError, UserError
-from counterfoil.evaluation.result_files import COLUMNS
+from counterfoil.evaluation.tasks.classes.task import KEY_COLUMNS
 from counterfoil.models import answer_tables
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.prediction.class_map import map_classes
@@ -256,7 +256,7 @@ HOSTILE = st.one_of(
 def written_keys(classes: Sequence[RecipeClass]) -> str:
     """Return the CSV of one image a class, as `--write-keys` writes it."""
     rows = [(f"k{cls.label}", f"p/{cls.label}.jpg", cls.id, cls.name) for cls in classes]
-    return csv_text([dict(zip(COLUMNS, row, strict=True)) for row in rows], COLUMNS)
+    return csv_text([dict(zip(KEY_COLUMNS, row, strict=True)) for row in rows], KEY_COLUMNS)
 
 
 def answered(path: Path, classes: Sequence[RecipeClass]) -> dict[str, int]:
@@ -270,7 +270,9 @@ def answered(path: Path, classes: Sequence[RecipeClass]) -> dict[str, int]:
 
 
 @given(
-    names=st.lists(HOSTILE, min_size=2, max_size=6, unique=True), ids=st.booleans(), image=st.sampled_from(COLUMNS[:2])
+    names=st.lists(HOSTILE, min_size=2, max_size=6, unique=True),
+    ids=st.booleans(),
+    image=st.sampled_from(KEY_COLUMNS[:2]),
 )
 def test_what_is_written_is_read(names: list[str], ids: bool, image: str) -> None:
     classes = [
@@ -280,9 +282,9 @@ def test_what_is_written_is_read(names: list[str], ids: bool, image: str) -> Non
     raw = list(standard_csv.DictReader(io.StringIO(keys)))
     tables = {
         "csv": pd.read_csv(io.StringIO(keys), dtype=str, keep_default_na=False),
-        "raw": pd.DataFrame({name: [row[name] for row in raw] for name in COLUMNS}),
+        "raw": pd.DataFrame({name: [row[name] for row in raw] for name in KEY_COLUMNS}),
         "names": pd.DataFrame(
-            [(f"k{cls.label}", f"p/{cls.label}.jpg", cls.id, cls.name) for cls in classes], columns=[*COLUMNS]
+            [(f"k{cls.label}", f"p/{cls.label}.jpg", cls.id, cls.name) for cls in classes], columns=[*KEY_COLUMNS]
         ),
     }
     if ids:  # leading zeros are lost where pandas guesses

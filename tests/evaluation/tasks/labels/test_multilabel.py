@@ -382,18 +382,29 @@ def test_images_that_no_model_can_read_leave_every_group(built: Path) -> None:
             MultilabelSubject.of(dataset, changed, readable, 2)
 
 
-def test_what_only_one_label_an_image_allows_is_refused(
-    built: Path, answers_file: Path, evaluation: Evaluation
-) -> None:
+def test_failures_are_listed_and_exported_with_the_labels_that_are_wrong(built: Path, evaluation: Evaluation) -> None:
+    frame = evaluation.failures()
+    mistakes = frame["missed"].map(len) + frame["wrongly_given"].map(len)
+    assert len(frame) and (mistakes > 0).all() and mistakes.is_monotonic_decreasing
+    folder = evaluation.export_failures(built.parent / "exported")
+    with (folder / "failures.csv").open(newline="") as stream:
+        lines = list(csv.DictReader(stream))
+    assert {(line["key"], line["missed"], line["wrongly_given"]) for line in lines} == {
+        (row.key, "; ".join(row.missed), "; ".join(row.wrongly_given)) for row in frame.itertuples()
+    }
+    samples = json.loads((folder / "samples.json").read_text())["samples"]
+    truth = {row.key: {*row.conditions} for row in frame.itertuples()}
+    for sample in samples:
+        shown = {label["label"] for label in sample["ground_truth"]["classifications"]}
+        assert (folder / sample["filepath"]).is_file() and shown == truth[sample["key"]]
+
+
+def test_what_only_one_label_an_image_allows_is_refused(built: Path, answers_file: Path) -> None:
     with pytest.raises(UserError, match="several labels an image, and classifiers of these take no outputs, compare"):
         evaluate(built, [f"predictions:{answers_file}"], outputs="all", compare=("a", "b"))
     path = built.parent / "one.csv"
     with path.open("w", newline="") as stream:
         csv.writer(stream).writerows([["key", "label"], *([key, "red"] for key in open_dataset(built).keys)])
-    with pytest.raises(UserError, match="where a model gives each image one class"):
-        evaluation.failures()
-    with pytest.raises(UserError, match="where a model gives each image one class"):
-        evaluation.export_failures(built.parent / "exported")
     with pytest.raises(UserError, match="gives one label per image"):
         evaluate(built, [f"predictions:{path}"], out=built.parent / "one")
 

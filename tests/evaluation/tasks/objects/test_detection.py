@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -509,6 +510,29 @@ def test_numbers_of_categories_are_those_of_the_file_of_keys(built: Path, result
     evaluation = evaluate(built, files, out=tmp_path / "out")
     values = [evaluation.results.rows.value("AP", model=file, group="base") for file in files]
     assert values[0] == values[1] and values[0]
+
+
+def test_failures_are_listed_and_exported_with_their_boxes(built: Path, evaluation: Evaluation) -> None:
+    frame = evaluation.failures()
+    assert len(frame) and (frame["missed"] + frame["false"] > 0).all() and frame["f1"].is_monotonic_increasing
+    folder = evaluation.export_failures(built.parent / "exported")
+    coco = json.loads((folder / "coco.json").read_text())
+    assert {image["key"] for image in coco["images"]} == set(frame["key"])
+    dataset = open_dataset(built)
+    stored = dict(zip(dataset.keys, open_objects(dataset).objects, strict=True))
+    key_of = {image["id"]: image["key"] for image in coco["images"]}
+    for image in coco["images"]:
+        boxes = [entry["bbox"] for entry in coco["annotations"] if entry["image_id"] == image["id"]]
+        expected = stored[image["key"]]
+        crowds = expected["iscrowd"]
+        assert sorted(boxes) == sorted(box for box, crowd in zip(expected["bbox"], crowds, strict=True) if not crowd)
+    samples = json.loads((folder / "samples.json").read_text())["samples"]
+    for sample in samples:
+        corners = [box["bounding_box"] for box in sample["ground_truth"]["detections"]]
+        assert all(x >= 0 and y >= 0 and x + width <= 1.001 and y + height <= 1.001 for x, y, width, height in corners)
+    found = {row.key: row.found + row.false for row in frame.itertuples()}
+    counted = Counter(key_of[answer["image_id"]] for answer in coco["answers"])
+    assert all(counted[key] == count for key, count in found.items())
 
 
 def test_what_only_classifiers_have_is_refused_by_name(built: Path, results_file: Path) -> None:

@@ -337,23 +337,39 @@ EVERYWHERE: tuple[ShownIn, ...] = ("terminal", "report", "card")
 
 
 @dataclass(frozen=True)
+class AnsweredGroup:
+    """A model's answers to n readable images of a group, (n,) each. confidence: NaN where the model gives none."""
+
+    labels: NDArray[np.int64]
+    correct: NDArray[np.bool_]
+    correct_top_k: NDArray[np.bool_]
+    confidence: NDArray[np.float64]
+
+
+# The value of a measure in r resamples, (r,): weights (r, n) say how often each image is drawn.
+Resampled = Callable[[AnsweredGroup, NDArray[np.float64]], NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
 class Measure:
-    """A measure. Its key in `MEASURES` is its name and the name of its rows.
+    """A measure. Its key in `MEASURES` is its name and the name of its rows."""
 
-    rows: one number each, named after the measure. unit and reading: as in `MeasureFacts`. shown: the pages that have
-    its table (a row per group, a column per model), such as `EVERYWHERE`. figure: SVG for the
-    report.
-    """
-
-    rows: Callable[[AllAnswers], Iterable[ResultRow]]
+    rows: Callable[[AllAnswers], Iterable[ResultRow]] | None
+    """Returns one number each, named after the measure. None: a row for each model and group, of `resampled`."""
     title: str
     unit: Literal["percent", "points", "share", "plain"]
     reading: str
+    """The unit, and how the number is read, as in `MeasureFacts`."""
     shown: tuple[ShownIn, ...] = ()
+    """The pages that have its table (a row per group, a column per model), such as `EVERYWHERE`."""
     figure: Callable[[Results], str | None] | None = None
+    """Draws SVG for the report."""
+    lower_is_better: bool = False
+    resampled: Resampled | None = None
+    """What a line of a gate measures: of all images of a group, or of those of one class."""
 
     def facts(self, name: str) -> MeasureFacts:
-        return MeasureFacts(name, self.title, self.unit, self.reading, self.shown)
+        return MeasureFacts(name, self.title, self.unit, self.reading, self.shown, self.lower_is_better)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from counterfoil import __version__
 from counterfoil.accuracy_stats import FEWEST_MODELS_FOR_A_SLOPE
 from counterfoil.evaluation import figures
-from counterfoil.evaluation.failures import ClassExamples, failures_link, image_link
+from counterfoil.evaluation.failures import failures_link, image_link
+from counterfoil.evaluation.shift_report import PageSection
+from counterfoil.evaluation.tasks.classes.failures import ClassExamples
 from counterfoil.evaluation.tasks.classes.measures import MEASURES, NESTED_MEASURES
 from counterfoil.report.headline import headline_of
 from counterfoil.report.labels import checked_shifts
@@ -19,7 +21,7 @@ from counterfoil.report.reference import averaged, everyone, model_sentences, or
 from counterfoil.report.results import NESTED, ClassNumbers, ModelFacts, Results, classes_of, section_order
 from counterfoil.report.sections import ReportSection
 from counterfoil.report.templates import template_environment
-from counterfoil.report.words import Table, between, counted, in_words, listed, measure_tables, percent, points
+from counterfoil.report.words import between, counted, in_words, listed, measure_tables, percent, points
 from counterfoil.stats import CONFIDENCE, REPLICATES, Estimate
 
 if TYPE_CHECKING:
@@ -63,12 +65,12 @@ def evaluation_html(
     examples: Sequence[tuple[str, Sequence[ClassExamples]]],
     unreadable: Sequence[str] = (),
     pictures: Mapping[str, Sequence[Any]] | None = None,
-    gate: tuple[str, Table] | None = None,
+    gate: Sequence[PageSection] = (),
 ) -> str:
     """Return the page as text; equal results give equal bytes.
 
     examples: for each shown shift, the classes that drop most, with flipped pairs. unreadable: keys of images that
-    could not be decoded. pictures: name of a nested measure → what it draws from images. gate: its verdict and table.
+    could not be decoded. pictures: name of a nested measure → what it draws from images. gate: its section, if any.
     """
     models, shifts, base = results.best_first, results.by_impact, results.base_group
     sections: dict[str, ReportSection] = {}

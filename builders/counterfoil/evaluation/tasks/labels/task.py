@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from counterfoil.documents import csv_text
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset
-from counterfoil.evaluation.gate import LINE_HINT
+from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
+from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.scored_models import choose_models, classifier_facts
 from counterfoil.evaluation.shift_report import DROP
-from counterfoil.evaluation.task import ResampledTask, TaskSettings
+from counterfoil.evaluation.task import ResampledTask
 from counterfoil.evaluation.tasks.labels.failures import label_columns, write_label_failures
 from counterfoil.evaluation.tasks.labels.measures import (
     FACTS,
@@ -34,41 +35,55 @@ from counterfoil.models.classifiers.classifier import apart_from_scores
 from counterfoil.models.devices import resolve_device
 from counterfoil.multilabel_stats import REPLICATES
 from counterfoil.prediction.failures import ConditionScores, condition_scores
+from counterfoil.recipe import RecipeClass
 from counterfoil.report.results import DROP_BASE, LABELS, ClassFacts, ResultRows, Results
+from counterfoil.report.sections import MeasureFacts
 from counterfoil.report.words import csv_interval, csv_percent
+from counterfoil.store.atomic import write_atomically
 
 
-class MultilabelTask(ResampledTask[MeasuredClassifier]):
+class LabelsTask(ResampledTask[MeasuredClassifier]):
     """Classifiers that score several labels of each image."""
 
+    name = "labels"
     outputs = LABELS
     of_dataset = "several labels an image, and classifiers of these"
     takes = frozenset(("transform", "version", "min_images_per_class"))
-    shares = tuple(MEANS)
-    line_forms = (
-        f"A line is one of: mAP(GROUP) >= PERCENT, drop(SHIFT) <= POINTS (of mAP), drop(SHIFT, AUROC) <= POINTS,"
-        f" drop(SHIFT, label=NAME) <= POINTS (of the label's AP), {LINE_HINT}"
-    )
     table = "multilabel.csv"
     report = REPORT
+    truth_columns = ("conditions",)
+    answer_columns = ("missed", "wrongly_given")
 
-    def __init__(self, dataset: OpenDataset, models: Any, settings: TaskSettings) -> None:
-        self.dataset, self.truth = open_conditions(dataset)
+    def __init__(self, subject: OpenDataset, models: Any, options: EvaluationOptions) -> None:
+        super().__init__(subject, models, options)
+        self.subject, self.truth = open_conditions(subject)
         self.of_whole: NDArray[np.bool_] | None = None
-        if settings.limit is not None:
-            preview, self.of_whole = previewed(self.dataset, self.truth, settings.min_images_per_class, settings.limit)
-            self.dataset, self.truth = open_conditions(preview)
-        self.settings, self.named, self.line_classes = settings, models, self.dataset.classes
+        if options.limit is not None:
+            preview, self.of_whole = previewed(self.subject, self.truth, self.min_images, options.limit)
+            self.subject, self.truth = open_conditions(preview)
+
+    @property
+    def measures(self) -> Mapping[str, MeasureFacts]:
+        return {facts.name: facts for facts in FACTS if facts.name in MEANS}
+
+    @classmethod
+    def write_keys(cls, subject: OpenDataset, file: Path) -> int:
+        labels = [label.name for label in open_conditions(subject)[0].classes]
+        paths = subject.paths or (None,) * len(subject.keys)
+        rows = ({"key": key, "path": path} for key, path in zip(subject.keys, paths, strict=True))
+        write_atomically(file, csv_text(rows, ("key", "path", *labels)).encode())
+        return len(subject.keys)
+
+    @property
+    def classes(self) -> tuple[RecipeClass, ...]:
+        return self.subject.classes
 
     def choose_models(self, against: Sequence[str]) -> Sequence[str]:
-        given = self.settings
-        self.chosen = choose_models(
-            self.dataset, self.named, given.transform, given.version, None, given.class_order, None, against
-        )
+        self.chosen = choose_models(self.subject, self.named, self.options, against)
         return self.chosen.names
 
-    def ask(self, name: str) -> ConditionScores:
-        dataset, class_map = self.dataset, self.chosen.maps[name]
+    def answers(self, name: str) -> ConditionScores:
+        dataset, class_map = self.subject, self.chosen.maps[name]
         if class_map.most_ranked == 1:
             raise UserError(
                 f"model {name!r} gives one label per image, but an image may have several conditions",
@@ -79,31 +94,31 @@ class MultilabelTask(ResampledTask[MeasuredClassifier]):
             name,
             class_map,
             dataset.workplace / "predictions",
-            resolve_device(self.settings.device),
-            self.settings.batch_size,
+            resolve_device(self.options.device),
+            self.options.batch_size,
             self.chosen.load,
         )
 
     def measure(self, answers: Mapping[str, ConditionScores]) -> None:
-        dataset, settings = self.dataset, self.settings
+        dataset = self.subject
         readable = np.all([scores.readable for scores in answers.values()], axis=0)
-        subject = MultilabelSubject.of(dataset, self.truth, readable, settings.min_images_per_class, self.of_whole)
-        self.subject = subject
+        subject = MultilabelSubject.of(dataset, self.truth, readable, self.min_images, self.of_whole)
+        self.conditions = subject
         self.models = tuple(
-            measure_classifier(subject, name, scores, self.chosen.maps[name], settings.seed)
+            measure_classifier(subject, name, scores, self.chosen.maps[name], self.options.seed)
             for name, scores in answers.items()
         )
         self.left_out = len(dataset.keys) - subject.rows.size, ", or that cannot be read,"
         self.unreadable = tuple(dataset.keys[row] for row in np.flatnonzero(~readable).tolist())
 
     def results(self) -> Results:
-        subject = self.subject
+        subject = self.conditions
         return self.shared_results(
             subject.images,
             len(subject.labels),
-            self.dataset.preview,
+            self.subject.preview,
             subject.few,
-            min_images_per_class=self.settings.min_images_per_class,
+            min_images_per_class=self.min_images,
             replicates=REPLICATES,
             classes=tuple(ClassFacts(cls.id, cls.name) for cls in subject.labels),
             models=tuple(
@@ -127,11 +142,48 @@ class MultilabelTask(ResampledTask[MeasuredClassifier]):
     def tables(self, results: Results) -> dict[str, tuple[str, str]]:
         return {"shifts": (self.table, multilabel_csv(results)), "labels": ("labels.csv", labels_csv(results))}
 
-    def write_failures(self, preview: str, folder: Path) -> Path:
-        return write_label_failures(self.subject, self.models, preview, folder)
+    def write_failures(self, results: Results, folder: Path) -> Path:
+        return write_label_failures(self.conditions, self.models, results.preview_sentence, folder)
+
+    @classmethod
+    def wrong(cls, frame: Any) -> Any:
+        return frame["missed"].map(len) + frame["wrongly_given"].map(len) > 0
+
+    @classmethod
+    def worst_first(cls, frame: Any) -> Any:
+        mistakes = frame["missed"].map(len) + frame["wrongly_given"].map(len)
+        return frame.loc[mistakes.sort_values(ascending=False, kind="stable").index]
+
+    def failures(self) -> Iterator[Failure]:
+        subject, truth = self.conditions, self.conditions.truth
+        names = np.array([label.name for label in subject.labels], dtype=object)
+        places = {label.id: label.label for label in subject.labels}
+        for group in range(len(subject.rows)):
+            missed = [truth.having & ~model.answers[group] for model in self.models]
+            given = [truth.lacking & model.answers[group] for model in self.models]
+            wrong = np.any([*missed, *given], axis=0).any(axis=1)
+            for image in np.flatnonzero(wrong).tolist():
+                having = truth.having[image]
+                answers = []
+                for model, of_missed, of_given in zip(self.models, missed, given, strict=True):
+                    answered = model.answers[group, image]
+                    lists = {"missed": names[of_missed[image]], "wrongly_given": names[of_given[image]]}
+                    said = {"conditions": "; ".join(names[having])}
+                    said |= {name: "; ".join(mistaken) for name, mistaken in lists.items()}
+                    right = not (of_missed[image].any() or of_given[image].any())
+                    answers.append(ModelAnswer(_labels(names[answered]), right, said, [{"answer": [*names[answered]]}]))
+                annotations = [{"category_id": places[name]} for name in names[having]]
+                shift = self.subject.groups[group].name
+                yield Failure(int(subject.rows[group, image]), shift, _labels(names[having]), annotations, answers)
 
     def image_columns(self) -> tuple[NDArray[np.int64], dict[str, Any]]:
-        return self.subject.rows.ravel(), label_columns(self.subject, self.models)
+        return self.conditions.rows.ravel(), label_columns(self.conditions, self.models)
+
+
+def _labels(names: Iterable[str]) -> dict[str, Any]:
+    """Return labels as FiftyOne has them."""
+    each = [{"_cls": "Classification", "tags": [], "label": name} for name in names]
+    return {"_cls": "Classifications", "classifications": each}
 
 
 def multilabel_csv(results: Results) -> str:

@@ -13,13 +13,16 @@ from numpy.typing import NDArray
 from counterfoil.documents import csv_text
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset
-from counterfoil.evaluation.gate import LINE_HINT, GateLine
+from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
+from counterfoil.evaluation.gate import GateLine
+from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.scored_models import named_models, short_name, short_names
 from counterfoil.evaluation.shift_report import DROP
-from counterfoil.evaluation.task import ResampledTask, TaskSettings, difference_rows
+from counterfoil.evaluation.task import ResampledTask, difference_rows
 from counterfoil.evaluation.tasks.objects.categories import ORDERS, POSITION
 from counterfoil.evaluation.tasks.objects.detections import PREFIX, ModelDetections, read_detections
 from counterfoil.evaluation.tasks.objects.failures import ScoredDetector, detection_failures, write_detection_failures
+from counterfoil.evaluation.tasks.objects.image_keys import write_image_keys
 from counterfoil.evaluation.tasks.objects.limits import crowded_sentence, cut_sentence
 from counterfoil.evaluation.tasks.objects.measures import (
     FACTS,
@@ -42,6 +45,7 @@ from counterfoil.models.devices import resolve_device
 from counterfoil.recipe.names import PYTHON
 from counterfoil.regular_files import named_path, read_regular
 from counterfoil.report.results import DETECTIONS, ClassFacts, ModelFacts, ResultRows, Results
+from counterfoil.report.sections import MeasureFacts
 from counterfoil.report.severity import at
 from counterfoil.report.words import csv_interval
 from counterfoil.store.decoding import readable_image
@@ -53,29 +57,36 @@ _NAMED = (
 )
 
 
-class DetectionTask(ResampledTask[MeasuredModel]):
+class ObjectsTask(ResampledTask[MeasuredModel]):
     """Detectors on a dataset with objects."""
 
+    name = "objects"
     outputs = DETECTIONS
     of_dataset = "objects, and detectors"
-    takes = frozenset[str]()
-    shares = NAMES
-    line_forms = (
-        f"A line is one of: AP(GROUP) >= PERCENT, drop(SHIFT) <= POINTS (of AP), drop(SHIFT, AP50) <= POINTS,"
-        f" {LINE_HINT} Measures are {', '.join(NAMES)}."
-    )
     table = "detection.csv"
     report = REPORT
+    truth_columns = ("objects",)
+    answer_columns = ("f1", "found", "missed", "false")
 
-    def __init__(self, dataset: OpenDataset, models: Any, settings: TaskSettings) -> None:
-        self.dataset, self.settings, self.named = dataset, settings, models
-        self.subject = open_objects(dataset, settings.limit)
+    def __init__(self, subject: OpenDataset, models: Any, options: EvaluationOptions) -> None:
+        super().__init__(subject, models, options)
+        self.objects = open_objects(subject, options.limit)
+        self.left_out = self.objects.left_out, ""
+        crowded = crowded_sentence(self.objects.truth, self.objects.images, self.objects.categories)
+        self.of_dataset_notes = (*truth_notes(self.objects), *filter(None, [crowded]))
+
+    @property
+    def measures(self) -> Mapping[str, MeasureFacts]:
+        return {facts.name: facts for facts in FACTS if facts.name in NAMES}
+
+    @classmethod
+    def write_keys(cls, subject: OpenDataset, file: Path) -> int:
+        return write_image_keys(subject, file)
+
+    @property
+    def classes(self) -> tuple[ClassFacts, ...]:
         # The id of a category is its name.
-        self.categories = tuple(ClassFacts(name, name) for name in self.subject.categories)
-        self.line_classes = self.categories
-        self.left_out = self.subject.left_out, ""
-        crowded = crowded_sentence(self.subject.truth, self.subject.images, self.subject.categories)
-        self.notes = (*truth_notes(self.subject), *filter(None, [crowded]))
+        return tuple(ClassFacts(name, name) for name in self.objects.categories)
 
     def line_problems(self, line: GateLine) -> Iterator[str]:
         yield from super().line_problems(line)
@@ -93,7 +104,7 @@ class DetectionTask(ResampledTask[MeasuredModel]):
             # Names only: the recipe of a published dataset must not make this machine read files.
             models = {model.name: model.name for model in named}
             self.detectors = {
-                name: name for name in (*(self.dataset.models if self.named is None else ()), *models, *against)
+                name: name for name in (*(self.subject.models if self.named is None else ()), *models, *against)
             }
         if problems:
             raise UserError(problems, _NAMED)
@@ -104,9 +115,9 @@ class DetectionTask(ResampledTask[MeasuredModel]):
             raise UserError("no detector was named", _NAMED)
         return tuple(self.detectors)
 
-    def ask(self, name: str) -> ModelDetections:
-        detector, subject, batch_size = self.detectors[name], self.subject, self.settings.batch_size
-        order = _order(self.settings.class_order, name)
+    def answers(self, name: str) -> ModelDetections:
+        detector, subject, batch_size = self.detectors[name], self.objects, self.options.batch_size
+        order = _order(self.options.class_order, name)
         if isinstance(detector, str) and detector.startswith(PREFIX):
             return replace(read_detections(detector, subject, order), name=name)
         names = None if order is None else subject.categories if order == POSITION else order
@@ -116,28 +127,28 @@ class DetectionTask(ResampledTask[MeasuredModel]):
             return run_detector(name, detector, subject, names, batch_size)
         if detector.startswith(PYTHON):
             refuse_unnamed(detector)
-        device = resolve_device(self.settings.device)
+        device = resolve_device(self.options.device)
         return run_detector(name, load_detector(detector, device), subject, names, batch_size, device)
 
     def measure(self, answers: Mapping[str, ModelDetections]) -> None:
-        seed = self.settings.seed
-        self.models = tuple(measure_model(self.subject, detections, seed) for detections in answers.values())
+        seed = self.options.seed
+        self.models = tuple(measure_model(self.objects, detections, seed) for detections in answers.values())
 
     def results(self) -> Results:
-        subject, models, limit = self.subject, self.models, self.settings.limit
+        subject, models, limit = self.objects, self.models, self.options.limit
         severities, severity_rows = measure_levels(subject, models)
         return self.shared_results(
             subject.images,
             len(np.unique(subject.truth.category)),
-            self.dataset.preview if limit is None else subject.rows.shape[1],
+            self.subject.preview if limit is None else subject.rows.shape[1],
             min_images_per_class=1,
             replicates=REPLICATES,
-            classes=self.categories,
+            classes=self.classes,
             models=map(self._facts, models),
             units=subject.units,
             measures=FACTS,
             rows=ResultRows(
-                [*detector_rows(subject, models), *difference_rows(models, self.dataset.groups, "AP"), *severity_rows]
+                [*detector_rows(subject, models), *difference_rows(models, self.subject.groups, "AP"), *severity_rows]
             ),
             severity=severities,
         )
@@ -148,7 +159,7 @@ class DetectionTask(ResampledTask[MeasuredModel]):
             short_name=short_name(model.name),
             architecture="",
             outputs=self.outputs,
-            num_classes=len(self.subject.categories),
+            num_classes=len(self.objects.categories),
             img_size=None,
             crop_pct=None,
             interpolation=None,
@@ -169,8 +180,8 @@ class DetectionTask(ResampledTask[MeasuredModel]):
     def tables(self, results: Results) -> dict[str, tuple[str, str]]:
         return {"detection": (self.table, detection_csv(results))}
 
-    def write_failures(self, preview: str, folder: Path) -> Path:
-        subject = self.subject
+    def write_failures(self, results: Results, folder: Path) -> Path:
+        subject = self.objects
         groups = [group.name for group in subject.dataset.groups]
         keys = [subject.keys_of(index) for index in range(len(groups))]
         short = short_names([model.name for model in self.models])
@@ -187,14 +198,67 @@ class DetectionTask(ResampledTask[MeasuredModel]):
         def picture(group: int, image: int) -> Any:
             return readable_image(encoded.get(keys[group][image]))
 
-        return write_detection_failures(subject.dataset.name, chosen, subject.images, picture, folder, preview)
+        return write_detection_failures(
+            subject.dataset.name, chosen, subject.images, picture, folder, results.preview_sentence
+        )
+
+    @classmethod
+    def wrong(cls, frame: Any) -> Any:
+        return frame["missed"] + frame["false"] > 0
+
+    @classmethod
+    def worst_first(cls, frame: Any) -> Any:
+        return frame.sort_values("f1", kind="stable")
+
+    def failures(self) -> Iterator[Failure]:
+        subject, truth = self.objects, self.objects.truth
+        f1 = np.stack([model.f1 for model in self.models], axis=-1)
+        _, columns = self.image_columns()
+        for group, image in np.argwhere((f1 < 1).any(axis=-1)).tolist():
+            number = group * subject.images + image
+            shown = np.flatnonzero((truth.image == image) & ~truth.crowd)
+            boxes = [(truth.category[index], truth.box[index], None) for index in shown]
+            annotations = [
+                {"category_id": int(category), "bbox": box.tolist(), "area": float(truth.area[index]), "iscrowd": 0}
+                for index, (category, box, _) in zip(shown, boxes, strict=True)
+            ]
+            answers = []
+            for model in self.models:
+                found = model.answers[group]
+                counted = np.flatnonzero((found.image == image) & (found.score >= model.score))
+                detected = [(found.category[index], found.box[index], float(found.score[index])) for index in counted]
+                results = [
+                    {"category_id": int(category), "bbox": box.tolist(), "score": score}
+                    for category, box, score in detected
+                ]
+                numbers = {name: columns[f"{name}.{model.name}"][number] for name in self.answer_columns}
+                said = {"objects": int(columns["objects"][number]), **{name: float(n) for name, n in numbers.items()}}
+                right = bool(model.f1[group, image] == 1)
+                answers.append(ModelAnswer(self._labels(image, detected), right, said, results))
+            row = int(subject.rows[group, image])
+            yield Failure(row, self.subject.groups[group].name, self._labels(image, boxes), annotations, answers)
+
+    def _labels(self, image: int, boxes: Sequence[tuple[int, NDArray[np.float64], float | None]]) -> dict[str, Any]:
+        """Return boxes (category, box, score) as FiftyOne has them: x, y, width and height as shares of the image."""
+        sides = np.tile(self.objects.sides[image], 2)
+        detections = [
+            {
+                "_cls": "Detection",
+                "tags": [],
+                "label": self.objects.categories[category],
+                "bounding_box": (box / sides).tolist(),
+                **({} if score is None else {"confidence": score}),
+            }
+            for category, box, score in boxes
+        ]
+        return {"_cls": "Detections", "detections": detections}
 
     def image_columns(self) -> tuple[NDArray[np.int64], dict[str, Any]]:
         """Return the rows of images, and columns: objects; `f1`, `found`, `missed` and `false` for each model.
 
         They are named `f1.MODEL` and so on, and count at IoU .50, from the score with the best F1 on the base.
         """
-        images, first = self.subject.images, self.models[0].matches
+        images, first = self.objects.images, self.models[0].matches
         truths = [np.bincount(matches.object_image[matches.counted[0]], minlength=images) for matches in first]
         columns = {"objects": np.concatenate(truths)}
         for model in self.models:
@@ -207,7 +271,7 @@ class DetectionTask(ResampledTask[MeasuredModel]):
                 parts["missed"].append(truth - true_positives)
                 parts["false"].append(everything - true_positives)
             columns |= {f"{name}.{model.name}": np.concatenate(values) for name, values in parts.items()}
-        return self.subject.rows.ravel(), columns
+        return self.objects.rows.ravel(), columns
 
 
 def _order(order: Any, name: str) -> str | Sequence[str] | None:

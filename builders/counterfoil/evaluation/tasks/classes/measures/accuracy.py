@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from counterfoil import accuracy_stats
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Measure, answer_names
+from counterfoil.evaluation.tasks.classes.resampling import weighted_mean
 from counterfoil.prediction.class_map import Outputs
 from counterfoil.report.reference import OVER_ALL, OVER_CLASSES
 from counterfoil.report.results import ResultRow, row
@@ -134,12 +135,14 @@ MEASURES: dict[str, Measure] = {
         "Accuracy over all images",
         "percent",
         "The share of images that the model gets right, with its Wilson interval. Every image counts once.",
+        resampled=lambda images, weights: weighted_mean(images.correct, weights),
     ),
     "top_k": Measure(
         lambda answered: _over_images(answered, "top_k", answered.answers.correct_top_k),
         "Top-k accuracy over all images",
         "percent",
         "The share of images whose class is among the model's k best answers. `at` gives k.",
+        resampled=lambda images, weights: weighted_mean(images.correct_top_k, weights),
     ),
     "accuracy": Measure(
         _accuracy,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.accuracy_stats import BINS, calibration_errors, confidence_bins
-from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Measure
+from counterfoil.evaluation.tasks.classes.answers import AllAnswers, AnsweredGroup, Measure
 from counterfoil.models.score_scale import UNKNOWN
 from counterfoil.report.results import ResultRow, Results, row
 from counterfoil.stats import Estimate, seeded
@@ -40,6 +40,16 @@ def _error(answered: AllAnswers) -> Iterator[ResultRow]:
     for model, index, _, right in groups:
         key = {"model": answered.models[model], "group": answered.group(index).name}
         yield row("calibration_error", errors_of[model, index], n=len(right), **key)
+
+
+def _resampled_error(images: AnsweredGroup, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the error in each resample; NaN for a model without confidences."""
+    confidence = images.confidence.round(_DIGITS)
+    if np.isnan(confidence).any():
+        return np.full(len(weights), np.nan)
+    bins = confidence_bins(confidence)
+    apart = (bins[:, None] == np.unique(bins)) * (images.correct - confidence)[:, None]
+    return np.abs(weights @ apart).sum(axis=1) / weights.sum(axis=1)
 
 
 def _bins(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
@@ -104,6 +114,8 @@ MEASURES: dict[str, Measure] = {
         " width; it is biased upwards with few images.",
         shown=("report",),
         figure=reliability_figure,
+        lower_is_better=True,
+        resampled=_resampled_error,
     ),
     "calibration": Measure(
         _bins("calibration"),

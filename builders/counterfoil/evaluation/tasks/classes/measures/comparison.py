@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil import accuracy_stats
-from counterfoil.accuracy_stats import Side, draw_class_averages
-from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, NestedMeasure, Request
+from counterfoil.evaluation.tasks.classes.resampling import drawn_averages, strata_and_units
 from counterfoil.report.comparison import ACCURACY, DROP_GAIN, GAIN, MCNEMAR, ONLY_RIGHT, ComparedGroup, ModelComparison
 from counterfoil.report.results import ResultRow, row
 from counterfoil.stats import (
@@ -27,7 +26,6 @@ from counterfoil.stats import (
     Estimate,
     holm,
     percentile_interval,
-    seeded,
     sign_test,
     wilson_interval,
 )
@@ -61,7 +59,7 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
     gain = correct[:, 0].astype(np.float64) - correct[:, 1]
     # `replicates` has one column for each group, in the order of `measured`.
     replicates = drawn_averages(subject, [(rows_of_group, gain) for rows_of_group in measured.values()], answered.seed)
-    units = _strata_and_units(subject)[1]
+    units = strata_and_units(subject)[1]
     reaches = np.zeros((len(measured), 2))
     for index, rows_of_group in enumerate(measured.values()):
         labels = subject.labels[rows_of_group]
@@ -182,36 +180,6 @@ def _reaches_of_equal_gains(samples: Sequence[tuple[NDArray[np.float64], int]]) 
             # The mean gain can only be nearer to 0.
             reach[0 if gains[0] > 0 else 1] = 1 - wilson_interval(units, units)[0]
     return reaches
-
-
-def drawn_averages(subject: Subject, sides: Sequence[Side], seed: int) -> NDArray[np.float64]:
-    """Return the class average of each side in every replicate, (replicates, sides); NaN if a draw has no image.
-
-    Units are drawn within a class. If groups share units, the units of these groups are drawn together. Otherwise the
-    units of each group are drawn separately.
-    """
-    first_group, units = _strata_and_units(subject)
-
-    def generator_of(stratum: int) -> np.random.Generator:
-        label, first = divmod(stratum, len(subject.groups))
-        return seeded(seed, "compare", subject.groups[first].name, subject.classes[label].id)
-
-    return draw_class_averages(sides, subject.labels * len(subject.groups) + first_group, units, generator_of)
-
-
-def _strata_and_units(subject: Subject) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return each row's first group of those that share units, and its unit within the class in these groups."""
-    first_group, units = subject.shifts.copy(), np.arange(len(subject.keys), dtype=np.int64)
-    start = 0
-    for part in subject.parts:
-        part_rows = slice(start, start + len(part.images))
-        start = part_rows.stop
-        if part.images.units is not None:
-            first_group[part_rows] = part.first
-            units[part_rows] = np.unique(part.images.units, return_inverse=True)[1]
-        elif subject.groups[part.first].paired:
-            first_group[part_rows], units[part_rows] = part.first, subject.indices[part_rows]
-    return first_group, units
 
 
 MEASURE = NestedMeasure(compare_models)

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from counterfoil import stats, trajectory_stats
 from counterfoil.accuracy_stats import Drops, drawn_accuracies
 from counterfoil.evaluation.dataset import Subject
-from counterfoil.evaluation.failures import MOST_SHIFTS, THUMBNAIL
 from counterfoil.evaluation.figures import LINES, severity_figure
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, NestedMeasure
+from counterfoil.evaluation.tasks.classes.failures import MOST_SHIFTS, THUMBNAIL
 from counterfoil.report import severity as names
 from counterfoil.report.pictures import data_uri, webp
 from counterfoil.report.results import ModelFacts, ResultRow, Results, row

@@ -1,0 +1,273 @@
+"""Classifiers that give each image one class: everything that an evaluation asks of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.documents import csv_text
+from counterfoil.engines import engine_and_device
+from counterfoil.evaluation.dataset import Subject, limit_subject, usual_side
+from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
+from counterfoil.evaluation.gate import GateLine
+from counterfoil.evaluation.options import EvaluationOptions
+from counterfoil.evaluation.scored_models import (
+    StoredAnswers,
+    choose_models,
+    classifier_facts,
+    is_stored,
+    read_stored,
+    told_apart,
+    with_public_names,
+)
+from counterfoil.evaluation.shift_report import PageSection
+from counterfoil.evaluation.task import Task
+from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, answer_names
+from counterfoil.evaluation.tasks.classes.entries import entry_files
+from counterfoil.evaluation.tasks.classes.failures import failure_partners, pick_examples, write_failures
+from counterfoil.evaluation.tasks.classes.lines import ClassLines, line_measures
+from counterfoil.evaluation.tasks.classes.measures import MEASURES, NESTED_MEASURES
+from counterfoil.evaluation.tasks.classes.measures.comparison import ComparedModels
+from counterfoil.evaluation.tasks.classes.measures.source import (
+    PreparedReference,
+    prepared_distances,
+    prepared_reference,
+)
+from counterfoil.evaluation.tasks.classes.mistaken_order import likely_order
+from counterfoil.evaluation.tasks.classes.report import evaluation_html
+from counterfoil.evaluation.tasks.classes.resampling import resampled_rows
+from counterfoil.evaluation.tasks.classes.tables import answer_columns, result_tables
+from counterfoil.models.classifiers.of_predictions import RecordedClassifier
+from counterfoil.prediction.passes import WORKERS_IMPORT, Placement, Scored
+from counterfoil.prediction.predictions import join_predictions
+from counterfoil.progress import report
+from counterfoil.recipe import RecipeClass
+from counterfoil.report.reference import order_warnings
+from counterfoil.report.results import NESTED, ClassFacts, ModelFacts, ResultRow, ResultRows, Results
+from counterfoil.report.sections import MeasureFacts
+from counterfoil.stats import CONFIDENCE, REPLICATES
+from counterfoil.store.atomic import write_atomically
+
+KEY_COLUMNS = ("key", "path", "class_id", "label")
+
+
+class ClassesTask(Task):
+    """Classifiers that give each image one class."""
+
+    name = "classes"
+    of_dataset = "one class an image, and classifiers"
+    takes = frozenset(field.name for field in fields(EvaluationOptions))
+    table = "robustness.csv"
+    truth_columns = ("label", "class")
+    answer_columns = ("answered", "confidence", "right")
+
+    def __init__(self, subject: Subject, models: Any, options: EvaluationOptions) -> None:
+        super().__init__(subject, models, options)
+        if options.limit is not None:
+            self.subject = limit_subject(subject, options.limit)
+
+    @classmethod
+    def write_keys(cls, subject: Subject, file: Path) -> int:
+        paths = subject.paths or (None,) * len(subject.keys)
+        rows = (
+            dict(zip(KEY_COLUMNS, (key, path, subject.classes[label].id, subject.classes[label].name), strict=True))
+            for key, path, label in zip(subject.keys, paths, subject.labels.tolist(), strict=True)
+        )
+        write_atomically(file, csv_text(rows, KEY_COLUMNS).encode())
+        return len(subject.keys)
+
+    @property
+    def classes(self) -> tuple[RecipeClass, ...]:
+        return self.subject.classes
+
+    @property
+    def measures(self) -> Mapping[str, MeasureFacts]:
+        return line_measures()
+
+    def line_problems(self, line: GateLine) -> Iterator[str]:
+        yield from super().line_problems(line)
+        if is_stored(line.other_model) and line.share != "accuracy":
+            yield "an earlier evaluation gives accuracies alone; name a model, or predictions:FILE"
+
+    def choose_models(self, against: Sequence[str]) -> Sequence[str]:
+        self.chosen = choose_models(self.subject, self.named, self.options, against)
+        return self.chosen.names
+
+    def prepare(self, lines: Sequence[GateLine], judged: Sequence[str]) -> None:
+        """Read earlier evaluations."""
+        files = [line.other_model for line in lines if is_stored(line.other_model)]
+        self.stored: Mapping[tuple[str, str], StoredAnswers] = read_stored(files, judged, self.subject)
+
+    def ask(self, names: Sequence[str]) -> None:
+        subject, options, chosen = self.subject, self.options, self.chosen
+        made_by, device = engine_and_device(options.device, options.workers, options.engine)
+        placement = Placement(made_by, device, tuple(subject.classes))
+        several = options.workers is not None and options.workers > 1
+        spread = placement if several else placement.worth_for(len(subject.keys))
+        if spread is not None:
+            made_by.expect(WORKERS_IMPORT)
+        asking = Asking(chosen, device, options.batch_size, spread)
+        requests = (
+            prepared_distances(subject, options.distances, options.against),
+            prepared_reference(subject, chosen.stands_for, tuple(chosen.mended), options.reference),
+            *([] if options.compare is None else [ComparedModels(*options.compare)]),
+        )
+        # Each part's answers are kept by its own content.
+        parts = [asking.scored(part.images, names, subject.workplace / "predictions") for part in subject.parts]
+        scored = [
+            replace(parts[0][name], predictions=join_predictions([part[name].predictions for part in parts]))
+            if len(parts) > 1
+            else parts[0][name]
+            for name in names
+        ]
+        answered = AllAnswers.of(subject, scored, self.min_images, options.seed, asking, requests)
+        # Bootstrapping the drops takes most of the time.
+        for done, shift in enumerate(answered.shifts, start=1):
+            if subject.base:
+                answered.drops(shift)
+            report("measuring", done, len(answered.shifts))
+        self.answered = answered
+        unreadable = np.flatnonzero(~answered.answers.readable).tolist()
+        self.unreadable = tuple(subject.keys[row] for row in unreadable)
+        self.unreadable_paths = () if subject.paths is None else tuple(subject.paths[row] for row in unreadable)
+
+    def results(self) -> Results:
+        answered, subject = self.answered, self.subject
+        reference = answered.request(PreparedReference)
+        image_sets = [subject.parts[0].images, *([reference.images] if reference and reference.images else [])]
+        rows: list[ResultRow] = []
+        nested: dict[str, Any] = {}
+        nested_facts: list[MeasureFacts] = []
+        for name, measure in MEASURES.items():
+            if measure.rows is not None:
+                rows += measure.rows(answered)
+            elif measure.resampled is not None:
+                rows += resampled_rows(answered, name, measure.resampled)
+        for name, measure in NESTED_MEASURES.items():
+            nested[name], measure_rows = measure.measure(answered)
+            rows += measure_rows
+            names = {result.measure for result in measure_rows}
+            nested_facts += [facts for facts in NESTED[name].measures if facts.name in names]
+        return Results(
+            content=subject.content,
+            dataset=subject.name,
+            seed=answered.seed,
+            min_images_per_class=answered.min_images,
+            confidence=CONFIDENCE,
+            replicates=REPLICATES,
+            paired=any(group.paired for group in subject.groups),
+            unreadable=len(self.unreadable),
+            image_side=usual_side(image_sets),
+            base=subject.groups[0].name if subject.base else None,
+            outputs=answered.asking.models.outputs,
+            preview=subject.preview,
+            scored=subject.scored_sentences,
+            classes=tuple(ClassFacts(cls.id, cls.name) for cls in subject.classes),
+            models=told_apart(self._model_facts(model) for model in range(len(answered.scored))),
+            groups=tuple(answered.facts(index) for index in answered.places),
+            measures=(*(measure.facts(name) for name, measure in MEASURES.items()), *nested_facts),
+            rows=ResultRows(rows),
+            **nested,
+        )
+
+    def _model_facts(self, model: int) -> ModelFacts:
+        answered = self.answered
+        scored, near_chance = answered.scored[model], bool(answered.near_chance.models[model])
+        class_map, shares = scored.class_map, scored.predictions.shares
+        # The two best answers are equal: a file's scores are rounded, or the model knows neither.
+        tied = scored.predictions.tied
+        if tied is None:
+            tied = shares[:, 0] == shares[:, 1] if shares.shape[1] > 1 else np.zeros(len(shares), dtype=bool)
+        tied = scored.predictions.readable & tied
+        return classifier_facts(
+            scored.classifier,
+            outputs=class_map.outputs,
+            top_k=class_map.top_k,
+            chance=float(class_map.chances.mean()),
+            near_chance=near_chance,
+            tied=int(tied.sum()),
+            matched=class_map.matched,
+            read=self._read(scored),
+            likely_order=likely_order(answered, model) if near_chance else "",
+        )
+
+    def _read(self, scored: Scored) -> str:
+        """Return how a file of answers, or a model's scores, were read."""
+        classifier, subject = scored.classifier, self.subject
+        if not isinstance(classifier, RecordedClassifier):
+            return classifier.read
+        parts = [(part.images.keys, part.images.paths) for part in subject.parts]
+        answers = None if subject.preview is not None else int(scored.predictions.readable.sum())
+        return classifier.told(parts, answers)
+
+    def warnings(self, results: Results) -> Iterable[str]:
+        for warnings in (order_warnings, *(shown.warnings for shown in NESTED.values())):
+            yield from warnings(results)
+
+    def comparing(self, results: Results) -> ClassLines:
+        return ClassLines(self.answered, results.label_checks, self.stored)
+
+    def tables(self, results: Results) -> dict[str, tuple[str, str]]:
+        return result_tables(results)
+
+    def page(self, results: Results, notes: Sequence[str], gate: Sequence[PageSection]) -> str:
+        examples = pick_examples(self.answered, results)
+        pictures = {name: measure.pictures(self.answered, results) for name, measure in NESTED_MEASURES.items()}
+        return evaluation_html(results, examples, self.unreadable, pictures, gate)
+
+    def write_failures(self, results: Results, folder: Path) -> Path:
+        return write_failures(results, self.answered, folder)
+
+    def entries(self, results: Results, at_commit: bool = True) -> dict[str, bytes]:
+        subject = self.subject
+        dataset_id = self.options.repo or (subject.published.repo if subject.published else subject.repo)
+        # Entries are of whole datasets.
+        if dataset_id is None or subject.preview is not None or not subject.base or len(subject.parts) > 1:
+            return {}
+        # The commit that a published dataset was named by; a branch or a tag may move.
+        revision = subject.published.revision if subject.published and at_commit else None
+        commit = revision if revision and re.fullmatch(r"[0-9a-f]{40}", revision) else None
+        return entry_files(with_public_names(results), dataset_id, commit)
+
+    def image_columns(self) -> tuple[NDArray[np.int64], dict[str, Any]]:
+        return np.arange(len(self.subject.keys)), answer_columns(self.answered)
+
+    @classmethod
+    def wrong(cls, frame: Any) -> Any:
+        return frame["right"].eq(False)
+
+    @classmethod
+    def worst_first(cls, frame: Any) -> Any:
+        """Sort the surest answers first."""
+        return frame.sort_values("confidence", ascending=False, kind="stable")
+
+    def failures(self) -> Iterator[Failure]:
+        answered, answers, subject = self.answered, self.answered.answers, self.subject
+        called = [answer_names(subject.classes, class_map) for class_map in answered.maps]
+        for row in np.flatnonzero((~answers.correct & answers.readable[:, None]).any(axis=1)).tolist():
+            label = int(subject.labels[row])
+            name = subject.classes[label].name
+            of_models = []
+            for model, answer_name in enumerate(called):
+                answer, share = answer_name(int(answers.prediction[row, model])), float(answered.confidence[row, model])
+                confidence = None if np.isnan(share) else round(share, 6)
+                of_models.append(
+                    ModelAnswer(
+                        {"_cls": "Classification", "tags": [], "label": answer, "confidence": confidence},
+                        bool(answers.correct[row, model]),
+                        {"label": label, "class": name, "answered": answer, "confidence": confidence},
+                        [{"answer": answer, "score": confidence}],
+                    )
+                )
+            truth = {"_cls": "Classification", "tags": [], "label": name}
+            yield Failure(row, name, truth, [{"category_id": label}], of_models)
+
+    def partners(self) -> NDArray[np.int64]:
+        groups = self.subject.groups
+        return failure_partners(self.answered, [index for index, group in enumerate(groups) if index and group.paired])
