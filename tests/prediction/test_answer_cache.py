@@ -16,7 +16,8 @@ from counterfoil.evaluation.tasks.objects.running import are_detections
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.predictions import Predictions, predictions_cache
+from counterfoil.prediction.inference import MappedClassifier
+from counterfoil.prediction.predictions import Predictions
 
 EVERY_KIND: Columns = {
     "share": np.array([[0.1, np.nan], [-0.0, np.inf], [1e-45, 0.3]], np.float32),
@@ -107,7 +108,7 @@ def repeated_text(rows: int, length: int) -> pa.Array:
 
 def test_predictions_of_another_form_or_of_much_memory_are_not_read(tmp_path: Path, models: dict[str, str]) -> None:
     class_map = ClassMap("source labels", 3, ((0,), (1,), (2,)))
-    entry = predictions_cache(tmp_path, images("content"), load_classifier(models["sharp"]), class_map, "cpu")
+    entry = MappedClassifier(load_classifier(models["sharp"]), class_map, "cpu").cache(tmp_path, images("content"))
     answers = Predictions.empty(500, 3).columns()
     others: dict[str, Any] = {
         "notes": repeated_text(500, 1 << 20),  # half a gigabyte
@@ -152,7 +153,7 @@ def test_a_key_is_of_everything_that_decides_answers(models: dict[str, str], tmp
     wide = ClassMap("names", 3, ((0,), (1,)))
     classifier = load_classifier(models["sharp"])
     entries = {
-        predictions_cache(tmp_path, images(content), classifier, class_map, "cpu", logits).key
+        MappedClassifier(classifier, class_map, "cpu", logits).cache(tmp_path, images(content)).key
         for content in "ab"
         for logits in (False, True)
         for class_map in (wide, wide.answered_both_ways("all"), wide.answered_both_ways("classes"))

@@ -132,6 +132,10 @@ def test_what_cannot_be_decoded_has_no_captions_and_harms_no_other(
     assert captions["k2"] == alone["k0"]
 
 
+def pairs(values: Any, width: int = 2) -> pa.Array:
+    return pa.array([values], pa.list_(pa.float64(), width))
+
+
 @pytest.mark.parametrize(
     "columns",
     [
@@ -141,11 +145,13 @@ def test_what_cannot_be_decoded_has_no_captions_and_harms_no_other(
         {"captions": [b"a"]},
         {"captions": [b"a", b"b", b"c", None]},
         {"captions": [b"a", b"b", b"c", b"\xff"]},
-        {"captions": [b"a"], "sums": [1.5], "tokens": [0]},
-        {"captions": [b"a"], "sums": [-1.5], "tokens": [0]},
-        {"captions": [b"a"], "sums": [-1.5], "tokens": [1.0]},
-        {"captions": [b"a"], "sums": [None], "tokens": [1]},
-        {"captions": [b"a"], "sums": [[-1.5]], "tokens": [1]},
+        {"captions": [b"a"], "likelihoods": pairs([1.5, 1])},
+        {"captions": [b"a"], "likelihoods": pairs([-1.5, 0])},
+        {"captions": [b"a"], "likelihoods": pairs([float("nan"), 1])},
+        {"captions": [b"a"], "likelihoods": pairs([None, 1])},
+        {"captions": [b"a"], "likelihoods": pairs(None)},
+        {"captions": [b"a"], "likelihoods": pairs([-1.5], 1)},
+        {"captions": [b"a"], "likelihoods": [-1.5]},
         {"captions": [b"a"]},
     ],
     ids=str,

@@ -131,7 +131,7 @@ def see_model(classifier: Classifier, source: MendSource, device: str, *, with_c
 def features_through(images: LabelledImages, embedder: Embedder) -> NDArray[np.float32]:
     """Return features (n, d) float32 of n images, from the user's cache if present; NaN for undecodable images."""
     with renamed(f"{embedder.name}: {images.name}"):
-        return np.asarray(embed(images, embedder, precision="float32"))
+        return embed(images, embedder, precision="float32")
 
 
 def refuse_infinite_features(model: str, features: NDArray[np.floating], images: str) -> None:

@@ -8,7 +8,7 @@ and a run without a test split refuses them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -171,12 +171,9 @@ def pixels_of(images: LabelledImages) -> tuple[str | None, ...]:
 
     The bytes of files cannot be compared, because a build of pool rows encodes the images again.
     """
-
-    def digests() -> Iterator[bytes]:
-        for _, encoded in track(images.images(), f"{images.name}: decoding images", len(images), _BETWEEN_STAGES):
-            picture = images.decoded(encoded)
-            yield _NO_IMAGE if picture is None else bytes.fromhex(pixels_sha256(picture))
-
+    read = track(images.images(), f"{images.name}: decoding images", len(images), _BETWEEN_STAGES)
+    pictures = (images.decoded(encoded) for _, encoded in read)
+    digests = (_NO_IMAGE if picture is None else bytes.fromhex(pixels_sha256(picture)) for picture in pictures)
     known = map(bytes, digests_of(images, "pixels", digests))
     return tuple(None if digest == _NO_IMAGE else digest.hex() for digest in known)
 

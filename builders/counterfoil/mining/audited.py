@@ -161,16 +161,15 @@ class ContentsSeen:
 
     def known(self) -> list[str]:
         """Return the hash of each row's image, in order. Images that were not read yet are read now."""
-        plain = self._plain
+        digests = digests_of(self._plain, "contents-seen", self._digests(), self._folder)
+        return [digest.tobytes().hex() for digest in digests]
 
-        def digests() -> Iterator[bytes]:
-            missing = frozenset(plain.keys) - self._seen.keys()
-            read = self.images.images(missing) if missing else ()
-            for _ in track(read, f"{plain.name}: hashing images", len(missing), 1000):
-                pass
-            return map(self._seen.__getitem__, plain.keys)
-
-        return [digest.tobytes().hex() for digest in digests_of(plain, "contents-seen", digests, self._folder)]
+    def _digests(self) -> Iterator[bytes]:
+        missing = frozenset(self._plain.keys) - self._seen.keys()
+        read = self.images.images(missing) if missing else ()
+        for _ in track(read, f"{self._plain.name}: hashing images", len(missing), 1000):
+            pass
+        yield from map(self._seen.__getitem__, self._plain.keys)
 
 
 def keys_sha256(keys: Sequence[str]) -> str:

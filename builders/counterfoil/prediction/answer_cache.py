@@ -7,11 +7,11 @@ images. A later run takes these files up to the first one that is missing or dam
 from __future__ import annotations
 
 import functools
-import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,8 @@ PART_ROWS = 256
 # Raise this number when the meaning of a column changes. Older entries are then ignored.
 _FORMAT = 3
 _KEY = b"counterfoil_key"
-_NAME = re.compile(r"(\d{10})-(\d{10})\.parquet")
 # Floats differ in the last bits between versions of these libraries.
-_LIBRARIES = ("torch", "torchvision", "timm", "transformers", "open_clip_torch", "onnxruntime", "pillow")
+_LIBRARIES = ("torch", "torchvision", "timm", "transformers", "open_clip_torch", "pillow")
 
 
 def answers_key(device: str, **decides: Any) -> str:
@@ -44,15 +43,9 @@ def answers_key(device: str, **decides: Any) -> str:
 
 
 @functools.cache  # finding a version searches all installed packages, for every model of a run
-def _versions() -> dict[str, str | None]:
-    return {name: _version(name) for name in _LIBRARIES}
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
+def _versions() -> dict[str, str]:
+    installed = (*_LIBRARIES, "onnxruntime") if find_spec("onnxruntime") else _LIBRARIES
+    return {name: version(name) for name in installed}
 
 
 def joined(stretches: Sequence[Columns]) -> Columns:
@@ -83,13 +76,12 @@ class AnswerCache:
         """Return the parts up to the first gap, and the number of images that they answer."""
         parts, done = [], 0
         for path in sorted(self._parts.glob("*.parquet")):
-            name = _NAME.fullmatch(path.name)
-            if name is None or int(name[1]) != done or not done < int(name[2]) <= self.images:
-                continue
-            part = self._read(path, range(done, int(name[2])))
+            start, _, end = path.stem.partition("-")
+            stop = int(end) if end.isdecimal() else 0
+            part = self._read(path, range(done, stop)) if start == f"{done:010d}" and stop <= self.images else None
             if part is not None:
                 parts.append(part)
-                done = int(name[2])
+                done = stop
         return parts, done
 
     def save(self, columns: Columns) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,20 +25,18 @@ from counterfoil.progress import report
 from counterfoil.recipe.prompts import RecipeClass
 from counterfoil.store.decoding import decoded_batches, readable_image
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
-# Decodes an image as RGB, or returns None if it is unreadable.
-Decode = Callable[[bytes | None], "Image | None"]
-
 # For fewer images, one process finishes before worker processes have started.
 _WORTH_WORKERS = 2000
 
 
 class Model:
-    """A model in a pass. Models with the same input key get the same input for an image: by default, the image."""
+    """A model in a pass. Models with the same input key get the same input for an image: by default, the image.
+
+    key: the model has another one if its answers may differ, as on a worker with other files.
+    """
 
     name: str
+    key: str | None
     input_key: str = ""
 
     def transform(self) -> Callable[[Any], Any]:
@@ -87,8 +85,8 @@ class Asked(Generic[M]):
         """Return all answers, and save them as one entry. Raise the failure if there is one."""
         if self.failure is not None:
             raise self.failure
-        none = np.zeros(0, dtype=np.int64)
-        answers = joined([*self.parts, *self.fresh] or [self.model.answers(None, none.astype(bool), none, none)])
+        none = np.zeros((3, 0), dtype=np.int64)
+        answers = joined([*self.parts, *self.fresh] or [self.model.answers(None, *none)])
         if self.cache is not None:
             self.cache.save(answers)
         return answers
@@ -130,64 +128,54 @@ class Spread:
     imports: tuple[str, ...]
 
 
-def answers_of(
-    images: LabelledImages,
-    model: Model,
-    cache: AnswerCache | None,
-    stage: str,
-    batch_size: int,
-    device: str,
-    spread: Spread | None = None,
-) -> Columns:
-    """Return a model's answers to all images: those of the cache, or new ones, which are then kept there.
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A pass over images, which is a stage of progress.
 
-    Raise the model's failure, and RunFailure if there are fewer images than keys.
+    Without `spread`, this process answers, and decodes images as suits its `device`.
     """
-    known = None if cache is None else cache.load()
-    if known is not None:
-        report(stage, len(images), len(images))
-        return known
-    asked = Asked(model, cache)
-    answer_all(images, [asked], stage, batch_size, device, spread)
-    return asked.finished()
 
+    images: LabelledImages
+    stage: str
+    batch_size: int
+    device: str
+    spread: Spread | None = None
 
-def answer_all(
-    images: LabelledImages,
-    models: Sequence[Asked[Any]],
-    stage: str,
-    batch_size: int,
-    device: str,
-    spread: Spread | None = None,
-) -> None:
-    """Let the models of a pass answer all images, and save the answers in parts. The pass is a stage of progress.
+    def answers_of(self, model: Model, cache: AnswerCache | None) -> Columns:
+        """Return a model's answers to all images: those of the cache, or new ones, which are then kept there.
 
-    All of them have answered as many images before. Without `spread`, this process answers, and decodes images as suits
-    its `device`.
-    """
-    done = models[0].done
-    if spread is None:
-        encoded = (image for _, image in islice(images.images(), done, None))
-        events = ask(encoded, images.labels, models, device=device, batch_size=batch_size, decode=images.decoded)
-    else:
-        events = ask_on_engine(images, models, spread, batch_size)
-    with closing(events):  # so that its decoders end with the pass
-        for event in events:
-            if isinstance(event, Lost):
-                report(stage, done, len(images), event.message)
-                continue
-            done = event
-            report(stage, done, len(images))
+        Raise the model's failure, and RunFailure if there are fewer images than keys.
+        """
+        known = cache and cache.load()
+        if known is not None:
+            report(self.stage, len(self.images), len(self.images))
+            return known
+        asked = Asked(model, cache)
+        self.ask([asked])
+        return asked.finished()
+
+    def ask(self, models: Sequence[Asked[Any]]) -> None:
+        """Let models answer all images, and save the answers in parts. They have answered as many images before."""
+        images, done = self.images, models[0].done
+        if self.spread is None:
+            encoded = (image for _, image in islice(images.images(), done, None))
+            events = ask(encoded, images.labels, models, self.batch_size, self.device, images.photographs)
+        else:
+            events = ask_on_engine(images, models, self.spread, self.batch_size)
+        with closing(events):  # so that its decoders end with the pass
+            for event in events:
+                lost = event.message if isinstance(event, Lost) else None
+                done = event if isinstance(event, int) else done
+                report(self.stage, done, len(images), lost)
 
 
 def ask(
     images: Iterable[bytes | None],
     labels: NDArray[np.int64],
     models: Sequence[Asked[Any]],
-    *,
-    device: str,
     batch_size: int,
-    decode: Decode = readable_image,
+    device: str,
+    photographs: bool = False,
 ) -> Generator[int]:
     """Add every model's answers to the images that are left, in one pass. labels: of all n images.
 
@@ -196,7 +184,8 @@ def ask(
     left, the pass ends.
     """
     position = models[0].done
-    for readable, inputs in prepared_batches(images, [asked.model for asked in models], batch_size, device, decode):
+    asked_models = [asked.model for asked in models]
+    for readable, inputs in prepared_batches(images, asked_models, batch_size, device, photographs):
         at = np.arange(position, position + len(readable))
         position += len(readable)
         for asked in models:
@@ -223,21 +212,20 @@ def prepared_batches(
     models: Sequence[Any],
     batch_size: int,
     device: str,
-    decode: Decode = readable_image,
+    photographs: bool = False,
 ) -> Generator[tuple[NDArray[np.bool_], Mapping[str, Any]]]:
     """Yield for each batch which images are readable (b,), and the inputs of `Model.answers` by input key.
 
     If preparing an image fails for an input key, the error takes the place of the inputs.
     """
-    transforms = {model.input_key: model.transform() for model in models}
-    names = {model.input_key: model.name for model in models}
+    transforms = {model.input_key: (model.transform(), model.name) for model in models}
 
     def prepare(encoded: bytes | None) -> list[Any] | None:
-        image = decode(encoded)
+        image = readable_image(encoded, photograph=photographs)
         if image is None:
             return None
         inputs: list[Any] = []
-        for transform in transforms.values():
+        for transform, _ in transforms.values():
             try:
                 inputs.append(transform(image))
             except CounterfoilError as error:
@@ -246,8 +234,9 @@ def prepared_batches(
 
     for batch in decoded_batches(images, prepare, batch_size, device):
         rows = [row for row in batch if row is not None]
-        inputs = {key: _batch([row[i] for row in rows], names[key]) for i, key in enumerate(names) if rows}
-        yield np.array([row is not None for row in batch]), inputs
+        names = enumerate(name for _, name in transforms.values())
+        inputs = [_batch([row[i] for row in rows], name) for i, name in names if rows]
+        yield np.array([row is not None for row in batch]), dict(zip(transforms, inputs, strict=False))
 
 
 def _batch(inputs: list[Any], name: str) -> Any:
@@ -269,12 +258,17 @@ def _batch(inputs: list[Any], name: str) -> Any:
     return torch.stack(inputs)
 
 
+# Each model's answers to a stretch, in batches.
+_Answers = list[list[Columns] | CounterfoilError]
+
+
 @dataclass(frozen=True, slots=True)
 class _Asking:
     """The `engines.Work` that lets models answer stretches."""
 
     load: Callable[[str], Sequence[Model]]
     imports: tuple[str, ...]
+    keys: tuple[str | None, ...]
     device: str
     batch_size: int
     photographs: bool
@@ -284,25 +278,25 @@ class _Asking:
         return replace(self, device=device)
 
     @contextmanager
-    def ready(self) -> Iterator[Callable[[Chunk], Doing[int, list[list[Columns] | CounterfoilError]]]]:
+    def ready(self) -> Iterator[Callable[[Chunk], Doing[int, _Answers]]]:
         """Load the models. RunFailure if a model differs from the model at the start of the run."""
         import torch
 
         if self.device == "cpu":
             torch.set_num_threads(self.threads)
         models = self.load(self.device)
+        for model, key in zip(models, self.keys, strict=True):
+            if model.key != key:
+                raise RunFailure(
+                    f"model {model.name!r} has other weights on a worker than where the run started, or other"
+                    " versions of libraries",
+                    "Give every machine the same files and libraries, or name a commit.",
+                )
 
-        def answer(chunk: Chunk) -> Doing[int, list[list[Columns] | CounterfoilError]]:
+        def answer(chunk: Chunk) -> Doing[int, _Answers]:
             in_pass = [Asked(model) for model in models]
             before = 0
-            batches = ask(
-                chunk.encoded,
-                chunk.labels,
-                in_pass,
-                device=self.device,
-                batch_size=self.batch_size,
-                decode=lambda encoded: readable_image(encoded, photograph=self.photographs),
-            )
+            batches = ask(chunk.encoded, chunk.labels, in_pass, self.batch_size, self.device, self.photographs)
             with closing(batches):
                 for done in batches:
                     yield done - before
@@ -320,8 +314,9 @@ def ask_on_engine(
     through = done = models[0].done
     chunks = Chunks(images, stretch_rows(len(images) - done, batch_size, placement.engine.at_once), done)
     threads = placement.threads(len(chunks))
-    work: Work[Chunk, list[list[Columns] | CounterfoilError]] = _Asking(
-        spread.load, spread.imports, placement.device, batch_size, images.photographs, threads
+    keys = tuple(asked.model.key for asked in models)
+    work: Work[Chunk, _Answers] = _Asking(
+        spread.load, spread.imports, keys, placement.device, batch_size, images.photographs, threads
     )
     waiting: dict[int, Finished] = {}  # by start: finished stretches that wait for an earlier one
     with closing(placement.engine.run(work, chunks)) as events:

@@ -18,12 +18,13 @@ from counterfoil.models.captioners import Captioner, CaptionExample
 from counterfoil.prediction.answer_cache import AnswerCache, Columns
 from counterfoil.progress import track
 from counterfoil.recipe import sha256_json
+from counterfoil.store.layout import writable_cache
 
 
 def caption_images(
     images: LabelledImages,
     captioner: Captioner,
-    folder: Path,
+    folder: Path | None = None,
     *,
     keys: Sequence[str] | None = None,
     prefix: str | Mapping[int, str] = "",
@@ -35,7 +36,7 @@ def caption_images(
     """Return `number` captions of each image, by key. The captions are None if the image cannot be decoded.
 
     keys: the images to caption; None for all. prefix: the text that begins each caption, either one text or one for
-    each label. Captions are cached in `folder`, and the captioner is loaded only for missing captions. Raises the same
+    each label. Captions are kept in `folder` or the user's cache. Raises the same
     errors as `Captioner.captions`, and KeyError for a label without a prefix.
     """
     chosen = frozenset(images.keys if keys is None else keys)
@@ -83,12 +84,12 @@ def likelihoods_of(
     images: LabelledImages,
     captions: Sequence[str],
     captioner: Captioner,
-    folder: Path,
+    folder: Path | None = None,
     *,
     keys: Sequence[str] | None = None,
     examples: Sequence[CaptionExample] = (),
 ) -> Likelihoods:
-    """Return the likelihood of every caption given each image, and cache the likelihoods in `folder`.
+    """Return the likelihood of every caption given each image, kept in `folder` or the user's cache.
 
     keys: the images to use; None for all.
     """
@@ -96,36 +97,33 @@ def likelihoods_of(
     chosen = frozenset(images.keys if keys is None else keys)
     decides = ["likelihoods", *_made_by(captioner, examples)]
     image_keys: list[str] = []
-    rows: list[list[tuple[float, int]]] = []
+    rows = []
     for key, encoded in track(images.images(chosen), captioner.name, len(chosen)):
         cache = _entry(folder, images, encoded, decides, _are_likelihoods)
-        known: dict[str, tuple[float, int]] = {}
+        known: dict[str, Sequence[float]] = {}
         if (kept := cache.load()) is not None:
-            values = zip(kept["sums"].tolist(), kept["tokens"].tolist(), strict=True)
-            known = dict(zip(_texts(kept["captions"]), values, strict=True))
+            known = dict(zip(_texts(kept["captions"]), kept["likelihoods"].tolist(), strict=True))
         missing = [caption for caption in dict.fromkeys(captions) if caption not in known]
         image = images.decoded(encoded) if missing else None
         if image is not None:
             sums, tokens = captioner.log_likelihoods(image, missing, examples=examples)
-            known |= zip(missing, zip(sums.tolist(), tokens.tolist(), strict=True), strict=True)
-            columns = dict(zip(("sums", "tokens"), map(np.array, zip(*known.values(), strict=True)), strict=True))
-            cache.save({"captions": _stored(known), **columns})
+            known |= zip(missing, np.stack([sums, tokens], axis=1).tolist(), strict=True)
+            cache.save({"captions": _stored(known), "likelihoods": np.array([*known.values()])})
         image_keys.append(key)
         rows.append([known.get(caption, (math.nan, 0)) for caption in captions])
-    shape = (len(image_keys), len(captions))
-    all_sums = np.array([[logarithm for logarithm, _ in row] for row in rows], dtype=np.float64).reshape(shape)
-    all_tokens = np.array([[count for _, count in row] for row in rows], dtype=np.int64).reshape(shape)
-    return Likelihoods(tuple(image_keys), captions, all_sums, all_tokens)
+    values = np.array(rows, dtype=np.float64).reshape(len(image_keys), len(captions), 2)
+    return Likelihoods(tuple(image_keys), captions, values[..., 0], values[..., 1].astype(np.int64))
 
 
 def _are_likelihoods(columns: Columns, _: range) -> bool:
-    sums, tokens = columns["sums"], columns["tokens"]
-    kinds = len(_texts(columns["captions"])) and sums.dtype == np.float64 and tokens.dtype == np.int64
-    return bool(kinds and (sums <= 0).all() and (tokens > 0).all())
+    """Return whether columns have captions with their sums and numbers of tokens, (captions, 2)."""
+    texts, values = _texts(columns["captions"]), columns["likelihoods"]
+    sound = values.dtype == np.float64 and values.shape == (len(texts), 2)
+    return bool(sound and (values[:, 0] <= 0).all() and (values[:, 1] > 0).all())
 
 
 def _entry(
-    folder: Path,
+    folder: Path | None,
     images: LabelledImages,
     encoded: bytes | None,
     decides: Sequence[Any],
@@ -135,6 +133,7 @@ def _entry(
     image = hashlib.sha256(encoded or b"").hexdigest()
     # Photographs may have more file formats. So the same bytes may be readable as a photograph only.
     key = sha256_json([image, images.photographs, *decides])
+    folder = folder or writable_cache() / "captions"
     return AnswerCache(folder / key[:2], key[2:18], key[18:], 1, fits)
 
 

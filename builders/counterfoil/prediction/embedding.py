@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from PIL import Image
 from counterfoil.data import LabelledImages
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key
-from counterfoil.prediction.asking import Model, Placement, Spread, answers_of
+from counterfoil.prediction.asking import Model, Pass, Placement, Spread
 from counterfoil.progress import track
 from counterfoil.recipe import sha256_json
 from counterfoil.store.layout import writable_cache
@@ -111,20 +111,13 @@ def embed(
         fits = partial(_fits, precision, None)
         cache = AnswerCache(folder or writable_cache() / "embeddings", embedder.name, key, len(images), fits)
         if placement is not None and embedder.on is not None:
-            load = partial(_load, embedder.on, embedder.key, batch_size, precision)
+            load = partial(_load, embedder.on, batch_size, precision)
             spread = Spread(placement, load, (__name__, "open_clip"))
-    return answers_of(images, embedder, cache, embedder.name, batch_size, device, spread)["features"]
+    return Pass(images, embedder.name, batch_size, device, spread).answers_of(embedder, cache)["features"]
 
 
-def _load(on: Callable[[str], Embedder], key: str, batch_size: int, precision: Precision, device: str) -> list[Model]:
-    """Load the embedder on a worker. RunFailure if its key differs from the key at the start of the run."""
-    embedder = on(device)
-    if embedder.key != key:
-        raise RunFailure(
-            f"{embedder.name} has other files or library versions on a worker than where the run started",
-            "Give every machine the same files and libraries.",
-        )
-    return [replace(embedder, batch_size=batch_size, precision=precision)]
+def _load(on: Callable[[str], Embedder], batch_size: int, precision: Precision, device: str) -> list[Model]:
+    return [replace(on(device), batch_size=batch_size, precision=precision)]
 
 
 def _fits(number_type: DTypeLike, width: int | None, columns: Columns, rows: range) -> bool:
@@ -135,26 +128,23 @@ def _fits(number_type: DTypeLike, width: int | None, columns: Columns, rows: ran
 
 def contents_of(images: LabelledImages, folder: Path | None = None) -> NDArray[np.uint8]:
     """Return the sha256 of n encoded images, as (n, 32) bytes. A row without an image has zeros."""
-
-    def digests() -> Iterator[bytes]:
-        for _, image in track(images.images(), f"{images.name}: hashing images", len(images), _REPORTED_EVERY):
-            yield bytes(_BYTES) if image is None else hashlib.sha256(image).digest()
-
+    read = track(images.images(), f"{images.name}: hashing images", len(images), _REPORTED_EVERY)
+    digests = (bytes(_BYTES) if image is None else hashlib.sha256(image).digest() for _, image in read)
     return digests_of(images, "contents", digests, folder)
 
 
 def digests_of(
-    images: LabelledImages, name: str, digests: Callable[[], Iterable[bytes]], folder: Path | None = None
+    images: LabelledImages, name: str, digests: Iterator[bytes], folder: Path | None = None
 ) -> NDArray[np.uint8]:
     """Return a sha256 of each of n images, (n, 32) bytes, as an earlier run kept them in `folder` or the user's cache.
 
-    digests: computes them otherwise. RunFailure if there are fewer images than keys.
+    digests: otherwise gives them. RunFailure if there are fewer images than keys.
     """
     key = sha256_json([images.content, name])
     cache = AnswerCache(folder or writable_cache() / name, name, key, len(images), partial(_fits, np.uint8, _BYTES))
     known = cache.load()
     if known is None:
-        made = list(digests())
+        made = list(digests)
         if len(made) != len(images):
             raise RunFailure(f"{images.name}: {len(images)} images were expected and {len(made)} were read")
         known = {"sha256": np.frombuffer(b"".join(made), dtype=np.uint8).reshape(-1, _BYTES)}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError, some_of
 from counterfoil.models.classifiers.classifier import Recorded
 from counterfoil.models.loading_errors import error_line, known_cause
 from counterfoil.models.score_scale import UNKNOWN, AnyScale, confidences
-from counterfoil.prediction.answer_cache import Columns
+from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key
 from counterfoil.prediction.asking import Model
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.predictions import Predictions, no_answers
@@ -128,13 +129,29 @@ class MappedClassifier(Model):
     device: str
     logits: bool = False
 
-    @property
-    def name(self) -> str:
-        return self.classifier.name
+    def __post_init__(self) -> None:
+        classifier = self.classifier
+        self.name, self.key, self.input_key = classifier.name, classifier.sha256, classifier.input_key
 
-    @property
-    def input_key(self) -> str:
-        return self.classifier.input_key
+    def cache(self, folder: Path, images: LabelledImages) -> AnswerCache:
+        """Return the entry in `folder` of the answers to all images."""
+        class_map, form = self.class_map, _form(no_answers(0, self.class_map, self.logits).columns())
+        key = answers_key(
+            self.device,
+            data=images.content,
+            weights=self.key,
+            input=self.input_key,
+            scale=self.classifier.score_scale,
+            targets=class_map.targets,
+            top_k=class_map.top_k,
+            leads=class_map.leads,
+            form=form,
+        )
+
+        def fits(columns: Columns, rows: range) -> bool:
+            return _form(columns) == form and len(columns["readable"]) == len(rows)
+
+        return AnswerCache(folder, self.name, key, len(images), fits)
 
     def transform(self) -> Callable[[Any], Any]:
         return self.classifier.transform()
@@ -147,6 +164,10 @@ class MappedClassifier(Model):
             answers.fill(readable, answer_columns(logits, labels[at[readable]], self.class_map, ranked, softmax))
             answers.readable[:] = readable
         return answers.columns()
+
+
+def _form(columns: Columns) -> dict[str, str]:
+    return {name: f"{values.dtype} {values.shape[1:]}" for name, values in columns.items()}
 
 
 _MOST_SHOWN = 5
@@ -167,17 +188,16 @@ def take_over(
 
 def each_once(images: LabelledImages, name: str, recorded: Recorded, outputs: int) -> Recorded:
     """Yield the recorded scores unchanged. UserError unless every readable image has exactly one answer."""
-    answered = np.zeros(len(images), dtype=bool)
+    times = np.zeros(len(images), dtype=np.int64)
     for at, scores in recorded:
         if scores.shape[1] != outputs:
             raise RunFailure(f"model {name!r}: its file changed while it was read")
-        repeated = _repeated(at, answered)
-        if repeated is not None:
-            [shown] = images.shown([images.keys[repeated]])
+        np.add.at(times, at, 1)
+        if times.max() > 1:
+            [shown] = images.shown([images.keys[times.argmax()]])
             raise UserError(f"model {name!r} has more than one answer to {shown}", "Keep one of them.")
-        answered[at] = True
         yield at, scores
-    missing = frozenset(images.keys[row] for row in np.flatnonzero(~answered))
+    missing = frozenset(images.keys[row] for row in np.flatnonzero(times == 0))
     if not missing:
         return
     unseen = [key for key, image in images.images(missing) if images.decoded(image) is not None]
@@ -188,11 +208,3 @@ def each_once(images: LabelledImages, name: str, recorded: Recorded, outputs: in
             f"{some_of(named, _MOST_SHOWN, count=len(unseen))}",
             "A file of predictions cannot score images that it has not seen: score them, and add their rows.",
         )
-
-
-def _repeated(at: NDArray[np.int64], known: NDArray[np.bool_]) -> int | None:
-    """Return a row of `at` that already has an answer or occurs twice, or None."""
-    if known[at].any():
-        return int(at[known[at]][0])
-    rows, times = np.unique(at, return_counts=True)
-    return int(rows[times > 1][0]) if (times > 1).any() else None

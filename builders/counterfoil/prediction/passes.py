@@ -13,10 +13,10 @@ from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import refuse_by_row
 from counterfoil.models.devices import free_bytes, give_back_memory
 from counterfoil.models.score_scale import AnyScale
-from counterfoil.prediction.asking import Asked, Placement, Spread, answer_all
+from counterfoil.prediction.asking import Asked, Pass, Placement, Spread
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import MappedClassifier, take_over
-from counterfoil.prediction.predictions import Predictions, predictions_cache
+from counterfoil.prediction.predictions import Predictions
 from counterfoil.recipe.prompts import RecipeClass
 
 # The weights and inputs of one pass may take this share of the free memory. The rest is for activations and images.
@@ -72,18 +72,22 @@ def score_models(
             answers = take_over(images, name, recorded, class_map, classifier.score_scale)
             scored[name] = Scored(classifier, class_map, answers)
             return None
-        cache = predictions_cache(folder, images, classifier, class_map, device, logits) if classifier.kept else None
+        model = MappedClassifier(classifier, class_map, device, logits)
+        cache = model.cache(folder, images) if classifier.kept else None
         known = cache and cache.load()
         if known is not None:
             scored[name] = Scored(classifier.released(), class_map, Predictions(**known))
             return None
         _refuse_vast_batch(classifier, batch_size, device)
-        return Asked(MappedClassifier(classifier, class_map, device, logits), cache)
+        return Asked(model, cache)
 
-    def passes(names: Sequence[str], spread: bool) -> Iterator[list[Asked[MappedClassifier]]]:
-        """Yield lists of models that fit in memory together, and that have answered the same images before."""
+    def passes(names: Sequence[str], own: str | None) -> Iterator[list[Asked[MappedClassifier]]]:
+        """Yield lists of models that fit in memory together, and that have answered the same images before.
+
+        own: the device, if this process answers.
+        """
         waiting: list[Asked[MappedClassifier]] = []
-        free = _free_for_a_pass(None if spread else device)
+        free = _free_for_a_pass(own)
         for name in names:
             try:
                 asked = unanswered(name)
@@ -98,27 +102,27 @@ def score_models(
                 size += batch_bytes(model.classifier, batch_size)
             if waiting and (size > free or asked.done != waiting[0].done):
                 yield waiting
-                waiting, free = [], _free_for_a_pass(None if spread else device)
-            if not spread:
-                model.classifier = model.classifier.placed(device)
+                waiting, free = [], _free_for_a_pass(own)
+            if own is not None:
+                model.classifier = model.classifier.placed(own)
             waiting.append(asked)
             free -= size
         if waiting:
             yield waiting
 
     own = frozenset(names) if placement is None else placement.of_this_process
-    elsewhere = [name for name in names if name not in own]
-    for of_place, place in ((elsewhere, placement), ([name for name in names if name in own], None)):
-        for models in passes(of_place, place is not None):
+    for place in (None,) if placement is None else (placement, None):
+        of_place = [name for name in names if (name in own) == (place is None)]
+        for models in passes(of_place, device if place is None else None):
             first = models[0].model.name
             stage = first if len(models) == 1 else f"{len(models)} models, {first} first"
             spread = None
             if place is not None:
                 classifiers = (asked.model.classifier for asked in models)
-                specs = [(model.name, model.sha256, model.score_scale, maps[model.name]) for model in classifiers]
+                specs = [(model.name, model.score_scale, maps[model.name]) for model in classifiers]
                 spread = Spread(place, partial(_load, specs, place.classes, logits), WORKERS_IMPORT)
             try:
-                answer_all(images, [*models], stage, batch_size, device, spread)
+                Pass(images, stage, batch_size, device, spread).ask(models)
             finally:
                 # The list of models stays alive while the next pass is prepared. Their weights must be released.
                 for asked in models:
@@ -141,22 +145,13 @@ WORKERS_IMPORT = (__name__, "timm")
 
 
 def _load(
-    specs: Sequence[tuple[str, str | None, AnyScale, ClassMap]],
-    classes: tuple[RecipeClass, ...],
-    logits: bool,
-    device: str,
+    specs: Sequence[tuple[str, AnyScale, ClassMap]], classes: tuple[RecipeClass, ...], logits: bool, device: str
 ) -> list[MappedClassifier]:
-    """Load the models on a worker. RunFailure if a model's weights differ from its weights at the start of the run."""
+    """Load the models of a pass on a worker."""
     models = []
-    for name, sha256, scale, class_map in specs:
-        classifier = load_classifier(name, classes=classes)
-        if classifier.sha256 != sha256:
-            raise RunFailure(
-                f"model {name!r} has other weights on a worker than where the run started",
-                "Give every machine the same files, or name a commit.",
-            )
-        placed = replace(classifier, score_scale=scale).placed(device)
-        models.append(MappedClassifier(placed, class_map, device, logits))
+    for name, scale, class_map in specs:
+        classifier = replace(load_classifier(name, classes=classes), score_scale=scale).placed(device)
+        models.append(MappedClassifier(classifier, class_map, device, logits))
     return models
 
 

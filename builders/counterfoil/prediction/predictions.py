@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key, joined
+from counterfoil.prediction.answer_cache import Columns, joined
 
 if TYPE_CHECKING:
-    from counterfoil.data import LabelledImages
-    from counterfoil.models.classifiers import Classifier
     from counterfoil.prediction.class_map import ClassMap
 
 # The number of answers that are kept for each image, best first. A model with fewer outputs has fewer answers.
@@ -85,35 +82,3 @@ def no_answers(n: int, class_map: ClassMap, logits: bool = False) -> Predictions
     # At most as many answers are kept as the model ranks.
     ranked = max(class_map.top_k, min(RANKED, class_map.most_ranked or class_map.answering))
     return Predictions.empty(n, ranked, class_map.num_classes if logits else None, class_map.class_outputs is not None)
-
-
-def predictions_cache(
-    folder: Path,
-    images: LabelledImages,
-    classifier: Classifier,
-    class_map: ClassMap,
-    device: str,
-    logits: bool = False,
-) -> AnswerCache:
-    """Return the entry in `folder` of a model's answers to all images."""
-    form = _form(no_answers(0, class_map, logits).columns())
-    key = answers_key(
-        device,
-        data=images.content,
-        weights=classifier.sha256,
-        input=classifier.input_key,
-        scale=classifier.score_scale,
-        targets=class_map.targets,
-        top_k=class_map.top_k,
-        leads=class_map.leads,
-        form=form,
-    )
-
-    def fits(columns: Columns, rows: range) -> bool:
-        return _form(columns) == form and len(columns["readable"]) == len(rows)
-
-    return AnswerCache(folder, classifier.name, key, len(images), fits)
-
-
-def _form(columns: Columns) -> dict[str, str]:
-    return {name: f"{values.dtype} {values.shape[1:]}" for name, values in columns.items()}

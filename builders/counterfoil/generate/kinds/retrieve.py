@@ -46,7 +46,7 @@ class RetrieveMaker(RowsMaker):
             loaded = load_clip(ranking.model, ranking.weights, device, revision=clip.revision)
             features = embed(images, clip_embedder(loaded, clip))
             # An image that cannot be read has NaN for every feature, so one column suffices.
-            readable = np.isfinite(np.asarray(features[:, 0]))
+            readable = np.isfinite(features[:, 0])
             first = first_of_content(contents_of(images))
             usable = readable & first
             copies = int((readable & ~first).sum())

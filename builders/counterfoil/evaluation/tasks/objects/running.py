@@ -18,7 +18,7 @@ from counterfoil.evaluation.tasks.objects.subject import DetectionSubject
 from counterfoil.models.detectors import Detector
 from counterfoil.models.detectors.detector import refuse_unnamed_labels
 from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key, joined
-from counterfoil.prediction.asking import Model, answers_of
+from counterfoil.prediction.asking import Model, Pass
 from counterfoil.report.words import named
 
 _SIDES = ("left", "top", "right", "bottom")
@@ -82,8 +82,8 @@ def run_detector(
         key = answers_key(device, data=images.content, weights=detector.sha256, input=detector.input_key)
         folder = subject.dataset.workplace / "detections"
         cache = AnswerCache(folder, name, key, len(images), are_detections)
-    asked = AskedDetector(name, detector, images)
-    columns = answers_of(images, asked, cache, f"detecting with {name}", batch_size, device)
+    one_pass = Pass(images, f"detecting with {name}", batch_size, device)
+    columns = one_pass.answers_of(AskedDetector(name, detector, images), cache)
     columns = {**columns, "row": chosen[columns["row"]]}
     refuse_unnamed_labels(name, columns["label"], names, "label_names")
     shifted = _first_label_note(columns["label"], names, categories)
@@ -119,11 +119,14 @@ def _columns(answer: Any, row: int, name: str) -> Columns:
     """Return one image's answer as columns."""
     try:
         boxes = _floats(answer["boxes"]).reshape(-1, 4)
-        scores, labels = _floats(answer["scores"]), _whole(_array(answer["labels"]))
+        scores, labels = _floats(answer["scores"]), _array(answer["labels"])
         if not len(boxes) == len(scores) == len(labels):
             raise ValueError(f"{len(boxes)} boxes, {len(scores)} scores and {len(labels)} labels")
         if not (np.isfinite(boxes).all() and np.isfinite(scores).all()):
             raise ValueError("a box or a score that is not finite")
+        if (labels % 1 != 0).any():
+            raise ValueError("a label that is no whole number")
+        labels = labels.astype(np.int64)
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
             f"{name}: an answer is not of torchvision's form: {error}",
@@ -137,13 +140,6 @@ def _floats(values: Any) -> NDArray[Any]:
     """Return numbers as floats. float32 stays float32, because that halves the size of the kept files."""
     array = _array(values)
     return array if array.dtype == np.float32 else array.astype(np.float64)
-
-
-def _whole(labels: NDArray[Any]) -> NDArray[np.int64]:
-    """Return labels as integers. ValueError for a fraction, which no conversion may round."""
-    if labels.dtype.kind == "f" and not (labels == np.floor(labels)).all():
-        raise ValueError("a label that is no whole number")
-    return labels.astype(np.int64)
 
 
 def _array(values: Any) -> NDArray[Any]:
