@@ -49,7 +49,6 @@ from counterfoil.store.decoding import pixels_sha256
 _TESTS = ("test", "validation", "val")
 TRAIN_IMAGES = 30_000  # Chegini 2023, section 5.1
 _NO_IMAGE = bytes(32)
-_BETWEEN_STAGES = 1000
 _MOST_PROBLEMS = 20
 _MOST_NAMES = 8
 # The origins that a recipe or a file records. Each origin is one mapping.
@@ -171,7 +170,7 @@ def pixels_of(images: LabelledImages) -> tuple[str | None, ...]:
 
     The bytes of files cannot be compared, because a build of pool rows encodes the images again.
     """
-    read = track(images.images(), f"{images.name}: decoding images", len(images), _BETWEEN_STAGES)
+    read = track(images.images(), f"{images.name}: decoding images", len(images), 1000)
     pictures = (images.decoded(encoded) for _, encoded in read)
     digests = (_NO_IMAGE if picture is None else bytes.fromhex(pixels_sha256(picture)) for picture in pictures)
     known = map(bytes, digests_of(images, "pixels", digests))

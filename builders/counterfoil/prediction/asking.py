@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,14 +52,11 @@ class Model:
         raise NotImplementedError
 
 
-M = TypeVar("M", bound=Model)
-
-
 @dataclass
-class Asked(Generic[M]):
+class Asked:
     """A model with its answers so far: to the first `done` images, of which those of parts are `saved`."""
 
-    model: M
+    model: Any
     cache: AnswerCache | None = None
     parts: list[Columns] = field(default_factory=list)
     saved: int = 0
@@ -120,26 +117,20 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """Where else models answer. load: gives the models of a pass on a device; it pickles. imports: heavy modules."""
-
-    placement: Placement
-    load: Callable[[str], Sequence[Model]]
-    imports: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Pass:
     """A pass over images, which is a stage of progress.
 
-    Without `spread`, this process answers, and decodes images as suits its `device`.
+    placement: where workers answer; without it, this process answers, and decodes images as suits its `device`. load:
+    gives the models on a worker's device; it pickles. imports: heavy modules of workers.
     """
 
     images: LabelledImages
     stage: str
     batch_size: int
     device: str
-    spread: Spread | None = None
+    placement: Placement | None = None
+    load: Callable[[str], Sequence[Model]] = lambda _: ()
+    imports: tuple[str, ...] = ()
 
     def answers_of(self, model: Model, cache: AnswerCache | None) -> Columns:
         """Return a model's answers to all images: those of the cache, or new ones, which are then kept there.
@@ -154,25 +145,52 @@ class Pass:
         self.ask([asked])
         return asked.finished()
 
-    def ask(self, models: Sequence[Asked[Any]]) -> None:
+    def ask(self, models: Sequence[Asked]) -> None:
         """Let models answer all images, and save the answers in parts. They have answered as many images before."""
         images, done = self.images, models[0].done
-        if self.spread is None:
+        if self.placement is None:
             encoded = (image for _, image in islice(images.images(), done, None))
             events = ask(encoded, images.labels, models, self.batch_size, self.device, images.photographs)
         else:
-            events = ask_on_engine(images, models, self.spread, self.batch_size)
+            events = self._ask_on(self.placement, models)
         with closing(events):  # so that its decoders end with the pass
             for event in events:
                 lost = event.message if isinstance(event, Lost) else None
                 done = event if isinstance(event, int) else done
                 report(self.stage, done, len(images), lost)
 
+    def _ask_on(self, placement: Placement, models: Sequence[Asked]) -> Generator[int | Lost]:
+        """Do the work of `ask` on the workers of an engine. Also yield lost workers."""
+        images, batch_size = self.images, self.batch_size
+        through = done = models[0].done
+        chunks = Chunks(images, stretch_rows(len(images) - done, batch_size, placement.engine.at_once), done)
+        threads = placement.threads(len(chunks))
+        keys = tuple(asked.model.key for asked in models)
+        work: Work[Chunk, _Answers] = _Asking(
+            self.load, self.imports, keys, placement.device, batch_size, images.photographs, threads
+        )
+        waiting: dict[int, Finished] = {}  # by start: finished stretches that wait for an earlier one
+        with closing(placement.engine.run(work, chunks)) as events:
+            for event in events:
+                if isinstance(event, Advanced):
+                    done += event.count
+                elif isinstance(event, Finished):
+                    chunks.release(event.item)
+                    waiting[event.item.start] = event
+                    while (finished := waiting.pop(through, None)) is not None:
+                        through = finished.item.stop
+                        for asked, answers in zip(models, finished.result, strict=True):
+                            if isinstance(answers, CounterfoilError):
+                                asked.failure = asked.failure or answers
+                            elif asked.failure is None:
+                                asked.add(answers, through)
+                yield event if isinstance(event, Lost) else min(done, len(images))
+
 
 def ask(
     images: Iterable[bytes | None],
     labels: NDArray[np.int64],
-    models: Sequence[Asked[Any]],
+    models: Sequence[Asked],
     batch_size: int,
     device: str,
     photographs: bool = False,
@@ -184,8 +202,8 @@ def ask(
     left, the pass ends.
     """
     position = models[0].done
-    asked_models = [asked.model for asked in models]
-    for readable, inputs in prepared_batches(images, asked_models, batch_size, device, photographs):
+    batches = prepared_batches(images, [asked.model for asked in models], batch_size, device, photographs)
+    for readable, inputs in batches:
         at = np.arange(position, position + len(readable))
         position += len(readable)
         for asked in models:
@@ -304,36 +322,3 @@ class _Asking:
             return [asked.failure or asked.fresh for asked in in_pass]
 
         yield answer
-
-
-def ask_on_engine(
-    images: LabelledImages, models: Sequence[Asked[Any]], spread: Spread, batch_size: int
-) -> Generator[int | Lost]:
-    """Do the work of `ask` on the workers of an engine. Also yield lost workers."""
-    placement = spread.placement
-    through = done = models[0].done
-    chunks = Chunks(images, stretch_rows(len(images) - done, batch_size, placement.engine.at_once), done)
-    threads = placement.threads(len(chunks))
-    keys = tuple(asked.model.key for asked in models)
-    work: Work[Chunk, _Answers] = _Asking(
-        spread.load, spread.imports, keys, placement.device, batch_size, images.photographs, threads
-    )
-    waiting: dict[int, Finished] = {}  # by start: finished stretches that wait for an earlier one
-    with closing(placement.engine.run(work, chunks)) as events:
-        for event in events:
-            if isinstance(event, Lost):
-                yield event
-                continue
-            if isinstance(event, Advanced):
-                done += event.count
-            elif isinstance(event, Finished):
-                chunks.release(event.item)
-                waiting[event.item.start] = event
-                while (finished := waiting.pop(through, None)) is not None:
-                    through = finished.item.stop
-                    for asked, answers in zip(models, finished.result, strict=True):
-                        if isinstance(answers, CounterfoilError):
-                            asked.failure = asked.failure or answers
-                        elif asked.failure is None:
-                            asked.add(answers, through)
-            yield min(done, len(images))

@@ -16,7 +16,7 @@ from PIL import Image
 from counterfoil.data import LabelledImages
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key
-from counterfoil.prediction.asking import Model, Pass, Placement, Spread
+from counterfoil.prediction.asking import Model, Pass, Placement
 from counterfoil.progress import track
 from counterfoil.recipe import sha256_json
 from counterfoil.store.layout import writable_cache
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 Precision = Literal["float16", "float32"]
 _BYTES = 32  # of a sha256
-_REPORTED_EVERY = 1000
 
 
 @dataclass(frozen=True)
@@ -105,18 +104,18 @@ def embed(
     the workers of an engine compute. RunFailure if the file cannot be written, or if there are fewer images than keys.
     """
     embedder = replace(embedder, batch_size=batch_size, precision=precision)
-    cache, spread = None, None
+    cache = None
     if embedder.kept:
         key = sha256_json([images.content, embedder.key, batch_size, precision])
         fits = partial(_fits, precision, None)
         cache = AnswerCache(folder or writable_cache() / "embeddings", embedder.name, key, len(images), fits)
-        if placement is not None and embedder.on is not None:
-            load = partial(_load, embedder.on, batch_size, precision)
-            spread = Spread(placement, load, (__name__, "open_clip"))
-    return Pass(images, embedder.name, batch_size, device, spread).answers_of(embedder, cache)["features"]
+    place = None if embedder.on is None or cache is None else placement
+    load = partial(_load, embedder.on, batch_size, precision)
+    one_pass = Pass(images, embedder.name, batch_size, device, place, load, (__name__, "open_clip"))
+    return one_pass.answers_of(embedder, cache)["features"]
 
 
-def _load(on: Callable[[str], Embedder], batch_size: int, precision: Precision, device: str) -> list[Model]:
+def _load(on: Any, batch_size: int, precision: Precision, device: str) -> list[Model]:
     return [replace(on(device), batch_size=batch_size, precision=precision)]
 
 
@@ -128,7 +127,7 @@ def _fits(number_type: DTypeLike, width: int | None, columns: Columns, rows: ran
 
 def contents_of(images: LabelledImages, folder: Path | None = None) -> NDArray[np.uint8]:
     """Return the sha256 of n encoded images, as (n, 32) bytes. A row without an image has zeros."""
-    read = track(images.images(), f"{images.name}: hashing images", len(images), _REPORTED_EVERY)
+    read = track(images.images(), f"{images.name}: hashing images", len(images), 1000)
     digests = (bytes(_BYTES) if image is None else hashlib.sha256(image).digest() for _, image in read)
     return digests_of(images, "contents", digests, folder)
 

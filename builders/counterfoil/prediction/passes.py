@@ -13,7 +13,7 @@ from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import refuse_by_row
 from counterfoil.models.devices import free_bytes, give_back_memory
 from counterfoil.models.score_scale import AnyScale
-from counterfoil.prediction.asking import Asked, Pass, Placement, Spread
+from counterfoil.prediction.asking import Asked, Pass, Placement
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import MappedClassifier, take_over
 from counterfoil.prediction.predictions import Predictions
@@ -62,7 +62,7 @@ def score_models(
     failures: dict[str, CounterfoilError] = {} if failed is None else failed
     scored: dict[str, Scored] = {}
 
-    def unanswered(name: str) -> Asked[MappedClassifier] | None:
+    def unanswered(name: str) -> Asked | None:
         """Load a model that must compute answers. Return None if its answers are in a file or in the cache."""
         class_map, classifier = maps[name], load(name)
         _refuse_unfit(classifier, class_map)
@@ -81,12 +81,12 @@ def score_models(
         _refuse_vast_batch(classifier, batch_size, device)
         return Asked(model, cache)
 
-    def passes(names: Sequence[str], own: str | None) -> Iterator[list[Asked[MappedClassifier]]]:
+    def passes(names: Sequence[str], own: str | None) -> Iterator[list[Asked]]:
         """Yield lists of models that fit in memory together, and that have answered the same images before.
 
         own: the device, if this process answers.
         """
-        waiting: list[Asked[MappedClassifier]] = []
+        waiting: list[Asked] = []
         free = _free_for_a_pass(own)
         for name in names:
             try:
@@ -110,19 +110,17 @@ def score_models(
         if waiting:
             yield waiting
 
-    own = frozenset(names) if placement is None else placement.of_this_process
+    own, classes = (frozenset(names), ()) if placement is None else (placement.of_this_process, placement.classes)
     for place in (None,) if placement is None else (placement, None):
         of_place = [name for name in names if (name in own) == (place is None)]
         for models in passes(of_place, device if place is None else None):
             first = models[0].model.name
             stage = first if len(models) == 1 else f"{len(models)} models, {first} first"
-            spread = None
-            if place is not None:
-                classifiers = (asked.model.classifier for asked in models)
-                specs = [(model.name, model.score_scale, maps[model.name]) for model in classifiers]
-                spread = Spread(place, partial(_load, specs, place.classes, logits), WORKERS_IMPORT)
+            classifiers = (asked.model.classifier for asked in models)
+            specs = [(model.name, model.score_scale, maps[model.name]) for model in classifiers]
+            load = partial(_load, specs, classes, logits)
             try:
-                Pass(images, stage, batch_size, device, spread).ask(models)
+                Pass(images, stage, batch_size, device, place, load, WORKERS_IMPORT).ask(models)
             finally:
                 # The list of models stays alive while the next pass is prepared. Their weights must be released.
                 for asked in models:
