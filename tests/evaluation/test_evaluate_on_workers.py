@@ -21,6 +21,7 @@ from counterfoil.engines import EngineChoice, engine_for
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.models.clip import load_clip, pin_clip
+from counterfoil.prediction.asking import Placement
 from counterfoil.prediction.embedding import clip_embedder, embed
 from counterfoil.progress import Stage, listening
 from counterfoil.recipe import load_recipe
@@ -102,7 +103,7 @@ def test_features_are_those_of_this_process(tmp_path: Path) -> None:
     embedder = clip_embedder(load_clip("lab:clip"), pin_clip("lab:clip", None))
     local = embed(images, embedder, tmp_path / "here", batch_size=16)
     engine = engine_for(("cpu",), 2)
-    on_workers = embed(images, embedder, tmp_path / "there", batch_size=16, engine=engine, device="cpu")
+    on_workers = embed(images, embedder, tmp_path / "there", batch_size=16, placement=Placement(engine, "cpu"))
     assert len(local) > 8 * 16, "more than one stretch"
     np.testing.assert_array_equal(np.asarray(local), np.asarray(on_workers))
     files = {folder: [path.name for path in (tmp_path / folder).iterdir()] for folder in ("here", "there")}
@@ -154,7 +155,7 @@ def test_workers_that_are_lost_while_they_embed_are_reported(tmp_path: Path) -> 
     embedder = clip_embedder(load_clip("lab:clip"), pin_clip("lab:clip", None))
     engine = engine_for(("cpu",), 2)
     lost = lost_when_one_is_killed(
-        lambda: embed(images, embedder, tmp_path, batch_size=16, engine=engine, device="cpu")
+        lambda: embed(images, embedder, tmp_path, batch_size=16, placement=Placement(engine, "cpu"))
     )
     assert len(lost) == 1
 

@@ -17,7 +17,7 @@ from colour_world import CANDIDATES, build_colours, png_of, save_colour_model
 from counterfoil.errors import RunFailure
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.prediction import passes, predictions
+from counterfoil.prediction import answer_cache, passes
 from counterfoil.progress import Stage, listening
 from driven import given_up
 from results_examples import top1
@@ -90,10 +90,10 @@ import os, signal, sys
 sys.path.insert(0, {tests!r})
 from counted_pictures import register
 from counterfoil.evaluation import evaluate
-from counterfoil.prediction import passes, predictions
+from counterfoil.prediction import answer_cache, passes
 from counterfoil.progress import listening
 register()
-predictions.PART_ROWS = 16
+answer_cache.PART_ROWS = 16
 if {apart}:
     passes._free_for_a_pass = lambda device: 0.0
 stages = []
@@ -122,7 +122,7 @@ def test_a_run_killed_after_its_first_model_does_not_score_it_again(
     killed_run(counting, names, stage=2, image=8, apart=True)
     [(name, entry)] = predictions_of(counting).items()
     assert "sharp" in name
-    monkeypatch.setattr(predictions, "PART_ROWS", 16)
+    monkeypatch.setattr(answer_cache, "PART_ROWS", 16)
     # Only the second model needs images: all of them, because the kill came before its first part.
     assert evaluated(counting, names, batch_size=8, out=tmp_path / "out")[1] == IMAGES
     assert predictions_of(counting)[name] == entry
@@ -136,7 +136,7 @@ def test_a_run_killed_within_a_pass_goes_on_where_it_stood_and_ends_the_same(
     names = [models["sharp"], models["no_red"]]
     killed_run(counting, names, stage=1, image=image)
     assert predictions_of(counting) == {}
-    monkeypatch.setattr(predictions, "PART_ROWS", 16)
+    monkeypatch.setattr(answer_cache, "PART_ROWS", 16)
     resumed, scored = evaluated(counting, names, batch_size=8, out=tmp_path / "resumed")
     # Parts hold 16 images, so both models resume after the last whole part before the kill.
     assert scored == IMAGES - image // 16 * 16
@@ -155,7 +155,7 @@ def test_a_model_added_to_a_killed_run_starts_from_the_first_image(
     counting: Path, models: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed_run(counting, [models["sharp"]], stage=1, image=64)
-    monkeypatch.setattr(predictions, "PART_ROWS", 16)
+    monkeypatch.setattr(answer_cache, "PART_ROWS", 16)
     # Another batch size than the killed run: parts are rows, not batches.
     result = evaluate(counting, [models["sharp"], models["no_blue"]], device="cpu", batch_size=25)
     assert [top1(result, index).value for index in range(2)] == [1.0, pytest.approx(2 / 3)]
@@ -169,7 +169,7 @@ def test_a_damaged_part_is_scored_again(
     files = sorted(folder.iterdir())
     assert len(files) == 4
     files[1].write_bytes(files[1].read_bytes()[:100])
-    monkeypatch.setattr(predictions, "PART_ROWS", 16)
+    monkeypatch.setattr(answer_cache, "PART_ROWS", 16)
     result, scored = evaluated(counting, [models["sharp"]], batch_size=8)
     assert (scored, top1(result).value) == (IMAGES - 16, 1.0)
 
@@ -214,7 +214,7 @@ def test_an_evaluation_that_is_given_up_half_way_goes_on_with_what_it_had(
     counting: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [models["sharp"], models["no_red"]]
-    monkeypatch.setattr(predictions, "PART_ROWS", 16)
+    monkeypatch.setattr(answer_cache, "PART_ROWS", 16)
     threads = set(threading.enumerate())
     with given_up(lambda stage: stage.done == 56):
         evaluate(counting, names, device="cpu", batch_size=8)

@@ -234,7 +234,7 @@ class TestVersion:
     def test_a_run_that_ends_early_resumes(
         self, folder: Path, batch_sizes: list[int], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("counterfoil.prediction.predictions.PART_ROWS", 2)
+        monkeypatch.setattr("counterfoil.prediction.answer_cache.PART_ROWS", 2)
         with pytest.raises(KeyboardInterrupt), listening(stop_at(2)):
             self.score(batch_sizes, version="ended")
         del batch_sizes[:]

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from counterfoil.data import LabelledImages
@@ -100,7 +102,7 @@ def test_a_killed_run_goes_on(plain: Captioner, looks: Looks, pictures: list[byt
     captions = caption_images(labelled(pictures), plain, tmp_path, most_tokens=4)
     assert len(looks) == N
     assert captions == caption_images(labelled(pictures), plain, tmp_path / "whole", most_tokens=4)
-    assert all(path.suffix == ".json" for path in tmp_path.rglob("*") if path.is_file())
+    assert all(path.suffix == ".parquet" for path in tmp_path.rglob("*") if path.is_file())
 
 
 def test_labels_choose_prefixes_and_keys_choose_images(
@@ -130,28 +132,45 @@ def test_what_cannot_be_decoded_has_no_captions_and_harms_no_other(
     assert captions["k2"] == alone["k0"]
 
 
+def pairs(values: Any, width: int = 2) -> pa.Array:
+    return pa.array([values], pa.list_(pa.float64(), width))
+
+
 @pytest.mark.parametrize(
-    "content",
+    "columns",
     [
-        b"",
-        b"{",
-        b"[]",
-        b'{"captions": [1, 2, 3, 4]}',
-        b'{"captions": ["a"]}',
-        b'{"likelihoods": {"a": [1.5, 0]}}',
-        b'{"likelihoods": {"a": [-1.5, 0]}}',
-        b'{"likelihoods": {"a": 7}}',
-        b"[" * 9999,
+        {},
+        {"captions": [1, 2, 3, 4]},
+        {"captions": ["a", "b", "c", "d"]},
+        {"captions": [b"a"]},
+        {"captions": [b"a", b"b", b"c", None]},
+        {"captions": [b"a", b"b", b"c", b"\xff"]},
+        {"captions": [b"a"], "likelihoods": pairs([1.5, 1])},
+        {"captions": [b"a"], "likelihoods": pairs([-1.5, 0])},
+        {"captions": [b"a"], "likelihoods": pairs([float("nan"), 1])},
+        {"captions": [b"a"], "likelihoods": pairs([None, 1])},
+        {"captions": [b"a"], "likelihoods": pairs(None)},
+        {"captions": [b"a"], "likelihoods": pairs([-1.5], 1)},
+        {"captions": [b"a"], "likelihoods": [-1.5]},
+        {"captions": [b"a"]},
     ],
+    ids=str,
 )
 def test_damaged_entries_are_made_again(
-    plain: Captioner, pictures: list[bytes | None], tmp_path: Path, content: bytes
+    plain: Captioner, pictures: list[bytes | None], tmp_path: Path, columns: dict[str, Any]
 ) -> None:
     images = labelled(pictures[:2])
     captions = caption_images(images, plain, tmp_path, most_tokens=4)
     likelihoods = likelihoods_of(images, ["a", "a bag"], plain, tmp_path)
-    for path in tmp_path.rglob("*.json"):
-        path.write_bytes(content)
+    paths = list(tmp_path.rglob("*.parquet"))
+    assert len(paths) == 4
+    for path in paths:
+        key = pq.read_schema(path).metadata
+        pq.write_table(pa.table(columns).replace_schema_metadata(key), path)
+    assert caption_images(images, plain, tmp_path, most_tokens=4) == captions
+    assert np.array_equal(likelihoods_of(images, ["a", "a bag"], plain, tmp_path).sums, likelihoods.sums)
+    for path in paths:
+        path.write_bytes(path.read_bytes()[:-9])
     assert caption_images(images, plain, tmp_path, most_tokens=4) == captions
     assert np.array_equal(likelihoods_of(images, ["a", "a bag"], plain, tmp_path).sums, likelihoods.sums)
 

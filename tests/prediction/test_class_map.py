@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable
 from functools import partial
 from itertools import permutations
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +13,6 @@ from timm.utils.misc import natural_key
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers import ClassifierFacts
 from counterfoil.models.score_scale import confidences
-from counterfoil.prediction import predictions
 from counterfoil.prediction.class_map import ClassMap, Outputs, map_classes
 from counterfoil.prediction.inference import answer_columns, torch_softmax
 from counterfoil.recipe.prompts import RecipeClass
@@ -369,23 +365,6 @@ def test_there_are_two_ways_where_a_model_has_other_outputs_and_ranks_them() -> 
         ClassMap("names", 4, ((0,), (2,)), most_ranked=1),  # labels of a file
     ):
         assert class_map.answered_both_ways("classes") == class_map
-
-
-def test_answers_that_were_kept_before_there_were_two_ways_are_still_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predictions, "_versions", lambda: {"torch": "2"})
-    model = SimpleNamespace(score_scale="logits", sha256="a", input_key="b")
-    one_way = ClassMap("names", 2, ((0,), (1,))).answered_both_ways("all")
-    # The parts of the key at that time.
-    before = {"format": 2, "data": "c", "weights": "a", "input": "b", "targets": [[0], [1]], "top_k": 1, "ranked": 2,
-              "logits": False, "device": "cpu", "versions": {"torch": "2"}}  # fmt: skip
-    key = hashlib.sha256(json.dumps(before, sort_keys=True).encode()).hexdigest()
-    assert predictions.cache_key("c", model, one_way, "cpu", 2) == key  # type: ignore[arg-type]
-    wide = ClassMap("names", 3, ((0,), (1,)))
-    keys = {
-        predictions.cache_key("c", model, class_map, "cpu", 2)  # type: ignore[arg-type]
-        for class_map in (wide, wide.answered_both_ways("all"), wide.answered_both_ways("classes"))
-    }
-    assert len(keys) == 3
 
 
 def test_of_equal_scores_the_first_output_is_the_answer() -> None:

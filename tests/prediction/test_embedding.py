@@ -17,7 +17,7 @@ from counterfoil.data import LabelledImages
 from counterfoil.errors import RunFailure
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.clip import load_clip, pin_clip
-from counterfoil.prediction import embedding
+from counterfoil.prediction import answer_cache
 from counterfoil.prediction.embedding import (
     Embedder,
     classifier_embedder,
@@ -91,14 +91,14 @@ def test_a_killed_run_goes_on(
     counting: Counting, pictures: list[bytes | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = embed(labelled(pictures), counting.embedder, tmp_path / "whole", batch_size=4)
-    monkeypatch.setattr(embedding, "_PART_ROWS", 8)
+    monkeypatch.setattr(answer_cache, "PART_ROWS", 8)
     with given_up(lambda stage: stage.done == 12):
         embed(labelled(pictures), counting.embedder, tmp_path / "killed", batch_size=4)
     counting.seen = 0
     resumed = embed(labelled(pictures), counting.embedder, tmp_path / "killed", batch_size=4)
     assert counting.seen == N - 8
     assert np.array_equal(resumed, whole)
-    assert [path.suffix for path in (tmp_path / "killed").iterdir()] == [".npy"]
+    assert [path.suffix for path in (tmp_path / "killed").iterdir()] == [".parquet"]
 
 
 def test_each_batch_is_reported_until_all_are_done(

@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
@@ -20,10 +18,11 @@ from counterfoil.data import LabelledImages
 from counterfoil.engines import LocalEngine
 from counterfoil.errors import RunFailure
 from counterfoil.models.classifiers import Classifier, load_classifier
+from counterfoil.prediction.asking import Asked, Placement, ask, prepared_batches
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.inference import ModelInPass, logits_of, predict, prepared_batches
-from counterfoil.prediction.passes import Placement, score_models
-from counterfoil.prediction.predictions import CacheEntry, Predictions
+from counterfoil.prediction.inference import MappedClassifier, logits_of
+from counterfoil.prediction.passes import score_models
+from counterfoil.prediction.predictions import Predictions
 from counterfoil.store.decoding import readable_image
 from support import images
 
@@ -41,10 +40,10 @@ def sharp(models: dict[str, str]) -> Classifier:
 
 def answers_of(classifiers: list[Classifier], images: list[bytes | None], batch_size: int) -> list[Predictions]:
     """Return the answers of every model in one pass, which no model fails."""
-    members = [ModelInPass(classifier, MAP, Predictions.empty(len(images))) for classifier in classifiers]
-    list(predict(images, np.zeros(len(images), dtype=np.int64), members, device="cpu", batch_size=batch_size))
+    members = [Asked(MappedClassifier(classifier, MAP, "cpu")) for classifier in classifiers]
+    list(ask(images, np.zeros(len(images), dtype=np.int64), members, device="cpu", batch_size=batch_size))
     assert all(member.failure is None and member.done == len(images) for member in members)
-    return [member.answers for member in members]
+    return [Predictions(**member.finished()) for member in members]
 
 
 def all_logits(classifier: Classifier, images: list[bytes], batch_size: int) -> torch.Tensor:
@@ -110,17 +109,17 @@ def test_a_model_that_gives_no_numbers_fails_by_name_and_the_others_go_on(
     broken = load_classifier(models["no_red"])
     torch.nn.init.constant_(broken.module.get_classifier().bias, float("nan"))
     images: list[bytes | None] = [encoded(seed) for seed in range(5)]
-    failing, whole = members = [ModelInPass(classifier, MAP, Predictions.empty(5)) for classifier in (broken, sharp)]
-    assert list(predict(images, np.zeros(5, dtype=np.int64), members, device="cpu", batch_size=2)) == [2, 4, 5]
+    failing, whole = members = [Asked(MappedClassifier(classifier, MAP, "cpu")) for classifier in (broken, sharp)]
+    assert list(ask(images, np.zeros(5, dtype=np.int64), members, device="cpu", batch_size=2)) == [2, 4, 5]
     assert isinstance(failing.failure, RunFailure)
     assert "no_red" in str(failing.failure) and "not finite" in str(failing.failure)
-    assert np.array_equal(whole.answers.prediction, answers_of([sharp], images, 2)[0].prediction)
+    assert np.array_equal(Predictions(**whole.finished()).prediction, answers_of([sharp], images, 2)[0].prediction)
 
 
 def test_fewer_images_than_rows_is_a_failure(sharp: Classifier) -> None:
-    member = ModelInPass(sharp, MAP, Predictions.empty(2))
+    member = Asked(MappedClassifier(sharp, MAP, "cpu"))
     with pytest.raises(RunFailure, match="2 images were expected and 1 were read"):
-        list(predict([encoded(0)], np.zeros(2, np.int64), [member], device="cpu", batch_size=4))
+        list(ask([encoded(0)], np.zeros(2, np.int64), [member], device="cpu", batch_size=4))
 
 
 @pytest.mark.parametrize(("device", "ahead"), [("cpu", 0), ("cuda", 2)])
@@ -173,17 +172,3 @@ def test_processes_share_the_threads_of_this_one(
     monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
     assert Placement(LocalEngine(workers), "cpu", ()).threads(stretches) == threads
     assert Placement(LocalEngine(workers, ("cuda:0",)), "cuda:0", ()).threads(stretches) == 1
-
-
-def test_a_kept_file_that_would_take_much_memory_is_not_read(tmp_path: Path) -> None:
-    """Add half a gigabyte of text to kept answers, in some kB."""
-    entry = CacheEntry(tmp_path / "kept.parquet", "key", tuple(f"k{row}" for row in range(500)))
-    answers = replace(Predictions.empty(500), readable=np.ones(500, dtype=bool))
-    entry.save(answers)
-    assert entry.load(answers) is not None
-    table = pq.read_table(entry.path)
-    notes = pa.DictionaryArray.from_arrays(pa.array(np.zeros(500, np.int32)), pa.array(["x" * (1 << 20)]))
-    pq.write_table(table.append_column("notes", notes), entry.path)
-    assert entry.load(answers) is None
-    pq.write_table(table.set_column(1, "answers", pa.array([1] * 500)), entry.path)
-    assert entry.load(answers) is None

@@ -43,7 +43,7 @@ from counterfoil.recipe.names import without_folders
 from counterfoil.recipe.rows_table import MOST_BYTES, ChosenKind, rows_csv
 from counterfoil.report.words import counted
 from counterfoil.store.inside import read_inside
-from counterfoil.store.layout import EMBEDDINGS, ROWS, THRESHOLDS, writable_cache
+from counterfoil.store.layout import EMBEDDINGS, ROWS, THRESHOLDS
 from counterfoil.store.lock import LEVELS, Lock, read_lock
 
 _MOST_SHOWN = 20
@@ -233,8 +233,7 @@ def thresholds_of(
     with one_thread():
         clip = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=screen.revision)
         # Compute in full precision, because the build compares the scores of rows with a percentile.
-        folder = writable_cache() / "embeddings"
-        embeddings = embed(images, clip_embedder(clip, screen, recipe.screen.weights), folder, precision="float32")
+        embeddings = embed(images, clip_embedder(clip, screen, recipe.screen.weights), precision="float32")
         unreadable = np.flatnonzero(np.isnan(embeddings).any(axis=1))
         damaged = images.shown([images.keys[row] for row in unreadable])
         if damaged:

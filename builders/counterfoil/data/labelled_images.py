@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -213,13 +213,8 @@ class Chunks(Sequence[Chunk]):
     def __len__(self) -> int:
         return len(self._starts)
 
-    @overload
-    def __getitem__(self, at: int) -> Chunk: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[Chunk]: ...
-    def __getitem__(self, at: int | slice) -> Chunk | Sequence[Chunk]:
-        if isinstance(at, slice):
-            return [self[index] for index in range(*at.indices(len(self)))]
+    def __getitem__(self, at: Any) -> Any:
+        """Return a stretch by its number."""
         index = range(len(self))[at]
         while index >= self._read:
             self._held[self._read] = self._next(self._starts[self._read])

@@ -33,7 +33,6 @@ from counterfoil.progress import renamed, track
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import without_folders
 from counterfoil.report.words import counted, points
-from counterfoil.store.layout import writable_cache
 
 # If two logits differ by less (relatively), rounding can explain that the model and its head answer differently.
 _TIE = 1e-3
@@ -132,7 +131,7 @@ def see_model(classifier: Classifier, source: MendSource, device: str, *, with_c
 def features_through(images: LabelledImages, embedder: Embedder) -> NDArray[np.float32]:
     """Return features (n, d) float32 of n images, from the user's cache if present; NaN for undecodable images."""
     with renamed(f"{embedder.name}: {images.name}"):
-        return np.asarray(embed(images, embedder, writable_cache() / "embeddings", precision="float32"))
+        return embed(images, embedder, precision="float32")
 
 
 def refuse_infinite_features(model: str, features: NDArray[np.floating], images: str) -> None:

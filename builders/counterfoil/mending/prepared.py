@@ -35,22 +35,20 @@ from counterfoil.mending.variants import (
     open_debug_images,
     seeds_of,
 )
-from counterfoil.mining.audited import kept_digests, opened_parts
+from counterfoil.mining.audited import opened_parts
 from counterfoil.models.mended import MOST_CONTENTS
-from counterfoil.progress import report
+from counterfoil.prediction.embedding import digests_of
+from counterfoil.progress import track
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.report.words import counted
-from counterfoil.store.atomic import make_folder, write_atomically
 from counterfoil.store.decoding import pixels_sha256
-from counterfoil.store.layout import writable_cache
 
 # The usual names of a test split, in order of preference.
 _TESTS = ("test", "validation", "val")
 TRAIN_IMAGES = 30_000  # Chegini 2023, section 5.1
-_NO_IMAGE = "0" * 64
-_BETWEEN_STAGES = 1000
+_NO_IMAGE = bytes(32)
 _MOST_PROBLEMS = 20
 _MOST_NAMES = 8
 # The origins that a recipe or a file records. Each origin is one mapping.
@@ -172,18 +170,11 @@ def pixels_of(images: LabelledImages) -> tuple[str | None, ...]:
 
     The bytes of files cannot be compared, because a build of pool rows encodes the images again.
     """
-    file = writable_cache() / "pixels" / f"{images.content[:64]}.pixels"
-    known = kept_digests(file, len(images))
-    if known is None:
-        known = []
-        for _, encoded in images.images():
-            picture = images.decoded(encoded)
-            known.append(_NO_IMAGE if picture is None else pixels_sha256(picture))
-            if len(known) % _BETWEEN_STAGES == 0 or len(known) == len(images):
-                report(f"{images.name}: decoding images", len(known), len(images))
-        make_folder(file.parent)
-        write_atomically(file, bytes.fromhex("".join(known)))
-    return tuple(None if digest == _NO_IMAGE else digest for digest in known)
+    read = track(images.images(), f"{images.name}: decoding images", len(images), 1000)
+    pictures = (images.decoded(encoded) for _, encoded in read)
+    digests = (_NO_IMAGE if picture is None else bytes.fromhex(pixels_sha256(picture)) for picture in pictures)
+    known = map(bytes, digests_of(images, "pixels", digests))
+    return tuple(None if digest == _NO_IMAGE else digest.hex() for digest in known)
 
 
 @dataclass(frozen=True)

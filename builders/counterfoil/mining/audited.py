@@ -30,16 +30,15 @@ from counterfoil.models.classifiers import Classifier, describe_classifier, load
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier
 from counterfoil.models.clip import ClipModel, load_clip, pin_clip
 from counterfoil.prediction.class_map import ClassMap, map_classes
-from counterfoil.prediction.embedding import Embedder, clip_embedder, embed
+from counterfoil.prediction.embedding import Embedder, clip_embedder, digests_of, embed
 from counterfoil.prediction.failures import best_thresholds, binary_answers, condition_scores, failures, map_conditions
 from counterfoil.prediction.passes import Placement, score_models
 from counterfoil.prediction.predictions import Predictions, join_predictions
 from counterfoil.progress import renamed, track
 from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.regular_files import on_a_line, read_regular
+from counterfoil.regular_files import on_a_line
 from counterfoil.report.words import counted
-from counterfoil.store.atomic import make_folder, write_atomically
 from counterfoil.store.decoding import UNREAD
 from counterfoil.store.layout import writable_cache
 
@@ -137,7 +136,6 @@ def audited_train_rows(recipe: Recipe, source: OpenSource) -> tuple[LabelledImag
     return labelled_split(recipe.source, split, recipe.classes, source.pin, units=False), None
 
 
-_DIGEST = hashlib.sha256().digest_size
 # The content hash of a row that has no image.
 NO_CONTENT = hashlib.sha256(b"").hexdigest()
 
@@ -146,8 +144,7 @@ class ContentsSeen:
     """Hashes the images that are read through `images`, and keeps the hashes of all rows in `folder` for later runs."""
 
     def __init__(self, images: LabelledImages, folder: Path | None = None):
-        folder = writable_cache() / "contents" if folder is None else folder
-        self._plain, self._file, self._seen = images, folder / f"{images.content[:64]}.contents", dict[str, bytes]()
+        self._plain, self._folder, self._seen = images, folder, dict[str, bytes]()
         self.images = replace(images, read=self._read)
 
     def _read(self, keys: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
@@ -157,28 +154,15 @@ class ContentsSeen:
 
     def known(self) -> list[str]:
         """Return the hash of each row's image, in order. Images that were not read yet are read now."""
-        plain = self._plain
-        digests = kept_digests(self._file, len(plain))
-        if digests is not None:
-            return digests
-        missing = frozenset(plain.keys) - self._seen.keys()
+        digests = digests_of(self._plain, "contents-seen", self._digests(), self._folder)
+        return [digest.tobytes().hex() for digest in digests]
+
+    def _digests(self) -> Iterator[bytes]:
+        missing = frozenset(self._plain.keys) - self._seen.keys()
         read = self.images.images(missing) if missing else ()
-        for _ in track(read, f"{plain.name}: hashing images", len(missing), 1000):
+        for _ in track(read, f"{self._plain.name}: hashing images", len(missing), 1000):
             pass
-        make_folder(self._file.parent)
-        write_atomically(self._file, b"".join(self._seen[key] for key in plain.keys))
-        return [self._seen[key].hex() for key in plain.keys]
-
-
-def kept_digests(file: Path, rows: int) -> list[str] | None:
-    """Return the hashes in a file, or None if the number of hashes is not `rows`."""
-    try:
-        content = read_regular(file, _DIGEST * rows)
-    except OSError:
-        return None
-    if len(content) != _DIGEST * rows:
-        return None
-    return [content[start : start + _DIGEST].hex() for start in range(0, len(content), _DIGEST)]
+        yield from map(self._seen.__getitem__, self._plain.keys)
 
 
 def keys_sha256(keys: Sequence[str]) -> str:
@@ -275,13 +259,10 @@ def collect_answers(
     """Return each classifier's answers to all images, from the cache if possible. load: loads a classifier by name; by
     default, a new one.
     """
-    names = list(maps)
-    predictions: dict[str, list[Predictions]] = {name: [] for name in names}
-    classifiers: dict[str, Classifier] = {}
-    for part in parts:
-        scored = score_models(
+    answered = [
+        score_models(
             part,
-            names,
+            list(maps),
             maps,
             writable_cache() / "predictions",
             device,
@@ -289,15 +270,15 @@ def collect_answers(
             load or (lambda name: load_classifier(name, classes=recipe.classes)),
             placement=placement,
         )
-        for name in names:
-            predictions[name].append(scored[name].predictions)
-            classifiers[name] = scored[name].classifier
-    for classifier in classifiers.values():
-        refuse_unknown_rows(classifier, parts)
+        for part in parts
+    ]
     targets = {}
-    for name, several in predictions.items():
-        about = {"outputs": maps[name].outputs}
-        targets[name] = AuditedTarget(classifiers[name], maps[name], join_predictions(several), about)
+    for name, class_map in maps.items():
+        several = [scored[name] for scored in answered]
+        refuse_unknown_rows(several[-1].classifier, parts)
+        predictions = join_predictions([scored.predictions for scored in several])
+        about = {"outputs": class_map.outputs}
+        targets[name] = AuditedTarget(several[-1].classifier, class_map, predictions, about)
     return targets
 
 
@@ -562,9 +543,8 @@ def clip_doubts(
 
 def features_of(images: LabelledImages, embedder: Embedder, placement: Placement | None = None) -> NDArray[np.floating]:
     """Return CLIP's features [n, width], from the cache if possible. An image that cannot be decoded has NaN."""
-    engine, device = (None, "cpu") if placement is None else (placement.engine, placement.device)
     with renamed(f"CLIP: {images.name}"):
-        return embed(images, embedder, writable_cache() / "embeddings", engine=engine, device=device)
+        return embed(images, embedder, placement=placement)
 
 
 def class_map_of(recipe: Recipe, name: str) -> ClassMap:

@@ -20,7 +20,6 @@ from counterfoil.prediction.embedding import classifier_embedder, embed
 from counterfoil.progress import renamed, track
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.prompts import BASE
-from counterfoil.store.layout import writable_cache
 
 _LEAST = 1e-6  # of the largest singular value: what is below is rounding
 
@@ -73,7 +72,7 @@ def _own_features(audited: Audited, recipe: Recipe, device: str) -> NDArray[np.f
     parts = []
     for part in audited.parts:
         with renamed(f"{embedder.name}: {part.name}"):
-            parts.append(embed(part, embedder, writable_cache() / "embeddings", precision="float32", device=device))
+            parts.append(embed(part, embedder, precision="float32", device=device))
     features = np.concatenate(parts)[audited.rows].astype(np.float64)
     if not np.isfinite(features).all():
         raise UserError(f"model {classifier.name!r} gives features that are not finite")

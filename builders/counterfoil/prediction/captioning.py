@@ -1,12 +1,11 @@
-"""Caption labelled images, and compute likelihoods of given captions. Each image has its own small cache file."""
+"""Caption labelled images, and compute likelihoods of given captions. Each image has its own entry in the cache."""
 
 from __future__ import annotations
 
 import hashlib
 import io
-import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,18 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.data import LabelledImages
-from counterfoil.documents import parse_json
 from counterfoil.models.captioners import Captioner, CaptionExample
+from counterfoil.prediction.answer_cache import AnswerCache, Columns
 from counterfoil.progress import track
 from counterfoil.recipe import sha256_json
-from counterfoil.regular_files import read_regular
-from counterfoil.store.atomic import write_atomically
+from counterfoil.store.layout import writable_cache
 
 
 def caption_images(
     images: LabelledImages,
     captioner: Captioner,
-    folder: Path,
+    folder: Path | None = None,
     *,
     keys: Sequence[str] | None = None,
     prefix: str | Mapping[int, str] = "",
@@ -38,42 +36,30 @@ def caption_images(
     """Return `number` captions of each image, by key. The captions are None if the image cannot be decoded.
 
     keys: the images to caption; None for all. prefix: the text that begins each caption, either one text or one for
-    each label. Captions are cached in `folder`, and the captioner is loaded only for missing captions. Raises the same
+    each label. Captions are kept in `folder` or the user's cache. Raises the same
     errors as `Captioner.captions`, and KeyError for a label without a prefix.
     """
-    wanted = images.keys if keys is None else tuple(keys)
-    chosen = frozenset(wanted)
+    chosen = frozenset(images.keys if keys is None else keys)
     labels = dict(zip(images.keys, images.labels.tolist(), strict=True))
-    captioner_key = _captioner_key(captioner, examples)
+    decides = ["captions", *_made_by(captioner, examples), number, seed, most_tokens]
     captions: dict[str, tuple[str, ...] | None] = {}
     for key, encoded in track(images.images(chosen), captioner.name, len(chosen)):
-        if encoded is None:
-            captions[key] = None
-            continue
         begun = (prefix if isinstance(prefix, str) else prefix[labels[key]]).strip()
-        path = _entry_path(folder, images, encoded, ["captions", captioner_key, begun, number, seed, most_tokens])
-        known, texts = _known_captions(path, number)
-        if not known:
+        cache = _entry(
+            folder, images, encoded, [*decides, begun], lambda kept, _: len(_texts(kept["captions"])) in (0, number)
+        )
+        known = cache.load()
+        if known is None:
             image = images.decoded(encoded)
+            texts: Sequence[str] = ()
             if image is not None:
-                texts = tuple(
-                    captioner.captions(
-                        image, prefix=begun, number=number, seed=seed, most_tokens=most_tokens, examples=examples
-                    )
+                texts = captioner.captions(
+                    image, prefix=begun, number=number, seed=seed, most_tokens=most_tokens, examples=examples
                 )
-            _write_entry(path, {"captions": texts})
-        captions[key] = texts
+            known = {"captions": _stored(texts)}
+            cache.save(known)
+        captions[key] = tuple(_texts(known["captions"])) or None
     return captions
-
-
-def _known_captions(path: Path, number: int) -> tuple[bool, tuple[str, ...] | None]:
-    """Return whether the cache has an entry, and its captions, which are None if the image cannot be decoded."""
-    match _read_entry(path):
-        case {"captions": None}:
-            return True, None
-        case {"captions": [*texts]} if len(texts) == number and all(isinstance(text, str) for text in texts):
-            return True, tuple(texts)
-    return False, None
 
 
 @dataclass(frozen=True)
@@ -98,74 +84,69 @@ def likelihoods_of(
     images: LabelledImages,
     captions: Sequence[str],
     captioner: Captioner,
-    folder: Path,
+    folder: Path | None = None,
     *,
     keys: Sequence[str] | None = None,
     examples: Sequence[CaptionExample] = (),
 ) -> Likelihoods:
-    """Return the likelihood of every caption given each image, and cache the likelihoods in `folder`.
+    """Return the likelihood of every caption given each image, kept in `folder` or the user's cache.
 
     keys: the images to use; None for all.
     """
     captions = tuple(captions)
     chosen = frozenset(images.keys if keys is None else keys)
-    captioner_key = _captioner_key(captioner, examples)
+    decides = ["likelihoods", *_made_by(captioner, examples)]
     image_keys: list[str] = []
-    rows: list[list[tuple[float, int]]] = []
+    rows = []
     for key, encoded in track(images.images(chosen), captioner.name, len(chosen)):
-        path = None if encoded is None else _entry_path(folder, images, encoded, ["likelihoods", captioner_key])
-        known = {} if path is None else _known_likelihoods(path)
+        cache = _entry(folder, images, encoded, decides, _are_likelihoods)
+        known: dict[str, Sequence[float]] = {}
+        if (kept := cache.load()) is not None:
+            known = dict(zip(_texts(kept["captions"]), kept["likelihoods"].tolist(), strict=True))
         missing = [caption for caption in dict.fromkeys(captions) if caption not in known]
         image = images.decoded(encoded) if missing else None
-        if path is not None and image is not None:
+        if image is not None:
             sums, tokens = captioner.log_likelihoods(image, missing, examples=examples)
-            known |= {caption: (float(s), int(t)) for caption, s, t in zip(missing, sums, tokens, strict=True)}
-            _write_entry(path, {"likelihoods": known})
-        unreadable = bool(missing) and image is None
+            known |= zip(missing, np.stack([sums, tokens], axis=1).tolist(), strict=True)
+            cache.save({"captions": _stored(known), "likelihoods": np.array([*known.values()])})
         image_keys.append(key)
-        rows.append([(math.nan, 0) if unreadable else known[caption] for caption in captions])
-    shape = (len(image_keys), len(captions))
-    all_sums = np.array([[logarithm for logarithm, _ in row] for row in rows], dtype=np.float64).reshape(shape)
-    all_tokens = np.array([[count for _, count in row] for row in rows], dtype=np.int64).reshape(shape)
-    return Likelihoods(tuple(image_keys), captions, all_sums, all_tokens)
+        rows.append([known.get(caption, (math.nan, 0)) for caption in captions])
+    values = np.array(rows, dtype=np.float64).reshape(len(image_keys), len(captions), 2)
+    return Likelihoods(tuple(image_keys), captions, values[..., 0], values[..., 1].astype(np.int64))
 
 
-def _known_likelihoods(path: Path) -> dict[str, tuple[float, int]]:
-    known: dict[str, tuple[float, int]] = {}
-    match _read_entry(path):
-        case {"likelihoods": dict(entries)}:
-            for caption, entry in entries.items():
-                match entry:
-                    case [float(logarithm), int(tokens)] if logarithm <= 0 and tokens > 0:
-                        known[caption] = (logarithm, tokens)
-    return known
+def _are_likelihoods(columns: Columns, _: range) -> bool:
+    """Return whether columns have captions with their sums and numbers of tokens, (captions, 2)."""
+    texts, values = _texts(columns["captions"]), columns["likelihoods"]
+    sound = values.dtype == np.float64 and values.shape == (len(texts), 2)
+    return bool(sound and (values[:, 0] <= 0).all() and (values[:, 1] > 0).all())
 
 
-# The largest cache file that is read. A file with the likelihoods of a thousand captions has 0.1 MB.
-_MOST_BYTES = 1 << 26
-
-
-def _entry_path(folder: Path, images: LabelledImages, encoded: bytes, depends: Sequence[Any]) -> Path:
-    image = hashlib.sha256(encoded).hexdigest()
+def _entry(
+    folder: Path | None,
+    images: LabelledImages,
+    encoded: bytes | None,
+    decides: Sequence[Any],
+    fits: Callable[[Columns, range], bool],
+) -> AnswerCache:
+    """Return the entry of one image, which is found by its content in any dataset."""
+    image = hashlib.sha256(encoded or b"").hexdigest()
     # Photographs may have more file formats. So the same bytes may be readable as a photograph only.
-    key = sha256_json([image, images.photographs, *depends])
-    return folder / key[:2] / f"{key[2:34]}.json"
+    key = sha256_json([image, images.photographs, *decides])
+    folder = folder or writable_cache() / "captions"
+    return AnswerCache(folder / key[:2], key[2:18], key[18:], 1, fits)
 
 
-def _read_entry(path: Path) -> Any:
-    """Parse a cache file. Return None if the file is missing or damaged."""
-    try:
-        return parse_json(read_regular(path, _MOST_BYTES))
-    except (OSError, ValueError):
-        return None
+def _stored(texts: Iterable[str]) -> NDArray[np.object_]:
+    # A model may give letters that no UTF-8 text has, such as half of a pair.
+    return np.array([text.encode("utf-8", "surrogatepass") for text in texts], dtype=object)
 
 
-def _write_entry(path: Path, content: Any) -> None:
-    """Write a cache file atomically. UserError or RunFailure if the file cannot be written."""
-    write_atomically(path, json.dumps(content, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+def _texts(stored: NDArray[np.object_]) -> list[str]:
+    return [text.decode("utf-8", "surrogatepass") for text in stored]
 
 
-def _captioner_key(captioner: Captioner, examples: Sequence[CaptionExample]) -> list[Any]:
+def _made_by(captioner: Captioner, examples: Sequence[CaptionExample]) -> list[Any]:
     return [captioner.key, [[example.text, _pixels(example)] for example in examples]]
 
 

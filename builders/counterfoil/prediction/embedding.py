@@ -1,20 +1,11 @@
-"""Compute features of labelled images by CLIP or a classifier, and cache them in an array on disk.
-
-The features of an unreadable image are NaN.
-"""
+"""Compute features of labelled images by CLIP or a classifier, and the hashes of images. Both are cached."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import io
-import os
-import tokenize
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.metadata import version
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,14 +14,12 @@ from numpy.typing import DTypeLike, NDArray
 from PIL import Image
 
 from counterfoil.data import LabelledImages
-from counterfoil.data.labelled_images import Chunk, Chunks, stretch_rows
-from counterfoil.engines import Doing, Engine, Finished, Lost
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.prediction.predictions import readable_name
-from counterfoil.progress import report, track
+from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key
+from counterfoil.prediction.asking import Model, Pass, Placement
+from counterfoil.progress import track
 from counterfoil.recipe import sha256_json
-from counterfoil.store.atomic import disk_errors, make_folder, write_atomically
-from counterfoil.store.decoding import decoded_batches, readable_image
+from counterfoil.store.layout import writable_cache
 
 if TYPE_CHECKING:
     from counterfoil.models.classifiers import Classifier
@@ -38,18 +27,13 @@ if TYPE_CHECKING:
     from counterfoil.models.names import Pin
 
 
-_VERSIONS = ("torch", "pillow", "torchvision")
 Precision = Literal["float16", "float32"]
-# The number of rows between two progress notes. After a kill, at most so many rows are computed again.
-_PART_ROWS = 1024
-_HEAD_BYTES = 4096  # at least the size of the header that numpy writes before the rows
 _BYTES = 32  # of a sha256
-_REPORTED_EVERY = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Embedder:
-    """A model that computes features of images.
+@dataclass(frozen=True)
+class Embedder(Model):
+    """A model that computes features of images. The features of an unreadable image are NaN.
 
     features: a function of images and the batch size that returns float32 [n, width]; other images in a batch change no
     bit. key: a sha256 over everything that the features depend on, except the images and the batch size. on: a function
@@ -62,11 +46,20 @@ class Embedder:
     features: Callable[[Sequence[Image.Image], int], np.ndarray]
     on: Callable[[str], Embedder] | None = None
     kept: bool = True
+    batch_size: int = 64
+    precision: Precision = "float16"
+
+    def answers(self, inputs: Any, readable: NDArray[np.bool_], at: NDArray[np.int64], labels: NDArray) -> Columns:
+        # If no image of the batch is readable, a blank image gives the width of the features.
+        features = self.features(inputs or [Image.new("RGB", (8, 8))], self.batch_size)
+        rows = np.full((len(at), features.shape[1]), np.nan, self.precision)
+        rows[readable] = features[: readable.sum()]
+        return {"features": rows}
 
 
 def clip_embedder(clip: ClipModel, pin: Pin, weights: str | None = None) -> Embedder:
     """Return the embedder of a pinned CLIP model, loaded with `weights`. Its features have unit length."""
-    key = _key("clip", pin.document(), clip.device, "open_clip_torch")
+    key = answers_key(clip.device, clip=pin.document())
     return Embedder(pin.name, key, clip.embed_images, partial(_clip_on, clip.name, weights, pin))
 
 
@@ -85,241 +78,77 @@ def classifier_embedder(classifier: Classifier, device: str) -> Embedder:
     def features(images: Sequence[Image.Image], batch_size: int) -> np.ndarray:
         import torch
 
-        parts = []
-        for start in range(0, len(images), batch_size):
-            part = [transform(image) for image in images[start : start + batch_size]]
-            count = len(part)
-            rows = classifier.features(torch.stack(part + [part[-1]] * (batch_size - count)), device)
-            if rows is None:
-                raise UserError(f"model {classifier.name!r}: this kind of model gives no features")
-            parts.append(rows[:count].numpy())
-        return np.concatenate(parts)
+        batch = [transform(image) for image in images]
+        rows = classifier.features(torch.stack(batch + batch[-1:] * (batch_size - len(batch))), device)
+        if rows is None:
+            raise UserError(f"model {classifier.name!r}: this kind of model gives no features")
+        return rows[: len(batch)].numpy()
 
-    pin = {"sha256": classifier.sha256, "input": classifier.input_key}
-    return Embedder(classifier.name, _key("classifier", pin, device, "timm"), features, kept=classifier.kept)
-
-
-def _key(made_by: str, pin: Any, device: str, library: str) -> str:
-    import torch
-
-    return sha256_json(
-        {
-            "kind": made_by,
-            "pin": pin,
-            # Floats differ in the last bits between kinds of device and versions of libraries.
-            "device": torch.device(device).type,
-            "versions": {name: version(name) for name in (*_VERSIONS, library)},
-        }
-    )
+    key = answers_key(device, features_of=classifier.sha256, input=classifier.input_key)
+    return Embedder(classifier.name, key, features, kept=classifier.kept)
 
 
 def embed(
     images: LabelledImages,
     embedder: Embedder,
-    folder: Path,
+    folder: Path | None = None,
     *,
     batch_size: int = 64,
     precision: Precision = "float16",
-    engine: Engine | None = None,
+    placement: Placement | None = None,
     device: str = "cpu",
 ) -> NDArray[np.floating]:
-    """Return the features [n, width] of n images, mapped from a file in `folder`. Undecodable images have NaN.
+    """Return the features [n, width] of n images, kept in `folder` or the user's cache. Undecodable images have NaN.
 
-    The name of the file depends on the images' content, the embedder's key, the batch size and the precision.
-    RunFailure if the file cannot be written, or if there are fewer images than keys.
+    The entry depends on the images' content, the embedder's key, the batch size and the precision. With `placement`,
+    the workers of an engine compute. RunFailure if the file cannot be written, or if there are fewer images than keys.
     """
-    if not embedder.kept:
-        rows = []
-        for part in _parts(images, embedder, None, device, batch_size, 0):
-            assert not isinstance(part, Lost)  # there are no workers
-            rows.append(part)
-            report(embedder.name, sum(map(len, rows)), len(images))
-        return np.concatenate(rows).astype(precision)
-    key = sha256_json([images.content, embedder.key, batch_size, precision])
-    path = folder / f"{readable_name(embedder.name)}-{key[:24]}.npy"
-    known = _opened(path, len(images), precision)
-    if known is not None:
-        report(embedder.name, len(images), len(images))
-        return known
-    make_folder(folder)
-    part, note = path.with_suffix(".part.npy"), path.with_suffix(".done")
-    array, done = _begun(part, note, len(images), precision)
-    with disk_errors(path):
-        for rows in _parts(images, embedder, engine, device, batch_size, done):
-            if isinstance(rows, Lost):
-                report(embedder.name, done, len(images), rows.message)
-                continue
-            if array is None:
-                array = np.lib.format.open_memmap(part, "w+", np.dtype(precision), (len(images), rows.shape[1]))
-                _reserve(part)
-            array[done : done + len(rows)] = rows
-            before, done = done, done + len(rows)
-            if done // _PART_ROWS > before // _PART_ROWS:
-                array.flush()
-                write_atomically(note, str(done).encode())
-            report(embedder.name, done, len(images))
-        if array is None or done != len(images):
-            raise RunFailure(f"{images.name}: {len(images)} images were expected and {done} were read")
-        array.flush()
-        del array
-        part.replace(path)
-        note.unlink(missing_ok=True)
-    features = _opened(path, len(images), precision)
-    assert features is not None  # written just now
-    return features
+    embedder = replace(embedder, batch_size=batch_size, precision=precision)
+    cache = None
+    if embedder.kept:
+        key = sha256_json([images.content, embedder.key, batch_size, precision])
+        fits = partial(_fits, precision, None)
+        cache = AnswerCache(folder or writable_cache() / "embeddings", embedder.name, key, len(images), fits)
+    place = None if embedder.on is None or cache is None else placement
+    load = partial(_load, embedder.on, batch_size, precision)
+    one_pass = Pass(images, embedder.name, batch_size, device, place, load, (__name__, "open_clip"))
+    return one_pass.answers_of(embedder, cache)["features"]
 
 
-def _parts(
-    images: LabelledImages, embedder: Embedder, engine: Engine | None, device: str, batch_size: int, done: int
-) -> Iterator[NDArray[np.float32] | Lost]:
-    if engine is not None and embedder.on is not None:
-        return embedded_on_engine(images, embedder, engine, device, batch_size, done)
-    stream = islice((encoded for _, encoded in images.images()), done, None)
-    return embedded_batches(stream, embedder, batch_size, device, images.decoded)
+def _load(on: Any, batch_size: int, precision: Precision, device: str) -> list[Model]:
+    return [replace(on(device), batch_size=batch_size, precision=precision)]
 
 
-def _opened(path: Path, rows: int, number_type: DTypeLike, width: int | None = None) -> NDArray[Any] | None:
-    """Map the array of a file as read-only memory. Return None if the file is missing or has another shape or type."""
-    try:
-        array = np.lib.format.open_memmap(path, mode="r")
-    except (OSError, ValueError, EOFError, tokenize.TokenError):
-        return None
-    sound = array.ndim == 2 and len(array) == rows and width in (None, array.shape[1])
-    return array if sound and array.dtype == np.dtype(number_type) else None
+def _fits(number_type: DTypeLike, width: int | None, columns: Columns, rows: range) -> bool:
+    [values] = columns.values()
+    sound = values.ndim == 2 and len(values) == len(rows) and width in (None, values.shape[1])
+    return sound and values.dtype == number_type
 
 
-def _begun(part: Path, note: Path, rows: int, precision: Precision) -> tuple[np.memmap | None, int]:
-    """Open the array of a killed run. Return the array and its number of finished rows, or None and 0.
+def contents_of(images: LabelledImages, folder: Path | None = None) -> NDArray[np.uint8]:
+    """Return the sha256 of n encoded images, as (n, 32) bytes. A row without an image has zeros."""
+    read = track(images.images(), f"{images.name}: hashing images", len(images), 1000)
+    digests = (bytes(_BYTES) if image is None else hashlib.sha256(image).digest() for _, image in read)
+    return digests_of(images, "contents", digests, folder)
 
-    A killed run has noted only rows of whole batches.
+
+def digests_of(
+    images: LabelledImages, name: str, digests: Iterator[bytes], folder: Path | None = None
+) -> NDArray[np.uint8]:
+    """Return a sha256 of each of n images, (n, 32) bytes, as an earlier run kept them in `folder` or the user's cache.
+
+    digests: otherwise gives them. RunFailure if there are fewer images than keys.
     """
-    with contextlib.suppress(OSError, ValueError):
-        done = int(note.read_text(encoding="ascii"))
-        if _opened(part, rows, precision) is not None and 0 < done <= rows:
-            return np.lib.format.open_memmap(part, mode="r+"), done
-    return None, 0
-
-
-def _reserve(part: Path) -> None:
-    """Allocate the disk space of a mapped file. OSError if the disk is full.
-
-    Without allocation, writing to a page would kill the process if the disk is full.
-    """
-    with part.open("r+b") as file:
-        size = os.fstat(file.fileno()).st_size
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(file.fileno(), 0, size)
-            return
-        header = file.read(_HEAD_BYTES)  # the header that numpy wrote
-        file.seek(0)
-        file.write(header)
-        for start in range(len(header), size, 1 << 20):
-            file.write(bytes(min(1 << 20, size - start)))
-
-
-def embedded_batches(
-    images: Iterable[bytes | None],
-    embedder: Embedder,
-    batch_size: int,
-    device: str,
-    decoded: Callable[[bytes | None], Image.Image | None],
-) -> Iterator[NDArray[np.float32]]:
-    """Yield the features [batch, width] of each batch, computed on `device`. The last batch may be shorter."""
-    for batch in decoded_batches(images, decoded, batch_size, device):
-        readable = [row for row, image in enumerate(batch) if image is not None]
-        # If no image of the batch is readable, a blank image gives the width of the features.
-        shown = [image for image in batch if image is not None] or [Image.new("RGB", (8, 8))]
-        features = embedder.features(shown, batch_size)
-        rows = np.full((len(batch), features.shape[1]), np.nan, np.float32)
-        rows[readable] = features[: len(readable)]
-        yield rows
-
-
-@dataclass(frozen=True, slots=True)
-class _Embedding:
-    """The `engines.Work` that embeds stretches of images. Its results are features, float32 (n, width)."""
-
-    embedder: Callable[[str], Embedder]
-    key: str
-    device: str
-    batch_size: int
-    photographs: bool
-
-    def on(self, device: str) -> _Embedding:
-        return replace(self, device=device)
-
-    @property
-    def imports(self) -> Sequence[str]:
-        return (__name__, "open_clip")
-
-    @contextlib.contextmanager
-    def ready(self) -> Iterator[Callable[[Chunk], Doing[int, NDArray[np.float32]]]]:
-        """Load the embedder. RunFailure if its key differs from the key at the start of the run."""
-        embedder = self.embedder(self.device)
-        if embedder.key != self.key:
-            raise RunFailure(
-                f"{embedder.name} has other files or library versions on a worker than where the run started",
-                "Give every machine the same files and libraries.",
-            )
-
-        def features(chunk: Chunk) -> Doing[int, NDArray[np.float32]]:
-            rows = []
-            for part in embedded_batches(
-                chunk.encoded,
-                embedder,
-                self.batch_size,
-                self.device,
-                lambda encoded: readable_image(encoded, photograph=self.photographs),
-            ):
-                rows.append(part)
-                yield len(part)
-            return np.concatenate(rows)
-
-        yield features
-
-
-def embedded_on_engine(
-    images: LabelledImages, embedder: Embedder, engine: Engine, device: str, batch_size: int, done: int
-) -> Iterator[NDArray[np.float32] | Lost]:
-    """Yield the features of the rows from row `done` on, in whole batches and in order. Also yield lost workers."""
-    assert embedder.on is not None
-    work = _Embedding(embedder.on, embedder.key, device, batch_size, images.photographs)
-    chunks = Chunks(images, stretch_rows(len(images) - done, batch_size, engine.at_once), done)
-    waiting: dict[int, NDArray[np.float32]] = {}
-    through = done
-    with contextlib.closing(engine.run(work, chunks)) as events:
-        for event in events:
-            if isinstance(event, Lost):
-                yield event
-            if not isinstance(event, Finished):
-                continue
-            waiting[event.item.start] = event.result
-            chunks.release(event.item)
-            while through in waiting:
-                rows = waiting.pop(through)
-                for start in range(0, len(rows), batch_size):
-                    yield rows[start : start + batch_size]
-                through += len(rows)
-
-
-def contents_of(images: LabelledImages, folder: Path) -> NDArray[np.uint8]:
-    """Return the sha256 of n encoded images, as (n, 32) bytes, cached in `folder`. A row without an image has zeros."""
-    path = folder / f"contents-{sha256_json([images.content, 'contents'])[:24]}.npy"
-    known = _opened(path, len(images), np.uint8, _BYTES)
-    if known is not None:
-        return known
-    contents = np.zeros((len(images), _BYTES), dtype=np.uint8)
-    done = 0
-    for _, image in track(images.images(), f"{images.name}: hashing images", len(images), _REPORTED_EVERY):
-        if image is not None:
-            contents[done] = np.frombuffer(hashlib.sha256(image).digest(), dtype=np.uint8)
-        done += 1
-    if done != len(images):
-        raise RunFailure(f"{images.name}: {len(images)} images were expected and {done} were read")
-    stream = io.BytesIO()
-    np.save(stream, contents)
-    write_atomically(path, stream.getvalue())
-    return contents
+    key = sha256_json([images.content, name])
+    cache = AnswerCache(folder or writable_cache() / name, name, key, len(images), partial(_fits, np.uint8, _BYTES))
+    known = cache.load()
+    if known is None:
+        made = list(digests)
+        if len(made) != len(images):
+            raise RunFailure(f"{images.name}: {len(images)} images were expected and {len(made)} were read")
+        known = {"sha256": np.frombuffer(b"".join(made), dtype=np.uint8).reshape(-1, _BYTES)}
+        cache.save(known)
+    return known["sha256"]
 
 
 def first_of_content(contents: NDArray[np.uint8]) -> NDArray[np.bool_]:

@@ -20,14 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.data import LabelledImages
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import UserError
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier, refuse_by_row
 from counterfoil.models.score_scale import UNKNOWN
 from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.inference import each_once
 from counterfoil.prediction.passes import score_models
-from counterfoil.prediction.predictions import RANKED, Predictions
+from counterfoil.prediction.predictions import Predictions, no_answers
 from counterfoil.recipe import RecipeClass, load_recipe
 from counterfoil.recipe.keep.misclassified import ANSWERED, ANY_PARENT, PARENTS
 from counterfoil.recipe.names import did_you_mean
@@ -94,8 +94,7 @@ def failures(
 
 def refuse_unanswered(rule: str, classes: Sequence[RecipeClass], class_map: ClassMap, setting: str = _MINED) -> None:
     """Raise UserError for a rule that `failures` would refuse, before the model answers any image."""
-    none = Predictions.empty(0, min(RANKED, class_map.num_classes, class_map.most_ranked or RANKED))
-    failures(rule, none, np.zeros(0, dtype=np.int64), classes, class_map, setting)
+    failures(rule, no_answers(0, class_map), np.zeros(0, dtype=np.int64), classes, class_map, setting)
 
 
 def ranks_enough(predictions: Predictions, class_map: ClassMap) -> bool:
@@ -122,13 +121,18 @@ def map_conditions(names: Sequence[str], classes: Sequence[RecipeClass], facts: 
     without a name is matched by position. UserError if no map can be found, and for a file of predictions with only one
     label for each image.
     """
-    if facts.most_ranked == 1:
-        raise UserError(
-            f"model {facts.name!r} gives one label per image, but an image may have several conditions",
-            f"Write a column of scores for each: {', '.join(names[:8])}{' …' if len(names) > 8 else ''}.",
-        )
+    refuse_one_label(facts.name, facts.most_ranked, names)
     conditions = [RecipeClass(classes[2 * k].id, name, k, k, ()) for k, name in enumerate(names)]
     return map_classes(conditions, facts, folders=False)
+
+
+def refuse_one_label(model: str, most_ranked: int | None, conditions: Sequence[str]) -> None:
+    """Raise UserError for a model that gives each image one label."""
+    if most_ranked == 1:
+        raise UserError(
+            f"model {model!r} gives one label per image, but an image may have several conditions",
+            f"Write a column of scores for each: {', '.join(conditions[:8])}{' …' if len(conditions) > 8 else ''}.",
+        )
 
 
 def condition_scores(
@@ -162,23 +166,19 @@ def condition_scores(
     maps = {name: conditions}
     scored = score_models(unlabelled, [name], maps, folder, device, batch_size, lambda _: classifier, logits=True)
     answers = scored[name].predictions
-    if answers.logits is None:
-        raise RunFailure(f"model {name!r} gives no scores of its outputs")
+    assert answers.logits is not None  # they are requested
     given = answers.logits[:, outputs]
     small = np.exp(-np.abs(given))  # the sigmoid, without overflow at either end
     values = np.where(given >= 0, 1.0, small) / (1.0 + small)
-    for column in range(len(outputs)):
+    for column, logits in enumerate(given.T):
         # Above a logit of 33, different logits have one sigmoid. Ranks and thresholds tell them apart.
-        if classifier.score_scale in ("sigmoids", UNKNOWN) or _distinct(values[:, column]) < _distinct(
-            given[:, column]
+        if (
+            classifier.score_scale in ("sigmoids", UNKNOWN)
+            or np.unique(values[:, column]).size < np.unique(logits).size
         ):
-            values[:, column] = given[:, column]
+            values[:, column] = logits
     values[~answers.readable] = np.nan
     return ConditionScores(scored[name].classifier, values, answers.readable)
-
-
-def _distinct(values: NDArray[np.float64]) -> int:
-    return len(np.unique(values))
 
 
 def best_thresholds(

@@ -1,12 +1,13 @@
-"""Run classifiers over a dataset's images. Each image is decoded once, and transformed once for each input key."""
+"""Answers of classifiers, as columns of `Predictions`: of a batch of images, or of the scores in a file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice
-from typing import TYPE_CHECKING
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,69 +17,15 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError, some_of
 from counterfoil.models.classifiers.classifier import Recorded
 from counterfoil.models.loading_errors import error_line, known_cause
 from counterfoil.models.score_scale import UNKNOWN, AnyScale, confidences
+from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key
+from counterfoil.prediction.asking import Model
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.predictions import Predictions, no_answers, ranked_of
-from counterfoil.store.decoding import decoded_batches, readable_image
+from counterfoil.prediction.predictions import Predictions, no_answers
 
 if TYPE_CHECKING:
     import torch
-    from PIL.Image import Image
 
     from counterfoil.models.classifiers import Classifier
-
-# Decodes an image as RGB, or returns None if it is unreadable.
-Decode = Callable[[bytes | None], "Image | None"]
-
-
-def prepared_batches(
-    images: Iterable[bytes | None],
-    classifiers: Sequence[Classifier],
-    batch_size: int,
-    device: str,
-    decode: Decode = readable_image,
-) -> Generator[tuple[np.ndarray, Mapping[str, torch.Tensor | CounterfoilError]], None, None]:
-    """Yield for each batch which images are readable (b,), and the input tensors by input key.
-
-    If preparing an image fails for an input key, the error takes the place of the tensor.
-    """
-    transforms = {classifier.input_key: classifier.transform() for classifier in classifiers}
-    names = {classifier.input_key: classifier.name for classifier in classifiers}
-
-    def prepare(encoded: bytes | None) -> list[torch.Tensor | CounterfoilError] | None:
-        image = decode(encoded)
-        if image is None:
-            return None
-        tensors: list[torch.Tensor | CounterfoilError] = []
-        for transform in transforms.values():
-            try:
-                tensors.append(transform(image))
-            except CounterfoilError as error:
-                tensors.append(error)
-        return tensors
-
-    for batch in decoded_batches(images, prepare, batch_size, device):
-        rows = [row for row in batch if row is not None]
-        inputs = {key: _batch([row[i] for row in rows], names[key]) for i, key in enumerate(names) if rows}
-        yield np.array([row is not None for row in batch]), inputs
-
-
-def _batch(tensors: list[torch.Tensor | CounterfoilError], name: str) -> torch.Tensor | CounterfoilError:
-    import torch
-
-    given: list[torch.Tensor] = []
-    for tensor in tensors:
-        if isinstance(tensor, CounterfoilError):
-            return tensor
-        given.append(tensor)
-    shapes = {tuple(tensor.shape) for tensor in given}
-    if len(shapes) > 1:
-        first, second = sorted(shapes)[:2]
-        return UserError(
-            f"model {name!r}: its transform gives images of shapes {list(first)} and {list(second)}, but a batch"
-            " needs one shape",
-            "Resize every image to one size in the transform.",
-        )
-    return torch.stack(given)
 
 
 def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch.Tensor:
@@ -174,76 +121,53 @@ def _tied(scores: NDArray[np.floating], best: NDArray[np.int64]) -> NDArray[np.b
 
 
 @dataclass
-class ModelInPass:
-    """A model in a pass, with its answers to all images. The answers to the first `done` images are known."""
+class MappedClassifier(Model):
+    """A classifier in a pass, whose answers are the columns of `Predictions`."""
 
     classifier: Classifier
     class_map: ClassMap
-    answers: Predictions
-    done: int = 0
-    failure: CounterfoilError | None = None
+    device: str
+    logits: bool = False
+
+    def __post_init__(self) -> None:
+        classifier = self.classifier
+        self.name, self.key, self.input_key = classifier.name, classifier.sha256, classifier.input_key
+
+    def cache(self, folder: Path, images: LabelledImages) -> AnswerCache:
+        """Return the entry in `folder` of the answers to all images."""
+        class_map, form = self.class_map, _form(no_answers(0, self.class_map, self.logits).columns())
+        key = answers_key(
+            self.device,
+            data=images.content,
+            weights=self.key,
+            input=self.input_key,
+            scale=self.classifier.score_scale,
+            targets=class_map.targets,
+            top_k=class_map.top_k,
+            leads=class_map.leads,
+            form=form,
+        )
+
+        def fits(columns: Columns, rows: range) -> bool:
+            return _form(columns) == form and len(columns["readable"]) == len(rows)
+
+        return AnswerCache(folder, self.name, key, len(images), fits)
+
+    def transform(self) -> Callable[[Any], Any]:
+        return self.classifier.transform()
+
+    def answers(self, inputs: Any, readable: NDArray[np.bool_], at: NDArray[np.int64], labels: NDArray) -> Columns:
+        answers = no_answers(len(at), self.class_map, self.logits)
+        if inputs is not None:
+            logits = logits_of(self.classifier, inputs, self.device).numpy()
+            softmax, ranked = shares_of(self.classifier.score_scale), answers.answers.shape[1]
+            answers.fill(readable, answer_columns(logits, labels[at[readable]], self.class_map, ranked, softmax))
+            answers.readable[:] = readable
+        return answers.columns()
 
 
-def predict(
-    images: Iterable[bytes | None],
-    labels: np.ndarray,
-    models: Sequence[ModelInPass],
-    *,
-    device: str,
-    batch_size: int,
-    decode: Decode = readable_image,
-) -> Generator[int]:
-    """Fill in every model's answers to n images in one pass, which decodes each image once.
-
-    Images that every model has answered are not decoded. After each batch, the generator yields the number of finished
-    images, and the caller may save answers. If a model cannot compute, the generator stores the error in its `failure`
-    and continues with the other models. If no model is left, the pass ends.
-    """
-    n = len(labels)
-    first = min(model.done for model in models)
-    position = first
-    classifiers = [model.classifier for model in models]
-    batches = prepared_batches(islice(images, first, None), classifiers, batch_size, device, decode)
-    for shown, inputs in batches:
-        at = np.arange(position, position + len(shown))
-        position += len(shown)
-        for model in models:
-            if model.failure is None and model.done < position:
-                _answer(model, at, shown, inputs, labels, device)
-        if all(model.failure is not None for model in models):
-            return
-        yield position
-    if position != n:
-        raise RunFailure(f"{n} images were expected and {position} were read: the data files changed meanwhile")
-
-
-def _answer(
-    model: ModelInPass,
-    at: np.ndarray,
-    shown: np.ndarray,
-    inputs: Mapping[str, torch.Tensor | CounterfoilError],
-    labels: np.ndarray,
-    device: str,
-) -> None:
-    """Fill in one model's answers to a batch. `at` are the rows of its images, and `shown` says which are readable."""
-    rows = at[shown]
-    try:
-        if rows.size:
-            batch = inputs[model.classifier.input_key]
-            if isinstance(batch, CounterfoilError):
-                raise batch
-            logits = logits_of(model.classifier, batch, device)
-            # Rows with known answers keep them, bit for bit.
-            new = rows >= model.done
-            ranked = model.answers.answers.shape[1]
-            softmax = shares_of(model.classifier.score_scale)
-            columns = answer_columns(logits.numpy(), labels[rows], model.class_map, ranked, softmax)
-            model.answers.fill(rows[new], {name: values[new] for name, values in columns.items()})
-    except CounterfoilError as error:
-        model.failure = error
-        return
-    model.answers.readable[at[at >= model.done]] = shown[at >= model.done]
-    model.done = int(at[-1]) + 1
+def _form(columns: Columns) -> dict[str, str]:
+    return {name: f"{values.dtype} {values.shape[1:]}" for name, values in columns.items()}
 
 
 _MOST_SHOWN = 5
@@ -253,7 +177,7 @@ def take_over(
     images: LabelledImages, name: str, recorded: Recorded, class_map: ClassMap, scale: AnyScale
 ) -> Predictions:
     """Make predictions from a classifier's recorded scores. Raises the same errors as `each_once`."""
-    answers = no_answers(len(images), class_map, ranked_of(class_map))
+    answers = no_answers(len(images), class_map)
     answers = replace(answers, tied=np.zeros(len(images), dtype=bool))
     for at, scores in each_once(images, name, recorded, class_map.num_classes):
         ranked, labels = answers.answers.shape[1], images.labels[at]
@@ -264,17 +188,16 @@ def take_over(
 
 def each_once(images: LabelledImages, name: str, recorded: Recorded, outputs: int) -> Recorded:
     """Yield the recorded scores unchanged. UserError unless every readable image has exactly one answer."""
-    answered = np.zeros(len(images), dtype=bool)
+    times = np.zeros(len(images), dtype=np.int64)
     for at, scores in recorded:
         if scores.shape[1] != outputs:
             raise RunFailure(f"model {name!r}: its file changed while it was read")
-        repeated = _repeated(at, answered)
-        if repeated is not None:
-            [shown] = images.shown([images.keys[repeated]])
+        np.add.at(times, at, 1)
+        if times.max() > 1:
+            [shown] = images.shown([images.keys[times.argmax()]])
             raise UserError(f"model {name!r} has more than one answer to {shown}", "Keep one of them.")
-        answered[at] = True
         yield at, scores
-    missing = frozenset(images.keys[row] for row in np.flatnonzero(~answered))
+    missing = frozenset(images.keys[row] for row in np.flatnonzero(times == 0))
     if not missing:
         return
     unseen = [key for key, image in images.images(missing) if images.decoded(image) is not None]
@@ -285,11 +208,3 @@ def each_once(images: LabelledImages, name: str, recorded: Recorded, outputs: in
             f"{some_of(named, _MOST_SHOWN, count=len(unseen))}",
             "A file of predictions cannot score images that it has not seen: score them, and add their rows.",
         )
-
-
-def _repeated(at: NDArray[np.int64], known: NDArray[np.bool_]) -> int | None:
-    """Return a row of `at` that already has an answer or occurs twice, or None."""
-    if known[at].any():
-        return int(at[known[at]][0])
-    rows, times = np.unique(at, return_counts=True)
-    return int(rows[times > 1][0]) if (times > 1).any() else None

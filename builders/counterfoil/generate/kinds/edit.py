@@ -24,7 +24,6 @@ from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.prompts import asks_caption, prompt_for
 from counterfoil.recipe.rows_table import LONGEST_CAPTION, MOST_BYTES, PoolRow, one_line
-from counterfoil.store.layout import writable_cache
 
 
 class EditMaker(DiffusersMaker):
@@ -147,7 +146,7 @@ def _captions_of_captioner(
 
         while rows := missing():
             keys = {images.keys[row]: row for row in sorted(set(rows))}
-            captions = caption_images(images, captioner, writable_cache() / "captions", keys=tuple(keys), number=1)
+            captions = caption_images(images, captioner, keys=tuple(keys), number=1)
             caption_of |= {row: _usable((captions[key] or (None,))[0]) for key, row in keys.items()}
     pin = {"name": without_folders(name), "revision": describe_captioner(name).revision, "sha256": captioner.sha256}
     return caption_of, {"captioner": pin}

@@ -22,7 +22,6 @@ from counterfoil.recipe import Recipe
 from counterfoil.recipe.kinds import RETRIEVAL
 from counterfoil.recipe.prompts import prompt_for
 from counterfoil.recipe.rows_table import MOST_BYTES, PoolRow
-from counterfoil.store.layout import writable_cache
 
 
 class RetrieveMaker(RowsMaker):
@@ -42,15 +41,13 @@ class RetrieveMaker(RowsMaker):
         wanted = make_plan(recipe).n_samples
         if len(images) < wanted:
             raise _too_few(recipe, rows.place, wanted, f"{len(images):,} rows")
-        cache = writable_cache() / "embeddings"
         ranking = recipe.ranking_clip
         with one_thread():
             loaded = load_clip(ranking.model, ranking.weights, device, revision=clip.revision)
-            features = embed(images, clip_embedder(loaded, clip), cache)
-            # An image that cannot be read has NaN for every feature, so one column suffices. A pool may be larger than
-            # memory.
-            readable = np.isfinite(np.asarray(features[:, 0]))
-            first = first_of_content(contents_of(images, cache))
+            features = embed(images, clip_embedder(loaded, clip))
+            # An image that cannot be read has NaN for every feature, so one column suffices.
+            readable = np.isfinite(features[:, 0])
+            first = first_of_content(contents_of(images))
             usable = readable & first
             copies = int((readable & ~first).sum())
             if usable.sum() < wanted:

@@ -15,7 +15,6 @@ import pytest
 from counterfoil.data.written_objects import is_box, is_number
 from counterfoil.errors import UserError
 from counterfoil.evaluation.tasks.objects.detections import _entries
-from counterfoil.evaluation.tasks.objects.running import DetectionCache
 
 ROWS = 4_000
 
@@ -91,25 +90,3 @@ def test_an_odd_number_is_no_number_and_no_error(value: Any) -> None:
 def test_a_file_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="cannot be read"):
         entries_of(".json", text.encode())
-
-
-def test_damaged_answers_of_a_detector_are_asked_for_again(tmp_path: Path) -> None:
-    cache, rows = DetectionCache(tmp_path, "key"), (0, 1)
-    sides = dict.fromkeys(("left", "top", "right", "bottom", "score"), np.ones(2, np.float32))
-    answers = {"row": np.array([0, 1]), **sides, "label": np.array([3, 3])}
-    cache.save(rows, answers)
-    kept = cache.load(rows)
-    assert kept is not None and all(np.array_equal(kept[name], answers[name]) for name in answers)
-    others: list[dict[str, Any]] = [
-        {"row": [0, 7]},
-        {"row": ["a", "b"]},
-        {"label": [0.5, 1.0]},
-        {"left": [np.nan, 1.0]},
-        {"score": pa.array([None, 1.0])},
-        {"top": [[1.0], [2.0]]},
-        # Half a gigabyte of text, in some kB.
-        {"notes": pa.DictionaryArray.from_arrays(pa.array([0, 0], pa.int32()), pa.array([" " * (1 << 28)]))},
-    ]
-    for other in others:
-        cache.save(rows, answers | other)
-        assert cache.load(rows) is None, list(other)

@@ -18,10 +18,10 @@ from transformers import AutoImageProcessor, AutoModelForObjectDetection
 
 from counterfoil.building import build
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.tasks.objects import running
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.models import LAB_WEIGHTS
 from counterfoil.models.detectors.of_transformers import TransformersDetector
+from counterfoil.prediction import answer_cache
 
 MODEL = "lab:rtdetr_boxes"
 KEPT = ("fog", "darker")
@@ -90,7 +90,7 @@ def test_a_stopped_run_goes_on_at_its_next_part_and_gives_the_same_files(
     built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(built, tmp_path / "built", ignore=shutil.ignore_patterns(".counterfoil"))
-    monkeypatch.setattr(running, "PART_ROWS", 16)
+    monkeypatch.setattr(answer_cache, "PART_ROWS", 16)
     answer = TransformersDetector.__call__
     answered: list[int] = []
 
@@ -110,6 +110,7 @@ def test_a_stopped_run_goes_on_at_its_next_part_and_gives_the_same_files(
         files = ("results.json", "measures.csv", "detection.csv", "report.html")
         return {name: (tmp_path / out / name).read_bytes() for name in files}
 
+    shutil.rmtree(built / ".counterfoil" / "detections", ignore_errors=True)
     whole = run("whole", 90, built)
     assert sum(answered) == 90
     with pytest.raises(KeyboardInterrupt):
@@ -117,6 +118,14 @@ def test_a_stopped_run_goes_on_at_its_next_part_and_gives_the_same_files(
     assert run("again", 90) == whole
     assert sum(answered) == 90 - 32, "two parts of 16 images were answered before"
     assert run("again", 0) == whole and answered == []
-    damaged = min((tmp_path / "built" / ".counterfoil" / "detections").glob("*.parts/*.parquet"))
+    kept = tmp_path / "built" / ".counterfoil" / "detections"
+    [entry] = kept.iterdir()
+    entry.write_bytes(entry.read_bytes()[:-100])
+    with pytest.raises(KeyboardInterrupt):
+        run("again", 40)
+    assert sum(answered) == 40, "a damaged entry is made again"
+    _, damaged = sorted(kept.glob("*.parts/*.parquet"))
     damaged.write_bytes(damaged.read_bytes()[:-100])
-    assert run("again", 16) == whole and sum(answered) == 16
+    assert run("again", 90) == whole
+    assert sum(answered) == 90 - 16, "from the first damaged part on"
+    assert run("again", 0) == whole and [path.suffix for path in kept.iterdir()] == [".parquet"]

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.documents import csv_text
-from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
 from counterfoil.evaluation.options import EvaluationOptions
@@ -34,7 +33,7 @@ from counterfoil.evaluation.tasks.labels.subject import MultilabelSubject, open_
 from counterfoil.models.classifiers.classifier import apart_from_scores
 from counterfoil.models.devices import resolve_device
 from counterfoil.multilabel_stats import REPLICATES
-from counterfoil.prediction.failures import ConditionScores, condition_scores
+from counterfoil.prediction.failures import ConditionScores, condition_scores, refuse_one_label
 from counterfoil.recipe import RecipeClass
 from counterfoil.report.results import DROP_BASE, LABELS, ClassFacts, ResultRows, Results
 from counterfoil.report.sections import MeasureFacts
@@ -84,11 +83,7 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
 
     def answers(self, name: str) -> ConditionScores:
         dataset, class_map = self.subject, self.chosen.maps[name]
-        if class_map.most_ranked == 1:
-            raise UserError(
-                f"model {name!r} gives one label per image, but an image may have several conditions",
-                f"Write a column of scores for each: {', '.join(cls.name for cls in dataset.classes[:8])}.",
-            )
+        refuse_one_label(name, class_map.most_ranked, [cls.name for cls in dataset.classes])
         return condition_scores(
             dataset.labelled(),
             name,

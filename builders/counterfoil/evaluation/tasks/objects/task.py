@@ -36,7 +36,7 @@ from counterfoil.evaluation.tasks.objects.measures import (
     measure_model,
 )
 from counterfoil.evaluation.tasks.objects.report import REPORT
-from counterfoil.evaluation.tasks.objects.running import DetectionCache, run_detector
+from counterfoil.evaluation.tasks.objects.running import run_detector
 from counterfoil.evaluation.tasks.objects.subject import open_objects
 from counterfoil.evaluation.tasks.objects.truth_notes import truth_notes
 from counterfoil.models.classifiers.of_python import imported, refuse_unnamed
@@ -128,9 +128,7 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         if detector.startswith(PYTHON):
             refuse_unnamed(detector)
         device = resolve_device(self.options.device)
-        loaded = load_detector(detector, device)
-        cache = DetectionCache.of(self.subject, loaded, device)
-        return run_detector(name, loaded, subject, names, batch_size, cache)
+        return run_detector(name, load_detector(detector, device), subject, names, batch_size, device)
 
     def measure(self, answers: Mapping[str, ModelDetections]) -> None:
         seed = self.options.seed

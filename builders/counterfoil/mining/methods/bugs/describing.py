@@ -23,7 +23,6 @@ from counterfoil.models.captioners import Captioner, CaptionExample
 from counterfoil.prediction.captioning import caption_images, likelihoods_of
 from counterfoil.progress import report
 from counterfoil.recipe import RecipeClass
-from counterfoil.store.layout import writable_cache
 
 MOST_PARTS = 6
 # The number of principal components that are clustered. With more components, noise hides the clusters.
@@ -250,7 +249,6 @@ class ClusterDescriber:
             captioned = caption_images(
                 images,
                 self.captioner,
-                writable_cache() / "captions",
                 keys=image_keys,
                 prefix=prefix,
                 number=self.run.settings.captions,
@@ -264,8 +262,7 @@ class ClusterDescriber:
         """Return the log-likelihoods, (captions, images): per token, unless the rank is their product."""
         parts = []
         for images, image_keys in self._by_images(keys):
-            cache, examples = writable_cache() / "captions", self.examples
-            likely = likelihoods_of(images, captions, self.captioner, cache, keys=image_keys, examples=examples)
+            likely = likelihoods_of(images, captions, self.captioner, keys=image_keys, examples=self.examples)
             parts.append(likely.sums if self.run.settings.rank == "product" else likely.per_token)
         return np.concatenate(parts, axis=0).T
 

@@ -174,15 +174,14 @@ def _distances(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureMode
 
 def _side_of(images: LabelledImages, model: FeatureModel, asking: Asking) -> tuple[_Side, NDArray[np.bool_]]:
     """Return the features of a source's decodable images, and which images can be decoded, bool [n]."""
-    features = _features(images, model, writable_cache() / _EMBEDDINGS, asking)
+    features = _features(images, model, None, asking)
     decodable = np.isfinite(features).all(axis=1)
     return _Side(features[decodable], _units(images)[decodable]), np.asarray(decodable)
 
 
-def _features(images: LabelledImages, model: FeatureModel, folder: Path, asking: Asking) -> NDArray[np.floating]:
+def _features(images: LabelledImages, model: FeatureModel, folder: Path | None, asking: Asking) -> NDArray[np.floating]:
     """Return features [n, d] of n images, NaN if an image cannot be decoded. Unit vectors get length √d."""
     # KID of similar sets is a small difference of large means, so half precision is too coarse.
-    engine, device = (asking.spread.engine, asking.spread.device) if asking.spread else (None, "cpu")
     with renamed(f"features, {model.name}: {images.name}"):
         features = embed(
             images,
@@ -190,8 +189,7 @@ def _features(images: LabelledImages, model: FeatureModel, folder: Path, asking:
             folder,
             batch_size=asking.batch_size,
             precision="float32",
-            engine=engine,
-            device=device,
+            placement=asking.spread,
         )
     # KID's kernel is (x·y/d + 1)³. For unit vectors x·y/d is small, and the constant 1 would dominate.
     return features * np.float32(np.sqrt(features.shape[1])) if model.scaled else features

@@ -1,0 +1,133 @@
+"""Keep a model's answers to images in Parquet, by a hash of everything that decides them.
+
+An entry is one file. While its answers are computed, a folder beside it has a file for every finished stretch of
+images. A later run takes these files up to the first one that is missing or damaged.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.foreign_tables import parquet_bytes
+from counterfoil.recipe import sha256_json
+from counterfoil.regular_files import open_regular
+from counterfoil.store.atomic import atomic_file
+
+# Answers by the name of a column: one or more values of each row, (rows,) or (rows, width).
+Columns = dict[str, NDArray[Any]]
+
+# The number of images in a part, rounded up to whole batches. After a kill, at most so many images are answered again.
+PART_ROWS = 256
+# Raise this number when the meaning of a column changes. Older entries are then ignored.
+_FORMAT = 3
+_KEY = b"counterfoil_key"
+# Floats differ in the last bits between versions of these libraries.
+_LIBRARIES = ("torch", "torchvision", "timm", "transformers", "open_clip_torch", "pillow")
+
+
+def answers_key(device: str, **decides: Any) -> str:
+    """Hash what decides answers, with the kind of the device and the versions of libraries."""
+    import torch
+
+    return sha256_json({"format": _FORMAT, "device": torch.device(device).type, "versions": _versions(), **decides})
+
+
+@functools.cache  # finding a version searches all installed packages, for every model of a run
+def _versions() -> dict[str, str]:
+    installed = (*_LIBRARIES, "onnxruntime") if find_spec("onnxruntime") else _LIBRARIES
+    return {name: version(name) for name in installed}
+
+
+def joined(stretches: Sequence[Columns]) -> Columns:
+    return {name: np.concatenate([stretch[name] for stretch in stretches]) for name in stretches[0]}
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerCache:
+    """The entry of one model's answers to so many images. fits: whether columns can be the answers to these rows."""
+
+    folder: Path
+    name: str
+    key: str
+    images: int
+    fits: Callable[[Columns, range], bool]
+
+    @property
+    def path(self) -> Path:
+        """The file of the entry, whose name begins with a readable one."""
+        readable = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in self.name)
+        return self.folder / f"{readable[-60:].strip('._-')}-{self.key[:16]}.parquet"
+
+    def load(self) -> Columns | None:
+        """Return all answers. Return None if they are missing, damaged or of another key."""
+        return self._read(self.path, range(self.images))
+
+    def load_parts(self) -> tuple[list[Columns], int]:
+        """Return the parts up to the first gap, and the number of images that they answer."""
+        parts, done = [], 0
+        for path in sorted(self._parts.glob("*.parquet")):
+            start, _, end = path.stem.partition("-")
+            stop = int(end) if end.isdecimal() else 0
+            part = self._read(path, range(done, stop)) if start == f"{done:010d}" and stop <= self.images else None
+            if part is not None:
+                parts.append(part)
+                done = stop
+        return parts, done
+
+    def save(self, columns: Columns) -> None:
+        """Write all answers atomically, and remove the parts. UserError or RunFailure if that fails."""
+        self._write(self.path, columns)
+        shutil.rmtree(self._parts, ignore_errors=True)
+
+    def save_part(self, columns: Columns, start: int, stop: int) -> None:
+        self._write(self._parts / f"{start:010d}-{stop:010d}.parquet", columns)
+
+    @property
+    def _parts(self) -> Path:
+        return self.path.with_suffix(".parts")
+
+    def _write(self, path: Path, columns: Columns) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        arrays: dict[str, pa.Array] = {}
+        for name, values in columns.items():
+            flat = pa.array(values.reshape(-1))
+            arrays[name] = flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+        table = pa.table(arrays).replace_schema_metadata({_KEY: self.key})
+        with atomic_file(path) as file:
+            # What is compressed much would later exceed the memory that a file of its size may take.
+            pq.write_table(table, file, use_dictionary=False, compression="none")
+
+    def _read(self, path: Path, rows: range) -> Columns | None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            with open_regular(path) as file:
+                parquet_bytes(file)
+                table: Any = pq.read_table(file)
+            columns = {name: _values(table[name].combine_chunks()) for name in table.column_names}
+            sound = table.schema.metadata[_KEY] == self.key.encode() and self.fits(columns, rows)
+            return columns if sound else None
+        except (OSError, pa.ArrowException, AttributeError, ValueError, TypeError, KeyError):
+            return None
+
+
+def _values(column: Any) -> NDArray[Any]:
+    import pyarrow as pa
+
+    if not pa.types.is_fixed_size_list(column.type):
+        return column.to_numpy(zero_copy_only=False)
+    # A list that is null has no values, so the shape does not fit.
+    return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), column.type.list_size)

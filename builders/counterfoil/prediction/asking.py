@@ -1,0 +1,324 @@
+"""Let models answer images in one pass, which decodes each image once for all its models.
+
+Images are transformed once for each input key. Answers are kept in parts of whole batches, so after a kill each model
+continues where it stopped. With an engine, workers load the models, and each worker takes stretches of images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import Chunk, Chunks, stretch_rows
+from counterfoil.engines import Advanced, Doing, Engine, Finished, LocalEngine, Lost, Work
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.prediction import answer_cache
+from counterfoil.prediction.answer_cache import AnswerCache, Columns, joined
+from counterfoil.progress import report
+from counterfoil.recipe.prompts import RecipeClass
+from counterfoil.store.decoding import decoded_batches, readable_image
+
+# For fewer images, one process finishes before worker processes have started.
+_WORTH_WORKERS = 2000
+
+
+class Model:
+    """A model in a pass. Models with the same input key get the same input for an image: by default, the image.
+
+    key: the model has another one if its answers may differ, as on a worker with other files.
+    """
+
+    name: str
+    key: str | None
+    input_key: str = ""
+
+    def transform(self) -> Callable[[Any], Any]:
+        """Return a function that turns an RGB image into an input, and raises UserError if that fails."""
+        return lambda image: image
+
+    def answers(self, inputs: Any, readable: NDArray[np.bool_], at: NDArray[np.int64], labels: NDArray) -> Columns:
+        """Return the answers to the images of the rows `at` (b,). Any CounterfoilError ends only this model's pass.
+
+        inputs: those of the readable images: tensors as one batch, or a list; None if no image is readable. labels: of
+        all images.
+        """
+        raise NotImplementedError
+
+
+@dataclass
+class Asked:
+    """A model with its answers so far: to the first `done` images, of which those of parts are `saved`."""
+
+    model: Any
+    cache: AnswerCache | None = None
+    parts: list[Columns] = field(default_factory=list)
+    saved: int = 0
+    done: int = 0
+    fresh: list[Columns] = field(default_factory=list)
+    failure: CounterfoilError | None = None
+
+    def __post_init__(self) -> None:
+        if self.cache is not None:
+            self.parts, self.saved = self.cache.load_parts()
+            self.done = self.saved
+
+    def add(self, answers: Sequence[Columns], done: int) -> None:
+        """Take the next answers, to the images up to row `done`. Save fresh answers if there are enough for a part."""
+        self.fresh += answers
+        self.done = done
+        if self.cache is not None and done - self.saved >= answer_cache.PART_ROWS:
+            self.parts.append(joined(self.fresh))
+            self.cache.save_part(self.parts[-1], self.saved, done)
+            self.saved, self.fresh = done, []
+
+    def finished(self) -> Columns:
+        """Return all answers, and save them as one entry. Raise the failure if there is one."""
+        if self.failure is not None:
+            raise self.failure
+        none = np.zeros((3, 0), dtype=np.int64)
+        answers = joined([*self.parts, *self.fresh] or [self.model.answers(None, *none)])
+        if self.cache is not None:
+            self.cache.save(answers)
+        return answers
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The engine whose workers run models, and the models that only this process can load.
+
+    classes: the classes of the dataset, for models whose answers depend on classes. of_this_process: model names that
+    refer to an object in this process, such as a function or a module.
+    """
+
+    engine: Engine
+    device: str
+    classes: tuple[RecipeClass, ...] = ()
+    of_this_process: frozenset[str] = frozenset()
+
+    def worth_for(self, images: int) -> Placement | None:
+        """Return this placement, or None if this process alone answers so many images as fast on its only device."""
+        alone = isinstance(self.engine, LocalEngine) and len(self.engine.devices) == 1
+        return None if alone and (self.engine.at_once == 1 or images < _WORTH_WORKERS) else self
+
+    def threads(self, stretches: int) -> int:
+        """Return the number of threads of each process: local CPU workers share those of this process."""
+        import torch
+
+        if not isinstance(self.engine, LocalEngine) or self.device != "cpu":
+            return 1
+        return max(1, torch.get_num_threads() // max(1, min(self.engine.at_once, stretches)))
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A pass over images, which is a stage of progress.
+
+    placement: where workers answer; without it, this process answers, and decodes images as suits its `device`. load:
+    gives the models on a worker's device; it pickles. imports: heavy modules of workers.
+    """
+
+    images: LabelledImages
+    stage: str
+    batch_size: int
+    device: str
+    placement: Placement | None = None
+    load: Callable[[str], Sequence[Model]] = lambda _: ()
+    imports: tuple[str, ...] = ()
+
+    def answers_of(self, model: Model, cache: AnswerCache | None) -> Columns:
+        """Return a model's answers to all images: those of the cache, or new ones, which are then kept there.
+
+        Raise the model's failure, and RunFailure if there are fewer images than keys.
+        """
+        known = cache and cache.load()
+        if known is not None:
+            report(self.stage, len(self.images), len(self.images))
+            return known
+        asked = Asked(model, cache)
+        self.ask([asked])
+        return asked.finished()
+
+    def ask(self, models: Sequence[Asked]) -> None:
+        """Let models answer all images, and save the answers in parts. They have answered as many images before."""
+        images, done = self.images, models[0].done
+        if self.placement is None:
+            encoded = (image for _, image in islice(images.images(), done, None))
+            events = ask(encoded, images.labels, models, self.batch_size, self.device, images.photographs)
+        else:
+            events = self._ask_on(self.placement, models)
+        with closing(events):  # so that its decoders end with the pass
+            for event in events:
+                lost = event.message if isinstance(event, Lost) else None
+                done = event if isinstance(event, int) else done
+                report(self.stage, done, len(images), lost)
+
+    def _ask_on(self, placement: Placement, models: Sequence[Asked]) -> Generator[int | Lost]:
+        """Do the work of `ask` on the workers of an engine. Also yield lost workers."""
+        images, batch_size = self.images, self.batch_size
+        through = done = models[0].done
+        chunks = Chunks(images, stretch_rows(len(images) - done, batch_size, placement.engine.at_once), done)
+        threads = placement.threads(len(chunks))
+        keys = tuple(asked.model.key for asked in models)
+        work: Work[Chunk, _Answers] = _Asking(
+            self.load, self.imports, keys, placement.device, batch_size, images.photographs, threads
+        )
+        waiting: dict[int, Finished] = {}  # by start: finished stretches that wait for an earlier one
+        with closing(placement.engine.run(work, chunks)) as events:
+            for event in events:
+                if isinstance(event, Advanced):
+                    done += event.count
+                elif isinstance(event, Finished):
+                    chunks.release(event.item)
+                    waiting[event.item.start] = event
+                    while (finished := waiting.pop(through, None)) is not None:
+                        through = finished.item.stop
+                        for asked, answers in zip(models, finished.result, strict=True):
+                            if isinstance(answers, CounterfoilError):
+                                asked.failure = asked.failure or answers
+                            elif asked.failure is None:
+                                asked.add(answers, through)
+                yield event if isinstance(event, Lost) else min(done, len(images))
+
+
+def ask(
+    images: Iterable[bytes | None],
+    labels: NDArray[np.int64],
+    models: Sequence[Asked],
+    batch_size: int,
+    device: str,
+    photographs: bool = False,
+) -> Generator[int]:
+    """Add every model's answers to the images that are left, in one pass. labels: of all n images.
+
+    After each batch, the generator yields the number of finished images, and the caller may save answers. If a model
+    cannot compute, the generator stores the error in its `failure` and continues with the other models. If no model is
+    left, the pass ends.
+    """
+    position = models[0].done
+    batches = prepared_batches(images, [asked.model for asked in models], batch_size, device, photographs)
+    for readable, inputs in batches:
+        at = np.arange(position, position + len(readable))
+        position += len(readable)
+        for asked in models:
+            if asked.failure is not None:
+                continue
+            batch = inputs.get(asked.model.input_key)
+            try:
+                if isinstance(batch, CounterfoilError):
+                    raise batch
+                asked.add([asked.model.answers(batch, readable, at, labels)], position)
+            except CounterfoilError as error:
+                asked.failure = error
+        if all(asked.failure is not None for asked in models):
+            return
+        yield position
+    if position != len(labels):
+        raise RunFailure(
+            f"{len(labels)} images were expected and {position} were read: the data files changed meanwhile"
+        )
+
+
+def prepared_batches(
+    images: Iterable[bytes | None],
+    models: Sequence[Any],
+    batch_size: int,
+    device: str,
+    photographs: bool = False,
+) -> Generator[tuple[NDArray[np.bool_], Mapping[str, Any]]]:
+    """Yield for each batch which images are readable (b,), and the inputs of `Model.answers` by input key.
+
+    If preparing an image fails for an input key, the error takes the place of the inputs.
+    """
+    transforms = {model.input_key: (model.transform(), model.name) for model in models}
+
+    def prepare(encoded: bytes | None) -> list[Any] | None:
+        image = readable_image(encoded, photograph=photographs)
+        if image is None:
+            return None
+        inputs: list[Any] = []
+        for transform, _ in transforms.values():
+            try:
+                inputs.append(transform(image))
+            except CounterfoilError as error:
+                inputs.append(error)
+        return inputs
+
+    for batch in decoded_batches(images, prepare, batch_size, device):
+        rows = [row for row in batch if row is not None]
+        names = enumerate(name for _, name in transforms.values())
+        inputs = [_batch([row[i] for row in rows], name) for i, name in names if rows]
+        yield np.array([row is not None for row in batch]), dict(zip(transforms, inputs, strict=False))
+
+
+def _batch(inputs: list[Any], name: str) -> Any:
+    import torch
+
+    for given in inputs:
+        if isinstance(given, CounterfoilError):
+            return given
+    if not isinstance(inputs[0], torch.Tensor):
+        return inputs
+    shapes = {tuple(tensor.shape) for tensor in inputs}
+    if len(shapes) > 1:
+        first, second = sorted(shapes)[:2]
+        return UserError(
+            f"model {name!r}: its transform gives images of shapes {list(first)} and {list(second)}, but a batch"
+            " needs one shape",
+            "Resize every image to one size in the transform.",
+        )
+    return torch.stack(inputs)
+
+
+# Each model's answers to a stretch, in batches.
+_Answers = list[list[Columns] | CounterfoilError]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """The `engines.Work` that lets models answer stretches."""
+
+    load: Callable[[str], Sequence[Model]]
+    imports: tuple[str, ...]
+    keys: tuple[str | None, ...]
+    device: str
+    batch_size: int
+    photographs: bool
+    threads: int
+
+    def on(self, device: str) -> _Asking:
+        return replace(self, device=device)
+
+    @contextmanager
+    def ready(self) -> Iterator[Callable[[Chunk], Doing[int, _Answers]]]:
+        """Load the models. RunFailure if a model differs from the model at the start of the run."""
+        import torch
+
+        if self.device == "cpu":
+            torch.set_num_threads(self.threads)
+        models = self.load(self.device)
+        for model, key in zip(models, self.keys, strict=True):
+            if model.key != key:
+                raise RunFailure(
+                    f"model {model.name!r} has other weights on a worker than where the run started, or other"
+                    " versions of libraries",
+                    "Give every machine the same files and libraries, or name a commit.",
+                )
+
+        def answer(chunk: Chunk) -> Doing[int, _Answers]:
+            in_pass = [Asked(model) for model in models]
+            before = 0
+            batches = ask(chunk.encoded, chunk.labels, in_pass, self.batch_size, self.device, self.photographs)
+            with closing(batches):
+                for done in batches:
+                    yield done - before
+                    before = done
+            return [asked.failure or asked.fresh for asked in in_pass]
+
+        yield answer
