@@ -58,9 +58,9 @@ def main() -> None:
             (section, title, others),
             (f"{section} screen", f"{title}: the CLIP screen", ["screen"]),
         ):
-            asked = [part for part in parts if part in options.parts]
-            if targets and asked:
-                proving.tell(name, called, OPENING, tables(targets, asked, options), parts, options.write)
+            wanted = [part for part in parts if part in options.parts]
+            if targets and wanted:
+                proving.tell(name, called, OPENING, tables(targets, wanted, options), parts, options.write)
 
 
 def tables(targets: list[str], parts: list[str], options: argparse.Namespace) -> Iterator[proving.Table]:

@@ -70,7 +70,7 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
         "| -- | --: | --: | --: | --: | --: | --: | --: | --: |",
     ]
     for way in WAYS:
-        measured = [_of_target(np.array(result[way]), np.array(result["true"])) for result in results.values()]
+        measured = [of_target(np.array(result[way]), np.array(result["true"])) for result in results.values()]
         # All classifiers see the same images.
         images = (f"{measured[0][what]:.0%}".replace("%", " %") for what in ("kept", "of the class"))
         rates = (mean_of([each[what] for each in measured], SHARE).text(percent=True) for what in ("base", "context"))
@@ -84,7 +84,7 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return [*lines, f"| renders |  | 100 % | {' | '.join([*rates, difference])} |  |  |  |"]
 
 
-def _of_target(counts: NDArray[np.int64], true: NDArray[np.float64]) -> dict[str, Any]:
+def of_target(counts: NDArray[np.int64], true: NDArray[np.float64]) -> dict[str, Any]:
     """Return a target's numbers over the contexts of which an image is kept; counts: (contexts, 2, 3)."""
     kept, _, of_class = counts[:, 0].sum(axis=0)
     some = (counts[..., 0] > 0).all(axis=1)
