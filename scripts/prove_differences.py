@@ -26,6 +26,7 @@ import proving
 from bugs_proof.answering import Panel
 from bugs_proof.plan import LAB
 from counterfoil.generate.nearest_rows import nearest_rows
+from counterfoil.generate.tokens import inversion
 from counterfoil.generate.tokens.inversion import ClassToLearn, Inversion, TrainingImages
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.vocabulary import CLASSES, SHIFTS_BY_NAME
@@ -48,7 +49,6 @@ CLASSES_IN_HALF, STEPS_IN_HALF = 2, 8
 PHOTOGRAPH = 40  # pixels of a side before it is resized to 64, as ImageNet's 500 are to 768
 # Squared errors are averaged over the latents: 1,024 values in the lab, 36,864 in Stable Diffusion 2 at 768 pixels.
 LATENTS_OF_768 = 36
-LOSS_SCALE = 2.0**10
 TITLE = "What small differences from the papers cost"
 
 
@@ -160,11 +160,13 @@ def resizing() -> Iterator[str]:
 def float16() -> Iterator[str]:
     """Compare tokens that are learned in each number type with those of float32."""
     settings = _settings(SEEDS[0], STEPS_IN_HALF, CLASSES_IN_HALF)
-    reference = _learned(Scaled(_pipeline("float32"), settings, 1 / LATENTS_OF_768))
+    reference = _learned(Faint(_pipeline("float32"), settings))
     rows = []
-    for dtype, scale in (("bfloat16", 1.0), ("float16", 1.0), ("float16", LOSS_SCALE)):
-        learned = _learned(Scaled(_pipeline(dtype), settings, scale / LATENTS_OF_768))
-        rows.append([f"{dtype}, loss × {scale:.0f}" if scale > 1 else dtype, *_alike(learned, reference)])
+    for dtype, scale in (("bfloat16", 1.0), ("float16", inversion.LOSS_SCALE), ("float16", 1.0)):
+        inversion.LOSS_SCALE = scale
+        learned = _learned(Faint(_pipeline(dtype), settings))
+        scaled = f"{dtype}, loss not scaled" if (dtype, scale) == ("float16", 1.0) else dtype
+        rows.append([scaled, *_alike(learned, reference)])
     yield (
         f"Tokens of {CLASSES_IN_HALF} classes after {STEPS_IN_HALF} steps, on the processor. The loss is divided by"
         f" {LATENTS_OF_768}, as a mean over the latents of 768 pixels divides gradients. Otherwise as above."
@@ -173,15 +175,11 @@ def float16() -> Iterator[str]:
     yield from table(["learned in", "cosine with float32", "apart"], rows)
 
 
-class Scaled(Inversion):
-    """Learns with a scaled loss. Steps of AdamW do not depend on the scale, but what a number type can hold does."""
-
-    def __init__(self, pipeline: Any, settings: LearnSettings, scale: float) -> None:
-        super().__init__(pipeline, settings)
-        self.scale = scale
+class Faint(Inversion):
+    """Learns with gradients as small as those of large latents. Steps of AdamW do not depend on their scale."""
 
     def _losses(self, *arguments: Any) -> torch.Tensor:
-        return super()._losses(*arguments) * self.scale
+        return super()._losses(*arguments) / LATENTS_OF_768
 
 
 @dataclass(frozen=True)
