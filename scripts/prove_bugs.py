@@ -52,11 +52,18 @@ def main() -> None:
     os.environ["XDG_CACHE_HOME"] = str(options.kept.resolve() / "cache")
     for group, (section, title) in SECTIONS.items():
         targets = [target for target in options.targets if target in PANELS[group]]
-        if targets:
-            proving.tell(section, title, OPENING, tables(targets, options), list(PARTS), options.write)
+        # The screen has a section of its own, because its contexts are no search's findings.
+        others = [part for part in PARTS if part != "screen"]
+        for name, called, parts in (
+            (section, title, others),
+            (f"{section} screen", f"{title}: the CLIP screen", ["screen"]),
+        ):
+            wanted = [part for part in parts if part in options.parts]
+            if targets and wanted:
+                proving.tell(name, called, OPENING, tables(targets, wanted, options), parts, options.write)
 
 
-def tables(targets: list[str], options: argparse.Namespace) -> Iterator[proving.Table]:
+def tables(targets: list[str], parts: list[str], options: argparse.Namespace) -> Iterator[proving.Table]:
     """Measure each part with all targets of a panel."""
     seed = SETTINGS_SEED if options.settings else PRINTED_SEED
     run = Asked(seed, tuple(options.set), options.fresh, options.renders)
@@ -66,7 +73,7 @@ def tables(targets: list[str], options: argparse.Namespace) -> Iterator[proving.
         f"{by_kind(targets)}, recipe `wardrobe-bugs`, `samples.seed` {run.seed}{changed}; the truth of"
         f" {run.renders} renders a cell, {run.fresh} fresh pairs a finding"
     )
-    for name in options.parts:
+    for name in parts:
         results = {}
         for proof in proofs:
             began = time.monotonic()

@@ -51,7 +51,7 @@ def run_of_arm(audit: Audit, arm: Arm, captioner: Captioner, folder: Path) -> Ru
     if arm == "bugs":
         return kept_run(audit, arm, folder, lambda: _bugs(audit, captioner))
     like = run_of_arm(audit, "bugs", captioner, folder)
-    named = {"keywords": _keywords, "domino": _domino, "random": _random}[arm]
+    named = {"keywords": _keywords, "domino": _domino, "random": random_contexts}[arm]
     return kept_run(audit, arm, folder, lambda: _other(audit, arm, named, captioner, like))
 
 
@@ -109,9 +109,7 @@ def _other(
     )
 
 
-def _random(
-    audit: Audit, drawer: ProofDrawer, base: DrawnRound | None, captioner: Captioner
-) -> Iterator[tuple[int, Description]]:
+def random_contexts(audit: Audit, *_: object) -> Iterator[tuple[int, Description]]:
     """Yield every context of every class once, in an order that the seed decides."""
     every = [(cls.label, context) for cls in audit.recipe.classes for context in contexts(cls.label).values()]
     order = np.random.default_rng([audit.recipe.samples.seed, audit.mine.seed]).permutation(len(every))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bugs_proof import kid, nulls, reachable, scoring, transfer
+from bugs_proof import kid, nulls, reachable, scoring, screen, transfer
 from bugs_proof.plan import Arm
 from bugs_proof.proof import Proof
 
@@ -30,6 +30,7 @@ PARTS: dict[str, Part] = {
     "rates": Part(
         "Estimated against true rates", lambda proof, arms: scoring.measure_rates(proof), scoring.table_rates
     ),
+    "screen": Part("With the screen and without it", lambda proof, arms: screen.measure(proof), screen.table),
     "nulls": Part("Where nothing is there", lambda proof, arms: nulls.measure(proof), nulls.table),
     "transfer": Part("Transfer", lambda proof, arms: transfer.measure(proof), transfer.table),
     "kid": Part("Distance to the source", lambda proof, arms: kid.measure(proof), kid.table),

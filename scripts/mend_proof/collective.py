@@ -26,12 +26,11 @@ from mend_proof.runs import Run, Wanted
 def measure(runs: Sequence[Run]) -> dict[str, Any]:
     """Return failures' overlap, and by target and way the heldout accuracies; `runs` are of one seed."""
     names = [run.target.name for run in runs]
-    rows = runs[0].halves.confirm
     families = [architecture_family(describe_classifier(name).architecture, name) for name in names]
     measured: dict[str, Any] = {
         "names": names,
         "families": families,
-        "overlap": failure_overlap(np.stack([run.audit.failed[rows] for run in runs])).tolist(),
+        "overlap": failure_overlap(np.stack([run.audit.failed for run in runs])).tolist(),
         "ways": {},
     }
     by_run = {name: run.wanted() for name, run in zip(names, runs, strict=True)}
@@ -80,7 +79,7 @@ def _added(counts: Sequence[ContextCount]) -> ContextCount:
 def table(results: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return Markdown of runs: overlap within and across families, and what is kept by each way."""
     lines = [
-        "Intersection over union of failures on the confirm half, mean over pairs and runs: within a family"
+        "Intersection over union of failures on all audited images, mean over pairs and runs: within a family"
         f" {_overlap(results, True)}, across families {_overlap(results, False)}.",
         "",
         "| set | classifiers | gain over λ = 0 | its own set's | kept of the gain | kept of heldout |",

@@ -412,6 +412,8 @@ def test_models_of_one_run_are_compared_and_loaded_once(
     assert collective is not None and collective.models == (MODEL, "lab:lcnet_035")
     (first, upper), (lower, second) = collective.overlap
     assert first == second == 1.0 and upper == lower and 0 <= (upper or 0) < 1
+    rows = {measured.set: measured.rows for measured in result.mended.models[0].arms[0].measured}
+    assert collective.failures[0] == rows["debug_seed"] + rows["debug_heldout"]  # of both halves
     arms = [(row.model, row.arm, row.own) for row in collective.kept]
     shared, own_dataset = name_of(world), name_of(world, "random_contexts")
     assert arms == [(MODEL, shared, False), ("lab:lcnet_035", shared, False), ("lab:lcnet_035", own_dataset, True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 from collections import Counter
@@ -277,6 +278,9 @@ def test_tokens_are_learned_as_the_paper_learned_them(name: str, word: str | Non
     assert tokens is not None and tokens.learn is not None
     assert tokens.learn.initial_word == word  # Appendix D
     assert (tokens.learn.steps, tokens.learn.learning_rate, tokens.learn.batch_size) == (3000, 5e-4, 1)
+    # `imagenet_templates_small` of MadryLab/dataset-interfaces at e4824f7d: 27 lines.
+    templates = "\n".join(template.replace("{class}", "{}") for template in tokens.learn.templates)
+    assert hashlib.sha256(templates.encode()).hexdigest()[:16] == "371f97a75395160f"
 
 
 @pytest.mark.parametrize("name", LARGE)

@@ -19,6 +19,7 @@ from bugs_proof.pictures import PictureCell
 from bugs_proof.plan import LAB, PLANTED, PRINTED_SEED, SETTINGS_SEED, Asked
 from bugs_proof.reachable import is_planted
 from bugs_proof.runs import Carried, Run, Shown, kept_run, replayed
+from bugs_proof.screen import CANDIDATES, of_target
 from bugs_proof.truth import BASE, Truth, shown
 from bugs_proof.words import contexts, named, renderable
 from counterfoil.lab.planted import named_world
@@ -53,6 +54,17 @@ def test_a_round_has_the_rows_noise_and_bytes_of_one_that_is_built(tmp_path: Pat
     # Drawing more of a cell continues after its last image.
     again(RoundAsked(3, "test", 4, {}, (5,)))
     assert audit.store.drawn == drawn + 1
+
+
+def test_the_screen_is_judged_on_contexts_of_which_an_image_is_kept() -> None:
+    contexts = [[[10, 5, 8], [20, 2, 20]], [[0, 0, 0], [20, 2, 20]], [[10, 1, 10], [20, 4, 10]]]
+    true = np.array([[0.3, 0.1], [0.9, 0.1], [0.2, 0.1]])
+    means = of_target(np.array(contexts), true)
+    assert means["kept"] == pytest.approx(20 / (3 * CANDIDATES)) and means["of the class"] == pytest.approx(18 / 20)
+    assert (means["context"], means["base"]) == pytest.approx((0.3, 0.15))
+    # Differences of .4 and -.1, which are truly .2 and .1.
+    assert (means["difference"], means["error"]) == pytest.approx((0.15, 0.2))
+    assert means["right"] == (1, 1)
 
 
 def test_words_name_what_they_say() -> None:

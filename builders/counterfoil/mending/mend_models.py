@@ -48,10 +48,10 @@ Models: TypeAlias = "str | Sequence[str] | Callable[[Any], Any] | Mapping[str, C
 
 
 def collective_of(prepared: Prepared, mended_models: Sequence[MendedModel]) -> document.Collective | None:
-    """Compare models by the failures of the confirm half (Chegini 2023, 5.2.2 and 5.3.2); None for one model."""
+    """Compare models by their failures and by each other's images (Chegini 2023, 5.2.2 and 5.3.2); None for one."""
     if len(mended_models) < 2:
         return None
-    failed = np.stack([model.audit.failed[model.audit.halves.confirm] for model in mended_models])
+    failed = np.stack([model.audit.failed for model in mended_models])
     overlap = failure_overlap(failed)
 
     def gains(variant: document.VariantResult) -> tuple[float | None, float | None]:

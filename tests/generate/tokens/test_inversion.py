@@ -157,6 +157,38 @@ def test_the_plain_way_learns_the_same_token(pipeline_copy: Any) -> None:
     torch.testing.assert_close(learned, expected, atol=2e-3, rtol=0)
 
 
+class Faint(Inversion):
+    """Learns from a loss that is as small as a mean over large latents makes its gradients."""
+
+    def _losses(self, *arguments: Any) -> torch.Tensor:
+        return super()._losses(*arguments) * 2.0**-12
+
+
+def test_small_gradients_are_not_lost_in_float16() -> None:
+    by_type = []
+    for dtype in (torch.float32, torch.float16):
+        learner = Faint(_pipeline(stable_diffusion_1).to(dtype=dtype), _settings(pin_norm=False, steps=6))
+        start = learner.start("bag")[0]
+        by_type.append(done_of(learner.learn([_class("08")]))[0].vectors[0] - start)
+    exact, half = by_type
+    assert (half - exact).norm() < 0.1 * exact.norm()
+
+
+@pytest.mark.parametrize("size", [(64, 64), (91, 64), (64, 90), (37, 52)])
+def test_training_images_are_cut_and_resized_as_the_papers_code_does(size: tuple[int, int]) -> None:
+    """Compare with `TextualInversionDataset` of MadryLab/dataset-interfaces at e4824f7d, which cuts an array."""
+    image = Image.fromarray(np.random.default_rng(7).integers(0, 256, (*size, 3), np.uint8))
+    pixels = np.array(image)
+    height, width = pixels.shape[:2]
+    crop = min(height, width)
+    cut = pixels[(height - crop) // 2 : (height + crop) // 2, (width - crop) // 2 : (width + crop) // 2]
+    assert np.array_equal(
+        centred_square(image, 48), Image.fromarray(cut).resize((48, 48), resample=Image.Resampling.BICUBIC)
+    )
+    if size == (64, 64):
+        assert np.array_equal(centred_square(image, 64), pixels)
+
+
 def test_draws_depend_on_seed_and_class_alone_and_show_every_image() -> None:
     settings = _settings(steps=9, batch_size=2)
     draws, same = (plan_steps(settings, "00", 6, 1000) for _ in range(2))
