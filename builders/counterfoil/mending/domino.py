@@ -78,12 +78,12 @@ class DominoSlices:
 
     def scores(self, features: NDArray[np.floating], labels: NDArray[np.int64], predictions: _Floats) -> _Floats:
         """Return the (n, slices) log-odds that a row is in each slice; arguments as `fit_domino` takes them."""
-        points, labels_as_rows, predictions = _checked(features, labels, predictions)
-        joint = self.mixture.joint((points - self.centre) @ self.axes.T, labels_as_rows, predictions, self.settings)
+        points = (np.asarray(features, np.float64) - self.centre) @ self.axes.T
+        joint = self.mixture.joint(points, np.eye(predictions.shape[1])[labels], predictions, self.settings)
         odds = np.empty((len(joint), len(self.kept)))
         for index, component in enumerate(self.kept):
             others = np.delete(joint, component, axis=1)
-            odds[:, index] = joint[:, component] - (logsumexp(others, axis=1) if others.size else -np.inf)
+            odds[:, index] = joint[:, component] - logsumexp(others, axis=1)
         return odds
 
 
@@ -97,16 +97,13 @@ def fit_domino(
 ) -> DominoSlices:
     """Fit the slicer to n rows: features (n, width), labels (n,) in 0…c-1, predictions (n, c), shares of classes.
 
-    ValueError for features that are not finite, arrays of other lengths, and fewer components than cells of the
-    confusion matrix (c·c), from which they start.
+    There are at least as many components as cells of the confusion matrix (c·c), from which they start.
     """
     from sklearn.decomposition import PCA
 
     chosen = settings or DominoSettings()
-    points, labels_as_rows, given = _checked(features, labels, predictions)
-    cells = given.shape[1] ** 2
-    if chosen.components < cells:
-        raise ValueError(f"{chosen.components} components cannot start from the {cells} cells of a confusion matrix")
+    points, given = np.asarray(features, np.float64), np.asarray(predictions, np.float64)
+    labels_as_rows = np.eye(given.shape[1])[labels]
     principal = PCA(min(chosen.principal, *points.shape), random_state=seed).fit(points)
     centre, axes = np.asarray(principal.mean_, np.float64), np.asarray(principal.components_, np.float64)
     projected = (points - centre) @ axes.T
@@ -123,15 +120,15 @@ def _fitted(
 ) -> tuple[Mixture, tuple[float, ...]]:
     """Run expectation and maximisation from (n, k) responsibilities until the likelihood no longer rises."""
     mixture = _maximised(points, labels, predictions, start, settings.minimum)
-    likelihoods: list[float] = []
+    likelihoods = [-np.inf]
     for _ in range(settings.steps):
         joint = mixture.joint(points, labels, predictions, settings)
         each = np.asarray(logsumexp(joint, axis=1))
         likelihoods.append(float(each.mean()))
-        if len(likelihoods) > 1 and abs(likelihoods[-1] - likelihoods[-2]) < settings.tolerance:
+        if abs(likelihoods[-1] - likelihoods[-2]) < settings.tolerance:
             break
         mixture = _maximised(points, labels, predictions, np.exp(joint - each[:, None]), settings.minimum)
-    return mixture, tuple(likelihoods)
+    return mixture, tuple(likelihoods[1:])
 
 
 def _maximised(points: _Floats, labels: _Floats, predictions: _Floats, responsible: _Floats, minimum: float) -> Mixture:
@@ -165,16 +162,3 @@ def _log_gaussian(points: _Floats, means: _Floats, variances: _Floats) -> _Float
         points**2 @ precisions.T - 2 * points @ (means * precisions).T + (means**2 * precisions).sum(axis=1)[None, :]
     )
     return -0.5 * (points.shape[1] * np.log(2 * np.pi) + np.log(variances).sum(axis=1)[None, :] + squares)
-
-
-def _checked(
-    features: NDArray[np.floating], labels: NDArray[np.int64], predictions: NDArray[np.floating]
-) -> tuple[_Floats, _Floats, _Floats]:
-    points, given = np.asarray(features, np.float64), np.asarray(predictions, np.float64)
-    if points.ndim != 2 or given.ndim != 2 or not len(points) == len(labels) == len(given) > 0:
-        raise ValueError(f"expected rows of one number, found {points.shape}, {np.shape(labels)} and {given.shape}")
-    if not (np.isfinite(points).all() and np.isfinite(given).all()):
-        raise ValueError("features and predictions must be finite")
-    if min(labels) < 0 or max(labels) >= given.shape[1]:
-        raise ValueError(f"labels must be among the {given.shape[1]} classes that are predicted")
-    return points, np.eye(given.shape[1])[labels], given
