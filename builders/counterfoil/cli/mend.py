@@ -1,4 +1,4 @@
-"""`counterfoil mend`: refit a model's head, or train it again, with rendered images; print its gains and those of its controls."""
+"""`counterfoil mend`: refit a model's head, or train the model again; print its gains and those of its controls."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def mend(
         str,
         Option(
             metavar="lbfgs|sgd|network",
-            help="lbfgs refits the head to the minimum, sgd by 1,000 steps as in Chegini 2023, Table 4. network trains the"
-            " whole network again from new weights.",
+            help="lbfgs refits the head to the minimum, sgd by 1,000 steps as in Chegini 2023, Table 4. network trains"
+            " the whole network again from new weights.",
         ),
     ] = "lbfgs",
     epochs: Annotated[int, Option(metavar="N", help="Epochs of --fit network.")] = 30,

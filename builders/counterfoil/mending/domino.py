@@ -107,28 +107,25 @@ def fit_domino(
     principal = PCA(min(chosen.principal, *points.shape), random_state=seed).fit(points)
     centre, axes = np.asarray(principal.mean_, np.float64), np.asarray(principal.components_, np.float64)
     projected = (points - centre) @ axes.T
-    start = _from_confusion(labels_as_rows, given, chosen, np.random.default_rng(seed))
-    mixture, likelihoods = _fitted(projected, labels_as_rows, given, start, chosen)
+    # Components take the cells of the confusion matrix in turn.
+    cells = (labels_as_rows[:, :, None] * given[:, None, :]).reshape(len(labels), -1)
+    start = cells[:, np.arange(chosen.components) % cells.shape[1]]
+    start = start / start.sum(axis=1, keepdims=True)
+    start += np.random.default_rng(seed).random(start.shape) * chosen.noise
+    start = start / start.sum(axis=1, keepdims=True)
+    mixture = _maximised(projected, labels_as_rows, given, start, chosen.minimum)
+    likelihoods = [-np.inf]
+    for _ in range(chosen.steps):
+        joint = mixture.joint(projected, labels_as_rows, given, chosen)
+        each = np.asarray(logsumexp(joint, axis=1))
+        likelihoods.append(float(each.mean()))
+        if abs(likelihoods[-1] - likelihoods[-2]) < chosen.tolerance:
+            break
+        mixture = _maximised(projected, labels_as_rows, given, np.exp(joint - each[:, None]), chosen.minimum)
     # As the released code orders them: by the class that is predicted most beyond its share.
     excess = np.abs((mixture.predictions - mixture.labels).max(axis=1))
     kept = np.argsort(-excess, kind="stable")[: chosen.slices].astype(np.int64)
-    return DominoSlices(chosen, centre, axes, mixture, kept, likelihoods)
-
-
-def _fitted(
-    points: _Floats, labels: _Floats, predictions: _Floats, start: _Floats, settings: DominoSettings
-) -> tuple[Mixture, tuple[float, ...]]:
-    """Run expectation and maximisation from (n, k) responsibilities until the likelihood no longer rises."""
-    mixture = _maximised(points, labels, predictions, start, settings.minimum)
-    likelihoods = [-np.inf]
-    for _ in range(settings.steps):
-        joint = mixture.joint(points, labels, predictions, settings)
-        each = np.asarray(logsumexp(joint, axis=1))
-        likelihoods.append(float(each.mean()))
-        if abs(likelihoods[-1] - likelihoods[-2]) < settings.tolerance:
-            break
-        mixture = _maximised(points, labels, predictions, np.exp(joint - each[:, None]), settings.minimum)
-    return mixture, tuple(likelihoods[1:])
+    return DominoSlices(chosen, centre, axes, mixture, kept, tuple(likelihoods[1:]))
 
 
 def _maximised(points: _Floats, labels: _Floats, predictions: _Floats, responsible: _Floats, minimum: float) -> Mixture:
@@ -142,17 +139,6 @@ def _maximised(points: _Floats, labels: _Floats, predictions: _Floats, responsib
         labels=responsible.T @ labels / rows[:, None],
         predictions=responsible.T @ predictions / rows[:, None],
     )
-
-
-def _from_confusion(
-    labels: _Floats, predictions: _Floats, settings: DominoSettings, rng: np.random.Generator
-) -> _Floats:
-    """Return (n, k) responsibilities: components take the cells of the confusion matrix in turn."""
-    cells = (labels[:, :, None] * predictions[:, None, :]).reshape(len(labels), -1)
-    start = cells[:, np.arange(settings.components) % cells.shape[1]]
-    start = start / start.sum(axis=1, keepdims=True)
-    start += rng.random(start.shape) * settings.noise
-    return start / start.sum(axis=1, keepdims=True)
 
 
 def _log_gaussian(points: _Floats, means: _Floats, variances: _Floats) -> _Floats:

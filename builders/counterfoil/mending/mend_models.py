@@ -52,8 +52,8 @@ _ENOUGH = 250
 DOCUMENT, TABLE, REPORT, MODEL, MODELS = "mend.json", "mend.csv", "report.html", "model", "models"
 BEST, NONE = "best", "none"
 _OF_NETWORKS = (
-    "--fit network: each head here is the whole network, trained again from new weights. All had the same epochs and the"
-    " same batches of training images."
+    "--fit network: each head here is the whole network, trained again from new weights. All had the same epochs and"
+    " the same batches of training images."
 )
 Models: TypeAlias = "str | Sequence[str] | Callable[[Any], Any] | Mapping[str, Callable[[Any], Any] | str]"
 

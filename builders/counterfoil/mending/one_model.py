@@ -15,19 +15,20 @@ from numpy.typing import NDArray
 from counterfoil.data import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together, warn
 from counterfoil.mending import document, evaluating
+from counterfoil.mending.baselines import BY_CLIP as CHOSEN_BY_CLIP
 from counterfoil.mending.baselines import (
     DOMINO,
     EARLY,
     LFF,
     TRAINED,
+    by_direction,
     most_wrong_slice,
     relative_difficulty,
-    true_shares,
     unsureness,
 )
 from counterfoil.mending.fitting import FittedHead, KeptHeads, Lesson, balanced_lesson, fit_head
 from counterfoil.mending.given import BALANCED, BY_CLIP, numbered_groups
-from counterfoil.mending.network import BATCH, NETWORK, Network, fit_network
+from counterfoil.mending.network import BATCH, NETWORK, RATE, Network, fit_network
 from counterfoil.mending.prepared import (
     MendSettings,
     MendSource,
@@ -47,11 +48,13 @@ from counterfoil.mining.audited import (
     features_of,
     keys_sha256,
 )
+from counterfoil.mining.methods.svm import whiten
 from counterfoil.mining.pools import ROWS, hardest_rows
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.head import LinearHead, head_of
 from counterfoil.models.mended import mended_of
 from counterfoil.prediction.embedding import Embedder, classifier_embedder, embed
+from counterfoil.prediction.inference import torch_softmax
 from counterfoil.progress import renamed, track
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import without_folders
@@ -296,8 +299,9 @@ class HeadFitting:
         )
         kept = KeptHeads(folder, seen.head, settings.how, partial(fit_head, how=settings.how))
         if isinstance(seen.head, Network):
-            how = [NETWORK, settings.epochs, BATCH]
-            kept = KeptHeads(folder, seen.head, how, partial(fit_network, epochs=settings.epochs))
+            how = [NETWORK, RATE, BATCH, settings.epochs, settings.seed]
+            fit = partial(fit_network, epochs=settings.epochs, seed=settings.seed)
+            kept = KeptHeads(folder, seen.head, how, fit)
         return cls(train, train_rows, kept, settings.grid, evaluation)
 
     def fit(
@@ -345,7 +349,7 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
     Raise the errors of `see_model`, and UserError if images were mined on rows that judge.
     """
     # CLIP assigns rows to contexts, and Domino slices its features.
-    with_clip = bool(prepared.contexts) or any(variant.chosen_by == DOMINO for variant in prepared.variants)
+    with_clip = bool(prepared.contexts) or any(variant.chosen_by in CHOSEN_BY_CLIP for variant in prepared.variants)
     name, network = classifier.name, prepared.settings.how == NETWORK
     seen = see_model(classifier, prepared.source, device, with_clip=with_clip, network=network)
     audit, settings, test = seen.audit, prepared.settings, prepared.source.test
@@ -376,7 +380,16 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
             rows, features = _rows(prepared, variant.debug.images, seen)
             debug = variant.debug.only(rows)
             if variant.chosen_by is not None:
-                hard = _hardness(variant.chosen_by, variant.debug.images, rows, features, fitting, seen, settings)
+                hard = _hardness(
+                    variant.chosen_by,
+                    variant.debug.images,
+                    prepared.source.train,
+                    rows,
+                    features,
+                    fitting,
+                    seen,
+                    settings,
+                )
                 chosen = np.sort(np.concatenate([*hardest_rows(-hard, debug.labels, ROWS).rows.values()]))
                 debug, features = debug.only(chosen), features[chosen]
             variant = replace(variant, debug=debug)
@@ -425,6 +438,7 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
 def _hardness(
     baseline: str,
     pool: LabelledImages,
+    train: LabelledImages,
     rows: NDArray[np.int64],
     features: NDArray[np.float32],
     fitting: HeadFitting,
@@ -433,22 +447,31 @@ def _hardness(
 ) -> NDArray[np.float64]:
     """Return how hard a baseline calls the pool's rows `rows` (n,), whose features are given."""
     allowed, labels = seen.allowed(), pool.labels[rows]
-    shares = true_shares(seen.head.logits(features), allowed[labels])
+
+    def true_shares(head: LinearHead | Network, of: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray:
+        return (torch_softmax(head.logits(of)) * allowed[labels]).sum(axis=1)
+
+    shares = true_shares(seen.head, features, labels)
     if baseline in TRAINED:
         assert isinstance(seen.head, Network)  # heads are refused
         trained = fit_network(
             seen.head, fitting.train, None, 0.0,
-            epochs=settings.epochs, early=baseline == EARLY, biased=baseline == LFF,
+            epochs=settings.epochs, seed=settings.seed, early=baseline == EARLY, biased=baseline == LFF,
         )  # fmt: skip
-        others = true_shares(trained.head.logits(features), allowed[labels])
+        others = true_shares(trained.head, features, labels)
         return relative_difficulty(others, shares) if baseline == LFF else unsureness(others)
-    if baseline == DOMINO:
+    if baseline in CHOSEN_BY_CLIP:
         assert seen.clip is not None
         discover, audited = seen.audit.halves.discover, seen.audited
         classes = audited.labels[discover]
-        known = true_shares(seen.head.logits(audited.features[discover]), allowed[classes])
+        known = true_shares(seen.head, audited.features[discover], classes)
+        points = seen.audit.features[discover]
         vectors = np.asarray(features_of(pool, seen.clip.embedder))[rows]
-        return most_wrong_slice((seen.audit.features[discover], classes, known), (vectors, labels, shares))
+        if baseline == DOMINO:
+            return most_wrong_slice(points, classes, known, vectors, labels, shares)
+        usual = np.asarray(features_of(train, seen.clip.embedder), np.float64)[fitting.train_rows]
+        points, vectors = (whiten(some, usual.mean(axis=0), usual.std(axis=0, ddof=1)) for some in (points, vectors))
+        return by_direction(points, classes, ~seen.audit.failed[discover], audited.units[discover], vectors, labels)
     return unsureness(shares)
 
 

@@ -1,0 +1,177 @@
+"""What the whole network gains when it is trained again, beside its head, by images that a method chooses.
+
+A world's first rows are saved as a folder: `train`, `validation` (audited), `pool` (rows of the world's `test`) and
+`test` (rows of its `proof`). The classifier is a small network, trained on `train` by the recipe of `mend --fit
+network` from a seed of its own. Of the pool, as many images a class are chosen by each of the methods of `mend --with
+METHOD:SPLIT`, or at random. Everything goes through the package; only the slice is known here alone.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import timm
+from numpy.typing import NDArray
+from PIL import Image
+
+from counterfoil.data.labelled_sources import labelled_split
+from counterfoil.lab.planted import PlantedWorld
+from counterfoil.mending.baselines import BASELINES, TRAINED
+from counterfoil.mending.evaluating import GRID
+from counterfoil.mending.fitting import Lesson
+from counterfoil.mending.given import given_variants
+from counterfoil.mending.network import GRID as NETWORK_GRID
+from counterfoil.mending.network import NETWORK, Network, fit_network
+from counterfoil.mending.one_model import load_mendable, mend_one
+from counterfoil.mending.prepared import MendSettings, mend_source, prepare
+from counterfoil.models.classifiers import load_classifier
+from counterfoil.prediction.embedding import classifier_embedder, embed
+from counterfoil.recipe import load_recipe
+from directions_proof.intervals import SHARE, mean_of
+from lab_training.classify import save_model
+
+ROWS = {"train": 1200, "validation": 2500, "pool": 2000, "test": 3000}
+_OF = {"pool": "test", "test": "proof"}
+SIDE = 32
+ARCHITECTURE, ARGUMENTS = "resnet10t", {"channels": [16, 32, 48, 72], "stem_width": 16}
+EPOCHS = 20
+# Of the classifier; what is mended begins at others.
+_OWN_SEED = 1
+BEFORE, RETRAINED, RANDOM = "as it was", "retrained alone", "random"
+_ORDER = (BEFORE, RETRAINED, RANDOM, *BASELINES)
+FITS = ("lbfgs", NETWORK)
+
+
+def measured_world(world: PlantedWorld, folder: Path) -> dict[str, Any]:
+    """Return by fit and arm the accuracy in the slice, in the rest of its class and on all rows of the test."""
+    recipe = _saved(world, folder)
+    name = f"local-dir:{_trained(world, recipe, folder / 'classifier')}"
+    return {fit: _mended(world, recipe, name, fit, folder / fit) for fit in FITS}
+
+
+def _mended(world: PlantedWorld, recipe: Path, name: str, fit: str, out: Path) -> dict[str, dict[str, Any]]:
+    network = fit == NETWORK
+    given = [f"{baseline}:pool" for baseline in BASELINES if network or baseline not in TRAINED]
+    source = mend_source(recipe, (), "test", None, 0, None, ["pool"])
+    settings = MendSettings(NETWORK_GRID if network else GRID, fit, None, 0, None, effects=False, epochs=EPOCHS)
+    prepared = prepare(source, given_variants(given), {}, settings)
+    mended = mend_one(load_mendable([name], source)[name], prepared, out, "cpu")
+    assert source.test is not None
+    classifier = load_classifier(name)
+    embedder = Network.of(classifier).prepared() if network else classifier_embedder(classifier, "cpu")
+    features = np.asarray(embed(source.test, embedder, out / "features", precision="float32"))
+    labels = source.test.labels
+    members = np.asarray([world.in_slice("proof", row) for row in range(len(labels))])
+    of_class = world.true_classes("proof")[: len(labels)] == world.planted
+    pool = labelled_split(source.recipe.source, "pool", source.recipe.classes)
+    in_pool = np.asarray([world.in_slice("test", row) for row in range(len(pool))])
+    arms: dict[str, dict[str, Any]] = {}
+    for variant in mended.summary.arms:
+        # All baselines have the same control.
+        arm = RANDOM if variant.what == "any_rows" else variant.name.partition(":")[0]
+        arm = {"retrained": RETRAINED}.get(variant.role, arm)
+        right = mended.heads[variant.name].logits(features).argmax(axis=1) == labels
+        arms[arm] = _shares(right, members, of_class) | {"lambda": variant.lam, "images": variant.images}
+    before = load_classifier(name)
+    prepared_images = np.asarray(embed(source.test, Network.of(before).prepared(), out / "features"), np.float32)
+    right = Network.of(before).logits(prepared_images).argmax(axis=1) == labels
+    return {BEFORE: _shares(right, members, of_class), "pool": {"slice": float(in_pool.mean())}} | arms
+
+
+def _shares(right: NDArray[np.bool_], members: NDArray[np.bool_], of_class: NDArray[np.bool_]) -> dict[str, float]:
+    return {
+        "slice": float(right[members].mean()),
+        "rest": float(right[of_class & ~members].mean()),
+        "all": float(right.mean()),
+    }
+
+
+def _saved(world: PlantedWorld, folder: Path) -> Path:
+    """Save a world's first rows as a folder, and write a recipe over it."""
+    recipe = folder / "recipe.yaml"
+    if recipe.exists():
+        return recipe
+    (folder / "source").mkdir(parents=True, exist_ok=True)
+    for split, count in ROWS.items():
+        rows = range(count)
+        name = _OF.get(split, split)
+        table = datasets.Dataset.from_dict(
+            {
+                "image": [{"bytes": _png(world.pixels(name, row)), "path": None} for row in rows],
+                "label": world.labels(name)[:count].tolist(),
+                "garment": [f"{name}-{world.scene(name, row).garment}" for row in rows],
+            }
+        ).cast_column("image", datasets.Image())
+        table.to_parquet(str(folder / "source" / f"{split}.parquet"))
+    files = [{"split": split, "path": f"{split}.parquet"} for split in ROWS]
+    listed = json.dumps({"configs": [{"config_name": "default", "data_files": files}]})
+    (folder / "source" / "README.md").write_text(f"---\n{listed}\n---\n")
+    classes = [
+        {"id": f"{label:02d}", "name": words, "source_label": label} for label, words in enumerate(world.class_names)
+    ]
+    source = {"dataset": str(folder / "source"), "unit_column": "garment", "classes": classes}
+    layer = {"extends": "wardrobe-mini", "name": world.name, "tokens": None, "source": source}
+    recipe.write_text(json.dumps(layer | {"screen": {"judge": None}, "mine": {"on": ["validation"], "others": []}}))
+    return recipe
+
+
+def _png(pixels: NDArray[np.uint8]) -> bytes:
+    with io.BytesIO() as file:
+        Image.fromarray(pixels).save(file, "PNG")
+        return file.getvalue()
+
+
+def _trained(world: PlantedWorld, recipe: Path, folder: Path) -> Path:
+    """Train the classifier where there is none yet."""
+    if (folder / "config.json").exists():
+        return folder.resolve()
+    outputs = len(world.class_names)
+    module = timm.create_model(ARCHITECTURE, num_classes=outputs, **ARGUMENTS)
+
+    def save(module: Any) -> None:
+        training = {"world": world.name, "epochs": EPOCHS, "seed": _OWN_SEED}
+        save_model(module, folder, ARCHITECTURE, ARGUMENTS, outputs, training, world.class_names)
+        config = json.loads((folder / "config.json").read_text())
+        config["pretrained_cfg"]["input_size"] = [3, SIDE, SIDE]
+        (folder / "config.json").write_text(json.dumps(config))
+
+    save(module)
+    opened = load_recipe(recipe)
+    images = labelled_split(opened.source, "train", opened.classes)
+    network = Network.of(load_classifier(f"local-dir:{folder.resolve()}"))
+    features = np.asarray(embed(images, network.prepared(), folder), np.float32)
+    save(fit_network(network, Lesson(features, images.labels), None, 0.0, epochs=EPOCHS, seed=_OWN_SEED).head.module)
+    return folder.resolve()
+
+
+def table(results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
+    """Return Markdown: accuracies by fit and arm, and what an arm gains over random images in the slice."""
+    lines = [
+        "| fit | images of the pool | slice | rest of the class | all rows | slice, less retrained alone | slice, less"
+        " random | λ |",
+        "| -- | -- | --: | --: | --: | --: | --: | :-- |",
+    ]
+    for fit, words in zip(FITS, ("head", "network"), strict=True):
+        worlds = [result[fit] for result in results.values()]
+        for arm in _ORDER:
+            having = [world for world in worlds if arm in world]
+            if not having or (arm == BEFORE and fit == NETWORK):
+                continue
+            cells = [
+                mean_of([world[arm][which] for world in having], SHARE).text(percent=True)
+                for which in ("slice", "rest", "all")
+            ]
+            for other in (RETRAINED, RANDOM):
+                known = arm in (BEFORE, RETRAINED) or arm == other
+                gains = [world[arm]["slice"] - world[other]["slice"] for world in having]
+                cells.append("" if known else mean_of(gains).text())
+            lambdas = ", ".join(f"{world[arm]['lambda']:g}" for world in having if world[arm].get("lambda") is not None)
+            few = "" if len(having) == len(worlds) else f" ({len(having)} worlds)"
+            lines.append(f"| {'' if arm == BEFORE else words} | {arm}{few} | {' | '.join(cells)} | {lambdas} |")
+    return lines
