@@ -36,11 +36,11 @@ from counterfoil.recipe import load_recipe
 from directions_proof.intervals import SHARE, mean_of
 from lab_training.classify import save_model
 
-ROWS = {"train": 1200, "validation": 2500, "pool": 2000, "test": 3000}
+ROWS = {"train": 1200, "validation": 1500, "pool": 1500, "test": 2000}
 _OF = {"pool": "test", "test": "proof"}
 SIDE = 32
-ARCHITECTURE, ARGUMENTS = "resnet10t", {"channels": [16, 32, 48, 72], "stem_width": 16}
-EPOCHS = 20
+ARCHITECTURE, ARGUMENTS = "resnet10t", {"channels": [16, 24, 32, 48], "stem_width": 8}
+EPOCHS = 15
 # Of the classifier; what is mended begins at others.
 _OWN_SEED = 1
 BEFORE, RETRAINED, RANDOM = "as it was", "retrained alone", "random"

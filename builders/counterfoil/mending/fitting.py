@@ -222,7 +222,7 @@ class KeptHeads:
     start: a `LinearHead`, or a `Network`. fit: a function with the first four arguments of `fit_head`; `how` names it.
     """
 
-    def __init__(self, folder: Path, start: Any, how: list[Any], fit: Callable[..., FittedHead]) -> None:
+    def __init__(self, folder: Path, start: Any, how: Any, fit: Callable[..., FittedHead] = fit_head) -> None:
         self.folder, self.start, self.how, self.fit = folder / HEADS, start, how, fit
         self.begun = _digest(*start.tensors().values())
 

@@ -29,7 +29,6 @@ from counterfoil.mending.variants import CLASS_NAME, RANDOM, RETRAINED, SAVED_RO
 from counterfoil.mining.collected import half_of
 from counterfoil.mining.findings import AuditedImages, MinedRecipe
 from counterfoil.models.classifiers.head import (
-    LinearHead,
     head_of,
     refuse_another_folder,
     remove_mended,
@@ -296,7 +295,7 @@ class MendResult:
     mended: document.Mended
     files: Mapping[str, Path]
     models: Mapping[str, Path]
-    heads: Mapping[str, LinearHead | network.Network] = field(default_factory=dict)
+    heads: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<MendResult in {self.directory}: {self.mended.headline}>"
@@ -374,7 +373,7 @@ def write_mended(
     remove_stale(folder, (DOCUMENT, *head_files.values()))
     finished: list[document.ModelMended] = []
     folders: dict[str, Path] = {}
-    heads: dict[str, LinearHead | network.Network] = {}
+    heads: dict[str, Any] = {}
     for mended_model, model in zip(mended_models, mended.models, strict=True):
         if mended_model.summary.saved is not None and mended_model.summary.name.startswith(PYTHON):
             name, head = mended_model.summary.name, mended_model.heads[mended_model.summary.saved]
@@ -550,16 +549,14 @@ def mend(
             raise UserError(f"--epochs: found {epochs}, expected 1 or more")
         pools = [dataset for dataset in given if dataset.kind == POOL]
         whole = fit == network.NETWORK
-        for dataset in given:
-            if whole and dataset.kind == BALANCED:
-                raise UserError(
-                    f"--with {dataset.name}: balanced groups refit the head, not the network",
-                    "Leave it out, or refit heads: --fit lbfgs",
-                )
-            if not whole and dataset.group in TRAINED and dataset in pools:
-                raise UserError(
-                    f"--with {dataset.name}: this baseline trains a network of its own", "Add --fit network."
-                )
+        unfit = [dataset for dataset in given if dataset.kind == BALANCED]
+        if not whole:
+            unfit = [dataset for dataset in pools if dataset.group in TRAINED]
+        if unfit:
+            raise UserError(
+                f"--with {unfit[0].name}: it does not go with --fit {fit}",
+                "Leave it out, or choose another --fit: balanced groups refit a head, early and lff train a network.",
+            )
         if lambdas is None:
             lambdas = network.GRID if whole else GRID
         settings = MendSettings(lambda_grid(lambdas), fit, per_class, seed, save, effects, epochs)
@@ -578,14 +575,13 @@ def mend(
         for classifier in callables:
             classifier.images = lambda: [source.train]
         classifiers = load_mendable(names, source)
-        if whole:
-            for classifier in classifiers.values():
-                network.Network.of(classifier)
         used_device = resolve_device(device)
         make_folder(folder)
         with directory_lock(folder):
             refuse_another_run(folder, source, names, settings, asked_names(given, given_by_model, source.mine))
             prepared = prepare(source, given, given_by_model, settings)
+            for classifier in classifiers.values() if whole else ():
+                network.Network.of(classifier, images=sum(map(len, prepared.pixels.values())))
             if len(source.train) < (wanted := min(TRAIN_IMAGES, _ENOUGH * len(source.recipe.classes))):
                 warn(
                     f"The head is fitted to {counted(len(source.train), 'training image')}, and about {wanted:,} are"

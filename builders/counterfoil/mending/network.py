@@ -57,7 +57,7 @@ class Network:
     def of(cls, classifier: Classifier, device: str = "cpu", images: int = 0) -> Network:
         """Return a classifier's network. Raise UserError if it cannot be trained, or if so many images are too many."""
         own = isinstance(classifier, CallableClassifier)
-        module = classifier.model if own else classifier.module
+        module: Any = classifier.model if own else classifier.module
         shape = classifier.shape if own else classifier.input_size or ()
         size = 4 * images * int(np.prod(shape))
         if size > _MOST_BYTES:
@@ -122,8 +122,9 @@ class Network:
             module.load_state_dict(timm.create_model(classifier.architecture, **arguments).state_dict())
         else:
             for part in module.modules():
-                if hasattr(part, "reset_parameters"):
-                    part.reset_parameters()
+                reset: Any = getattr(part, "reset_parameters", None)
+                if reset is not None:
+                    reset()
         return module.to(self.device).train().requires_grad_(True)
 
 
@@ -144,10 +145,7 @@ def fit_network(
     Raise RunFailure if training diverges.
     """
     import torch
-    from torchvision.transforms import v2
 
-    shift = v2.RandomCrop(start.shape[-2:], padding=start.shape[-1] // 8, padding_mode="edge")
-    changed = v2.Compose([shift, v2.RandomHorizontalFlip()])
     batches = max(1, len(train) // BATCH)
     of_train, of_debug = (np.random.default_rng([seed, purpose]) for purpose in range(2))
     with torch.random.fork_rng():
@@ -155,7 +153,7 @@ def fit_network(
         module = start._fresh()
         optimizer = torch.optim.SGD(module.parameters(), RATE, MOMENTUM, weight_decay=WEIGHT_DECAY, nesterov=True)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * batches)
-        last = -(-epochs // STOPPED) if early else epochs
+        last, loss = -(-epochs // STOPPED) if early else epochs, torch.zeros(())
         for epoch in range(last):
             for batch, rows in enumerate(np.array_split(of_train.permutation(len(train)), batches)):
                 learned = [(train, rows, 1.0)]
@@ -166,9 +164,9 @@ def fit_network(
                 weights = np.concatenate(
                     [share * lesson.shares[some] * len(lesson) / len(some) for lesson, some, share in learned]
                 )
-                # Training rows come first, so that they are changed alike whatever comes beside them.
-                torch.manual_seed(epoch * batches + batch)
-                images = torch.stack([changed(image) for image in start._images(features)])
+                step = epoch * batches + batch
+                torch.manual_seed(step)
+                images = _changed(start._images(features), np.random.default_rng([seed, step]))
                 losses = torch.nn.functional.cross_entropy(
                     _logits(module, images), torch.from_numpy(targets).to(start.device), reduction="none"
                 )
@@ -185,6 +183,25 @@ def fit_network(
         )
     network = replace(start, module=module.eval().requires_grad_(False))
     return FittedHead(network, loss.item(), last * batches, 0.0, settled=True)
+
+
+def _changed(images: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
+    """Return images (n, channels, height, width) shifted by up to an eighth, about half of them mirrored.
+
+    The first ones are changed alike whatever comes after them.
+    """
+    import torch
+
+    n, channels, height, width = images.shape
+    most = width // 8
+    padded = torch.nn.functional.pad(images, (most,) * 4, mode="replicate")
+    down, right, mirrored = rng.integers((2 * most + 1, 2 * most + 1, 2), size=(n, 3)).T[:, :, None]
+    across = np.arange(width)
+    rows, columns = down + np.arange(height), right + np.where(mirrored, across[::-1], across)
+    return padded[
+        np.arange(n)[:, None, None, None], np.arange(channels)[:, None, None], rows[:, None, :, None],
+        columns[:, None, None],
+    ]  # fmt: skip
 
 
 def biased_losses(losses: torch.Tensor) -> torch.Tensor:

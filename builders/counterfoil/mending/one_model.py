@@ -380,16 +380,7 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
             rows, features = _rows(prepared, variant.debug.images, seen)
             debug = variant.debug.only(rows)
             if variant.chosen_by is not None:
-                hard = _hardness(
-                    variant.chosen_by,
-                    variant.debug.images,
-                    prepared.source.train,
-                    rows,
-                    features,
-                    fitting,
-                    seen,
-                    settings,
-                )
+                hard = _hardness(variant.chosen_by, variant.debug.images, rows, features, prepared, seen, fitting)
                 chosen = np.sort(np.concatenate([*hardest_rows(-hard, debug.labels, ROWS).rows.values()]))
                 debug, features = debug.only(chosen), features[chosen]
             variant = replace(variant, debug=debug)
@@ -438,15 +429,14 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
 def _hardness(
     baseline: str,
     pool: LabelledImages,
-    train: LabelledImages,
     rows: NDArray[np.int64],
     features: NDArray[np.float32],
-    fitting: HeadFitting,
+    prepared: Prepared,
     seen: SeenModel,
-    settings: MendSettings,
+    fitting: HeadFitting,
 ) -> NDArray[np.float64]:
     """Return how hard a baseline calls the pool's rows `rows` (n,), whose features are given."""
-    allowed, labels = seen.allowed(), pool.labels[rows]
+    allowed, labels, settings = seen.allowed(), pool.labels[rows], prepared.settings
 
     def true_shares(head: LinearHead | Network, of: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray:
         return (torch_softmax(head.logits(of)) * allowed[labels]).sum(axis=1)
@@ -469,7 +459,7 @@ def _hardness(
         vectors = np.asarray(features_of(pool, seen.clip.embedder))[rows]
         if baseline == DOMINO:
             return most_wrong_slice(points, classes, known, vectors, labels, shares)
-        usual = np.asarray(features_of(train, seen.clip.embedder), np.float64)[fitting.train_rows]
+        usual = np.asarray(features_of(prepared.source.train, seen.clip.embedder), np.float64)[fitting.train_rows]
         points, vectors = (whiten(some, usual.mean(axis=0), usual.std(axis=0, ddof=1)) for some in (points, vectors))
         return by_direction(points, classes, ~seen.audit.failed[discover], audited.units[discover], vectors, labels)
     return unsureness(shares)
