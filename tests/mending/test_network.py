@@ -80,6 +80,14 @@ def test_it_learns_from_new_weights_and_leaves_the_old_ones() -> None:
     assert not np.allclose(weights_of(other), weights_of(trained))
 
 
+def test_a_module_of_ones_own_stays_in_its_mode_with_its_statistics() -> None:
+    module = nn.Sequential(nn.BatchNorm2d(3), Small()).train()
+    state = {key: values.clone() for key, values in module.state_dict().items()}
+    trained = fit_network(network(module), lesson(70, 0), None, 0.0, epochs=1).head
+    assert not trained.module.training and module.training
+    assert all(torch.equal(values, state[key]) for key, values in module.state_dict().items())
+
+
 def test_every_variant_sees_the_same_training_batches() -> None:
     """At a λ of nearly nothing, other images beside the training rows leave the weights where they were."""
     start, train = network(), lesson(150, 0)
@@ -91,7 +99,7 @@ def test_every_variant_sees_the_same_training_batches() -> None:
 
 
 def test_weights_count_rows() -> None:
-    """Rows of no weight teach nothing, whatever their labels."""
+    """Rows without weight teach nothing, whatever their labels."""
     train, test = lesson(192, 0), lesson(100, 1)
     wrong = np.arange(192) % 3 != 0
     targets = np.where(wrong, (train.targets + 1) % CLASSES, train.targets)

@@ -56,9 +56,9 @@ class Network:
     @classmethod
     def of(cls, classifier: Classifier, device: str = "cpu", images: int = 0) -> Network:
         """Return a classifier's network. Raise UserError if it cannot be trained, or if so many images are too many."""
-        own = isinstance(classifier, CallableClassifier)
-        module: Any = classifier.model if own else classifier.module
-        shape = classifier.shape if own else classifier.input_size or ()
+        is_callable = isinstance(classifier, CallableClassifier)
+        module: Any = classifier.model if is_callable else classifier.module
+        shape = classifier.shape if is_callable else classifier.input_size or ()
         size = 4 * images * int(np.prod(shape))
         if size > _MOST_BYTES:
             raise UserError(
@@ -69,13 +69,13 @@ class Network:
         parts = [part for part in module.modules() if hasattr(part, "reset_parameters")]
         drawn = {id(weight) for part in parts for weight in part.parameters(recurse=False)}
         kept = [key for key, weight in module.named_parameters() if id(weight) not in drawn]
-        if own and kept:
+        if is_callable and kept:
             raise UserError(
                 f"model {classifier.name!r}: --fit network begins at new weights, and the module of its parameter"
                 f" {kept[0]} has no reset_parameters()",
                 "Give that module one, name a timm model, or refit the head: --fit lbfgs",
             )
-        return cls(classifier, module, shape, device)
+        return cls(classifier, copy.deepcopy(module).eval(), shape, device)  # a person's module stays as it is
 
     def prepared(self) -> Embedder:
         """Return an embedder whose features are the prepared images."""
