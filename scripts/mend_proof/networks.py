@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import datasets
 import numpy as np
@@ -22,15 +23,16 @@ from PIL import Image
 
 from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.lab.planted import PlantedWorld
+from counterfoil.mending import one_model
 from counterfoil.mending.baselines import BASELINES, TRAINED
 from counterfoil.mending.evaluating import GRID
-from counterfoil.mending.fitting import Lesson
+from counterfoil.mending.fitting import FittedHead, KeptHeads, Lesson
 from counterfoil.mending.given import given_variants
-from counterfoil.mending.network import GRID as NETWORK_GRID
 from counterfoil.mending.network import NETWORK, Network, fit_network
-from counterfoil.mending.one_model import load_mendable, mend_one
 from counterfoil.mending.prepared import MendSettings, mend_source, prepare
+from counterfoil.mending.variants import ANY
 from counterfoil.models.classifiers import load_classifier
+from counterfoil.models.classifiers.head import head_of
 from counterfoil.prediction.embedding import classifier_embedder, embed
 from counterfoil.recipe import load_recipe
 from directions_proof.intervals import SHARE, mean_of
@@ -41,6 +43,7 @@ _OF = {"pool": "test", "test": "proof"}
 SIDE = 32
 ARCHITECTURE, ARGUMENTS = "resnet10t", {"channels": [16, 24, 32, 48], "stem_width": 8}
 EPOCHS = 15
+LAMBDA = 0.5
 # Of the classifier; what is mended begins at others.
 _OWN_SEED = 1
 BEFORE, RETRAINED, RANDOM = "as it was", "retrained alone", "random"
@@ -59,9 +62,19 @@ def _mended(world: PlantedWorld, recipe: Path, name: str, fit: str, out: Path) -
     network = fit == NETWORK
     given = [f"{baseline}:pool" for baseline in BASELINES if network or baseline not in TRAINED]
     source = mend_source(recipe, (), "test", None, 0, None, ["pool"])
-    settings = MendSettings(NETWORK_GRID if network else GRID, fit, None, 0, None, effects=False, epochs=EPOCHS)
+    settings = MendSettings((0.0, LAMBDA) if network else GRID, fit, None, 0, None, effects=False, epochs=EPOCHS)
     prepared = prepare(source, given_variants(given), {}, settings)
-    mended = mend_one(load_mendable([name], source)[name], prepared, out, "cpu")
+    fitted: list[FittedHead] = []
+
+    class Recorded(KeptHeads):
+        def fitted(self, train: Lesson, debug: Lesson | None, lam: float) -> FittedHead:
+            head = super().fitted(train, debug, lam)
+            if lam in (0, LAMBDA):
+                fitted.append(head)
+            return head
+
+    with mock.patch.object(one_model, "KeptHeads", Recorded):  # `mend_one` leaves heads at the chosen λ alone
+        mended = one_model.mend_one(one_model.load_mendable([name], source)[name], prepared, out, "cpu")
     assert source.test is not None
     classifier = load_classifier(name)
     embedder = Network.of(classifier).prepared() if network else classifier_embedder(classifier, "cpu")
@@ -69,22 +82,28 @@ def _mended(world: PlantedWorld, recipe: Path, name: str, fit: str, out: Path) -
     labels = source.test.labels
     members = np.asarray([world.in_slice("proof", row) for row in range(len(labels))])
     of_class = world.true_classes("proof")[: len(labels)] == world.planted
-    pool = labelled_split(source.recipe.source, "pool", source.recipe.classes)
-    in_pool = np.asarray([world.in_slice("test", row) for row in range(len(pool))])
-    arms: dict[str, dict[str, Any]] = {}
-    for variant in mended.summary.arms:
-        # All baselines have the same control.
-        arm = RANDOM if variant.what == "any_rows" else variant.name.partition(":")[0]
-        arm = {"retrained": RETRAINED}.get(variant.role, arm)
-        right = mended.heads[variant.name].logits(features).argmax(axis=1) == labels
-        arms[arm] = _shares(right, members, of_class) | {"lambda": variant.lam, "images": variant.images}
-    before = load_classifier(name)
-    prepared_images = np.asarray(embed(source.test, Network.of(before).prepared(), out / "features"), np.float32)
-    right = Network.of(before).logits(prepared_images).argmax(axis=1) == labels
-    return {BEFORE: _shares(right, members, of_class), "pool": {"slice": float(in_pool.mean())}} | arms
+    # The head retrained alone comes first, then of every variant the heads at 0 and at LAMBDA.
+    retrained, at_lambda = fitted[0], fitted[2::2]
+    original = Network.of(classifier) if network else head_of(classifier)
+    arms = {
+        BEFORE: _shares(original, features, labels, members, of_class),
+        RETRAINED: _shares(retrained.head, features, labels, members, of_class),
+    }
+    for variant, head in zip(mended.summary.arms[1:], at_lambda, strict=True):
+        # All methods have the same control.
+        arm = RANDOM if variant.what == ANY else variant.name.partition(":")[0]
+        arms[arm] = _shares(head.head, features, labels, members, of_class) | {"chosen": variant.lam}
+    return arms
 
 
-def _shares(right: NDArray[np.bool_], members: NDArray[np.bool_], of_class: NDArray[np.bool_]) -> dict[str, float]:
+def _shares(
+    head: Any,
+    features: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    members: NDArray[np.bool_],
+    of_class: NDArray[np.bool_],
+) -> dict[str, Any]:
+    right = head.logits(features).argmax(axis=1) == labels
     return {
         "slice": float(right[members].mean()),
         "rest": float(right[of_class & ~members].mean()),
@@ -153,8 +172,10 @@ def _trained(world: PlantedWorld, recipe: Path, folder: Path) -> Path:
 def table(results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
     """Return Markdown: accuracies by fit and arm, and what an arm gains over random images in the slice."""
     lines = [
+        f"Accuracy on the test, of images of the pool at λ = {LAMBDA:g}; the last column is the λ that `mend` chooses.",
+        "",
         "| fit | images of the pool | slice | rest of the class | all rows | slice, less retrained alone | slice, less"
-        " random | λ |",
+        " random | chosen λ |",
         "| -- | -- | --: | --: | --: | --: | --: | :-- |",
     ]
     for fit, words in zip(FITS, ("head", "network"), strict=True):
@@ -171,7 +192,7 @@ def table(results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
                 known = arm in (BEFORE, RETRAINED) or arm == other
                 gains = [world[arm]["slice"] - world[other]["slice"] for world in having]
                 cells.append("" if known else mean_of(gains).text())
-            lambdas = ", ".join(f"{world[arm]['lambda']:g}" for world in having if world[arm].get("lambda") is not None)
+            lambdas = ", ".join(f"{world[arm]['chosen']:g}" for world in having if "chosen" in world[arm])
             few = "" if len(having) == len(worlds) else f" ({len(having)} worlds)"
             lines.append(f"| {'' if arm == BEFORE else words} | {arm}{few} | {' | '.join(cells)} | {lambdas} |")
     return lines
