@@ -30,8 +30,8 @@ _OPENING = [
     f"A narrow {ARCHITECTURE} (70,000 parameters) at {SIDE} pixels, {EPOCHS} epochs, trained on {ROWS['train']:,}"
     f" images; {ROWS['validation']:,} audited, a pool of {ROWS['pool']:,}, of which 50 a class are chosen, a test of"
     f" {ROWS['test']:,}. A network of the table is one training, so that a cell holds the chance of one seed, which all"
-    " of a world share. The rate was chosen in correlation-0 with a wider network, by accuracy on rows of `validation`; λ = 0.5 is the"
-    " paper's (Chegini 2023). In brackets: 95 % over worlds, where there are five or more.",
+    " of a world share. The rate was chosen in correlation-0 with a wider network, by accuracy on rows of `validation`;"
+    " λ = 0.5 is the paper's (Chegini 2023). In brackets: 95 % over worlds, where there are five or more.",
 ]
 
 
