@@ -45,7 +45,7 @@ def mend(
             metavar="DATASET[:GROUP]...",
             help="What to mend with: a built dataset (its group contexts, else hard, else all shifts), weights.parquet "
             "from mine --weights, dfr:clip, dfr:COLUMN or dfr:FILE; or images of a split of the recipe's source that a "
-            "baseline calls hard: confidence:SPLIT, domino:SPLIT, early:SPLIT or lff:SPLIT. Required.",
+            "method calls hard: direction:SPLIT, confidence:SPLIT, domino:SPLIT, early:SPLIT or lff:SPLIT. Required.",
         ),
     ] = None,
     out: Annotated[

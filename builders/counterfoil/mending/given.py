@@ -2,7 +2,7 @@
 
 built                built:hard           user/name@v1:contexts
 mined/weights.parquet                     dfr:clip     dfr:weather     dfr:./groups.csv
-confidence:extra     domino:extra         early:extra  lff:extra
+direction:extra      confidence:extra     domino:extra early:extra    lff:extra
 """
 
 from __future__ import annotations

@@ -508,8 +508,8 @@ def mend(
         on: A recipe: a bundled name, a path or a Recipe. Its source gives the training rows, and its section `mine`
             says which splits are audited.
         using: Built datasets (`DATASET` or `DATASET:GROUP`), weights of training rows (a file of `mine --weights`),
-            groups to balance (`dfr:clip`, `dfr:COLUMN` or `dfr:FILE`), or images of a split that a baseline calls hard:
-            `confidence:SPLIT`, `domino:SPLIT`, `early:SPLIT` or `lff:SPLIT`.
+            groups to balance (`dfr:clip`, `dfr:COLUMN` or `dfr:FILE`), or images of a split that a method calls hard:
+            `direction:SPLIT`, `confidence:SPLIT`, `domino:SPLIT`, `early:SPLIT` or `lff:SPLIT`.
         out: Folder for the report and the model.
         transform: Prepares each PIL image for a module: one function for all, or a mapping by name.
         overrides: Changes to the recipe, as `a.b=c` strings.
