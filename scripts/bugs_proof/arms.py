@@ -25,6 +25,7 @@ from bugs_proof.drawing import ProofDrawer
 from bugs_proof.plan import Arm
 from bugs_proof.runs import Run, carried_of, kept_run
 from bugs_proof.words import contexts
+from counterfoil.mending.domino import DominoSettings, fit_domino
 from counterfoil.mining.methods.bugs.describing import ClusterDescriber, FailureCluster, pieces_said
 from counterfoil.mining.methods.bugs.descriptions import CLASS, Description, Piece
 from counterfoil.mining.methods.bugs.search import class_baseline, confirmed_names, name_of, search_bugs
@@ -40,7 +41,6 @@ from counterfoil.models.captioners import Captioner
 from counterfoil.prediction.captioning import caption_images
 from counterfoil.progress import Stage, listening
 from counterfoil.store.layout import user_cache
-from directions_proof.domino import DominoSettings, fit_domino
 
 _A_PHOTO = "a photo of a {}"
 _TELL_EVERY = 30.0

@@ -1,7 +1,6 @@
 """Learning from Failure's biased classifiers: a world's classifier again, by a loss that prefers the easy (Nam 2020).
 
-The generalised cross-entropy of a row is (1 - share ** q) / q of the share that its label gets: rows that the
-classifier already finds easy weigh most, so it learns the shortcut first and little else.
+Rows that the classifier already finds easy weigh most, so it learns the shortcut first and little else.
 """
 
 from __future__ import annotations
@@ -9,14 +8,13 @@ from __future__ import annotations
 import numpy as np
 import timm
 import torch
+from torch.nn import functional as F
 
 from counterfoil.lab.planted import KINDS
+from counterfoil.mending.network import biased_losses
 from directions_proof.worlds import AuditedWorld
 from lab_training.classify import ARCHITECTURE, MODEL_ARGS, PLANTED, augment, save_model
 from lab_training.state import Loop, warm_then_linear
-
-Q = 0.7  # Nam 2020, and Jain 2023, B.1.5
-_LEAST = 1e-6
 
 
 def train_biased(audited: AuditedWorld) -> None:
@@ -38,8 +36,7 @@ def train_biased(audited: AuditedWorld) -> None:
         images = augment(pixels[rows], rng).contiguous(memory_format=torch.channels_last)
         with torch.autocast("cpu", torch.bfloat16):
             logits = model(images)
-        shares = logits.float().softmax(dim=1)[torch.arange(len(rows)), labels[rows]]
-        loop.after(step, ((1 - shares.clamp_min(_LEAST) ** Q) / Q).mean())
+        loop.after(step, biased_losses(F.cross_entropy(logits.float(), labels[rows], reduction="none")).mean())
     loop.path.unlink()
-    training = PLANTED | {"world": world.name, "loss": f"generalised cross-entropy, q {Q}"}
+    training = PLANTED | {"world": world.name, "loss": "generalised cross-entropy, q 0.7"}
     save_model(model.eval(), folder, ARCHITECTURE, MODEL_ARGS, len(audited.classes), training, world.class_names)

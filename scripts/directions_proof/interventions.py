@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.mending.baselines import unsureness
 from counterfoil.mining.methods.directions import caption_scores
 from counterfoil.mining.methods.svm import Direction, fit_direction
 from counterfoil.mining.pools import FACTOR, hardest_rows
@@ -24,7 +25,6 @@ from directions_proof.intervals import SHARE, mean_of
 from directions_proof.painting import painted
 from directions_proof.plan import kind_of
 from directions_proof.ranking import planted_labels
-from directions_proof.slices import unsureness
 from directions_proof.tuning import Lesson, accuracies, tuned
 from directions_proof.worlds import AuditedWorld, Rows
 

@@ -14,11 +14,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.mending.baselines import relative_difficulty, unsureness
+from counterfoil.mending.domino import AS_JAIN_SET, DominoSettings, fit_domino
 from counterfoil.mining.methods.svm import Direction, fit_direction
-from directions_proof.domino import AS_JAIN_SET, DominoSettings, fit_domino
 from directions_proof.intervals import POSITIVE, SHARE, Estimate, mean_of
 from directions_proof.plan import kind_of
-from directions_proof.slices import judged, relative_difficulty, unsureness, with_complements
+from directions_proof.slices import judged, with_complements
 from directions_proof.worlds import AuditedWorld, Rows
 
 RANKINGS = 2

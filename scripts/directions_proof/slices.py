@@ -3,9 +3,6 @@
 A method gives one or several scores of rows, high for what it takes to be in its slice. A true slice is matched with
 the score (or its complement) of the best average precision *on validation*; what is reported of it is measured on test.
 Rows of equal scores are taken in no order: what depends on it is the mean over all orders.
-
-Two rankings are by how unsure classifiers are of rows: the plain baseline, and Learning from Failure's. Confidence
-after early stopping (Liu 2021) is the same ranking by a classifier that was stopped early.
 """
 
 from __future__ import annotations
@@ -18,8 +15,6 @@ from numpy.typing import NDArray
 _Floats = NDArray[np.float64]
 # A slice counts as found above this precision among the first ten (Eyuboglu 2022, section 5).
 FOUND = 0.8
-# The least share whose logarithm is taken: of float32, in which classifiers answer.
-_LEAST = float(np.finfo(np.float32).tiny)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,23 +87,6 @@ def judged(
     """Return the score that `match` chooses on validation, (n, s), and its quality on test, (m, s)."""
     chosen = match(validation, validation_members)
     return chosen, quality(np.asarray(test)[:, chosen], test_members)
-
-
-def unsureness(true_confidence: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Return (n,) minus the log of the share that a classifier gives the true class, (n,): its cross-entropy."""
-    return -np.log(np.maximum(np.asarray(true_confidence, np.float64), _LEAST))
-
-
-def relative_difficulty(
-    biased_confidence: NDArray[np.floating], true_confidence: NDArray[np.floating]
-) -> NDArray[np.float64]:
-    """Return (n,) cross-entropy under a biased classifier over the sum of both classifiers' (Nam 2020, equation 3).
-
-    Near one for rows that only the biased classifier finds hard; a half where both are sure.
-    """
-    biased, plain = unsureness(biased_confidence), unsureness(true_confidence)
-    together = biased + plain
-    return np.where(together > 0, biased / np.where(together > 0, together, 1.0), 0.5)
 
 
 def _checked(scores: NDArray[np.floating], members: NDArray[np.bool_]) -> tuple[_Floats, NDArray[np.bool_]]:

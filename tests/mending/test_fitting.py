@@ -181,44 +181,6 @@ def test_a_descent_that_is_not_at_its_minimum_says_so() -> None:
     assert not fit_head(start(), lesson(50, 1), None, 0.0, "sgd", epochs=3).settled
 
 
-def spoiled(kind: str) -> Lesson:
-    good = lesson(10, 1)
-    features = good.features.copy()
-    features[3, 2] = np.nan
-    return {
-        "nan": Lesson(features, good.targets),
-        "empty": Lesson(good.features[:0], good.targets[:0]),
-        "wide": Lesson(good.features[:, :4], good.targets),
-        "output": Lesson(good.features, good.targets + OUTPUTS),
-        "negative": replace(good, weights=-np.ones(10)),
-        "nothing": replace(good, weights=np.zeros(10)),
-    }[kind]
-
-
-@pytest.mark.parametrize(
-    ("kind", "says"),
-    [
-        ("nan", "features of 1 of 10 are not finite"),
-        ("empty", "there are none to learn from"),
-        ("wide", r"expected \(10, 6\)"),
-        ("output", "outputs from 0 to 3"),
-        ("negative", "one number from 0"),
-        ("nothing", "one above 0"),
-    ],
-)
-@pytest.mark.parametrize("images", ["training", "debug"])
-def test_a_lesson_that_teaches_nothing_is_refused(kind: str, says: str, images: str) -> None:
-    train, debug = (spoiled(kind), lesson(5, 2)) if images == "training" else (lesson(5, 2), spoiled(kind))
-    with pytest.raises(UserError, match=f"the {images} images: .*{says}"):
-        fit_head(start(), train, debug, 0.5)
-
-
-@pytest.mark.parametrize("lam", [-0.1, float("nan"), float("inf")])
-def test_a_lambda_that_is_no_weight_is_refused(lam: float) -> None:
-    with pytest.raises(UserError, match="expected a number from 0"):
-        fit_head(start(), lesson(5, 1), lesson(5, 2), lam)
-
-
 def rows_drawn(sizes: dict[tuple[int, int], int], fewest: int = 5, seed: int = 0) -> dict[tuple[int, int], int]:
     """Count the rows of each (class, group) in a balanced lesson; the features number the rows."""
     cells = np.array([cell for cell, size in sizes.items() for _ in range(size)])

@@ -104,7 +104,10 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         lambda doc: doc | {"on": [doc["on"][0] | {"edits": EDITS}]},
         r"on\.0\.edits: is not a key",
     ),
-    "another fit": (lambda doc: doc | {"fit": "adam"}, "fit: Input should be 'lbfgs' or 'sgd', found 'adam'"),
+    "another fit": (
+        lambda doc: doc | {"fit": "adam"},
+        "fit: Input should be 'lbfgs', 'sgd' or 'network', found 'adam'",
+    ),
     "a negative λ": (lambda doc: doc | {"lambda": -1}, "lambda: .* found -1"),
     "no weight decay": (lambda doc: doc | {"weight_decay": None}, "weight_decay: .* found null"),
     "true for a λ": (lambda doc: doc | {"lambda": True}, "lambda: .* found true"),

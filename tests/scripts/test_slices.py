@@ -11,8 +11,6 @@ from directions_proof.slices import (
     match,
     precisions,
     quality,
-    relative_difficulty,
-    unsureness,
     with_complements,
 )
 
@@ -97,17 +95,3 @@ def test_a_slice_without_a_row_and_scores_that_are_no_numbers_are_refused() -> N
         quality(np.where(members, np.nan, scores), members)
     with pytest.raises(ValueError, match="a score for each"):
         quality(scores[1:], members)
-
-
-def test_the_less_a_classifier_gives_the_true_class_the_higher_the_row() -> None:
-    shares = np.array([0.9, 0.5, 0.1, 0.0], np.float32)
-    assert np.all(np.diff(unsureness(shares)) > 0)
-    assert np.isfinite(unsureness(shares)).all()
-
-
-def test_rows_that_only_the_biased_classifier_finds_hard_come_first() -> None:
-    biased = np.array([0.01, 0.01, 0.99, 1.0])
-    plain = np.array([0.99, 0.01, 0.99, 1.0])
-    difficulty = relative_difficulty(biased, plain)
-    assert difficulty[0] > 0.9
-    assert difficulty[1:] == pytest.approx([0.5, 0.5, 0.5])

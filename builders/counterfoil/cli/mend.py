@@ -1,4 +1,4 @@
-"""`counterfoil mend`: refit a model's head with rendered images; print its gains and those of its controls."""
+"""`counterfoil mend`: refit a model's head, or train the model again; print its gains and those of its controls."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def mend(
             "--with",
             metavar="DATASET[:GROUP]...",
             help="What to mend with: a built dataset (its group contexts, else hard, else all shifts), weights.parquet "
-            "from mine --weights, dfr:clip, dfr:COLUMN or dfr:FILE. Required.",
+            "from mine --weights, dfr:clip, dfr:COLUMN or dfr:FILE; or images of a split of the recipe's source that a "
+            "method calls hard: direction:SPLIT, confidence:SPLIT, domino:SPLIT, early:SPLIT or lff:SPLIT. Required.",
         ),
     ] = None,
     out: Annotated[
@@ -64,16 +65,20 @@ def mend(
     lambdas: Annotated[
         str | None,
         Option(
-            "--lambda", metavar="NUMBERS", help="Weights of the images of --with to try. Default: 0,0.1,0.25,0.5,1,2."
+            "--lambda",
+            metavar="NUMBERS",
+            help="Weights of the images of --with to try. Default: 0,0.1,0.25,0.5,1,2; for a network 0,0.5.",
         ),
     ] = None,
     fit: Annotated[
         str,
         Option(
-            metavar="lbfgs|sgd",
-            help="Optimizer: lbfgs runs to the minimum, sgd 1,000 steps as in Chegini 2023, Table 4.",
+            metavar="lbfgs|sgd|network",
+            help="lbfgs refits the head to the minimum, sgd by 1,000 steps as in Chegini 2023, Table 4. network trains"
+            " the whole network again from new weights.",
         ),
     ] = "lbfgs",
+    epochs: Annotated[int, Option(metavar="N", help="Epochs of --fit network.")] = 30,
     per_class: Annotated[
         int | None, Option(metavar="N", help="Training images per class, at most.", show_default="30, or 30,000 in all")
     ] = None,
@@ -108,7 +113,6 @@ def mend(
     assert models and on and using and out
     weights = _numbers(lambdas)
     own_datasets = named_values("--own", own or (), "MODEL=DATASET", "lab:resnet10t=built:contexts")
-    from counterfoil.mending.evaluating import GRID
     from counterfoil.mending.mend_models import mend
 
     note(f"{', '.join(models)} → {out}: loading libraries and opening images")
@@ -116,8 +120,8 @@ def mend(
         result = mend(
             models, on, using, out, overrides=overrides or (), audited=audited, test=test,
             fit=fit,  # pyrefly: ignore[bad-argument-type]  # another word is refused
-            per_class=per_class, seed=seed, save=save, own=own_datasets, effects=effects, device=device,
-            lambdas=GRID if weights is None else weights,
+            epochs=epochs, per_class=per_class, seed=seed, save=save, own=own_datasets, effects=effects, device=device,
+            lambdas=weights,
         )  # fmt: skip
     if json:
         files = {name: str(path) for name, path in {**result.files, **result.models}.items()}
@@ -194,7 +198,8 @@ def _print(result: MendResult) -> None:
         say(f"{'model:':<10}{path} ({head})")
         note(f"Then: counterfoil evaluate DATASET --models {shlex.join((f'local-dir:{path}', name))}")
     for name in result.heads:
-        say(f"{'head:':<10}of {name}, in *-head.safetensors of {result.directory}: weight and bias of its last layer")
+        what = "network" if mended.fit.how == "network" else "head"
+        say(f"{what + ':':<10}of {name}, in *-{what}.safetensors of {result.directory}: its weights")
     if not result.models and not result.heads:
         note("No model was saved. To save the best one anyway, pass --save best.")
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from pydantic import AfterValidator, ConfigDict, Field
 
 from counterfoil.documents import STRICT, Count, Form, Share, csv_text, plain
-from counterfoil.mending.variants import CONTROL_WORDS, UNCHANGED
+from counterfoil.mending.variants import ANY, CONTROL_WORDS, UNCHANGED
 from counterfoil.mining.findings import AuditedImages, Half, MinedRecipe
 from counterfoil.report.words import counted, in_words, listed, named, points
 
@@ -321,8 +321,9 @@ class ModelMended:
 
     def images_are(self, arm: VariantResult) -> str:
         """Return in words what a variant learns from: changed photographs beside unchanged ones, else drawn images."""
-        changed = any(other.of == arm.name and other.what == UNCHANGED for other in self.arms)
-        return "changed photographs" if changed else "drawn images"
+        controls = {other.what for other in self.arms if other.of == arm.name}
+        chosen = "drawn images" if ANY not in controls else "images of a pool"
+        return "changed photographs" if UNCHANGED in controls else chosen
 
     def headline(self, classes: Mapping[str, str]) -> str:
         """Return whether the variant shown first helps, and what decides that. classes: id → name."""
@@ -411,9 +412,9 @@ class RowsTested:
 
 @dataclass(frozen=True, slots=True)
 class FitSettings:
-    """How heads are fitted; rate, momentum and epochs are set for `sgd` alone."""
+    """How heads are fitted; rate, momentum and epochs are set for `sgd` and `network`, batch for `network` alone."""
 
-    how: Literal["lbfgs", "sgd"]
+    how: Literal["lbfgs", "sgd", "network"]
     weight_decay: float
     lambdas: tuple[float, ...]
     most_loss: Share
@@ -421,6 +422,7 @@ class FitSettings:
     rate: float | None = None
     momentum: float | None = None
     epochs: Count | None = None
+    batch: Count | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
 from counterfoil.mending import document
+from counterfoil.mending.network import Network
 from counterfoil.mending.variants import (
+    ANY,
     CLASS_NAME,
     CONTEXTS,
     CONTROL_WORDS,
@@ -313,7 +315,7 @@ class HeadEvaluation:
     before: RightAnswers
     seed: int
 
-    def answers(self, head: LinearHead) -> RightAnswers:
+    def answers(self, head: LinearHead | Network) -> RightAnswers:
         return right_answers_of(head, self.audited, self.test, self.allowed)
 
     def units(self, on_test: bool) -> NDArray[np.int64]:
@@ -352,7 +354,7 @@ class RightAnswers:
 
 
 def right_answers_of(
-    head: LinearHead, audited: EvaluationRows, test: EvaluationRows | None, allowed: NDArray[np.bool_]
+    head: LinearHead | Network, audited: EvaluationRows, test: EvaluationRows | None, allowed: NDArray[np.bool_]
 ) -> RightAnswers:
     """Return the rows that a head answers rightly. allowed: (classes, outputs) bool, right outputs of each class."""
 
@@ -533,6 +535,8 @@ def missing_controls(variant: Variant, kinds: Collection[str]) -> str:
         return f"{alone} as many other rows or other groups would do the same is not known."
     if not kinds:
         return f"{alone} as many other images would do the same is not known."
+    if ANY in kinds:
+        return ""
     wanted = [CLASS_NAME, *([RANDOM] if variant.debug.group == CONTEXTS else [])]
     lacking = [what for what in wanted if what not in kinds and (what != CLASS_NAME or UNCHANGED not in kinds)]
     if not lacking:

@@ -9,7 +9,7 @@ stored as soon as it is fitted, so that an interrupted sweep resumes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +23,7 @@ from counterfoil.models.classifiers.head import LinearHead
 from counterfoil.recipe import sha256_json
 from counterfoil.store.atomic import make_folder, write_atomically
 
-FITS = ("lbfgs", "sgd")
+FITS = ("lbfgs", "sgd")  # of heads
 # Chegini 2023, Table 4; torch's SGD decays the bias too.
 WEIGHT_DECAY = 5e-4
 RATE = 0.2
@@ -45,6 +45,7 @@ _ROWS_AT_ONCE = 2048
 FEWEST_IN_A_CELL = 5
 FORMAT = 1
 HEADS = ".mend"
+_NUMBERS = "numbers"
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,10 +74,10 @@ class Lesson:
 class FittedHead:
     """A fitted head, with the objective and the length of the gradient at its end, and the number of steps.
 
-    settled: whether the gradient is short enough for a minimum.
+    head: a `LinearHead`, or a trained `Network`. settled: whether the gradient is short enough for a minimum.
     """
 
-    head: LinearHead
+    head: Any
     loss: float
     steps: int
     gradient_norm: float
@@ -95,19 +96,12 @@ def fit_head(
 ) -> FittedHead:
     """Return the head that minimises the objective; the fit begins at `start`.
 
-    "sgd" is full batch with torch's rule of momentum, and only "sgd" uses `epochs`. Raise UserError
-    for rows, weights or a λ that cannot be used. Raise RunFailure if descent diverges, as it does on long features at a
-    large rate.
+    "sgd" is full batch with torch's rule of momentum, and only "sgd" uses `epochs`. Raise RunFailure if
+    descent diverges, as it does on long features at a large rate.
     """
-    if not (np.isfinite(lam) and lam >= 0):
-        raise UserError(f"λ: found {lam}, expected a number from 0")
-    lessons = [("training images", train, 1.0)]
+    weighted = [(train, train.shares)]
     if debug is not None and lam > 0:
-        lessons.append(("debug images", debug, lam))
-    weighted = []
-    for name, lesson, share in lessons:
-        _refuse_unusable(lesson, start, name)
-        weighted.append((lesson, share * lesson.shares))
+        weighted.append((debug, lam * debug.shares))
     objective = _Objective(weighted, start.weight.shape, weight_decay)
     begun = np.concatenate([start.weight.ravel(), start.bias]).astype(np.float64)
     end, steps = _descend(objective, begun, epochs) if how == "sgd" else _minimise(objective, begun)
@@ -193,28 +187,6 @@ def _minimise(objective: _Objective, begun: NDArray[np.float64]) -> tuple[NDArra
     return np.asarray(minimum.x, dtype=np.float64), int(minimum.nit)
 
 
-def _refuse_unusable(lesson: Lesson, head: LinearHead, name: str) -> None:
-    outputs, width = head.weight.shape
-    features, targets, weights = lesson.features, lesson.targets, lesson.weights
-    if not len(lesson):
-        raise UserError(f"the {name}: there are none to learn from")
-    if features.shape != (len(targets), width):
-        raise UserError(f"the {name}: features of shape {features.shape}, expected ({len(targets)}, {width})")
-    problems = []
-    blocks = range(0, len(features), _ROWS_AT_ONCE)
-    endless = sum(int((~np.isfinite(features[at : at + _ROWS_AT_ONCE]).all(axis=1)).sum()) for at in blocks)
-    if endless:
-        problems.append(f"the {name}: features of {endless:,} of {len(targets):,} are not finite")
-    if not np.issubdtype(targets.dtype, np.integer) or targets.min() < 0 or targets.max() >= outputs:
-        problems.append(f"the {name}: targets are not all outputs from 0 to {outputs - 1}")
-    if weights is not None and (
-        weights.shape != targets.shape or not np.isfinite(weights).all() or weights.min() < 0 or weights.sum() <= 0
-    ):
-        problems.append(f"the {name}: weights are not one number from 0 for each row, with one above 0")
-    if problems:
-        raise UserError(problems)
-
-
 def balanced_lesson(
     features: NDArray[np.floating],
     targets: NDArray[np.integer],
@@ -245,27 +217,28 @@ def balanced_lesson(
 
 
 class KeptHeads:
-    """Fits heads, and reuses the heads in `folder` that an earlier run fitted from the same numbers."""
+    """Fits heads, and reuses the heads in `folder` that an earlier run fitted from the same numbers.
 
-    def __init__(self, folder: Path, start: LinearHead, how: Any) -> None:
-        self.folder, self.start, self.how = folder / HEADS, start, how
-        self.begun = _digest(start.weight, start.bias)
+    start: a `LinearHead`, or a `Network`. fit: a function with the first four arguments of `fit_head`; `how` names it.
+    """
+
+    def __init__(self, folder: Path, start: Any, how: Any, fit: Callable[..., FittedHead] = fit_head) -> None:
+        self.folder, self.start, self.how, self.fit = folder / HEADS, start, how, fit
+        self.begun = _digest(*start.tensors().values())
 
     def fitted(self, train: Lesson, debug: Lesson | None, lam: float) -> FittedHead:
         from safetensors.numpy import save
 
         path = self.folder / f"{self._key(train, debug, lam)[:32]}.safetensors"
-        known = _read(path)
+        known = self._read(path)
         if known is not None:
             return known
-        fitted_head = fit_head(self.start, train, debug, lam, self.how)
+        fitted_head = self.fit(self.start, train, debug, lam)
         make_folder(self.folder)
         numbers = np.asarray(
             [fitted_head.loss, fitted_head.steps, fitted_head.gradient_norm, fitted_head.settled], dtype=np.float64
         )
-        write_atomically(
-            path, save({"weight": fitted_head.head.weight, "bias": fitted_head.head.bias, "numbers": numbers})
-        )
+        write_atomically(path, save(fitted_head.head.tensors() | {_NUMBERS: numbers}))
         return fitted_head
 
     def _key(self, train: Lesson, debug: Lesson | None, lam: float) -> str:
@@ -281,9 +254,21 @@ class KeptHeads:
                 "lambda": lam,
                 "how": self.how,
                 "settings": [WEIGHT_DECAY, RATE, MOMENTUM, EPOCHS],
-                "versions": {name: version(name) for name in ("numpy", "scipy")},
+                "versions": {name: version(name) for name in ("numpy", "scipy", "torch")},
             }
         )
+
+    def _read(self, path: Path) -> FittedHead | None:
+        """Return a stored head. Return None if it is missing or damaged; the caller then fits it again."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        try:
+            arrays = load(path.read_bytes())
+            loss, steps, norm, settled = arrays.pop(_NUMBERS).tolist()
+            return FittedHead(self.start.holding(arrays), loss, int(steps), norm, bool(settled))
+        except (OSError, SafetensorError, KeyError, ValueError, RuntimeError):
+            return None
 
 
 def _lesson(lesson: Lesson) -> list[str]:
@@ -297,16 +282,3 @@ def _digest(*arrays: np.ndarray) -> str:
         digest.update(f"{array.dtype} {array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
-
-
-def _read(path: Path) -> FittedHead | None:
-    """Return a stored head. Return None if it is missing or damaged; the caller then fits it again."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    try:
-        arrays = load(path.read_bytes())
-        loss, steps, norm, settled = arrays["numbers"].tolist()
-        return FittedHead(LinearHead(arrays["weight"], arrays["bias"]), loss, int(steps), norm, bool(settled))
-    except (OSError, SafetensorError, KeyError, ValueError):
-        return None

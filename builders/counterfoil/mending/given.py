@@ -2,6 +2,7 @@
 
 built                built:hard           user/name@v1:contexts
 mined/weights.parquet                     dfr:clip     dfr:weather     dfr:./groups.csv
+direction:extra      confidence:extra     domino:extra early:extra    lff:extra
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from counterfoil.data import LabelledImages
 from counterfoil.data.open_source import OpenSource
 from counterfoil.errors import UserError
 from counterfoil.foreign_tables import NUMBER, TEXT, parquet_metadata, read_foreign_parquet
+from counterfoil.mending.baselines import BASELINES
 from counterfoil.mining.pools import ORIGIN
 from counterfoil.models.loading_errors import error_line
 from counterfoil.recipe.names import without_folders
 from counterfoil.regular_files import UnfitFile, named_path, open_regular, read_regular
 
-IMAGES, WEIGHTS, BALANCED = "images", "weights", "balanced"
+IMAGES, WEIGHTS, BALANCED, POOL = "images", "weights", "balanced", "pool"
 BY_CLIP = "clip"
 _BALANCED = "dfr:"
 _TABLES = (".csv", ".parquet")
@@ -44,10 +46,11 @@ _NEXT = "Write them with: counterfoil mine RECIPE --weights --out mined"
 class Given:
     """One value of `--with`.
 
-    name: the value as it was written. source: the dataset, file or column. group: only a dataset has one.
+    name: the value as it was written. source: the dataset, file, column, or split of a pool. group: that of a dataset,
+    or the baseline that chooses images of a pool.
     """
 
-    kind: Literal["images", "weights", "balanced"]
+    kind: Literal["images", "weights", "balanced", "pool"]
     name: str
     source: str
     group: str | None = None
@@ -80,6 +83,9 @@ def _given(text: str) -> Given:
         return Given("weights", text, text)
     if named_path(text).is_dir() or ":" not in text:
         return Given("images", text, text)
+    baseline, _, split = text.partition(":")
+    if baseline in BASELINES and split:
+        return Given("pool", text, split, baseline)
     dataset, _, group = text.rpartition(":")
     if not dataset or not group:
         raise UserError(f"--with {text}: expected DATASET or DATASET:GROUP", "As in --with built:contexts")

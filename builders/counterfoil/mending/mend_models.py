@@ -17,17 +17,23 @@ from counterfoil.dataset.card.index_page import write_index
 from counterfoil.documents import document_text, read_document
 from counterfoil.errors import UserError, warn
 from counterfoil.evaluation.tasks.classes.measures.transfer import architecture_family
-from counterfoil.mending import document
+from counterfoil.mending import document, network
+from counterfoil.mending.baselines import TRAINED
 from counterfoil.mending.evaluating import FEWEST_ROWS, GRID, MOST_LOSS, lambda_grid
 from counterfoil.mending.fitting import EPOCHS, FITS, MOMENTUM, RATE, WEIGHT_DECAY
-from counterfoil.mending.given import Given, given_variants, shown_names
+from counterfoil.mending.given import BALANCED, POOL, Given, given_variants, shown_names
 from counterfoil.mending.one_model import MendedModel, load_mendable, mend_one
 from counterfoil.mending.prepared import TRAIN_IMAGES, MendSettings, MendSource, Prepared, mend_source, prepare
 from counterfoil.mending.report import model_card
 from counterfoil.mending.variants import CLASS_NAME, RANDOM, RETRAINED, SAVED_ROLES, UNCHANGED, DebugImages, role_of
 from counterfoil.mining.collected import half_of
 from counterfoil.mining.findings import AuditedImages, MinedRecipe
-from counterfoil.models.classifiers.head import LinearHead, refuse_another_folder, remove_mended, write_with_head
+from counterfoil.models.classifiers.head import (
+    head_of,
+    refuse_another_folder,
+    remove_mended,
+    write_with_head,
+)
 from counterfoil.models.classifiers.of_python import Transform, handed_over
 from counterfoil.models.devices import resolve_device
 from counterfoil.models.mended import FORMAT, MendedModelName, MendedNote, MendedOn, MendedWith
@@ -44,6 +50,10 @@ _CONTROLS = {CLASS_NAME: "its name alone", RANDOM: "random contexts", UNCHANGED:
 _ENOUGH = 250
 DOCUMENT, TABLE, REPORT, MODEL, MODELS = "mend.json", "mend.csv", "report.html", "model", "models"
 BEST, NONE = "best", "none"
+_OF_NETWORKS = (
+    "--fit network: each head here is the whole network, trained again from new weights. All had the same epochs and"
+    " the same batches of training images."
+)
 Models: TypeAlias = "str | Sequence[str] | Callable[[Any], Any] | Mapping[str, Callable[[Any], Any] | str]"
 
 
@@ -116,7 +126,7 @@ def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> do
     source, settings, audit = prepared.source, prepared.settings, mended_models[0].audit
     test = source.test
     models, collective = _called([model.summary for model in mended_models], collective_of(prepared, mended_models))
-    sgd, halves = settings.how == "sgd", (audit.halves.discover, audit.halves.confirm)
+    whole, halves = settings.how == network.NETWORK, (audit.halves.discover, audit.halves.confirm)
     classes = {cls.id: cls.name for cls in source.recipe.classes}
     return document.Mended(
         version=document.MEND_VERSION,
@@ -151,9 +161,10 @@ def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> do
             lambdas=tuple(settings.grid),
             most_loss=MOST_LOSS,
             fewest_rows=FEWEST_ROWS,
-            rate=RATE if sgd else None,
-            momentum=MOMENTUM if sgd else None,
-            epochs=EPOCHS if sgd else None,
+            rate={"sgd": RATE, network.NETWORK: network.RATE}.get(settings.how),
+            momentum=None if settings.how == "lbfgs" else MOMENTUM,
+            epochs={"sgd": EPOCHS, network.NETWORK: settings.epochs}.get(settings.how),
+            batch=network.BATCH if whole else None,
         ),
         datasets=tuple(
             document.ImagesLearned(
@@ -163,7 +174,7 @@ def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> do
                 recipe=debug.recipe,
                 seed=debug.samples_seed,
                 role=variant.role,
-                images=len(debug),
+                images=variant.images,
                 offered=variant.offered,
             )
             for variant, debug in prepared.drawn()
@@ -235,7 +246,7 @@ def _called(
 def _notes(
     prepared: Prepared, mended_models: Sequence[MendedModel], models: Sequence[document.ModelMended]
 ) -> tuple[str, ...]:
-    notes = []
+    notes = [_OF_NETWORKS] if prepared.settings.how == network.NETWORK else []
     classes = prepared.source.recipe.classes
     for mended_model, model in zip(mended_models, models, strict=True):
         outputs = sum(map(len, mended_model.audit.target.class_map.targets))
@@ -276,14 +287,15 @@ class MendResult:
     """The result of a run: its files (`report`, `document`, `table`), and the saved models by their given names.
 
     heads: the new heads of your own torch modules, by the same names. These have no folder: NAME-head.safetensors
-    beside the report has `weight` and `bias`.
+    beside the report has `weight` and `bias`. With `fit="network"`, `heads[NAME].module` is the trained module, and
+    NAME-network.safetensors has its weights.
     """
 
     directory: Path
     mended: document.Mended
     files: Mapping[str, Path]
     models: Mapping[str, Path]
-    heads: Mapping[str, LinearHead] = field(default_factory=dict)
+    heads: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<MendResult in {self.directory}: {self.mended.headline}>"
@@ -314,6 +326,7 @@ def refuse_another_run(
             ("audited", ", ".join(known.asked.audited), ", ".join(datasets.audited)),
             ("--test", known.test.name, test_name(source)),
             ("--fit", known.fit.how, settings.how),
+            ("--epochs", known.fit.epochs, settings.epochs if settings.how == network.NETWORK else known.fit.epochs),
             ("--seed", known.train.seed, settings.seed),
             ("--per-class", known.train.per_class, source.per_class),
         )
@@ -354,17 +367,18 @@ def write_mended(
     from counterfoil.mending.report import mend_report
 
     planned = model_places([model.summary.name for model in mended_models])
-    head_files = {name: f"{Path(planned_path).name}-head.safetensors" for name, planned_path in planned.items()}
+    what = network.NETWORK if mended.fit.how == network.NETWORK else "head"
+    head_files = {name: f"{Path(planned_path).name}-{what}.safetensors" for name, planned_path in planned.items()}
     # An old document would be wrong beside a new model.
     remove_stale(folder, (DOCUMENT, *head_files.values()))
     finished: list[document.ModelMended] = []
     folders: dict[str, Path] = {}
-    heads: dict[str, LinearHead] = {}
+    heads: dict[str, Any] = {}
     for mended_model, model in zip(mended_models, mended.models, strict=True):
         if mended_model.summary.saved is not None and mended_model.summary.name.startswith(PYTHON):
             name, head = mended_model.summary.name, mended_model.heads[mended_model.summary.saved]
             heads[name.removeprefix(PYTHON)] = head
-            write_atomically(folder / head_files[name], save({"weight": head.weight, "bias": head.bias}))
+            write_atomically(folder / head_files[name], save(head.tensors()))
         elif mended_model.summary.saved is not None:
             subfolder = planned[mended_model.summary.name]
             variant = mended_model.summary.variant(mended_model.summary.saved)
@@ -381,8 +395,11 @@ def write_mended(
                 trained_on=audited if balanced else [without_folders(prepared.source.train.name)],
                 chosen_on=[] if balanced else audited,
             )
-            head = mended_model.heads[variant.name]
-            sha256 = write_with_head(mended_model.classifier, head, folder / subfolder, about=about, card=card)
+            classifier, head = mended_model.classifier, mended_model.heads[variant.name]
+            if isinstance(head, network.Network):
+                classifier = replace(classifier, module=head.module.cpu())
+                head = head_of(classifier)
+            sha256 = write_with_head(classifier, head, folder / subfolder, about=about, card=card)
             folders[mended_model.summary.name] = (folder / subfolder).resolve()
             model = replace(model, folder=subfolder, mended_sha256=sha256)
         else:
@@ -468,8 +485,9 @@ def mend(
     overrides: Sequence[str] = (),
     audited: Sequence[str] | None = None,
     test: str | None = None,
-    lambdas: Sequence[float] = GRID,
-    fit: Literal["lbfgs", "sgd"] = "lbfgs",
+    lambdas: Sequence[float] | None = None,
+    fit: Literal["lbfgs", "sgd", "network"] = "lbfgs",
+    epochs: int = network.EPOCHS,
     per_class: int | None = None,
     seed: int = 0,
     save: str | None = None,
@@ -489,15 +507,17 @@ def mend(
             has no head to refit.
         on: A recipe: a bundled name, a path or a Recipe. Its source gives the training rows, and its section `mine`
             says which splits are audited.
-        using: Built datasets (`DATASET` or `DATASET:GROUP`), weights of training rows (a file of `mine --weights`), or
-            groups to balance: `dfr:clip`, `dfr:COLUMN` or `dfr:FILE`.
+        using: Built datasets (`DATASET` or `DATASET:GROUP`), weights of training rows (a file of `mine --weights`),
+            groups to balance (`dfr:clip`, `dfr:COLUMN` or `dfr:FILE`), or images of a split that a method calls hard:
+            `direction:SPLIT`, `confidence:SPLIT`, `domino:SPLIT`, `early:SPLIT` or `lff:SPLIT`.
         out: Folder for the report and the model.
         transform: Prepares each PIL image for a module: one function for all, or a mapping by name.
         overrides: Changes to the recipe, as `a.b=c` strings.
         audited: Splits to audit instead of those of the section `mine`.
         test: The split to measure on besides the confirm half.
-        lambdas: Weights λ to try for the new images.
-        fit: The optimiser: `lbfgs` or `sgd`.
+        lambdas: Weights λ to try for the new images. None: those of `evaluating.GRID`; 0 and 0.5 for a network.
+        fit: `lbfgs` or `sgd` refit the head, `network` trains the whole network again from new weights.
+        epochs: Epochs of a network's training.
         per_class: Training rows per class. None: 30, or more if there are few classes; 30,000 in all.
         seed: Seed that draws the training rows.
         save: The variant whose head is saved: its name, `best` (on the discover half) or `none`. None: save the best
@@ -522,9 +542,24 @@ def mend(
             raise UserError(f"--own {strange[0]}: it is not a model to mend{did_you_mean(strange[0], names)}")
         given = given_variants([using] if isinstance(using, str) else list(using))
         given_by_model = {name: given_variants([written])[0] for name, written in owned.items()}
-        if fit not in FITS:
-            raise UserError(f"--fit: found '{fit}', expected {' or '.join(FITS)}{did_you_mean(fit, FITS)}")
-        settings = MendSettings(lambda_grid(lambdas), fit, per_class, seed, save, effects)
+        fits = (*FITS, network.NETWORK)
+        if fit not in fits:
+            raise UserError(f"--fit: found '{fit}', expected {' or '.join(fits)}{did_you_mean(fit, fits)}")
+        if epochs < 1:
+            raise UserError(f"--epochs: found {epochs}, expected 1 or more")
+        pools = [dataset for dataset in given if dataset.kind == POOL]
+        whole = fit == network.NETWORK
+        unfit = [dataset for dataset in given if dataset.kind == BALANCED]
+        if not whole:
+            unfit = [dataset for dataset in pools if dataset.group in TRAINED]
+        if unfit:
+            raise UserError(
+                f"--with {unfit[0].name}: it does not go with --fit {fit}",
+                "Leave it out, or choose another --fit: balanced groups refit a head, early and lff train a network.",
+            )
+        if lambdas is None:
+            lambdas = network.GRID if whole else GRID
+        settings = MendSettings(lambda_grid(lambdas), fit, per_class, seed, save, effects, epochs)
         known = (BEST, NONE, *(dataset.name for dataset in given if role_of(dataset) in SAVED_ROLES))
         if save is not None and save not in known and save in (dataset.name for dataset in given):
             raise UserError(
@@ -533,7 +568,7 @@ def mend(
             )
         if save is not None and save not in known:
             raise UserError(f"--save: found '{save}', expected {', '.join(known)}{did_you_mean(save, known)}")
-        source = mend_source(on, overrides, test, per_class, seed, audited)
+        source = mend_source(on, overrides, test, per_class, seed, audited, [pool.source for pool in pools])
         folder = named_path(out)
         try_folder(folder)
         refuse_among_inputs(folder, source.recipe.source.dataset)
@@ -545,6 +580,8 @@ def mend(
         with directory_lock(folder):
             refuse_another_run(folder, source, names, settings, asked_names(given, given_by_model, source.mine))
             prepared = prepare(source, given, given_by_model, settings)
+            for classifier in classifiers.values() if whole else ():
+                network.Network.of(classifier, images=sum(map(len, prepared.pixels.values())))
             if len(source.train) < (wanted := min(TRAIN_IMAGES, _ENOUGH * len(source.recipe.classes))):
                 warn(
                     f"The head is fitted to {counted(len(source.train), 'training image')}, and about {wanted:,} are"

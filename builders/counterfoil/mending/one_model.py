@@ -1,9 +1,12 @@
-"""Mend one model: compute its features once, fit a head for each variant and λ, and evaluate each head."""
+"""Mend one model: compute its features once, fit a head for each variant and λ, and evaluate each head.
+
+With `--fit network` the head is the whole network, and its features are the prepared images."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +15,20 @@ from numpy.typing import NDArray
 from counterfoil.data import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together, warn
 from counterfoil.mending import document, evaluating
-from counterfoil.mending.fitting import FittedHead, KeptHeads, Lesson, balanced_lesson
+from counterfoil.mending.baselines import BY_CLIP as CHOSEN_BY_CLIP
+from counterfoil.mending.baselines import (
+    DOMINO,
+    EARLY,
+    LFF,
+    TRAINED,
+    by_direction,
+    most_wrong_slice,
+    relative_difficulty,
+    unsureness,
+)
+from counterfoil.mending.fitting import FittedHead, KeptHeads, Lesson, balanced_lesson, fit_head
 from counterfoil.mending.given import BALANCED, BY_CLIP, numbered_groups
+from counterfoil.mending.network import BATCH, NETWORK, RATE, Network, fit_network
 from counterfoil.mending.prepared import (
     MendSettings,
     MendSource,
@@ -23,12 +38,23 @@ from counterfoil.mending.prepared import (
     refuse_near_chance,
 )
 from counterfoil.mending.variants import RETRAINED, Context, Variant, role_of, rows_within
-from counterfoil.mining.audited import Audited, ask_target, audit_target, class_map_of, clip_doubts, keys_sha256
+from counterfoil.mining.audited import (
+    Audited,
+    RecipeClip,
+    ask_target,
+    audit_target,
+    class_map_of,
+    clip_doubts,
+    features_of,
+    keys_sha256,
+)
+from counterfoil.mining.methods.svm import whiten
+from counterfoil.mining.pools import ROWS, hardest_rows
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.head import LinearHead, head_of
-from counterfoil.models.clip import ClipModel
 from counterfoil.models.mended import mended_of
 from counterfoil.prediction.embedding import Embedder, classifier_embedder, embed
+from counterfoil.prediction.inference import torch_softmax
 from counterfoil.progress import renamed, track
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import without_folders
@@ -46,13 +72,13 @@ _IMAGES = (1, 2, 5, 10, 20, 50, 100)
 
 @dataclass(frozen=True)
 class SeenModel:
-    """A model and its audit. audited: all rows of `audit`. clip: None if no image to learn from has a context."""
+    """A model and its audit. audited: all rows of `audit`. clip: None if nothing needs it."""
 
     classifier: Classifier
-    head: LinearHead
+    head: LinearHead | Network
     embedder: Embedder
     audit: Audited
-    clip: ClipModel | None
+    clip: RecipeClip | None
     audited: evaluating.EvaluationRows
 
     def allowed(self) -> NDArray[np.bool_]:
@@ -97,18 +123,22 @@ def load_mendable(models: Sequence[str], source: MendSource) -> dict[str, Classi
     return loaded
 
 
-def see_model(classifier: Classifier, source: MendSource, device: str, *, with_clip: bool) -> SeenModel:
+def see_model(
+    classifier: Classifier, source: MendSource, device: str, *, with_clip: bool, network: bool = False
+) -> SeenModel:
     """Audit a model as mining does, and compute features of the audited rows. Raise the errors of `audit_target`."""
     name, clip = classifier.name, None
     mine = source.mine.model_copy(update={"target": name})
     if with_clip:
-        (audit, *_), opened_clip = audit_target(source.recipe, mine, source.opened, device, load=lambda _: classifier)
-        clip = opened_clip.model
+        (audit, *_), clip = audit_target(source.recipe, mine, source.opened, device, load=lambda _: classifier)
     else:
         audit, *_ = ask_target(source.recipe, mine, source.opened, device, load=lambda _: classifier).audits(None)
     classifier = classifier.placed(device)
-    head = head_of(classifier, device)
-    embedder = classifier_embedder(classifier, device)
+    if network:
+        head = Network.of(classifier, device)
+        embedder = head.prepared()
+    else:
+        head, embedder = head_of(classifier, device), classifier_embedder(classifier, device)
     features = np.concatenate([features_through(part, embedder) for part in audit.parts])[audit.rows]
     refuse_infinite_features(name, features, ", ".join(part.name for part in audit.parts))
     seen = SeenModel(
@@ -196,7 +226,7 @@ class MendedModel:
 
     summary: document.ModelMended
     classifier: Classifier
-    heads: Mapping[str, LinearHead]
+    heads: Mapping[str, LinearHead | Network]
     audit: Audited
     context: NDArray[np.int64]
     notes: tuple[str, ...]
@@ -248,7 +278,7 @@ class HeadFitting:
             names = source.test.units or tuple(str(digest) for digest in prepared.pixels[source.test.content])
             units = np.unique([names[row] for row in rows.tolist()], return_inverse=True)[1].astype(np.int64)
             tested = evaluating.EvaluationRows(features, source.test.labels[rows], units)
-        embed_texts = None if seen.clip is None else seen.clip.embed_texts
+        embed_texts = None if seen.clip is None else seen.clip.model.embed_texts
         dealt = context_rows(prepared.contexts, source.recipe, audit.features, audit.labels, embed_texts)
         allowed, build = seen.allowed(), source.audited
         evaluation = evaluating.HeadEvaluation(
@@ -266,7 +296,12 @@ class HeadFitting:
             before=evaluating.right_answers_of(seen.head, seen.audited, tested, allowed),
             seed=settings.seed,
         )
-        return cls(train, train_rows, KeptHeads(folder, seen.head, settings.how), settings.grid, evaluation)
+        kept = KeptHeads(folder, seen.head, settings.how, partial(fit_head, how=settings.how))
+        if isinstance(seen.head, Network):
+            how = [NETWORK, RATE, BATCH, settings.epochs, settings.seed]
+            fit = partial(fit_network, epochs=settings.epochs, seed=settings.seed)
+            kept = KeptHeads(folder, seen.head, how, fit)
+        return cls(train, train_rows, kept, settings.grid, evaluation)
 
     def fit(
         self, variant: Variant, lesson: Lesson | None, context_indices: Sequence[int], judged_by: str = document.CONFIRM
@@ -312,8 +347,10 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
 
     Raise the errors of `see_model`, and UserError if images were mined on rows that judge.
     """
-    # CLIP assigns rows to contexts; without contexts it is not needed.
-    name, seen = classifier.name, see_model(classifier, prepared.source, device, with_clip=bool(prepared.contexts))
+    # CLIP assigns rows to contexts, and Domino slices its features.
+    with_clip = bool(prepared.contexts) or any(variant.chosen_by in CHOSEN_BY_CLIP for variant in prepared.variants)
+    name, network = classifier.name, prepared.settings.how == NETWORK
+    seen = see_model(classifier, prepared.source, device, with_clip=with_clip, network=network)
     audit, settings, test = seen.audit, prepared.settings, prepared.source.test
     discover = audit.halves.discover
     audited = {part.content: part.name for part in audit.parts}
@@ -327,7 +364,7 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
     )
     notes += _base_notes(prepared, seen)
     if seen.clip is not None:
-        doubts = clip_doubts(prepared.source.recipe, seen.clip, [audit], "contexts")
+        doubts = clip_doubts(prepared.source.recipe, seen.clip.model, [audit], "contexts")
         lines = [] if doubts is None else doubts.lines()
         if lines:
             warn("\n".join(lines))
@@ -341,6 +378,10 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
         if variant.debug is not None:
             rows, features = _rows(prepared, variant.debug.images, seen)
             debug = variant.debug.only(rows)
+            if variant.chosen_by is not None:
+                hard = _hardness(variant.chosen_by, variant.debug.images, rows, features, prepared, seen, fitting)
+                chosen = np.sort(np.concatenate([*hardest_rows(-hard, debug.labels, ROWS).rows.values()]))
+                debug, features = debug.only(chosen), features[chosen]
             variant = replace(variant, debug=debug)
             lesson = seen.lesson(features, debug.labels)
         elif variant.groups is not None:
@@ -367,7 +408,7 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
         architecture=seen.classifier.architecture,
         sha256=seen.classifier.sha256 or "",
         outputs=seen.classifier.num_classes,
-        width=seen.head.weight.shape[1],
+        width=seen.audited.features.shape[1],
         arms=tuple(results),
         best=best,
         saved=_saved(settings.save, best, results),
@@ -382,6 +423,45 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
         context=context,
         notes=notes,
     )
+
+
+def _hardness(
+    baseline: str,
+    pool: LabelledImages,
+    rows: NDArray[np.int64],
+    features: NDArray[np.float32],
+    prepared: Prepared,
+    seen: SeenModel,
+    fitting: HeadFitting,
+) -> NDArray[np.float64]:
+    """Return how hard a baseline calls the pool's rows `rows` (n,), whose features are given."""
+    allowed, labels, settings = seen.allowed(), pool.labels[rows], prepared.settings
+
+    def true_shares(head: LinearHead | Network, of: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray:
+        return (torch_softmax(head.logits(of)) * allowed[labels]).sum(axis=1)
+
+    shares = true_shares(seen.head, features, labels)
+    if baseline in TRAINED:
+        assert isinstance(seen.head, Network)  # heads are refused
+        trained = fit_network(
+            seen.head, fitting.train, None, 0.0,
+            epochs=settings.epochs, seed=settings.seed, early=baseline == EARLY, biased=baseline == LFF,
+        )  # fmt: skip
+        others = true_shares(trained.head, features, labels)
+        return relative_difficulty(others, shares) if baseline == LFF else unsureness(others)
+    if baseline in CHOSEN_BY_CLIP:
+        assert seen.clip is not None
+        discover, audited = seen.audit.halves.discover, seen.audited
+        classes = audited.labels[discover]
+        known = true_shares(seen.head, audited.features[discover], classes)
+        points = seen.audit.features[discover]
+        vectors = np.asarray(features_of(pool, seen.clip.embedder))[rows]
+        if baseline == DOMINO:
+            return most_wrong_slice(points, classes, known, vectors, labels, shares)
+        usual = np.asarray(features_of(prepared.source.train, seen.clip.embedder), np.float64)[fitting.train_rows]
+        points, vectors = (whiten(some, usual.mean(axis=0), usual.std(axis=0, ddof=1)) for some in (points, vectors))
+        return by_direction(points, classes, ~seen.audit.failed[discover], audited.units[discover], vectors, labels)
+    return unsureness(shares)
 
 
 def _base_notes(prepared: Prepared, seen: SeenModel) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ and a run without a test split refuses them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -23,7 +23,8 @@ from counterfoil.data.open_source import OpenSource, open_source
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import CounterfoilError, UserError, raise_together, some_of
 from counterfoil.evaluation.dataset import is_built, open_dataset
-from counterfoil.mending.given import IMAGES, WEIGHTS, Given, read_groups, read_train_weights, shown_names
+from counterfoil.mending.given import IMAGES, POOL, WEIGHTS, Given, read_groups, read_train_weights, shown_names
+from counterfoil.mending.network import EPOCHS
 from counterfoil.mending.variants import (
     FEWEST_PER_CLASS,
     Context,
@@ -33,6 +34,7 @@ from counterfoil.mending.variants import (
     edited_rows,
     image_variants,
     open_debug_images,
+    pool_variants,
     seeds_of,
 )
 from counterfoil.mining.audited import opened_parts
@@ -89,8 +91,12 @@ def mend_source(
     per_class: int | None,
     seed: int,
     audited: Sequence[str] | None,
+    pools: Collection[str] = (),
 ) -> MendSource:
-    """Open the images of a recipe for mending. Raise UserError for a recipe that mending cannot use."""
+    """Open the images of a recipe for mending. Raise UserError for a recipe that mending cannot use.
+
+    pools: splits that images are chosen from.
+    """
     recipe = resolve_classes(load_recipe(on, overrides))
     if per_class is not None and per_class < 1:
         raise UserError(f"--per-class: found {per_class}, expected 1 or more")
@@ -129,7 +135,18 @@ def mend_source(
         base = frozenset(opened.keys[row] for row in np.flatnonzero(opened.shifts == 0).tolist())
         build = AuditedBuild(frozenset(seeds_of(opened, rows)), edited_rows(opened, rows, recipe), base)
         made_from = opened.recipe.generator.split if build.edited else None
-    name = _test_split(recipe, mine, splits, test, made_from)
+    taken = {train: "the head learns from it", **dict.fromkeys(mine.on, "it is audited")}
+    if made_from is not None:
+        taken[made_from] = "the audited images are made from it"
+    for pool in pools:
+        if pool in taken or pool not in splits:
+            why = taken.get(pool, "there is none of that name")
+            raise UserError(
+                f"--with: no image can be chosen from the split '{pool}': {why}",
+                f"The other splits are {', '.join(name for name in splits if name not in taken) or 'none'}.",
+            )
+    taken |= dict.fromkeys(pools, "images are chosen from it")
+    name = _test_split(recipe, taken, splits, test)
     return MendSource(
         recipe=recipe,
         mine=mine,
@@ -142,13 +159,8 @@ def mend_source(
     )
 
 
-def _test_split(
-    recipe: Recipe, mine: Mine, splits: Sequence[str], test_split: str | None, made_from: str | None
-) -> str | None:
-    """Return the test split; None if the confirm half replaces it. made_from: the split whose edits are audited."""
-    taken = {recipe.source.train_split: "the head learns from it", **dict.fromkeys(mine.on, "it is audited")}
-    if made_from is not None:
-        taken[made_from] = "the audited images are made from it"
+def _test_split(recipe: Recipe, taken: Mapping[str, str], splits: Sequence[str], test_split: str | None) -> str | None:
+    """Return the test split; None if the confirm half replaces it. taken: split → why it is not free."""
     free = [name for name in splits if name not in taken]
     if test_split is None:
         return next((name for name in _TESTS if name in free), free[0] if free else None)
@@ -366,6 +378,7 @@ class MendSettings:
     seed: int
     save: str | None
     effects: bool
+    epochs: int = EPOCHS
 
 
 @dataclass(frozen=True)
@@ -405,7 +418,7 @@ def prepare(
     """Open all named inputs and refuse images that both teach and judge. One error has the problems of all inputs."""
     problems: list[CounterfoilError] = []
     opened: list[tuple[DebugImages, dict[str, DebugImages]]] = []
-    weighted: list[Variant] = []
+    others: list[Variant] = []
     groups: dict[str, dict[str, str]] = {}
     owned: dict[str, tuple[DebugImages, dict[str, DebugImages]]] = {}
     audited = opened_parts(source.recipe, source.mine.on, source.opened)
@@ -415,7 +428,9 @@ def prepare(
                 opened.append(open_debug_images(dataset, source.recipe))
             elif dataset.kind == WEIGHTS:
                 weights, mined = read_train_weights(dataset.source, source.whole_train, source.train.keys)
-                weighted.append(Variant(dataset.name, "upweighted", weights=weights, mined=(mined,)))
+                others.append(Variant(dataset.name, "upweighted", weights=weights, mined=(mined,)))
+            elif dataset.kind == POOL:
+                others += pool_variants(dataset, source.recipe, source.opened.pin, settings.seed)
             elif dataset.source not in groups:
                 groups[dataset.source] = read_groups(dataset, source.opened, audited)
         except CounterfoilError as error:
@@ -428,7 +443,7 @@ def prepare(
         except CounterfoilError as error:
             problems.append(error)
     raise_together(problems)
-    variants = (*(variant for images in opened for variant in image_variants(*images, settings.seed)), *weighted)
+    variants = (*(variant for images in opened for variant in image_variants(*images, settings.seed)), *others)
     own_variants = {model: tuple(image_variants(*images, settings.seed)) for model, images in owned.items()}
     contexts: dict[tuple[int, str], Context] = {}
     for variant in itertools.chain(variants, *own_variants.values()):

@@ -20,7 +20,8 @@ from counterfoil.data.pins import SourcePin
 from counterfoil.data.pool import pool_of
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset, edits_of, open_dataset, rows_in_pool
-from counterfoil.mending.given import BALANCED, BY_CLIP, IMAGES, Given
+from counterfoil.mending.given import BALANCED, BY_CLIP, WEIGHTS, Given
+from counterfoil.mining.pools import ROWS
 from counterfoil.models.mended import EditsOf
 from counterfoil.plan.layout import sample_seed
 from counterfoil.recipe import Recipe
@@ -33,6 +34,8 @@ CONTEXTS, HARD = "contexts", "hard"
 CLASS_NAME, RANDOM = "class_name", "random_contexts"
 # The control of corrupted photographs, in place of class names: the photographs themselves.
 UNCHANGED = "unchanged"
+# The control of images that a baseline chooses from a pool.
+ANY = "any_rows"
 # The images of the control of class names: images made for it, those beside a mined finding, or the base.
 _CLASS_NAMES = (CLASS_NAME, "reference", BASE)
 VariantRole = Literal["retrained", "mended", "control", "upweighted", "rival", "bound"]
@@ -74,6 +77,7 @@ CONTROL_WORDS = {
     CLASS_NAME: "as many images of class names",
     RANDOM: "as many images of random contexts",
     UNCHANGED: "as many unchanged photographs",
+    ANY: "as many random images of the pool",
 }
 
 
@@ -353,7 +357,8 @@ class Variant:
 
     weights: (train rows,). groups: (audited rows,), -1 for a row without a group. offered: the number of images before
     all variants of a comparison got equal numbers. lacking: control → the labels without an image in that control; no
-    variant of the comparison learns from these labels. mined: the origin of the weights.
+    variant of the comparison learns from these labels. mined: the origin of the weights. chosen_by: the baseline that
+    chooses `ROWS` images a class from `debug` when it knows the model.
     """
 
     name: str
@@ -364,8 +369,15 @@ class Variant:
     weights: NDArray[np.float64] | None = None
     groups: NDArray[np.int64] | None = None
     offered: int = 0
+    chosen_by: str | None = None
     lacking: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     mined: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def images(self) -> int:
+        """The number of images to learn from."""
+        most = ROWS if self.chosen_by is not None else self.offered
+        return 0 if self.debug is None else int(np.minimum(np.bincount(self.debug.labels), most).sum())
 
     @property
     def swept(self) -> bool:
@@ -395,7 +407,32 @@ def image_variants(images: DebugImages, controls: Mapping[str, DebugImages], see
     return variants
 
 
+def pool_variants(given: Given, recipe: Recipe, pin: SourcePin, seed: int) -> list[Variant]:
+    """Return a variant whose images a baseline chooses from a split, and its control: as many images at random."""
+    split = labelled_split(recipe.source, given.source, recipe.classes, pin)
+    whole = DebugImages(
+        name=given.name,
+        dataset=recipe.source.dataset,
+        group=given.source,
+        images=split,
+        labels=split.labels,
+        contexts=(),
+        context=np.full(len(split), -1),
+        seeds=frozenset(),
+        units=split.units,
+        mined=(),
+        content=split.content,
+        recipe=recipe.name,
+        samples_seed=recipe.samples.seed,
+    )
+    control = whole.only(choose_train_rows(split.labels, ROWS, seed))
+    return [
+        Variant(given.name, "mended", debug=whole, offered=len(whole), chosen_by=given.group),
+        Variant(f"random images beside {given.name}", "control", given.name, ANY, debug=control, offered=len(whole)),
+    ]
+
+
 def role_of(given: Given) -> VariantRole:
     if given.kind == BALANCED:
         return "rival" if given.source == BY_CLIP else "bound"
-    return "mended" if given.kind == IMAGES else "upweighted"
+    return "upweighted" if given.kind == WEIGHTS else "mended"

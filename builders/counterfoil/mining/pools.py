@@ -230,7 +230,7 @@ def weights_parquet(
 
 _MOST_NAMED = 8
 # The number of rows to take per class by default.
-_ROWS = 50
+ROWS = 50
 
 
 @dataclass(frozen=True)
@@ -293,7 +293,7 @@ def open_asked_pool(
         return None
     if rows is not None and rows < 1:
         raise UserError(f"--pool-rows: found {rows}, expected at least 1")
-    return open_pool(pool, stated, recipe, mine, source), _ROWS if rows is None else rows
+    return open_pool(pool, stated, recipe, mine, source), ROWS if rows is None else rows
 
 
 def open_pool(pool: str, stated: str | None, recipe: Recipe, mine: Mine, opened: OpenSource) -> OpenedPool:

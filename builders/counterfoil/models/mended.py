@@ -103,7 +103,7 @@ class MendedNote:
     ]
     datasets: Annotated[tuple[MendedWith, ...], Field(max_length=MOST_SETS)]
     lam: Annotated[_Weight | None, Field(alias="lambda")]
-    fit: Literal["lbfgs", "sgd"]
+    fit: Literal["lbfgs", "sgd", "network"]
     weight_decay: _Weight
     rows: Annotated[
         dict[Printable | Literal[""], _Rows],

@@ -44,6 +44,12 @@ class LinearHead:
         if self.weight.ndim != 2 or self.bias.shape != self.weight.shape[:1]:
             raise ValueError(f"a head's weight (K, d) and bias (K,): {self.weight.shape} and {self.bias.shape}")
 
+    def tensors(self) -> dict[str, NDArray[np.float32]]:
+        return {"weight": self.weight, "bias": self.bias}
+
+    def holding(self, tensors: Mapping[str, NDArray[np.float32]]) -> LinearHead:
+        return LinearHead(tensors["weight"], tensors["bias"])
+
     def logits(self, features: NDArray[np.floating]) -> NDArray[np.float32]:
         """Return logits (n, K) float32 of features (n, d), summed in float64."""
         logits = np.empty((len(features), len(self.bias)), dtype=np.float32)

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import multivariate_normal
 from sklearn.mixture import GaussianMixture
 
-from directions_proof.domino import AS_JAIN_SET, DominoSettings, _log_gaussian, fit_domino
+from counterfoil.mending.domino import AS_JAIN_SET, DominoSettings, _log_gaussian, fit_domino
 from directions_proof.slices import judged
 
 
@@ -96,17 +96,3 @@ def test_slices_are_ordered_by_how_wrong_they_are() -> None:
     excess = (slices.mixture.predictions - slices.mixture.labels).max(1)
     assert np.all(np.diff(excess[slices.kept]) <= 0)
     assert excess[slices.kept[-1]] >= np.delete(excess, slices.kept).max()
-
-
-def test_rows_that_cannot_be_sliced_are_refused() -> None:
-    features, labels, predictions, _ = planted(0, rows=60)
-    broken = features.copy()
-    broken[3, 1] = np.nan
-    with pytest.raises(ValueError, match="finite"):
-        fit_domino(broken, labels, predictions, seed=0)
-    with pytest.raises(ValueError, match="rows of one number"):
-        fit_domino(features[1:], labels, predictions, seed=0)
-    with pytest.raises(ValueError, match="among the 2 classes"):
-        fit_domino(features, labels + 1, predictions, seed=0)
-    with pytest.raises(ValueError, match="36 cells"):
-        fit_domino(features, labels, np.full((60, 6), 1 / 6), seed=0)

@@ -78,12 +78,12 @@ class DominoSlices:
 
     def scores(self, features: NDArray[np.floating], labels: NDArray[np.int64], predictions: _Floats) -> _Floats:
         """Return the (n, slices) log-odds that a row is in each slice; arguments as `fit_domino` takes them."""
-        points, labels_as_rows, predictions = _checked(features, labels, predictions)
-        joint = self.mixture.joint((points - self.centre) @ self.axes.T, labels_as_rows, predictions, self.settings)
+        points = (np.asarray(features, np.float64) - self.centre) @ self.axes.T
+        joint = self.mixture.joint(points, np.eye(predictions.shape[1])[labels], predictions, self.settings)
         odds = np.empty((len(joint), len(self.kept)))
         for index, component in enumerate(self.kept):
             others = np.delete(joint, component, axis=1)
-            odds[:, index] = joint[:, component] - (logsumexp(others, axis=1) if others.size else -np.inf)
+            odds[:, index] = joint[:, component] - logsumexp(others, axis=1)
         return odds
 
 
@@ -97,41 +97,35 @@ def fit_domino(
 ) -> DominoSlices:
     """Fit the slicer to n rows: features (n, width), labels (n,) in 0…c-1, predictions (n, c), shares of classes.
 
-    ValueError for features that are not finite, arrays of other lengths, and fewer components than cells of the
-    confusion matrix (c·c), from which they start.
+    There are at least as many components as cells of the confusion matrix (c·c), from which they start.
     """
     from sklearn.decomposition import PCA
 
     chosen = settings or DominoSettings()
-    points, labels_as_rows, given = _checked(features, labels, predictions)
-    cells = given.shape[1] ** 2
-    if chosen.components < cells:
-        raise ValueError(f"{chosen.components} components cannot start from the {cells} cells of a confusion matrix")
+    points, given = np.asarray(features, np.float64), np.asarray(predictions, np.float64)
+    labels_as_rows = np.eye(given.shape[1])[labels]
     principal = PCA(min(chosen.principal, *points.shape), random_state=seed).fit(points)
     centre, axes = np.asarray(principal.mean_, np.float64), np.asarray(principal.components_, np.float64)
     projected = (points - centre) @ axes.T
-    start = _from_confusion(labels_as_rows, given, chosen, np.random.default_rng(seed))
-    mixture, likelihoods = _fitted(projected, labels_as_rows, given, start, chosen)
+    # Components take the cells of the confusion matrix in turn.
+    cells = (labels_as_rows[:, :, None] * given[:, None, :]).reshape(len(labels), -1)
+    start = cells[:, np.arange(chosen.components) % cells.shape[1]]
+    start = start / start.sum(axis=1, keepdims=True)
+    start += np.random.default_rng(seed).random(start.shape) * chosen.noise
+    start = start / start.sum(axis=1, keepdims=True)
+    mixture = _maximised(projected, labels_as_rows, given, start, chosen.minimum)
+    likelihoods = [-np.inf]
+    for _ in range(chosen.steps):
+        joint = mixture.joint(projected, labels_as_rows, given, chosen)
+        each = np.asarray(logsumexp(joint, axis=1))
+        likelihoods.append(float(each.mean()))
+        if abs(likelihoods[-1] - likelihoods[-2]) < chosen.tolerance:
+            break
+        mixture = _maximised(projected, labels_as_rows, given, np.exp(joint - each[:, None]), chosen.minimum)
     # As the released code orders them: by the class that is predicted most beyond its share.
     excess = np.abs((mixture.predictions - mixture.labels).max(axis=1))
     kept = np.argsort(-excess, kind="stable")[: chosen.slices].astype(np.int64)
-    return DominoSlices(chosen, centre, axes, mixture, kept, likelihoods)
-
-
-def _fitted(
-    points: _Floats, labels: _Floats, predictions: _Floats, start: _Floats, settings: DominoSettings
-) -> tuple[Mixture, tuple[float, ...]]:
-    """Run expectation and maximisation from (n, k) responsibilities until the likelihood no longer rises."""
-    mixture = _maximised(points, labels, predictions, start, settings.minimum)
-    likelihoods: list[float] = []
-    for _ in range(settings.steps):
-        joint = mixture.joint(points, labels, predictions, settings)
-        each = np.asarray(logsumexp(joint, axis=1))
-        likelihoods.append(float(each.mean()))
-        if len(likelihoods) > 1 and abs(likelihoods[-1] - likelihoods[-2]) < settings.tolerance:
-            break
-        mixture = _maximised(points, labels, predictions, np.exp(joint - each[:, None]), settings.minimum)
-    return mixture, tuple(likelihoods)
+    return DominoSlices(chosen, centre, axes, mixture, kept, tuple(likelihoods[1:]))
 
 
 def _maximised(points: _Floats, labels: _Floats, predictions: _Floats, responsible: _Floats, minimum: float) -> Mixture:
@@ -147,17 +141,6 @@ def _maximised(points: _Floats, labels: _Floats, predictions: _Floats, responsib
     )
 
 
-def _from_confusion(
-    labels: _Floats, predictions: _Floats, settings: DominoSettings, rng: np.random.Generator
-) -> _Floats:
-    """Return (n, k) responsibilities: components take the cells of the confusion matrix in turn."""
-    cells = (labels[:, :, None] * predictions[:, None, :]).reshape(len(labels), -1)
-    start = cells[:, np.arange(settings.components) % cells.shape[1]]
-    start = start / start.sum(axis=1, keepdims=True)
-    start += rng.random(start.shape) * settings.noise
-    return start / start.sum(axis=1, keepdims=True)
-
-
 def _log_gaussian(points: _Floats, means: _Floats, variances: _Floats) -> _Floats:
     """Return the (n, k) log-density under Gaussians of diagonal covariance."""
     precisions = 1 / variances
@@ -165,16 +148,3 @@ def _log_gaussian(points: _Floats, means: _Floats, variances: _Floats) -> _Float
         points**2 @ precisions.T - 2 * points @ (means * precisions).T + (means**2 * precisions).sum(axis=1)[None, :]
     )
     return -0.5 * (points.shape[1] * np.log(2 * np.pi) + np.log(variances).sum(axis=1)[None, :] + squares)
-
-
-def _checked(
-    features: NDArray[np.floating], labels: NDArray[np.int64], predictions: NDArray[np.floating]
-) -> tuple[_Floats, _Floats, _Floats]:
-    points, given = np.asarray(features, np.float64), np.asarray(predictions, np.float64)
-    if points.ndim != 2 or given.ndim != 2 or not len(points) == len(labels) == len(given) > 0:
-        raise ValueError(f"expected rows of one number, found {points.shape}, {np.shape(labels)} and {given.shape}")
-    if not (np.isfinite(points).all() and np.isfinite(given).all()):
-        raise ValueError("features and predictions must be finite")
-    if min(labels) < 0 or max(labels) >= given.shape[1]:
-        raise ValueError(f"labels must be among the {given.shape[1]} classes that are predicted")
-    return points, np.eye(given.shape[1])[labels], given

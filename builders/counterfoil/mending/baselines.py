@@ -1,0 +1,89 @@
+"""Choose images of a pool by what a method calls hard: Failure Directions and its baselines (Jain 2023, B.1.5).
+
+direction    a support vector machine on CLIP's features says that the model fails (`mining.methods.svm`)
+confidence   the model gives the true class the smallest share
+early        so does a network that stopped after a third of its epochs (Just Train Twice, Liu 2021)
+lff          a biased network finds the image harder than the model does (Learning from Failure, Nam 2020)
+domino       the image lies in the slice of its class in which the model is most wrong (Domino, Eyuboglu 2022)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.mending.domino import AS_JAIN_SET, fit_domino
+from counterfoil.mining.methods.svm import Direction, fit_direction
+
+DIRECTION, CONFIDENCE, EARLY, LFF, DOMINO = "direction", "confidence", "early", "lff", "domino"
+BASELINES = (DIRECTION, CONFIDENCE, EARLY, LFF, DOMINO)
+# They look at CLIP's features.
+BY_CLIP = (DIRECTION, DOMINO)
+# They train a network of their own.
+TRAINED = (EARLY, LFF)
+# The least share whose logarithm is taken: of float32, in which classifiers answer.
+_LEAST = float(np.finfo(np.float32).tiny)
+
+
+def unsureness(true_confidence: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Return (n,) minus the log of the share that a classifier gives the true class, (n,): its cross-entropy."""
+    return -np.log(np.maximum(np.asarray(true_confidence, np.float64), _LEAST))
+
+
+def relative_difficulty(
+    biased_confidence: NDArray[np.floating], true_confidence: NDArray[np.floating]
+) -> NDArray[np.float64]:
+    """Return (n,) cross-entropy under a biased classifier over the sum of both classifiers' (Nam 2020, equation 3).
+
+    Near one for rows that only the biased classifier finds hard; a half where both are sure.
+    """
+    biased, plain = unsureness(biased_confidence), unsureness(true_confidence)
+    together = biased + plain
+    return np.where(together > 0, biased / np.where(together > 0, together, 1.0), 0.5)
+
+
+def by_direction(
+    points: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    right: NDArray[np.bool_],
+    units: NDArray[np.int64],
+    scored: NDArray[np.float64],
+    scored_labels: NDArray[np.int64],
+) -> NDArray[np.float64]:
+    """Return minus the decision value (m,) of each scored row's class; 0 for a class with too few failures.
+
+    points (n, d), scored (m, d): whitened. right, units: (n,).
+    """
+    hardness = np.zeros(len(scored))
+    for label in np.unique(scored_labels):
+        rows, others = labels == label, scored_labels == label
+        fitted = fit_direction(points[rows], right[rows], units[rows], seed=0, permutations=0)
+        if isinstance(fitted, Direction):
+            hardness[others] = -fitted.decision(scored[others])
+    return hardness
+
+
+def most_wrong_slice(
+    features: NDArray[np.floating],
+    labels: NDArray[np.int64],
+    shares: NDArray[np.floating],
+    scored: NDArray[np.floating],
+    scored_labels: NDArray[np.int64],
+    scored_shares: NDArray[np.floating],
+) -> NDArray[np.float64]:
+    """Return the log-odds (m,) that each scored row is in the slice of its class where the model is most wrong.
+
+    A slicer is fitted to the rows (n, d) of each class alone, for its task "this class or another", as Jain set it.
+    shares: of the true class. A class with fewer than two rows has 0.
+    """
+    odds = np.zeros(len(scored))
+    for label in np.unique(scored_labels):
+        rows, others = labels == label, scored_labels == label
+        if rows.sum() > 1:
+            slices = fit_domino(*_this_or_another(features[rows], shares[rows]), AS_JAIN_SET, seed=0)
+            odds[others] = slices.scores(*_this_or_another(scored[others], scored_shares[others]))[:, 0]
+    return odds
+
+
+def _this_or_another(features: NDArray, shares: NDArray) -> tuple[NDArray, NDArray[np.int64], NDArray]:
+    return features, np.ones(len(features), np.int64), np.stack([1 - shares, shares], axis=1)
