@@ -52,6 +52,10 @@ def main() -> None:
     parser.add_argument("--table", type=Path, metavar="FOLDER", help="the paper's tables, of files in this folder")
     parser.add_argument("--workers", type=int, help="of the commands behind --table")
     options = parser.parse_args()
+    if any(change.startswith("mine.failure=") for change in options.set):
+        parser.error(
+            "--set mine.failure: the truth of this proof counts by top1, and the lab's classes have no parents"
+        )
     # Captions and features are of this proof alone, and may be large.
     os.environ["XDG_CACHE_HOME"] = str(options.kept.resolve() / "cache")
     if options.table is not None:
