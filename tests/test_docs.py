@@ -115,6 +115,12 @@ def test_the_table_of_acceptance_names_what_the_recipe_screens() -> None:
     assert f"{sum(float(released) for _, released, _ in table[1:]) / 23:.1f}" == "57.9"
 
 
+def test_the_tests_that_the_page_of_papers_names_exist() -> None:
+    text = (DOCS / "explanation" / "papers.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(tests/[^`]+)`", text))
+    assert named and all((DOCS.parent / path).is_file() for path in named), named
+
+
 def test_each_recipe_key_has_an_example_that_the_schema_takes() -> None:
     examples = docs_reference.examples()
     fields = {(at, name): field for at, name, field in keys()}

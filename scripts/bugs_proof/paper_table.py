@@ -81,8 +81,8 @@ def pair_counts(answers: Answers, name: str) -> NDArray[np.int64]:
     pairs = [
         (failed, answers[_BASE][at][1]) for at, (_, failed) in answers.get(name, {}).items() if at in answers[_BASE]
     ]
-    own, base = np.array(pairs, dtype=bool).reshape(-1, 2).T
-    return np.array([len(own), (own & base).sum(), (own & ~base).sum(), (~own & base).sum()])
+    described, base = np.array(pairs, dtype=bool).reshape(-1, 2).T
+    return np.array([len(described), (described & base).sum(), (described & ~base).sum(), (~described & base).sum()])
 
 
 def log_e(failing: int, rescued: int) -> float:
@@ -205,14 +205,15 @@ def transferred(folder: Path) -> Iterator[list[Any]]:
     near = set(judged["classes_near_chance"])
     shifts, classes = np.array(table["shift"]), np.array(table["class"])
     rows = np.flatnonzero((shifts != _BASE) & ~np.isin(classes, list(near)))
-    told = {line["model"]: line for line in _csv(evaluation / "transfer.csv") if not line["shift"]}
+    measured = {line["model"]: line for line in _csv(evaluation / "transfer.csv") if not line["shift"]}
     for model in judged["models"]:
         failed = ~np.array(table[f"right.{model['name']}"], dtype=bool)
         of_class = {name: failed[(shifts == _BASE) & (classes == name)].mean() for name in set(classes[rows])}
         base = float(np.mean([of_class[name] for name in classes[rows]]))
-        line = told[model["name"]]
+        line = measured[model["name"]]
         _same(model["name"], [100 * failed[rows].mean(), 100 * base], [line["rate.top1"], line["base_rate.top1"]], 0.06)
-        yield [model["name"], model["relation"], f"{failed[rows].mean():.0%}", f"{base:.0%}", f"{line['rate.top3']} %"]
+        by_top3 = [f"{float(line[column]):.0f} %" for column in ("rate.top3", "base_rate.top3")]
+        yield [model["name"], model["relation"], f"{failed[rows].mean():.0%}", f"{base:.0%}", *by_top3]
 
 
 def lines(folder: Path, target: str) -> list[str]:
@@ -231,7 +232,9 @@ def lines(folder: Path, target: str) -> list[str]:
         "Transfer: how often each classifier fails on that set, and on base images in its mixture of classes; by top-3",
         "as the paper counts.",
         "",
-        *results_page.table(["classifier", "kinship", "fails", "on the base", "top-3"], transferred(folder), words=2),
+        *results_page.table(
+            ["classifier", "kinship", "fails", "on the base", "top-3", "on the base"], transferred(folder), words=2
+        ),
     ]
 
 
@@ -257,7 +260,7 @@ def _csv(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _same(name: str, ours: Any, theirs: Any, tolerance: float = 1e-9) -> None:
-    ours, theirs = np.asarray(ours, dtype=float), np.asarray(theirs, dtype=float)
-    if ours.shape != theirs.shape or not np.allclose(ours, theirs, rtol=tolerance, atol=tolerance):
-        raise ValueError(f"{name}: counted {ours.tolist()} from the files, and the command says {theirs.tolist()}")
+def _same(name: str, counted: Any, expected: Any, tolerance: float = 1e-9) -> None:
+    counted, expected = np.asarray(counted, dtype=float), np.asarray(expected, dtype=float)
+    if counted.shape != expected.shape or not np.allclose(counted, expected, rtol=tolerance, atol=tolerance):
+        raise ValueError(f"{name}: counted {counted.tolist()} from the files, and the command says {expected.tolist()}")

@@ -30,9 +30,9 @@ def measure(proof: Proof) -> dict[str, Any]:
     run = drawer.drawer.run
     clusters: list[FailureCluster] = []
 
-    def collect(found: Sequence[FailureCluster]) -> list[Described]:
-        clusters.extend(found)
-        return [Described(None, "not described here")] * len(found)
+    def collect(of_failures: Sequence[FailureCluster]) -> list[Described]:
+        clusters.extend(of_failures)
+        return [Described(None, "not described here")] * len(of_failures)
 
     search_bugs(audit.recipe.classes, drawer, drawer.look, collect, run)
     measured: dict[str, Any] = {"clusters": len(clusters), "ranks": {}}
@@ -53,7 +53,9 @@ def measure(proof: Proof) -> dict[str, Any]:
             "described": len(descriptions),
             "pieces": sum(len(description.pieces) for description in descriptions),
             "drop": float(np.mean(drops)) if drops else None,
-            "same": sum(one.description == other.description for one, other in zip(described, first, strict=True)),
+            "same": sum(
+                answer.description == contrast.description for answer, contrast in zip(described, first, strict=True)
+            ),
         }
     return measured
 
@@ -69,13 +71,13 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     for rank in RANKS:
         ranked = [result["ranks"][rank] for result in results.values()]
         clusters = sum(result["clusters"] for result in results.values())
-        described = sum(each["described"] for each in ranked)
-        judged = [each for each in ranked if each["right"][1]]
-        right = share_of([tuple(each["right"]) for each in judged]).text(percent=True)
-        drop = np.mean([each["drop"] for each in judged])
+        described = sum(row["described"] for row in ranked)
+        judged = [row for row in ranked if row["right"][1]]
+        right = share_of([tuple(row["right"]) for row in judged]).text(percent=True)
+        drop = np.mean([row["drop"] for row in judged])
         lines.append(
-            f"| `{rank}` | {clusters} | {described} | {sum(each['same'] for each in ranked)} |"
-            f" {sum(each['pieces'] for each in ranked) / described:.1f} |"
-            f" {right} of {sum(each['right'][1] for each in judged)} | {100 * drop:.0f} points |"
+            f"| `{rank}` | {clusters} | {described} | {sum(row['same'] for row in ranked)} |"
+            f" {sum(row['pieces'] for row in ranked) / described:.1f} |"
+            f" {right} of {sum(row['right'][1] for row in judged)} | {100 * drop:.0f} points |"
         )
     return lines

@@ -207,7 +207,7 @@ def test_no_printed_run_chose_a_setting() -> None:
 
 @pytest.mark.parametrize("target", [LAB[0], PLANTED[0]])
 def test_the_rules_of_parents_move_nothing_here(target: str, tmp_path: Path) -> None:
-    """The proof counts failures by the best output, as its recipe does, whose classes have no parents."""
+    """Count failures by the best output, as the recipe does, whose classes have no parents."""
     audit = Audit(target, Asked(PRINTED_SEED), tmp_path)
     assert audit.mine.failure == "top1"
     assert all(cls.parent is None and not cls.kinds for cls in audit.recipe.classes)

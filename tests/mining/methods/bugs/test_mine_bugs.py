@@ -205,9 +205,9 @@ def test_of_the_descriptions_compared_the_likeliest_was_taken(small_search: Path
     def score(row: dict[str, str]) -> float:
         return float(row["log_likelihood"]) - float(row["log_likelihood_right"])
 
-    found = [finding for finding in findings.findings if finding.origin == "found"]
-    assert found
-    for finding in found:
+    from_clusters = [finding for finding in findings.findings if finding.origin == "found"]
+    assert from_clusters
+    for finding in from_clusters:
         [taken] = [
             row
             for row in rows
