@@ -45,6 +45,8 @@ SHORT = (
     "mine.settings.pairs=64",
     "mine.settings.half_width=0.1",
     "mine.settings.estimate_pairs=96",
+    "mine.settings.adversarial=40",
+    "mine.settings.at_most=200",
 )
 _RENDERS = 60
 _BASE = "base"
@@ -179,16 +181,16 @@ def rates(folder: Path) -> Iterator[list[Any]]:
 def collected(folder: Path, target: str) -> Iterator[list[Any]]:
     """Yield by description how many images were drawn, passed the screen, and were kept because they fail."""
     column = target.rpartition(":")[2]
-    wanted = ["shift", "class_id", "reason", f"{column}_right"]
     counts: dict[str, Counter[str]] = {}
-    for row in read_rows(folder / "adversarial", wanted, what="candidates"):
-        if row["shift"] != _BASE:
-            of_shift = counts.setdefault(row["shift"], Counter())
-            wrong = row["reason"] in ("accepted", "surplus")
-            of_shift["drawn"] += 1
-            of_shift["passed"] += wrong or row["reason"] == "answered_right"
-            of_shift["wrong"] += wrong and row[f"{column}_right"] is False
-            of_shift["kept"] += row["reason"] == "accepted"
+    shards = (path for path in (folder / "adversarial" / "candidates").glob("*/*.parquet") if path.parent.name != _BASE)
+    columns = ["shift", "reason", f"{column}_right"]
+    for row in (row for shard in shards for row in pq.read_table(shard, columns=columns).to_pylist()):
+        of_shift = counts.setdefault(row["shift"], Counter())
+        wrong = row["reason"] in ("accepted", "surplus")
+        of_shift["drawn"] += 1
+        of_shift["passed"] += wrong or row["reason"] == "answered_right"
+        of_shift["wrong"] += wrong and row[f"{column}_right"] is False
+        of_shift["kept"] += row["reason"] == "accepted"
     for shift, count in counts.items():
         yield [shift, count["drawn"], count["passed"], _share(count["wrong"], count["passed"]), count["kept"]]
 
