@@ -51,7 +51,7 @@ SHORT = (
 _RENDERS = 60
 _BASE = "base"
 # (class id, index) → (output, whether it fails), by shift.
-Answers = dict[str, dict[tuple[str, int], tuple[int, bool]]]
+RoundAnswers = dict[str, dict[tuple[str, int], tuple[int, bool]]]
 
 
 def run_commands(folder: Path, target: str, seed: int, workers: int | None = None) -> float:
@@ -69,16 +69,16 @@ def run_commands(folder: Path, target: str, seed: int, workers: int | None = Non
     return time.monotonic() - began
 
 
-def answers_of(folder: Path) -> Answers:
+def answers_of(folder: Path) -> RoundAnswers:
     """Read what the target answered to the accepted images of a round."""
-    answers: Answers = {}
+    answers: RoundAnswers = {}
     for row in _csv(folder / "answers.csv"):
         sample = row["class_id"], int(row["index"])
         answers.setdefault(row["shift"], {})[sample] = int(row["outputs"].split()[0]), row["failed"] == "True"
     return answers
 
 
-def pair_counts(answers: Answers, name: str) -> NDArray[np.int64]:
+def pair_counts(answers: RoundAnswers, name: str) -> NDArray[np.int64]:
     """Return (4,) of the pairs of a shift in a round: all, both fail, only the described fails, only the base fails."""
     pairs = [
         (failed, answers[_BASE][at][1]) for at, (_, failed) in answers.get(name, {}).items() if at in answers[_BASE]
