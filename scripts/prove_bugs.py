@@ -3,6 +3,7 @@
     python scripts/prove_bugs.py --write          # the tables, into bugs_proof/RESULTS.md
     python scripts/prove_bugs.py --targets lab:resnet10t --parts search # one classifier's runs
     python scripts/prove_bugs.py --settings                             # the seed that settings are chosen on
+    python scripts/prove_bugs.py --table FOLDER   # the paper's tables by the shipped commands, in minutes
 
 Images are drawn once, whoever asks for them, and kept under --kept with all classifiers' answers; so are true renders,
 captions and what each run found. A killed proof goes on, and a further classifier draws only what is new. Intervals are
@@ -22,8 +23,9 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import proving
+from bugs_proof import paper_table
 from bugs_proof.parts import PARTS
-from bugs_proof.plan import ARMS, PANELS, PRINTED_SEED, SETTINGS_SEED, TARGETS, Asked, Group
+from bugs_proof.plan import ARMS, PANELS, PRINTED_SEED, RECIPE, SETTINGS_SEED, TARGETS, Asked, Group
 from bugs_proof.proof import Proof
 from results_page import by_kind
 
@@ -47,9 +49,18 @@ def main() -> None:
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="changes of the recipe, as of `mine`")
     parser.add_argument("--renders", type=int, default=60, help="true renders a cell")
     parser.add_argument("--fresh", type=int, default=32, help="fresh pairs a finding")
+    parser.add_argument("--table", type=Path, metavar="FOLDER", help="the paper's tables, of files in this folder")
+    parser.add_argument("--workers", type=int, help="of the commands behind --table")
     options = parser.parse_args()
+    if any(change.startswith("mine.failure=") for change in options.set):
+        parser.error(
+            "--set mine.failure: the truth of this proof counts by top1, and the lab's classes have no parents"
+        )
     # Captions and features are of this proof alone, and may be large.
     os.environ["XDG_CACHE_HOME"] = str(options.kept.resolve() / "cache")
+    if options.table is not None:
+        tell_table(options)
+        return
     for group, (section, title) in SECTIONS.items():
         targets = [target for target in options.targets if target in PANELS[group]]
         # The screen has a section of its own, because its contexts are no search's findings.
@@ -61,6 +72,17 @@ def main() -> None:
             wanted = [part for part in parts if part in options.parts]
             if targets and wanted:
                 proving.tell(name, called, OPENING, tables(targets, wanted, options), parts, options.write)
+
+
+def tell_table(options: argparse.Namespace) -> None:
+    """Run the shipped commands for the first target, and print the paper's tables from their files."""
+    target, seed = options.targets[0], SETTINGS_SEED if options.settings else PRINTED_SEED + 1
+    seconds = paper_table.run_commands(options.table, target, seed, options.workers)
+    print(f"mine, build and evaluate: {seconds:.0f} s", file=sys.stderr)
+    measured_in = f"{target}, recipe `{RECIPE}` with {', '.join(paper_table.SHORT)}, `samples.seed` {seed}"
+    table = proving.Table("table", paper_table.lines(options.table, target), measured_in)
+    section, title = "prove_bugs table", "The paper's tables by the shipped commands"
+    proving.tell(section, title, [], [table], ["table"], options.write)
 
 
 def tables(targets: list[str], parts: list[str], options: argparse.Namespace) -> Iterator[proving.Table]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bugs_proof import kid, nulls, reachable, scoring, screen, transfer
+from bugs_proof import kid, nulls, ranks, reachable, scoring, screen, transfer
 from bugs_proof.plan import Arm
 from bugs_proof.proof import Proof
 
@@ -33,5 +33,6 @@ PARTS: dict[str, Part] = {
     "screen": Part("With the screen and without it", lambda proof, arms: screen.measure(proof), screen.table),
     "nulls": Part("Where nothing is there", lambda proof, arms: nulls.measure(proof), nulls.table),
     "transfer": Part("Transfer", lambda proof, arms: transfer.measure(proof), transfer.table),
+    "ranks": Part("Rules of descriptions", lambda proof, arms: ranks.measure(proof), ranks.table),
     "kid": Part("Distance to the source", lambda proof, arms: kid.measure(proof), kid.table),
 }

@@ -74,7 +74,7 @@ class Proof:
         """Return an arm's run, kept or made now."""
         folder = local_folder(self.captioner)
         assert folder is not None
-        return run_of_arm(self.audit, arm, _captioner(self.captioner), folder)
+        return run_of_arm(self.audit, arm, captioner_of(self.captioner), folder)
 
     @cached_property
     def truth(self) -> Truth:
@@ -121,5 +121,6 @@ def _truth(group: Group, run: Asked, kept: Path) -> Truth:
 
 
 @cache
-def _captioner(name: str) -> Captioner:
+def captioner_of(name: str) -> Captioner:
+    """Return the captioner of a proof, loaded once."""
     return load_captioner(name)

@@ -15,8 +15,11 @@ import results_page as report
 from bugs_proof.arms import keyword_scores
 from bugs_proof.audits import Audit
 from bugs_proof.nulls import exchanged
+from bugs_proof.paper_table import log_e
 from bugs_proof.pictures import PictureCell
 from bugs_proof.plan import LAB, PLANTED, PRINTED_SEED, SETTINGS_SEED, Asked
+from bugs_proof.ranks import RANKS
+from bugs_proof.ranks import table as table_of_ranks
 from bugs_proof.reachable import is_planted
 from bugs_proof.runs import Carried, Run, Shown, kept_run, replayed
 from bugs_proof.screen import CANDIDATES, of_target
@@ -212,6 +215,40 @@ def test_every_part_tells_its_own_worlds_versions_and_date(tmp_path: Path) -> No
 def test_no_printed_run_chose_a_setting() -> None:
     assert PRINTED_SEED >= 100 and 0 <= SETTINGS_SEED < 4
     assert all(local_folder(target) is not None for target in itertools.chain(LAB, PLANTED))
+
+
+@pytest.mark.parametrize("target", [LAB[0], PLANTED[0]])
+def test_the_rules_of_parents_move_nothing_here(target: str, tmp_path: Path) -> None:
+    """Count failures by the best output, as the recipe does, whose classes have no parents."""
+    audit = Audit(target, Asked(PRINTED_SEED), tmp_path)
+    assert audit.mine.failure == "top1"
+    assert all(cls.parent is None and not cls.kinds for cls in audit.recipe.classes)
+    label, panel = 5, audit.panel
+    outputs = np.arange(10)
+    expected = [output not in panel.right_of(target)[label] for output in outputs]
+
+    class Answers:
+        answers = staticmethod(lambda store, cell, name: outputs)
+        right_of, failed = panel.right_of, type(panel).failed
+
+    assert Answers().failed(audit.store, PictureCell("", "05", 0), label, target).tolist() == expected
+
+
+@pytest.mark.parametrize(("failing", "rescued"), [(0, 0), (5, 0), (0, 7), (30, 12), (64, 1)])
+def test_the_paper_tables_e_value_is_an_average_over_alternatives(failing: int, rescued: int) -> None:
+    # θ = sin² of an angle that is uniform from π/4 to π/2.
+    share = np.sin(np.pi / 4 + (np.arange(200_000) + 0.5) / 200_000 * np.pi / 4) ** 2
+    average = ((2 * share) ** failing * (2 * (1 - share)) ** rescued).mean()
+    assert log_e(failing, rescued) == pytest.approx(np.log(average), rel=1e-6, abs=1e-6)
+    assert log_e(failing, rescued) == pytest.approx(log_e_value(failing, failing + rescued), abs=1e-9)
+
+
+def test_a_table_of_ranks_has_a_line_each() -> None:
+    ranked = {"right": [3, 4], "described": 4, "pieces": 6, "drop": 0.2, "same": 4}
+    result = {"clusters": 5, "ranks": dict.fromkeys(RANKS, ranked)}
+    lines = table_of_ranks({"lab:x": result, "lab:y": result})
+    assert [line.split(" | ")[1:5] for line in lines[-len(RANKS) :]] == [["10", "8", "8", "1.5"]] * len(RANKS)
+    assert all("75 %" in line and "of 8" in line for line in lines[-len(RANKS) :])
 
 
 @pytest.mark.parametrize("target", ["lab:planted/rare-0"])

@@ -18,6 +18,7 @@ from counterfoil.building import BuildProgress
 from counterfoil.building.build_dataset import build
 from counterfoil.data import LabelledImages
 from counterfoil.dataset import read_dataset
+from counterfoil.documents import csv_text
 from counterfoil.errors import CounterfoilWarning, RunFailure, UserError
 from counterfoil.evaluation.dataset import OpenDataset, open_dataset
 from counterfoil.generate.screen import ScreenDoubts, screen_doubts
@@ -39,7 +40,7 @@ from counterfoil.stats import FailureCount, count_failures
 from counterfoil.store import read_batches
 from counterfoil.store.atomic import make_folder, write_atomically
 
-LAYER, DATASET = "recipe.yaml", "dataset"
+LAYER, DATASET, ANSWERS = "recipe.yaml", "dataset", "answers.csv"
 
 
 def round_doubts(folder: Path) -> ScreenDoubts | None:
@@ -97,6 +98,20 @@ def answered_round(run: MiningRun, name: str, layer: str) -> AnsweredRound | Non
     device = run.device.partition(",")[0]
     predictions = collect_answers((images,), {target: class_map}, run.recipe, device)[target].predictions
     failed = failures(run.mine.failure, predictions, images.labels, run.recipe.classes, class_map)
+    rows = [
+        {
+            "key": key,
+            "shift": images.group_names[images.groups[row]],
+            "class_id": run.recipe.classes[images.labels[row]].id,
+            "index": int(opened.indices[row]),
+            "outputs": " ".join(map(str, predictions.answers[row, :3].tolist())),
+            "confidence": float(predictions.confidence[row]),
+            "failed": bool(failed[row]),
+        }
+        for row, key in enumerate(images.keys)
+        if predictions.readable[row]
+    ]
+    write_atomically(round_folder / ANSWERS, csv_text(rows).encode())
     return AnsweredRound(opened, images, predictions, failed)
 
 

@@ -132,7 +132,9 @@ SEARCHED = (
     "mine.fdr=0.9",
     "mine.margin=0",
 )
-WRITTEN = ("findings.json", "findings.csv", "report.html", "recipe.yaml", "adversarial.yaml", "mine.yaml")
+WRITTEN = (
+    "findings.json", "findings.csv", "report.html", "recipe.yaml", "adversarial.yaml", "mine.yaml", "descriptions.csv",
+)  # fmt: skip
 
 
 def searched(out: Path, *sets: str, target: str = TARGET, **more: Any) -> MineResult:

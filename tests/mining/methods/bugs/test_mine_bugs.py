@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
@@ -28,6 +29,7 @@ from small_search import (
     searched,
 )
 
+from bugs_proof.paper_table import recount
 from counterfoil.building import build
 from counterfoil.dataset.verification import verify
 from counterfoil.documents import document_text
@@ -157,6 +159,63 @@ def test_what_is_told_of_single_images_is_what_the_target_answers(small_search: 
             assert piece.failed == (piece.answered != finding.class_names[0])
         for count in (*finding.answers.before, *finding.answers.after):
             assert count.examples and {answers[key] for key in count.examples} == {count.answer}
+
+
+def table_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_answers_of_every_image_are_in_the_files(small_search: Path, findings: Findings) -> None:
+    names = {cls.id: cls.name for cls in load_recipe(RECIPE).classes}
+    answers, outputs = answered_independently(small_search), list(names.values())
+    for drawn in findings.rounds:
+        rows = table_of(small_search / drawn.name / "answers.csv")
+        assert len(rows) == drawn.accepted
+        for row in rows:
+            answer = answers[f"{drawn.name}/{row['key']}"]
+            assert outputs[int(row["outputs"].split()[0])] == answer and 0.1 <= float(row["confidence"]) <= 1
+            assert row["failed"] == str(answer != names[row["class_id"]])
+            assert row["key"].startswith(f"{row['shift']}_{row['class_id']}_")
+            assert len(set(row["outputs"].split())) == 3
+
+
+def test_counts_and_verdicts_come_out_of_the_files_alone(
+    small_search: Path, findings: Findings, tmp_path: Path
+) -> None:
+    counted = recount(small_search)
+    assert [finding["name"] for finding in counted] == [finding.name for finding in findings.findings]
+    assert any(finding["confirmed"] for finding in counted) and any(finding["fresh"] is not None for finding in counted)
+    # The count sees a single answer that is another.
+    shutil.copytree(small_search, tmp_path / "other")
+    tested = next(drawn for drawn in findings.rounds if drawn.purpose == "test")
+    path = tmp_path / "other" / tested.name / "answers.csv"
+    text = path.read_text()
+    described = next(row for row in table_of(path) if row["shift"] != "base" and f"base{row['key'][-10:]}" in text)
+    line = next(line for line in text.splitlines() if line.startswith(described["key"]))
+    other = {"True": "False", "False": "True"}[described["failed"]]
+    path.write_text(text.replace(line, f"{line.rpartition(',')[0]},{other}"))
+    with pytest.raises(ValueError, match="counted"):
+        recount(tmp_path / "other")
+
+
+def test_of_the_descriptions_compared_the_likeliest_was_taken(small_search: Path, findings: Findings) -> None:
+    rows = table_of(small_search / "descriptions.csv")
+
+    def score(row: dict[str, str]) -> float:
+        return float(row["log_likelihood"]) - float(row["log_likelihood_right"])
+
+    from_clusters = [finding for finding in findings.findings if finding.origin == "found"]
+    assert from_clusters
+    for finding in from_clusters:
+        [taken] = [
+            row
+            for row in rows
+            if row["caption"] == finding.caption and score(row) == pytest.approx(finding.about["log_likelihood"])
+        ]
+        beside = [row for row in rows if row["cluster"] == taken["cluster"]]
+        assert len(beside) > 1 and taken["cluster"].partition("_")[0] == finding.classes[0]
+        assert max(score(row) for row in beside if row["pieces"] == taken["pieces"]) == score(taken)
 
 
 def test_every_hypothesis_comes_from_failures_of_the_base_or_is_shorter_words_of_one(findings: Findings) -> None:

@@ -9,7 +9,7 @@ products of whole likelihoods, of captions with equally many sentences: the rank
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -190,23 +190,25 @@ _MOST_PIECES = 24
 @dataclass(frozen=True)
 class ClusterDescriber:
     """Describes clusters of failures with a captioner; it is a `Describe`. images: by key prefix, the images of the
-    clusters.
+    clusters. scored: of every description that was compared its cluster, text, number of pieces, and mean
+    log-likelihood on the cluster's images and on those that are right.
     """
 
     run: MiningRun
     captioner: Captioner
     examples: Sequence[CaptionExample]
     images: Mapping[str, LabelledImages]
+    scored: list[tuple[str, str, int, float, float]] = field(default_factory=list)
 
     def __call__(self, clusters: Sequence[FailureCluster]) -> list[Described]:
         descriptions = []
         for index, cluster in enumerate(clusters):
             report("describing clusters", index, len(clusters))
-            descriptions.append(self._described(cluster))
+            descriptions.append(self._described(cluster, index))
         report("describing clusters", len(clusters), len(clusters))
         return descriptions
 
-    def _described(self, cluster: FailureCluster) -> Described:
+    def _described(self, cluster: FailureCluster, index: int) -> Described:
         settings, cls = self.run.settings, self.run.recipe.classes[cluster.label]
         base = filled_base(self.run, cls)
         keys = cluster.keys[: settings.described]
@@ -232,9 +234,13 @@ class ClusterDescriber:
                 return likely
             fitting_prompts = [prompts[index] for index in fitting]
             likely[fitting] = self._log_likelihoods(keys, fitting_prompts)
+            beside = np.zeros(len(prompts))
             if settings.rank == "contrast" and cluster.right:
-                likely[fitting] -= self._log_likelihoods(cluster.right, fitting_prompts).mean(axis=1, keepdims=True)
-            return likely
+                beside[fitting] = self._log_likelihoods(cluster.right, fitting_prompts).mean(axis=1)
+            for at in fitting:
+                numbers = len(descriptions[at].pieces), float(likely[at].mean()), float(beside[at])
+                self.scored.append((f"{cls.id}_{index}", prompts[at], *numbers))
+            return likely - beside[:, None]
 
         best, likelihood = combine(chosen, score, settings.sentences, rising=settings.rank != "product")[-1]
         examples = tuple(sorted(set(captions), key=lambda text: (-captions.count(text), text))[:8])

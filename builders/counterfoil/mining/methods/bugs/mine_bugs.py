@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from counterfoil.data import LabelledImages, rows_of
 from counterfoil.data.open_source import open_source
-from counterfoil.documents import document_text, read_document
+from counterfoil.documents import csv_text, document_text, read_document
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.mining.audited import class_map_of, collect_answers, features_of, opened_parts
@@ -96,7 +96,7 @@ def adversarial_layer(
     return layer_text(changes, below, extends)
 
 
-ASKED, TRIES = "mine.yaml", "tries.json"
+ASKED, TRIES, DESCRIPTIONS = "mine.yaml", "tries.json", "descriptions.csv"
 _MOST_EXAMPLE_BYTES = 1 << 26
 
 
@@ -246,6 +246,9 @@ def mine_bugs(run: MiningRun) -> MineResult:
     describer = ClusterDescriber(run, captioner, examples, images)
     look = clip_features(images, recipe, device)
     search = search_bugs(classes, drawer, look, describer, run, seeds)
+    columns = ("cluster", "caption", "pieces", "log_likelihood", "log_likelihood_right")
+    compared = csv_text((dict(zip(columns, row, strict=True)) for row in describer.scored), columns)
+    write_atomically(run.folder / DESCRIPTIONS, compared.encode())
     names = output_names(recipe, class_map)
     findings = document_of(search, run, target, names, contents)
     # The search's own findings are estimated before those that a person tried, so that a try does not change the
