@@ -36,7 +36,7 @@ class Model:
     """
 
     name: str
-    key: str | None
+    key: Any
     input_key: str = ""
 
     def transform(self) -> Callable[[Any], Any]:
@@ -137,7 +137,7 @@ class Pass:
 
         Raise the model's failure, and RunFailure if there are fewer images than keys.
         """
-        known = cache and cache.load()
+        known = None if cache is None else cache.load()
         if known is not None:
             report(self.stage, len(self.images), len(self.images))
             return known

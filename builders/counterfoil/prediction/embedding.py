@@ -31,7 +31,7 @@ Precision = Literal["float16", "float32"]
 _BYTES = 32  # of a sha256
 
 
-@dataclass(frozen=True)
+@dataclass
 class Embedder(Model):
     """A model that computes features of images. The features of an unreadable image are NaN.
 

@@ -74,7 +74,7 @@ def score_models(
             return None
         model = MappedClassifier(classifier, class_map, device, logits)
         cache = model.cache(folder, images) if classifier.kept else None
-        known = cache and cache.load()
+        known = None if cache is None else cache.load()
         if known is not None:
             scored[name] = Scored(classifier.released(), class_map, Predictions(**known))
             return None
@@ -118,9 +118,9 @@ def score_models(
             stage = first if len(models) == 1 else f"{len(models)} models, {first} first"
             classifiers = (asked.model.classifier for asked in models)
             specs = [(model.name, model.score_scale, maps[model.name]) for model in classifiers]
-            load = partial(_load, specs, classes, logits)
+            loading = partial(_load, specs, classes, logits)
             try:
-                Pass(images, stage, batch_size, device, place, load, WORKERS_IMPORT).ask(models)
+                Pass(images, stage, batch_size, device, place, loading, WORKERS_IMPORT).ask(models)
             finally:
                 # The list of models stays alive while the next pass is prepared. Their weights must be released.
                 for asked in models:

@@ -49,7 +49,9 @@ def are_detections(columns: Columns, rows: range) -> bool:
     kinds = {name: column.dtype.kind for name, column in columns.items()}
     sound = kinds == {"row": "i", "label": "i", **dict.fromkeys((*_SIDES, "score"), "f")}
     return (
-        sound and all(np.isfinite(column).all() for column in columns.values()) and np.isin(columns["row"], rows).all()
+        sound
+        and bool(np.isin(columns["row"], rows).all())
+        and all(np.isfinite(values).all() for values in columns.values())
     )
 
 
