@@ -31,6 +31,8 @@ PART_ROWS = 256
 # Raise this number when the meaning of a column changes. Older entries are then ignored.
 _FORMAT = 3
 _KEY = "counterfoil_key"
+# numpy parses other types as code.
+_ROW_TYPES = {number_type.encode(): number_type for number_type in ("<f2", "<f4", "<f8", "<i4", "|u1")}
 # Floats differ in the last bits between versions of these libraries.
 _LIBRARIES = ("torch", "torchvision", "timm", "transformers", "open_clip_torch", "pillow")
 
@@ -135,11 +137,10 @@ class AnswerCache:
 
 
 def _values(column: Any, number_type: bytes | None) -> NDArray[Any]:
-    """Return a column's values: rows of numbers if their type is given. ValueError or TypeError if they do not fit."""
+    """Return a column's values: rows of numbers if their type is given. KeyError or ValueError if they do not fit."""
     if number_type is None:
         return column.to_numpy(zero_copy_only=False)
     if column.null_count:
         raise ValueError
-    # This refuses types that hold objects.
-    values = np.frombuffer(column.buffers()[1] or b"", number_type.decode())
+    values = np.frombuffer(column.buffers()[1] or b"", _ROW_TYPES[number_type])
     return values.reshape(len(column), column.type.byte_width // values.itemsize)
