@@ -152,7 +152,6 @@ def pairs(values: list[float], number_type: str = "<f8") -> pa.Array:
         {"captions": [b"a"], "likelihoods": pairs([float("nan"), 1])},
         {"captions": [b"a"], "likelihoods": pairs([-1.5, 1], "<f4")},
         {"captions": [b"a"], "likelihoods": pairs([-1.5])},
-        {"captions": [b"a"], "likelihoods": pairs([])},
         {"captions": [b"a"], "likelihoods": pa.nulls(1, pa.binary(16))},
         {"captions": [b"a"], "likelihoods": [-1.5]},
         {"captions": [b"a"]},

@@ -7,6 +7,7 @@ images. A later run takes these files up to the first one that is missing or dam
 from __future__ import annotations
 
 import functools
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -67,7 +68,7 @@ class AnswerCache:
     @property
     def path(self) -> Path:
         """The file of the entry, whose name begins with a readable one."""
-        readable = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in self.name)
+        readable = re.sub(r"[^\w.-]", "_", self.name)
         return self.folder / f"{readable[-60:].strip('._-')}-{self.key[:16]}.parquet"
 
     def load(self) -> Columns | None:

@@ -13,6 +13,7 @@ from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import refuse_by_row
 from counterfoil.models.devices import free_bytes, give_back_memory
 from counterfoil.models.score_scale import AnyScale
+from counterfoil.prediction.answer_cache import joined
 from counterfoil.prediction.asking import Asked, Pass, Placement
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import MappedClassifier, take_over
@@ -37,6 +38,11 @@ class Scored:
     classifier: Classifier
     class_map: ClassMap
     predictions: Predictions
+
+
+def join_scored(parts: Sequence[Scored]) -> Scored:
+    """Return one model's answers to several sets of images as those to all."""
+    return replace(parts[-1], predictions=Predictions(**joined([part.predictions.columns() for part in parts])))
 
 
 def score_models(
@@ -148,8 +154,8 @@ def _load(
     """Load the models of a pass on a worker."""
     models = []
     for name, scale, class_map in specs:
-        classifier = replace(load_classifier(name, classes=classes), score_scale=scale).placed(device)
-        models.append(MappedClassifier(classifier, class_map, device, logits))
+        classifier = replace(load_classifier(name, classes=classes), score_scale=scale)
+        models.append(MappedClassifier(classifier.placed(device), class_map, device, logits))
     return models
 
 
