@@ -115,7 +115,7 @@ def test_predictions_of_another_form_or_of_much_memory_are_not_read(tmp_path: Pa
         "answers": pa.array([1] * 500),
         "readable": pa.array([True, None] * 250),
         "correct": pa.array([[True]] * 500),
-        "shares": pa.array([[0.5] * 3] * 499 + [None], pa.list_(pa.float32(), 3)),
+        "shares": pa.array([bytes(12)] * 499 + [None], pa.binary(12)),
         "true_confidence": pa.array([{"a": 1}] * 500),
     }
     for name, values in others.items():
@@ -123,6 +123,11 @@ def test_predictions_of_another_form_or_of_much_memory_are_not_read(tmp_path: Pa
         assert entry.load() is not None
         hostile(entry, **{name: values})
         assert entry.load() is None, name
+    for number_type in ("O", "i4,O", "<f8", "", "no type", "<f4\0", "(3,", "(2,)<f4"):
+        entry.save(answers)
+        table = pq.read_table(entry.path)
+        pq.write_table(table.replace_schema_metadata({**table.schema.metadata, b"shares": number_type}), entry.path)
+        assert entry.load() is None, number_type
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_each_batch_is_reported_until_all_are_done(
     counting: Counting, pictures: list[bytes | None], tmp_path: Path
 ) -> None:
     heard: list[Stage] = []
-    name = counting.embedder.name
+    name = f"{counting.embedder.name}: pictures"
     with listening(heard.append):
         embed(labelled(pictures), counting.embedder, tmp_path, batch_size=10)
         assert heard == [Stage(name, 10, N), Stage(name, 20, N), Stage(name, N, N)]

@@ -55,7 +55,7 @@ from counterfoil.models.classifiers.head import LinearHead, head_of
 from counterfoil.models.mended import mended_of
 from counterfoil.prediction.embedding import Embedder, classifier_embedder, embed
 from counterfoil.prediction.inference import torch_softmax
-from counterfoil.progress import renamed, track
+from counterfoil.progress import track
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import without_folders
 from counterfoil.report.words import counted, points
@@ -139,7 +139,7 @@ def see_model(
         embedder = head.prepared()
     else:
         head, embedder = head_of(classifier, device), classifier_embedder(classifier, device)
-    features = np.concatenate([features_through(part, embedder) for part in audit.parts])[audit.rows]
+    features = np.concatenate([embed(part, embedder, precision="float32") for part in audit.parts])[audit.rows]
     refuse_infinite_features(name, features, ", ".join(part.name for part in audit.parts))
     seen = SeenModel(
         classifier, head, embedder, audit, clip, evaluating.EvaluationRows(features, audit.labels, audit.units)
@@ -156,12 +156,6 @@ def see_model(
             "If it computes something after its last layer, refitting that layer cannot mend it.",
         )
     return seen
-
-
-def features_through(images: LabelledImages, embedder: Embedder) -> NDArray[np.float32]:
-    """Return features (n, d) float32 of n images, from the user's cache if present; NaN for undecodable images."""
-    with renamed(f"{embedder.name}: {images.name}"):
-        return embed(images, embedder, precision="float32")
 
 
 def refuse_infinite_features(model: str, features: NDArray[np.floating], images: str) -> None:
@@ -473,7 +467,7 @@ def _base_notes(prepared: Prepared, seen: SeenModel) -> tuple[str, ...]:
         debug = variant.debug
         if variant.role != "mended" or debug is None or debug.base is None:
             continue
-        features = features_through(debug.base, seen.embedder)
+        features = embed(debug.base, seen.embedder, precision="float32")
         rows = np.flatnonzero(np.isfinite(features).all(axis=1))
         labels = debug.base.labels[rows]
         right = allowed[labels, seen.head.logits(features[rows]).argmax(axis=1)]
@@ -484,7 +478,7 @@ def _base_notes(prepared: Prepared, seen: SeenModel) -> tuple[str, ...]:
 
 def _rows(prepared: Prepared, images: LabelledImages, seen: SeenModel) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Return the rows whose image can be decoded, and their features. Raise RunFailure if there are none."""
-    features = features_through(images, seen.embedder)
+    features = embed(images, seen.embedder, precision="float32")
     rows = np.flatnonzero([digest is not None for digest in prepared.pixels[images.content]])
     if not len(rows):
         raise RunFailure(f"{images.name}: no image can be decoded")

@@ -32,8 +32,8 @@ from counterfoil.models.clip import ClipModel, load_clip, pin_clip
 from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.embedding import Embedder, clip_embedder, digests_of, embed
 from counterfoil.prediction.failures import best_thresholds, binary_answers, condition_scores, failures, map_conditions
-from counterfoil.prediction.passes import Placement, score_models
-from counterfoil.prediction.predictions import Predictions, join_predictions
+from counterfoil.prediction.passes import Placement, join_scored, score_models
+from counterfoil.prediction.predictions import Predictions
 from counterfoil.progress import renamed, track
 from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.schema_mine import Mine
@@ -267,18 +267,17 @@ def collect_answers(
             writable_cache() / "predictions",
             device,
             _BATCH,
-            load or (lambda name: load_classifier(name, classes=recipe.classes)),
+            load or partial(load_classifier, classes=recipe.classes),
             placement=placement,
         )
         for part in parts
     ]
     targets = {}
     for name, class_map in maps.items():
-        several = [scored[name] for scored in answered]
-        refuse_unknown_rows(several[-1].classifier, parts)
-        predictions = join_predictions([scored.predictions for scored in several])
+        scored = join_scored([part[name] for part in answered])
+        refuse_unknown_rows(scored.classifier, parts)
         about = {"outputs": class_map.outputs}
-        targets[name] = AuditedTarget(several[-1].classifier, class_map, predictions, about)
+        targets[name] = AuditedTarget(scored.classifier, class_map, scored.predictions, about)
     return targets
 
 
@@ -296,7 +295,7 @@ def conditions_scored(
             writable_cache() / "predictions",
             device,
             _BATCH,
-            lambda name: load_classifier(name, classes=classes),
+            partial(load_classifier, classes=classes),
         )
         for part in parts
     ]

@@ -17,7 +17,7 @@ from counterfoil.mining.image_measures import MEASURES, measure_image
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.classifiers.head import head_of
 from counterfoil.prediction.embedding import classifier_embedder, embed
-from counterfoil.progress import renamed, track
+from counterfoil.progress import track
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.prompts import BASE
 
@@ -69,10 +69,7 @@ def _own_features(audited: Audited, recipe: Recipe, device: str) -> NDArray[np.f
     """Return (n, width) unit vectors of the features that the last layer does not read; UserError without any."""
     classifier = load_classifier(audited.target.classifier.name, classes=recipe.classes).placed(device)
     read, embedder = head_of(classifier, device).weight, classifier_embedder(classifier, device)
-    parts = []
-    for part in audited.parts:
-        with renamed(f"{embedder.name}: {part.name}"):
-            parts.append(embed(part, embedder, precision="float32", device=device))
+    parts = [embed(part, embedder, precision="float32", device=device) for part in audited.parts]
     features = np.concatenate(parts)[audited.rows].astype(np.float64)
     if not np.isfinite(features).all():
         raise UserError(f"model {classifier.name!r} gives features that are not finite")

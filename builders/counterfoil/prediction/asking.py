@@ -29,6 +29,20 @@ from counterfoil.store.decoding import decoded_batches, readable_image
 _WORTH_WORKERS = 2000
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The images of the rows `at` (b,), and which are readable (b,).
+
+    inputs: those of the readable images: tensors as one batch, or a list; None if no image is readable. labels: of all
+    images.
+    """
+
+    inputs: Any
+    readable: NDArray[np.bool_]
+    at: NDArray[np.int64]
+    labels: NDArray[np.int64]
+
+
 class Model:
     """A model in a pass. Models with the same input key get the same input for an image: by default, the image.
 
@@ -36,19 +50,15 @@ class Model:
     """
 
     name: str
-    key: str | None
+    key: Any
     input_key: str = ""
 
     def transform(self) -> Callable[[Any], Any]:
         """Return a function that turns an RGB image into an input, and raises UserError if that fails."""
         return lambda image: image
 
-    def answers(self, inputs: Any, readable: NDArray[np.bool_], at: NDArray[np.int64], labels: NDArray) -> Columns:
-        """Return the answers to the images of the rows `at` (b,). Any CounterfoilError ends only this model's pass.
-
-        inputs: those of the readable images: tensors as one batch, or a list; None if no image is readable. labels: of
-        all images.
-        """
+    def answers(self, batch: Batch) -> Columns:
+        """Return the answers to a batch. Any CounterfoilError ends only this model's pass."""
         raise NotImplementedError
 
 
@@ -83,7 +93,7 @@ class Asked:
         if self.failure is not None:
             raise self.failure
         none = np.zeros((3, 0), dtype=np.int64)
-        answers = joined([*self.parts, *self.fresh] or [self.model.answers(None, *none)])
+        answers = joined([*self.parts, *self.fresh] or [self.model.answers(Batch(None, *none))])
         if self.cache is not None:
             self.cache.save(answers)
         return answers
@@ -137,7 +147,7 @@ class Pass:
 
         Raise the model's failure, and RunFailure if there are fewer images than keys.
         """
-        known = cache and cache.load()
+        known = None if cache is None else cache.load()
         if known is not None:
             report(self.stage, len(self.images), len(self.images))
             return known
@@ -209,11 +219,11 @@ def ask(
         for asked in models:
             if asked.failure is not None:
                 continue
-            batch = inputs.get(asked.model.input_key)
+            given = inputs.get(asked.model.input_key)
             try:
-                if isinstance(batch, CounterfoilError):
-                    raise batch
-                asked.add([asked.model.answers(batch, readable, at, labels)], position)
+                if isinstance(given, CounterfoilError):
+                    raise given
+                asked.add([asked.model.answers(Batch(given, readable, at, labels))], position)
             except CounterfoilError as error:
                 asked.failure = error
         if all(asked.failure is not None for asked in models):

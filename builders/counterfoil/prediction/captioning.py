@@ -36,8 +36,8 @@ def caption_images(
     """Return `number` captions of each image, by key. The captions are None if the image cannot be decoded.
 
     keys: the images to caption; None for all. prefix: the text that begins each caption, either one text or one for
-    each label. Captions are kept in `folder` or the user's cache. Raises the same
-    errors as `Captioner.captions`, and KeyError for a label without a prefix.
+    each label. Captions are kept in `folder` or the user's cache. Raises the same errors as `Captioner.captions`, and
+    KeyError for a label without a prefix.
     """
     chosen = frozenset(images.keys if keys is None else keys)
     labels = dict(zip(images.keys, images.labels.tolist(), strict=True))

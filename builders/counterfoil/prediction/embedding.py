@@ -16,7 +16,7 @@ from PIL import Image
 from counterfoil.data import LabelledImages
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key
-from counterfoil.prediction.asking import Model, Pass, Placement
+from counterfoil.prediction.asking import Batch, Model, Pass, Placement
 from counterfoil.progress import track
 from counterfoil.recipe import sha256_json
 from counterfoil.store.layout import writable_cache
@@ -31,7 +31,7 @@ Precision = Literal["float16", "float32"]
 _BYTES = 32  # of a sha256
 
 
-@dataclass(frozen=True)
+@dataclass
 class Embedder(Model):
     """A model that computes features of images. The features of an unreadable image are NaN.
 
@@ -49,11 +49,11 @@ class Embedder(Model):
     batch_size: int = 64
     precision: Precision = "float16"
 
-    def answers(self, inputs: Any, readable: NDArray[np.bool_], at: NDArray[np.int64], labels: NDArray) -> Columns:
+    def answers(self, batch: Batch) -> Columns:
         # If no image of the batch is readable, a blank image gives the width of the features.
-        features = self.features(inputs or [Image.new("RGB", (8, 8))], self.batch_size)
-        rows = np.full((len(at), features.shape[1]), np.nan, self.precision)
-        rows[readable] = features[: readable.sum()]
+        features = self.features(batch.inputs or [Image.new("RGB", (8, 8))], self.batch_size)
+        rows = np.full((len(batch.at), features.shape[1]), np.nan, self.precision)
+        rows[batch.readable] = features[: batch.readable.sum()]
         return {"features": rows}
 
 
@@ -107,11 +107,12 @@ def embed(
     cache = None
     if embedder.kept:
         key = sha256_json([images.content, embedder.key, batch_size, precision])
-        fits = partial(_fits, precision, None)
-        cache = AnswerCache(folder or writable_cache() / "embeddings", embedder.name, key, len(images), fits)
+        folder = folder or writable_cache() / "embeddings"
+        cache = AnswerCache(folder, embedder.name, key, len(images), partial(_fits, precision, None))
     place = None if embedder.on is None or cache is None else placement
     load = partial(_load, embedder.on, batch_size, precision)
-    one_pass = Pass(images, embedder.name, batch_size, device, place, load, (__name__, "open_clip"))
+    stage = f"{embedder.name}: {images.name}"
+    one_pass = Pass(images, stage, batch_size, device, place, load, (__name__, "open_clip"))
     return one_pass.answers_of(embedder, cache)["features"]
 
 
@@ -121,8 +122,9 @@ def _load(on: Any, batch_size: int, precision: Precision, device: str) -> list[M
 
 def _fits(number_type: DTypeLike, width: int | None, columns: Columns, rows: range) -> bool:
     [values] = columns.values()
-    sound = values.ndim == 2 and len(values) == len(rows) and width in (None, values.shape[1])
-    return sound and values.dtype == number_type
+    if values.ndim != 2 or len(values) != len(rows) or values.dtype != number_type:
+        return False
+    return width in (None, values.shape[1])
 
 
 def contents_of(images: LabelledImages, folder: Path | None = None) -> NDArray[np.uint8]:

@@ -18,7 +18,7 @@ from counterfoil.models.classifiers.classifier import Recorded
 from counterfoil.models.loading_errors import error_line, known_cause
 from counterfoil.models.score_scale import UNKNOWN, AnyScale, confidences
 from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key
-from counterfoil.prediction.asking import Model
+from counterfoil.prediction.asking import Batch, Model
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.predictions import Predictions, no_answers
 
@@ -156,12 +156,13 @@ class MappedClassifier(Model):
     def transform(self) -> Callable[[Any], Any]:
         return self.classifier.transform()
 
-    def answers(self, inputs: Any, readable: NDArray[np.bool_], at: NDArray[np.int64], labels: NDArray) -> Columns:
-        answers = no_answers(len(at), self.class_map, self.logits)
-        if inputs is not None:
-            logits = logits_of(self.classifier, inputs, self.device).numpy()
+    def answers(self, batch: Batch) -> Columns:
+        answers, readable = no_answers(len(batch.at), self.class_map, self.logits), batch.readable
+        if batch.inputs is not None:
+            logits = logits_of(self.classifier, batch.inputs, self.device).numpy()
             softmax, ranked = shares_of(self.classifier.score_scale), answers.answers.shape[1]
-            answers.fill(readable, answer_columns(logits, labels[at[readable]], self.class_map, ranked, softmax))
+            labels = batch.labels[batch.at[readable]]
+            answers.fill(readable, answer_columns(logits, labels, self.class_map, ranked, softmax))
             answers.readable[:] = readable
         return answers.columns()
 

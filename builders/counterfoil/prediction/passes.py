@@ -13,6 +13,7 @@ from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import refuse_by_row
 from counterfoil.models.devices import free_bytes, give_back_memory
 from counterfoil.models.score_scale import AnyScale
+from counterfoil.prediction.answer_cache import joined
 from counterfoil.prediction.asking import Asked, Pass, Placement
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import MappedClassifier, take_over
@@ -37,6 +38,11 @@ class Scored:
     classifier: Classifier
     class_map: ClassMap
     predictions: Predictions
+
+
+def join_scored(parts: Sequence[Scored]) -> Scored:
+    """Return one model's answers to several sets of images as those to all."""
+    return replace(parts[-1], predictions=Predictions(**joined([part.predictions.columns() for part in parts])))
 
 
 def score_models(
@@ -74,7 +80,7 @@ def score_models(
             return None
         model = MappedClassifier(classifier, class_map, device, logits)
         cache = model.cache(folder, images) if classifier.kept else None
-        known = cache and cache.load()
+        known = None if cache is None else cache.load()
         if known is not None:
             scored[name] = Scored(classifier.released(), class_map, Predictions(**known))
             return None
@@ -118,9 +124,9 @@ def score_models(
             stage = first if len(models) == 1 else f"{len(models)} models, {first} first"
             classifiers = (asked.model.classifier for asked in models)
             specs = [(model.name, model.score_scale, maps[model.name]) for model in classifiers]
-            load = partial(_load, specs, classes, logits)
+            loading = partial(_load, specs, classes, logits)
             try:
-                Pass(images, stage, batch_size, device, place, load, WORKERS_IMPORT).ask(models)
+                Pass(images, stage, batch_size, device, place, loading, WORKERS_IMPORT).ask(models)
             finally:
                 # The list of models stays alive while the next pass is prepared. Their weights must be released.
                 for asked in models:
@@ -148,8 +154,8 @@ def _load(
     """Load the models of a pass on a worker."""
     models = []
     for name, scale, class_map in specs:
-        classifier = replace(load_classifier(name, classes=classes), score_scale=scale).placed(device)
-        models.append(MappedClassifier(classifier, class_map, device, logits))
+        classifier = replace(load_classifier(name, classes=classes), score_scale=scale)
+        models.append(MappedClassifier(classifier.placed(device), class_map, device, logits))
     return models
 
 

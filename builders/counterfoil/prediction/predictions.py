@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.prediction.answer_cache import Columns, joined
+from counterfoil.prediction.answer_cache import Columns
 
 if TYPE_CHECKING:
     from counterfoil.prediction.class_map import ClassMap
@@ -72,10 +72,6 @@ class Predictions:
         for name, values in self.columns().items():
             if name in columns:
                 values[rows] = columns[name]
-
-
-def join_predictions(parts: Sequence[Predictions]) -> Predictions:
-    return Predictions(**joined([part.columns() for part in parts]))
 
 
 def no_answers(n: int, class_map: ClassMap, logits: bool = False) -> Predictions:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,7 @@ from counterfoil.evaluation.tasks.classes.report import evaluation_html
 from counterfoil.evaluation.tasks.classes.resampling import resampled_rows
 from counterfoil.evaluation.tasks.classes.tables import answer_columns, result_tables
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier
-from counterfoil.prediction.passes import WORKERS_IMPORT, Placement, Scored
-from counterfoil.prediction.predictions import join_predictions
+from counterfoil.prediction.passes import WORKERS_IMPORT, Placement, Scored, join_scored
 from counterfoil.progress import report
 from counterfoil.recipe import RecipeClass
 from counterfoil.report.reference import order_warnings
@@ -120,12 +119,7 @@ class ClassesTask(Task):
         )
         # Each part's answers are kept by its own content.
         parts = [asking.scored(part.images, names, subject.workplace / "predictions") for part in subject.parts]
-        scored = [
-            replace(parts[0][name], predictions=join_predictions([part[name].predictions for part in parts]))
-            if len(parts) > 1
-            else parts[0][name]
-            for name in names
-        ]
+        scored = [join_scored([part[name] for part in parts]) for name in names]
         answered = AllAnswers.of(subject, scored, self.min_images, options.seed, asking, requests)
         # Bootstrapping the drops takes most of the time.
         for done, shift in enumerate(answered.shifts, start=1):

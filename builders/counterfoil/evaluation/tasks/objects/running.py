@@ -18,7 +18,7 @@ from counterfoil.evaluation.tasks.objects.subject import DetectionSubject
 from counterfoil.models.detectors import Detector
 from counterfoil.models.detectors.detector import refuse_unnamed_labels
 from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key, joined
-from counterfoil.prediction.asking import Model, Pass
+from counterfoil.prediction.asking import Batch, Model, Pass
 from counterfoil.report.words import named
 
 _SIDES = ("left", "top", "right", "bottom")
@@ -34,14 +34,16 @@ class AskedDetector(Model):
     detector: Callable[[list[Any]], Sequence[Mapping[str, Any]]]
     images: LabelledImages
 
-    def answers(self, inputs: Any, readable: NDArray[np.bool_], at: NDArray[np.int64], labels: NDArray) -> Columns:
-        if not readable.all():
-            key = self.images.keys[at[~readable][0]]
+    def answers(self, batch: Batch) -> Columns:
+        if not batch.readable.all():
+            key = self.images.keys[batch.at[~batch.readable][0]]
             raise RunFailure(f"{self.images.name}: {key} has no image that decodes")
-        answers = list(self.detector(inputs))
-        if len(answers) != len(inputs):
-            raise UserError(f"{self.name}: {len(answers)} answers to {len(inputs)} images, expected one an image")
-        return joined([_columns(answer, row, self.name) for row, answer in zip(at.tolist(), answers, strict=True)])
+        answers = list(self.detector(batch.inputs))
+        if len(answers) != len(batch.at):
+            raise UserError(f"{self.name}: {len(answers)} answers to {len(batch.at)} images, expected one an image")
+        return joined(
+            [_columns(answer, row, self.name) for row, answer in zip(batch.at.tolist(), answers, strict=True)]
+        )
 
 
 def are_detections(columns: Columns, rows: range) -> bool:
@@ -49,7 +51,9 @@ def are_detections(columns: Columns, rows: range) -> bool:
     kinds = {name: column.dtype.kind for name, column in columns.items()}
     sound = kinds == {"row": "i", "label": "i", **dict.fromkeys((*_SIDES, "score"), "f")}
     return (
-        sound and all(np.isfinite(column).all() for column in columns.values()) and np.isin(columns["row"], rows).all()
+        sound
+        and bool(np.isin(columns["row"], rows).all())
+        and all(np.isfinite(values).all() for values in columns.values())
     )
 
 
@@ -82,8 +86,8 @@ def run_detector(
         key = answers_key(device, data=images.content, weights=detector.sha256, input=detector.input_key)
         folder = subject.dataset.workplace / "detections"
         cache = AnswerCache(folder, name, key, len(images), are_detections)
-    one_pass = Pass(images, f"detecting with {name}", batch_size, device)
-    columns = one_pass.answers_of(AskedDetector(name, detector, images), cache)
+    asked = AskedDetector(name, detector, images)
+    columns = Pass(images, f"detecting with {name}", batch_size, device).answers_of(asked, cache)
     columns = {**columns, "row": chosen[columns["row"]]}
     refuse_unnamed_labels(name, columns["label"], names, "label_names")
     shifted = _first_label_note(columns["label"], names, categories)

@@ -42,8 +42,6 @@ from counterfoil.report.results import ResultRow, row
 from counterfoil.stats import Estimate
 from counterfoil.store.layout import writable_cache
 
-_EMBEDDINGS = "embeddings"
-
 
 @dataclass(frozen=True)
 class _Side:
@@ -126,7 +124,7 @@ def skipped_because(error: CounterfoilError) -> str:
 def _distances(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureModel) -> tuple[Distances, list[ResultRow]]:
     subject, asking = answered.subject, answered.asking
     source, decodable = _side_of(opened.source.images, model, asking)
-    parts = [_features(part.images, model, subject.workplace / _EMBEDDINGS, asking) for part in subject.parts]
+    parts = [_features(part.images, model, subject.workplace / "embeddings", asking) for part in subject.parts]
     features = np.concatenate(parts) if len(parts) > 1 else parts[0]
     readable, shared = np.isfinite(features).all(axis=1), _subject_units(subject)
     distances = Distances(
@@ -409,7 +407,6 @@ DISTANCES = NestedMeasure(measure_distances)
 # With 50 images, Wilson's interval of a class is at most 27 points wide; with ten such classes, 9 points.
 IMAGES_A_CLASS = 50
 _SALT = "reference"  # of the bootstrap
-_ANSWERS = "predictions"
 _INPUT = "the input dataset"
 
 
@@ -481,7 +478,7 @@ def measure_reference(answered: AllAnswers) -> tuple[ReferenceResult | None, lis
     failed: dict[str, CounterfoilError] = {}
     try:
         with renamed(lambda stage: replace(stage, name=f"{stage.name}, validation")):
-            scored = answered.asking.scored(images, scorable, writable_cache() / _ANSWERS, failed)
+            scored = answered.asking.scored(images, scorable, writable_cache() / "predictions", failed)
     except reading_errors() as error:
         reason = skipped_because(skipped_reason(_INPUT, error))
         return ReferenceResult(prepared.split, skipped=reason, left_out=prepared.left_out), []
