@@ -1,4 +1,4 @@
-"""A recipe's task: it follows from the keys of the source, may be said, and may not contradict them."""
+"""A recipe's task: it follows from the keys of the source, may be stated, and may not contradict them."""
 
 from __future__ import annotations
 
@@ -42,26 +42,26 @@ def test_the_keys_say_the_task() -> None:
 
 @pytest.mark.parametrize("name", KEYS)
 def test_a_task_that_is_said_changes_neither_hash_nor_text(name: str) -> None:
-    plain, said = load(*KEYS[name]), load(*KEYS[name], f"source.task={name}")
-    assert said == plain
+    plain, stated = load(*KEYS[name]), load(*KEYS[name], f"source.task={name}")
+    assert stated == plain
     for part in ("plan_hash", "screen_hash", "recipe_hash", "portable_yaml"):
-        assert getattr(said, part) == getattr(plain, part)
+        assert getattr(stated, part) == getattr(plain, part)
 
 
 @pytest.mark.parametrize("name", KEYS)
-@pytest.mark.parametrize("said", KEYS)
-def test_a_task_that_contradicts_the_keys_is_refused(name: str, said: str) -> None:
-    if name == said:
+@pytest.mark.parametrize("stated", KEYS)
+def test_a_task_that_contradicts_the_keys_is_refused(name: str, stated: str) -> None:
+    if name == stated:
         return
     with pytest.raises(UserError) as caught:
-        load(*KEYS[name], f"source.task={said}")
-    assert f"found the task {said}, expected {name}, which the other keys say" in "\n".join(caught.value.problems)
+        load(*KEYS[name], f"source.task={stated}")
+    assert f"found the task {stated}, expected {name}, which the other keys say" in "\n".join(caught.value.problems)
 
 
 def test_an_unknown_task_is_refused_with_the_known_ones() -> None:
-    for said in ("detection", "[objects]"):
+    for stated in ("detection", "[objects]"):
         with pytest.raises(UserError, match="expected classes or objects or labels"):
-            load(*KEYS["objects"], f"source.task={said}")
+            load(*KEYS["objects"], f"source.task={stated}")
 
 
 @pytest.mark.parametrize("name", KEYS)

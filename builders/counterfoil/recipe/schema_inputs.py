@@ -22,7 +22,7 @@ from counterfoil.recipe.names import (
 )
 from counterfoil.recipe.prompts import template_problem
 from counterfoil.recipe.section import Section, checked, refuse
-from counterfoil.recipe.tasks import TASKS, task_of
+from counterfoil.recipe.tasks import TASKS, derive_task
 from counterfoil.recipe.tasks.objects import categories_problem
 from counterfoil.recipe.tasks.task import EVERY_IMAGE
 
@@ -332,14 +332,14 @@ class Source(Section):
     def _says_its_task(cls, values: Any) -> Any:
         if not isinstance(values, Mapping):
             return values
-        task, said = task_of(values), values.get("task")
-        if said in [*TASKS] and said != task.name:
+        task, stated = derive_task(values), values.get("task")
+        if stated in [*TASKS] and stated != task.name:
             raise ValueError(
-                f"found the task {said}, expected {task.name}, which the other keys say: `objects` has boxes, and"
+                f"found the task {stated}, expected {task.name}, which the other keys say: `objects` has boxes, and"
                 " `conditions` without `classes` are labels (null drops an inherited key)"
             )
         whole = {} if task.by_class or values.get("classes") is not None else {"classes": (dict(EVERY_IMAGE),)}
-        return {**values, "task": said or task.name, **whole}
+        return {**values, "task": stated or task.name, **whole}
 
     @model_validator(mode="after")
     def _two_classes_a_condition(self) -> Source:

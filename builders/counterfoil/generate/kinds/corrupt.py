@@ -50,9 +50,9 @@ class CorruptMaker(ImageMaker):
         for cls in recipe.classes:
             chosen = table[cls.id] = []
             paired = [partner for name, partner in matched.items() if cls.label in labels_of[name]]
-            asked = wanted.get(cls.id, 0)
+            most_rows = wanted.get(cls.id, 0)
             for row in in_drawn_order(of_class(cls), recipe.samples.seed):
-                if len(chosen) == asked:
+                if len(chosen) == most_rows:
                     break
                 if any(row not in partner.row_of for partner in paired):
                     continue
@@ -67,9 +67,9 @@ class CorruptMaker(ImageMaker):
                     chosen.append(PoolRow(row))
                 else:
                     unreadable += 1
-            if len(chosen) < asked:
+            if len(chosen) < most_rows:
                 few.append(cls.name)
-            done += asked
+            done += most_rows
             report("reading rows", done, most)
         if empty := [cls for cls in recipe.classes if cls.id in wanted and not table[cls.id]]:
             lacks = " that decodes" + (" and has a partner under every shift" if matched else "")

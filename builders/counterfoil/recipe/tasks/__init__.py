@@ -12,7 +12,7 @@ from counterfoil.recipe.tasks.task import SourceTask, is_every_image
 TASKS = {task.name: task for task in (SourceTask(), ObjectsTask(), LabelsTask())}
 
 
-def task_of(source: Mapping[str, Any]) -> SourceTask:
+def derive_task(source: Mapping[str, Any]) -> SourceTask:
     """Return the task of a recipe's source of any form, as its other keys say it."""
     if source.get("objects") is not None:
         return TASKS["objects"]
