@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,10 +35,6 @@ class LabelTruth:
 
     present: NDArray[np.bool_]
     known: NDArray[np.bool_]
-
-    @classmethod
-    def all_known(cls, present: NDArray[np.bool_]) -> Self:
-        return cls(present, np.ones_like(present))
 
     @property
     def having(self) -> NDArray[np.bool_]:
