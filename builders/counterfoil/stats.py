@@ -139,10 +139,10 @@ def stopped_rate(failed: ArrayLike, k: int, level: float = CONFIDENCE) -> Stoppe
     """Return the failure rate of images that are drawn until the k-th failure.
 
     failed: (images,) boolean, in drawing order. k: 2 or more. Wiles 2022 stops at 20 failures. Because drawing stops at
-    a failure, failures / images is too high (by 5 % of the rate for 20 failures, by 23 % for 5). If the n-th image is the k-th
-    failure, (k - 1) / (n - 1) is unbiased (Haldane 1945); later images are ignored. If the images end before the k-th
-    failure, the rate is failures / images. The interval is exact in both cases: the k-th failure comes by the n-th
-    image if and only if n images have at least k failures, and Clopper and Pearson's interval is about that count.
+    a failure, failures / images is too high (by 5 % of the rate for 20 failures, by 23 % for 5). If the n-th image is
+    the k-th failure, (k - 1) / (n - 1) is unbiased (Haldane 1945); later images are ignored. If the images end before
+    the k-th failure, the rate is failures / images. The interval is exact in both cases: the k-th failure comes by the
+    n-th image if and only if n images have at least k failures, and Clopper and Pearson's interval is about that count.
     """
     drawn = np.asarray(failed, dtype=np.bool_)
     positions = np.flatnonzero(drawn)

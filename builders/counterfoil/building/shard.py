@@ -203,7 +203,7 @@ class _Making:
         """
         rules, candidates = self.plan.shift(cell.shift).keep, begun.candidates[cell.shift, cell.label]
         passed = 0
-        for batch in self.plan.batches(begun.shard, cell):
+        for batch in self.plan.batches(cell):
             if len(batch) < self.size:
                 yield from self._ask(begun, batch)
                 return

@@ -329,7 +329,7 @@ class _New:
             verdicts = [self._verdict(row) for row in cell_rows]
             rules, short, beyond = self.plan.shift(cell.shift).keep, False, []
             if cell.accepted is not None:
-                rendered = drawn(rules, verdicts, map(len, self.plan.batches(shard, cell)), cell.accepted)
+                rendered = drawn(rules, verdicts, map(len, self.plan.batches(cell)), cell.accepted)
                 short = rendered > len(cell_rows)
                 beyond = cell_rows[rendered:]
                 cell_rows, verdicts = cell_rows[:rendered], verdicts[:rendered]
