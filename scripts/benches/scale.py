@@ -282,7 +282,7 @@ def local(out: Path, shifts: int, workers: int) -> Numbers:
     """Return the driver's processor seconds with this machine's engine, whose workers write stubs."""
     recipe = large_recipe(shifts)
     with _reopened(out, recipe) as store:
-        job = StubJob(recipe, None, None, b"", "cpu", inputs_of(recipe).commits, {}, store.writer)
+        job = StubJob(recipe, inputs_of(recipe), "cpu", store.writer)
         pending = store.pending()
         begun: tuple[float, int] | None = None
         used, done = 0.0, 0

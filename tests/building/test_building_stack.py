@@ -66,8 +66,7 @@ def begun_elsewhere(out: Path) -> Iterator[tuple[Job, DatasetStore, Recipe]]:
         out, make_plan(recipe), hashes, inputs.document, elsewhere(recipe),
         recipe_yaml=recipe.portable_yaml, attachments=inputs.attachments(),
     ) as store:  # fmt: skip
-        content = inputs.thresholds.content()
-        yield Job(recipe, None, None, content, "cpu", inputs.commits, inputs.judges, store.writer), store, recipe
+        yield Job(recipe, inputs, "cpu", store.writer), store, recipe
 
 
 @pytest.mark.parametrize("workers", [1, 2], ids=["this process", "two workers"])
@@ -217,7 +216,8 @@ def test_another_kind_of_gpu_in_the_same_machine_is_refused_and_named(
     recipe = load_recipe("wardrobe-mini", TINY)
     stack = measured("cuda:0", recipe.generator)
     writer = ShardWriter.of_plan(tmp_path, make_plan(recipe), {}, stack)
-    job = Job(recipe, None, None, b"", "cuda:0", {"generator": None, "screen": None, "adapter": None}, {}, writer)
+    lacking: Any = None
+    job = Job(recipe, lacking, "cuda:0", writer)
     assert job.on("cuda:1")._writer_here().stack == stack
     with pytest.raises(UserError) as refused, job.on("cuda:2").ready():
         pass

@@ -16,7 +16,6 @@ from counterfoil.building.inputs import Inputs, resolve_inputs
 from counterfoil.building.spans import spans
 from counterfoil.building.workers import Job, ShardFiles, SpansToCollect, imported_for, write_collected
 from counterfoil.data.folders import refuse_among_inputs
-from counterfoil.data.pins import SourcePin
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.engines import Advanced, Delivered, Engine, EngineChoice, Lost, engine_and_device
 from counterfoil.engines.local import stack_where_done
@@ -33,7 +32,7 @@ from counterfoil.regular_files import named_path
 from counterfoil.store import DatasetStore, Receipt
 from counterfoil.store.atomic import make_folder, try_folder
 from counterfoil.store.dataset_store import refuse_foreign
-from counterfoil.store.directory_lock import FolderMark, marked, refuse_held_part
+from counterfoil.store.directory_lock import marked, refuse_held_part
 from counterfoil.store.layout import MANIFEST, PRIVATE
 from counterfoil.store.lock import read_lock, refuse_other_hashes
 from counterfoil.store.manifest import Entry
@@ -304,10 +303,9 @@ class _Build:
         """Open the dataset's store, with the stack of this engine's workers."""
         recipe, inputs = self.recipe, self.inputs
         stack = stack_where_done(self.engine, self.device, partial(rendering_stack, generator=recipe.generator))
-        placeholders = inputs.tokens.placeholders if inputs.tokens else None
         return DatasetStore.open(
             self.out,
-            make_plan(recipe, placeholders, edited=inputs.counted(recipe)),
+            make_plan(recipe, inputs.placeholders, edited=inputs.counted(recipe)),
             {"plan": recipe.plan_hash, "screen": recipe.screen_hash, "inputs": inputs.hash},
             inputs.document,
             stack,
@@ -355,7 +353,7 @@ class _Build:
         ids = {(shard.group, shard.number, shard.of): shard.id for shard in pending}
         with contextlib.ExitStack() as stack:
             mark = stack.enter_context(marked(store.directory)) if collected is None else None
-            job = self._job(store, mark)
+            job = Job(self.recipe, self.inputs, self.device, store.writer, self.allow_mixed, mark, self.engine.collects)
             events = self.engine.run(job, items if collected is None else collected)
             for event in stack.enter_context(contextlib.closing(events)):
                 receipts: list[Receipt] = []
@@ -380,23 +378,3 @@ class _Build:
         if lost and store.part is None:
             store.remove_leftovers()
         return list(made.values())
-
-    def _job(self, store: DatasetStore, mark: FolderMark | None) -> Job:
-        inputs, tokens = self.inputs, self.inputs.tokens
-        return Job(
-            recipe=self.recipe,
-            placeholders=tokens.placeholders if tokens else None,
-            tokens=tokens.by_placeholder() if tokens else None,
-            thresholds=inputs.thresholds.content(),
-            device=self.device,
-            commits=inputs.commits,
-            judges=inputs.judges,
-            writer=store.writer,
-            embeddings=inputs.embeddings,
-            loras=inputs.loras,
-            pool=SourcePin.of(inputs.document.get("pool")),
-            rows=inputs.rows,
-            allow_mixed=self.allow_mixed,
-            mark=mark,
-            collect=self.engine.collects,
-        )
