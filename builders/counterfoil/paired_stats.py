@@ -87,12 +87,12 @@ def tango_uppers(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, level
     return _tango_end(failing, rescued, pairs, float(scipy.stats.norm.isf(1 - level)))
 
 
-def pairs_of_half_width(count: PairCount, half_width: float, level: float = CONFIDENCE) -> int:
-    """Return how many pairs give a normal interval of about ± `half_width`, from counted shares (Jeffreys)."""
+def pairs_of_half_width(count: PairCount, half_width: float) -> int:
+    """Return how many pairs give a normal 95 % interval of about ± `half_width`, from counted shares (Jeffreys)."""
     whole = count.pairs + 1.5
     failing, rescued = (count.failing + 0.5) / whole, (count.rescued + 0.5) / whole
     variance = failing + rescued - (failing - rescued) ** 2
-    return math.ceil((float(scipy.stats.norm.isf((1 - level) / 2)) / half_width) ** 2 * variance)
+    return math.ceil((float(scipy.stats.norm.isf((1 - CONFIDENCE) / 2)) / half_width) ** 2 * variance)
 
 
 def _tango_end(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, reach: float) -> NDArray[np.float64]:
@@ -156,9 +156,7 @@ def _log_small_tail(a: float, b: float) -> float:
     return float(series - (a + b) * np.log(2) - np.log(b) - scipy.special.betaln(a, b))
 
 
-def decide(
-    count: PairCount, log_e: float, threshold_log_e: float, margin: float, *, level: float = CONFIDENCE
-) -> Decision:
+def decide(count: PairCount, log_e: float, threshold_log_e: float, margin: float) -> Decision:
     """Decide about a test after a batch of pairs.
 
     The test is `futile` if the one-sided upper bound of the difference is below `margin`, because such a difference is
@@ -168,7 +166,7 @@ def decide(
     of those whose difference equals the margin, and about one in twenty of those with twice this difference
     (`scripts/bugs_proof/sequential.py`).
     """
-    if tango_uppers(count.failing, count.rescued, count.pairs, level) < margin:
+    if tango_uppers(count.failing, count.rescued, count.pairs, CONFIDENCE) < margin:
         return "futile"
     return "confirmed" if log_e >= threshold_log_e else "open"
 

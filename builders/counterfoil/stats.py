@@ -135,7 +135,7 @@ class StoppedRate:
     reached: bool
 
 
-def stopped_rate(failed: ArrayLike, k: int, level: float = CONFIDENCE) -> StoppedRate:
+def stopped_rate(failed: ArrayLike, k: int) -> StoppedRate:
     """Return the failure rate of images that are drawn until the k-th failure.
 
     failed: (images,) boolean, in drawing order. k: 2 or more. Wiles 2022 stops at 20 failures. Because drawing stops at
@@ -148,10 +148,10 @@ def stopped_rate(failed: ArrayLike, k: int, level: float = CONFIDENCE) -> Stoppe
     positions = np.flatnonzero(drawn)
     if len(positions) < k:
         seen, n = len(positions), len(drawn)
-        return StoppedRate(seen, n, seen / n if n else math.nan, clopper_pearson(seen, n - seen, level), False)
+        return StoppedRate(seen, n, seen / n if n else math.nan, clopper_pearson(seen, n - seen), False)
     n = int(positions[k - 1]) + 1
     # The upper bound uses the k - 1 failures among the n - 1 images before the k-th failure.
-    bounds = clopper_pearson(k, n - k, level)[0], clopper_pearson(k - 1, n - k, level)[1]
+    bounds = clopper_pearson(k, n - k)[0], clopper_pearson(k - 1, n - k)[1]
     return StoppedRate(k, n, (k - 1) / (n - 1), bounds, True)
 
 

@@ -273,7 +273,7 @@ def card(out: Path, shifts: int) -> Numbers:
     recipe = large_recipe(shifts)
     with _reopened(out, recipe) as store:
         idle, started = _peak(), time.perf_counter()
-        close_dataset(store, recipe, None)
+        close_dataset(store)
         seconds = time.perf_counter() - started
         return {"samples": store.plan.n_samples, "closed": seconds, "idle": idle, "peak": _peak()}
 

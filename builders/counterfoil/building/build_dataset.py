@@ -193,40 +193,6 @@ def build(
         # time.
         make_folder(out / PRIVATE)
     try_folder(out if part is None else out / PRIVATE, of_dataset=part is None)
-    recipe, first_device, resolved_engine = _ready(recipe, out, device, workers, engine)
-    if part is not None:
-        if recipe.tokens is not None and recipe.tokens.learn is not None and learned_before(recipe, out) is None:
-            command = f"counterfoil tokens {words} --out {shlex.quote(str(learning_folder(out)))}"
-            raise UserError(
-                f"tokens: {recipe.name} learns class tokens, which one part of a build cannot do",
-                f"Learn them once: `{command}`. Then every part finds them there.",
-            )
-        refuse_held_part(out, part)
-    begun = read_lock(out) is not None
-    inputs = resolve_inputs(recipe, out, first_device, resolved_engine, learn=part is None)
-    recipe = inputs.settled(recipe)
-    warn_of_screen(recipe, inputs.thresholds)
-    if part is None:
-        return make_dataset(recipe, inputs, out, device=first_device, engine=resolved_engine, allow_mixed=allow_mixed)
-    try:
-        return _Build(recipe, inputs, out, first_device, resolved_engine, allow_mixed).part(part)
-    except UserError:
-        lock = read_lock(out)
-        if begun or lock is None or lock.hashes.get("inputs") == inputs.hash:
-            raise
-    # Another part has begun the directory. On another CPU a percentile can differ in the last digit, so use the
-    # percentiles of the lock.
-    inputs = resolve_inputs(recipe, out, first_device, resolved_engine, learn=False)
-    return _Build(inputs.settled(recipe), inputs, out, first_device, resolved_engine, allow_mixed).part(part)
-
-
-def _ready(
-    recipe: Recipe, out: Path, device: str, workers: int | None, engine: EngineChoice | None
-) -> tuple[Recipe, str, Engine]:
-    """Run every check that needs no model.
-
-    Return the recipe with all its classes, the first device, and the engine.
-    """
     settle_directory(out)
     resolved_engine, first_device = engine_and_device(device, workers, engine)
     recipe = resolve_classes(recipe, out)
@@ -239,7 +205,29 @@ def _ready(
         check_scheduler(recipe.generator.scheduler)  # report a mistake before tokens are learned
     if not (out / MANIFEST).is_file():
         resolved_engine.expect(imported_for(recipe))
-    return recipe, first_device, resolved_engine
+    if part is not None:
+        if recipe.tokens is not None and recipe.tokens.learn is not None and learned_before(recipe, out) is None:
+            command = f"counterfoil tokens {words} --out {shlex.quote(str(learning_folder(out)))}"
+            raise UserError(
+                f"tokens: {recipe.name} learns class tokens, which one part of a build cannot do",
+                f"Learn them once: `{command}`. Then every part finds them there.",
+            )
+        refuse_held_part(out, part)
+    inputs = resolve_inputs(recipe, out, first_device, resolved_engine, learn=part is None)
+    recipe = inputs.settled(recipe)
+    warn_of_screen(recipe, inputs.thresholds)
+    if part is None:
+        return make_dataset(recipe, inputs, out, device=first_device, engine=resolved_engine, allow_mixed=allow_mixed)
+    try:
+        return _Build(recipe, inputs, out, first_device, resolved_engine, allow_mixed).part(part)
+    except UserError:
+        there = read_lock(out)
+        if lock is not None or there is None or there.hashes.get("inputs") == inputs.hash:
+            raise
+    # Another part has begun the directory. On another CPU a percentile can differ in the last digit, so use the
+    # percentiles of the lock.
+    inputs = resolve_inputs(recipe, out, first_device, resolved_engine, learn=False)
+    return _Build(inputs.settled(recipe), inputs, out, first_device, resolved_engine, allow_mixed).part(part)
 
 
 def make_dataset(
@@ -260,10 +248,8 @@ def make_dataset(
     """
     missing = _Build(recipe, inputs, out, device, engine, allow_mixed)
     with missing.opened(recipe_yaml=recipe_yaml, repair=repair) as store:
-        started = time.monotonic()
-        made = missing.make_pending(store)
-        seconds = time.monotonic() - started
-        manifest = close_dataset(store, recipe, store.plan.placeholders)
+        made, seconds = missing.make_pending(store)
+        manifest = close_dataset(store)
         receipts = store.receipts()
         by_name = counts_of(receipts)
         # Receipts are sorted by name, so put the counts in the order of the recipe.
@@ -319,9 +305,7 @@ class _Build:
     def part(self, part: PlanPart) -> PartResult:
         """Make the missing shards of a part of the plan."""
         with self.opened(part) as store:
-            started = time.monotonic()
-            made = self.make_pending(store)
-            seconds = time.monotonic() - started
+            made, seconds = self.make_pending(store)
             return PartResult(
                 directory=self.out,
                 part=part,
@@ -335,12 +319,13 @@ class _Build:
                 notes=self.inputs.notes,
             )
 
-    def make_pending(self, store: DatasetStore) -> list[Receipt]:
-        """Make the shards that the store lacks, report progress, and return their receipts."""
+    def make_pending(self, store: DatasetStore) -> tuple[list[Receipt], float]:
+        """Make the shards that the store lacks, report progress, and return their receipts and the seconds it took."""
+        started = time.monotonic()
         pending = store.pending()
         made: dict[str, Receipt] = {}
         if not pending:
-            return []
+            return [], 0.0
         images = sum(shard.candidates for shard in pending)
         drawn, counts = 0, {}
         lost: list[str] = []
@@ -377,4 +362,4 @@ class _Build:
         # If the dataset is built in parts, a temporary file may belong to another part that is still running.
         if lost and store.part is None:
             store.remove_leftovers()
-        return list(made.values())
+        return list(made.values()), time.monotonic() - started

@@ -241,8 +241,13 @@ def _shard_of(path: str) -> tuple[str, int]:
 def _compare_rows(
     directory: Path, original_shards: Shards, out: Path, new_shards: Shards, differing: Sequence[str]
 ) -> RowDifferences | None:
-    both = [shard for shard in dict.fromkeys(map(_shard_of, differing)) if shard in new_shards.keys() & original_shards]
-    shards = [shard for shard in both if _is_intact(directory, shard, original_shards[shard])]
+    shards = []
+    for shard in dict.fromkeys(map(_shard_of, differing)):
+        if shard in new_shards and shard in original_shards:
+            files = original_shards[shard].files
+            # A receipt may name files of other shards. Never open such a path.
+            if all(_shard_of(file.path) == shard for file in files) and not any(file_faults(directory, files)):
+                shards.append(shard)
     if not shards:
         return None
     ratios: list[float] = []
@@ -277,13 +282,6 @@ def _compare_rows(
         decisions=decisions,
         changed=tuple(changed),
     )
-
-
-def _is_intact(directory: Path, shard: tuple[str, int], receipt: Receipt) -> bool:
-    """Return whether the files of a shard are present and unchanged in the original."""
-    # A receipt may name files of other shards. Never open such a path.
-    names_others = any(_shard_of(file.path) != shard for file in receipt.files)
-    return not names_others and not any(file_faults(directory, receipt.files))
 
 
 def _images(directory: Path, receipt: Receipt) -> Iterator[tuple[str, bytes]]:
