@@ -88,21 +88,19 @@ def read_slider_pictures(directory: Path, receipts: Sequence[Receipt], scored: S
     """Return pictures for the sliders of shifts, contrasts and classes, by shift and ascending score."""
     classes, scores, shown = scored.recipe.classes, scored.scores, scored.shown
     objects = [class_scores for group in scored.shown_groups for class_scores in group.objects]
-    measured = [unit for unit in shown if scores[unit].contrast is not None]
-    wanted = MOST_A_SHIFT * len(shown) + MOST_A_CLASS * len(objects) + MOST_A_CONTRAST * len(measured)
+    measured = sum(scores[unit].contrast is not None for unit in shown)
+    wanted = MOST_A_SHIFT * len(shown) + MOST_A_CLASS * len(objects) + MOST_A_CONTRAST * measured
     share = min(1.0, MOST_PICTURES / max(1, wanted))
     chosen: set[tuple[int, int]] = set()
     for unit in shown:
         score = scores[unit]
         ranks = chosen_places(score.scores, score.has_image, score.threshold, int(share * MOST_A_SHIFT))
         chosen |= {(unit, rank) for rank in ranks}
-    for unit in measured:
-        score = scores[unit]
-        contrast = np.asarray(score.contrast)
-        order = np.argsort(contrast, kind="stable")
-        most = int(share * MOST_A_CONTRAST)
-        indices = chosen_places(contrast[order], score.has_image[order], score.least_contrast, most)
-        chosen |= {(unit, int(order[index])) for index in indices}
+        if score.contrast is not None:
+            order = np.argsort(score.contrast, kind="stable")
+            most = int(share * MOST_A_CONTRAST)
+            indices = chosen_places(score.contrast[order], score.has_image[order], score.least_contrast, most)
+            chosen |= {(unit, int(order[index])) for index in indices}
     for class_scores in objects:
         most, line = int(share * MOST_A_CLASS), class_scores.threshold
         indices = chosen_places(class_scores.scores, class_scores.has_image, line, most)
