@@ -32,7 +32,7 @@ from typing import Any
 from benches import Page
 from benches.processes import json_of
 from benches.simulated_engine import KINDS, CountedFiles, SimulatedEngine, write_stub
-from counterfoil.building.build_dataset import BuildProgress, make_dataset
+from counterfoil.building.build_dataset import BuildProgress, DatasetBuild
 from counterfoil.building.closing import close_dataset
 from counterfoil.building.inputs import Inputs
 from counterfoil.building.spans import Span, spans
@@ -229,7 +229,7 @@ def build(out: Path, shifts: int, workers: int, rate: float) -> Numbers:
             raise _Enough
 
     with contextlib.suppress(_Enough), contextlib.redirect_stderr(io.StringIO()), display, listening(hear):
-        make_dataset(recipe, inputs, out, device="cpu", engine=engine)
+        DatasetBuild(recipe, inputs, out, "cpu", engine).whole()
     return {
         "shards": shards,
         "opened": (engine.seen.first or started) - started,

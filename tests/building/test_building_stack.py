@@ -14,7 +14,7 @@ import torch
 from garments import GARMENT_CLASSES, garment_folder
 
 from counterfoil.building import build, workers
-from counterfoil.building.build_dataset import make_dataset
+from counterfoil.building.build_dataset import DatasetBuild
 from counterfoil.building.inputs import Inputs, resolve_inputs
 from counterfoil.building.spans import spans
 from counterfoil.building.workers import Job
@@ -130,12 +130,12 @@ def test_the_lock_tells_what_the_engine_measured_and_unlike_workers_are_refused(
     recipe, inputs = small(out)
     engine = UnlikeWorkers(elsewhere(recipe))
     with pytest.raises(UserError, match="rendered by another stack"):
-        make_dataset(recipe, inputs, out, device="cpu", engine=engine)
+        DatasetBuild(recipe, inputs, out, "cpu", engine).whole()
     lock = read_lock(out)
     assert lock is not None
     assert lock.stack == elsewhere(recipe)
     assert read_receipts(out) == []
-    make_dataset(recipe, inputs, out, device="cpu", engine=engine, allow_mixed=True)
+    DatasetBuild(recipe, inputs, out, "cpu", engine, allow_mixed=True).whole()
     assert [receipt.stack for receipt in read_receipts(out)] == [local_stack(recipe)] * 2
 
 

@@ -216,10 +216,11 @@ def build(
     inputs = resolve_inputs(recipe, out, first_device, resolved_engine, learn=part is None)
     recipe = inputs.settled(recipe)
     warn_of_screen(recipe, inputs.thresholds)
+    begun = DatasetBuild(recipe, inputs, out, first_device, resolved_engine, allow_mixed)
     if part is None:
-        return make_dataset(recipe, inputs, out, device=first_device, engine=resolved_engine, allow_mixed=allow_mixed)
+        return begun.whole()
     try:
-        return _Build(recipe, inputs, out, first_device, resolved_engine, allow_mixed).part(part)
+        return begun.part(part)
     except UserError:
         there = read_lock(out)
         if lock is not None or there is None or there.hashes.get("inputs") == inputs.hash:
@@ -227,65 +228,54 @@ def build(
     # Another part has begun the directory. On another CPU a percentile can differ in the last digit, so use the
     # percentiles of the lock.
     inputs = resolve_inputs(recipe, out, first_device, resolved_engine, learn=False)
-    return _Build(inputs.settled(recipe), inputs, out, first_device, resolved_engine, allow_mixed).part(part)
+    return replace(begun, recipe=inputs.settled(recipe), inputs=inputs).part(part)
 
 
-def make_dataset(
-    recipe: Recipe,
-    inputs: Inputs,
-    out: Path,
-    *,
-    device: str,
-    engine: Engine,
-    allow_mixed: bool = False,
-    recipe_yaml: str | None = None,
-    repair: Mapping[str, Entry] | None = None,
-) -> BuildResult:
-    """Make the missing shards of a recipe's dataset from resolved inputs, and close the dataset.
+@dataclass(frozen=True, slots=True)
+class DatasetBuild:
+    """A recipe with its resolved inputs, the directory of the dataset, and the engine that makes the shards.
 
     recipe_yaml: the recipe file of the directory, if the directory already has it. repair: the argument of
     `DatasetStore.open`.
     """
-    missing = _Build(recipe, inputs, out, device, engine, allow_mixed)
-    with missing.opened(recipe_yaml=recipe_yaml, repair=repair) as store:
-        made, seconds = missing.make_pending(store)
-        manifest = close_dataset(store)
-        receipts = store.receipts()
-        by_name = counts_of(receipts)
-        # Receipts are sorted by name, so put the counts in the order of the recipe.
-        counts = {shift.name: by_name[shift.name] for shift in recipe.all_shifts() if shift.name in by_name}
-    return BuildResult(
-        directory=out,
-        counts=counts,
-        candidates=sum(sum(reasons.values()) for reasons in counts.values()),
-        accepted=sum(reasons.get(ACCEPTED, 0) for reasons in counts.values()),
-        shards=store.plan.n_shards,
-        shards_made=len(made),
-        images_made=sum(receipt.rows["candidates"] for receipt in made),
-        seconds=seconds,
-        manifest_sha256=manifest,
-        open_shifts=open_shifts(recipe),
-        few_images=inputs.thresholds.few_images(),
-        notes=inputs.notes,
-        screen_doubts=screen_doubts(recipe, inputs.thresholds),
-        preview=preview_images(recipe, receipts),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Build:
-    """A recipe with its resolved inputs, the directory of the dataset, and the engine that makes the shards."""
 
     recipe: Recipe
     inputs: Inputs
     out: Path
     device: str
     engine: Engine
-    allow_mixed: bool
+    allow_mixed: bool = False
+    recipe_yaml: str | None = None
+    repair: Mapping[str, Entry] | None = None
 
-    def opened(
-        self, part: PlanPart | None = None, recipe_yaml: str | None = None, repair: Mapping[str, Entry] | None = None
-    ) -> contextlib.AbstractContextManager[DatasetStore]:
+    def whole(self) -> BuildResult:
+        """Make the missing shards of the plan, and close the dataset."""
+        recipe, inputs = self.recipe, self.inputs
+        with self._opened() as store:
+            made, seconds = self._make_pending(store)
+            manifest = close_dataset(store)
+            receipts = store.receipts()
+        by_name = counts_of(receipts)
+        # Receipts are sorted by name, so put the counts in the order of the recipe.
+        counts = {shift.name: by_name[shift.name] for shift in recipe.all_shifts() if shift.name in by_name}
+        return BuildResult(
+            directory=self.out,
+            counts=counts,
+            candidates=sum(sum(reasons.values()) for reasons in counts.values()),
+            accepted=sum(reasons.get(ACCEPTED, 0) for reasons in counts.values()),
+            shards=store.plan.n_shards,
+            shards_made=len(made),
+            images_made=sum(receipt.rows["candidates"] for receipt in made),
+            seconds=seconds,
+            manifest_sha256=manifest,
+            open_shifts=open_shifts(recipe),
+            few_images=inputs.thresholds.few_images(),
+            notes=inputs.notes,
+            screen_doubts=screen_doubts(recipe, inputs.thresholds),
+            preview=preview_images(recipe, receipts),
+        )
+
+    def _opened(self, part: PlanPart | None = None) -> contextlib.AbstractContextManager[DatasetStore]:
         """Open the dataset's store, with the stack of this engine's workers."""
         recipe, inputs = self.recipe, self.inputs
         stack = stack_where_done(self.engine, self.device, partial(rendering_stack, generator=recipe.generator))
@@ -295,17 +285,17 @@ class _Build:
             {"plan": recipe.plan_hash, "screen": recipe.screen_hash, "inputs": inputs.hash},
             inputs.document,
             stack,
-            recipe_yaml=recipe.portable_yaml if recipe_yaml is None else recipe_yaml,
+            recipe_yaml=recipe.portable_yaml if self.recipe_yaml is None else self.recipe_yaml,
             attachments=inputs.attachments(),
             allow_mixed=self.allow_mixed,
-            repair=repair,
+            repair=self.repair,
             part=part,
         )
 
     def part(self, part: PlanPart) -> PartResult:
         """Make the missing shards of a part of the plan."""
-        with self.opened(part) as store:
-            made, seconds = self.make_pending(store)
+        with self._opened(part) as store:
+            made, seconds = self._make_pending(store)
             return PartResult(
                 directory=self.out,
                 part=part,
@@ -319,7 +309,7 @@ class _Build:
                 notes=self.inputs.notes,
             )
 
-    def make_pending(self, store: DatasetStore) -> tuple[list[Receipt], float]:
+    def _make_pending(self, store: DatasetStore) -> tuple[list[Receipt], float]:
         """Make the shards that the store lacks, report progress, and return their receipts and the seconds it took."""
         started = time.monotonic()
         pending = store.pending()

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from counterfoil.building.build_dataset import BuildResult, make_dataset
+from counterfoil.building.build_dataset import BuildResult, DatasetBuild
 from counterfoil.building.inputs import Inputs, rows_file
 from counterfoil.building.judges import pin_judges
 from counterfoil.data.hub import locate_dataset
@@ -360,16 +360,10 @@ def regenerate(
         if receipt is not None and receipt.path == standing.path:
             before[receipt.group, receipt.shard] = receipt
     warn_of_screen(recipe, original.thresholds)
-    result = make_dataset(
-        recipe,
-        inputs,
-        out,
-        device=first_device,
-        engine=resolved_engine,
-        allow_mixed=allow_mixed,
-        recipe_yaml=original.recipe_yaml if described else recipe.portable_yaml,
-        repair=original.listed if in_place else None,
-    )
+    recipe_yaml = original.recipe_yaml if described else recipe.portable_yaml
+    repair = original.listed if in_place else None
+    begun = DatasetBuild(recipe, inputs, out, first_device, resolved_engine, allow_mixed, recipe_yaml, repair)
+    result = begun.whole()
     comparison = compare(original, before, out, described=described, images=is_local and not in_place)
     made = {field.name: getattr(result, field.name) for field in fields(BuildResult)}
     return Regeneration(**made, comparison=comparison, repaired=in_place)
