@@ -78,8 +78,8 @@ def kernel_distance(
     sides = []
     for rows, shared in ((features, units), (others, other_units)):
         named = np.arange(len(rows)) if shared is None else np.unique(np.asarray(shared), return_inverse=True)[1]
-        sides.append((rows, named.reshape(-1), min(LARGEST_SUBSET, len(rows) // 2)))
-    (_, units_of_rows, most), (_, other_units_of_rows, other_most) = sides
+        sides.append((named.reshape(-1), min(LARGEST_SUBSET, len(rows) // 2)))
+    (units_of_rows, most), (other_units_of_rows, other_most) = sides
     estimates, shares = [], []
     rng = np.random.default_rng(seed)
     for _ in range(SUBSETS):

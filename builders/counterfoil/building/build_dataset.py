@@ -196,15 +196,37 @@ def build(
     settle_directory(out)
     resolved_engine, first_device = engine_and_device(device, workers, engine)
     recipe = resolve_classes(recipe, out)
+    begun = read_lock(out) is not None
+    _refuse_early(recipe, out, part, words)
+    if not (out / MANIFEST).is_file():
+        resolved_engine.expect(imported_for(recipe))
+    inputs = resolve_inputs(recipe, out, first_device, resolved_engine, learn=part is None)
+    recipe = inputs.settled(recipe)
+    warn_of_screen(recipe, inputs.thresholds)
+    making = DatasetBuild(recipe, inputs, out, first_device, resolved_engine, allow_mixed)
+    if part is None:
+        return making.whole()
+    try:
+        return making.part(part)
+    except UserError:
+        lock = read_lock(out)
+        if begun or lock is None or lock.hashes.get("inputs") == inputs.hash:
+            raise
+    # Another part has begun the directory. On another CPU a percentile can differ in the last digit, so use the
+    # percentiles of the lock.
+    inputs = resolve_inputs(recipe, out, first_device, resolved_engine, learn=False)
+    return replace(making, recipe=inputs.settled(recipe), inputs=inputs).part(part)
+
+
+def _refuse_early(recipe: Recipe, out: Path, part: PlanPart | None, words: str) -> None:
+    """Raise UserError for mistakes that the build would else find only after it has loaded models."""
     lock = read_lock(out)
-    if lock is not None:  # the store also refuses another plan or screen, but only after models are loaded
+    if lock is not None:
         hashes = {**lock.hashes, "plan": recipe.plan_hash, "screen": recipe.screen_hash}
         documents = {"plan": recipe.plan_document, "screen": recipe.screen_document}
         refuse_other_hashes(out, lock, replace(lock, hashes=hashes, **documents))
     if recipe.generator.scheduler is not None:
-        check_scheduler(recipe.generator.scheduler)  # report a mistake before tokens are learned
-    if not (out / MANIFEST).is_file():
-        resolved_engine.expect(imported_for(recipe))
+        check_scheduler(recipe.generator.scheduler)
     if part is not None:
         if recipe.tokens is not None and recipe.tokens.learn is not None and learned_before(recipe, out) is None:
             command = f"counterfoil tokens {words} --out {shlex.quote(str(learning_folder(out)))}"
@@ -213,22 +235,6 @@ def build(
                 f"Learn them once: `{command}`. Then every part finds them there.",
             )
         refuse_held_part(out, part)
-    inputs = resolve_inputs(recipe, out, first_device, resolved_engine, learn=part is None)
-    recipe = inputs.settled(recipe)
-    warn_of_screen(recipe, inputs.thresholds)
-    begun = DatasetBuild(recipe, inputs, out, first_device, resolved_engine, allow_mixed)
-    if part is None:
-        return begun.whole()
-    try:
-        return begun.part(part)
-    except UserError:
-        there = read_lock(out)
-        if lock is not None or there is None or there.hashes.get("inputs") == inputs.hash:
-            raise
-    # Another part has begun the directory. On another CPU a percentile can differ in the last digit, so use the
-    # percentiles of the lock.
-    inputs = resolve_inputs(recipe, out, first_device, resolved_engine, learn=False)
-    return replace(begun, recipe=inputs.settled(recipe), inputs=inputs).part(part)
 
 
 @dataclass(frozen=True, slots=True)
