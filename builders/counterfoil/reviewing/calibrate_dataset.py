@@ -126,7 +126,7 @@ def read_slider_pictures(directory: Path, receipts: Sequence[Receipt], scored: S
                 key=key,
                 class_name=classes[int(score.labels[rank])].name,
                 shift=score.shift.name,
-                score=float(score.scores[rank]) if score.is_screened else None,
+                score=float(score.scores[rank]) if has_threshold(score.shift) else None,
                 object_score=float(score.object_scores[rank]),
                 contrast=None if score.contrast is None else float(score.contrast[rank]),
                 uri=uri,
@@ -222,7 +222,7 @@ def _page_data(scored: ScoredShifts, pictures: Sequence[Picture]) -> dict[str, A
             "candidates": score.candidates,
             "scored": int(score.scores.size),
             # 2.0 is a threshold that no score reaches.
-            "threshold": (2.0 if score.threshold is None else score.threshold) if score.is_screened else None,
+            "threshold": (2.0 if score.threshold is None else score.threshold) if has_threshold(score.shift) else None,
             "contrast": score.least_contrast if score.contrast is not None else None,
         }
         for score in scores

@@ -58,10 +58,6 @@ class ShiftScores:
         return int(self.scores.size) + self.failed
 
     @property
-    def is_screened(self) -> bool:
-        return has_threshold(self.shift)
-
-    @property
     def is_open(self) -> bool:
         return self.shift.threshold is not None and self.shift.threshold.percentile is not None
 
@@ -73,15 +69,10 @@ class ShiftScores:
     @property
     def others_pass(self) -> np.ndarray:
         """Whether everything but the shift's own threshold passes under the current recipe."""
-        passes = self.object_passes & self.visible
+        passes = (self.object_scores >= self.object_thresholds) & self.visible
         if self.contrast is None or self.least_contrast is None:
             return passes
         return passes & (self.contrast >= np.float32(self.least_contrast))
-
-    @property
-    def object_passes(self) -> np.ndarray:
-        """Whether each candidate's object reaches its threshold."""
-        return self.object_scores >= self.object_thresholds
 
     @property
     def threshold(self) -> float | None:
