@@ -96,7 +96,7 @@ class Population:
 
     @property
     def truth(self) -> LabelTruth:
-        return LabelTruth.all_known(self.present)
+        return LabelTruth(self.present, np.ones_like(self.present))
 
     def accuracy(self, group: int, thresholds: LabelThresholds) -> NDArray[np.float64]:
         """Return each label's balanced accuracy over all images, of half of the images by either threshold."""
@@ -324,7 +324,7 @@ def units(seed: int) -> Iterator[proving.Table]:
     _, many, population = _videos(20_000, np.random.default_rng([seed, 3]))
     once = np.ones((len(many), 1), np.int32)
     true = {
-        name: [float(measure(scores, LabelTruth.all_known(many), once).mean()) for scores in population]
+        name: [float(measure(scores, LabelTruth(many, np.ones_like(many)), once).mean()) for scores in population]
         for name, measure in ((PRECISION, label_precision), (AUROC, label_auroc))
     }
     rows: dict[str, list[str]] = {}
@@ -335,7 +335,7 @@ def units(seed: int) -> Iterator[proving.Table]:
             of_frame, present, scores = _videos(videos, rng)
             detected = rng.random(videos) < FOUND
             kept = detected & (rng.random(videos) >= LOST)
-            known = LabelTruth.all_known(present)
+            known = LabelTruth(present, np.ones_like(present))
             for by_video in (True, False):
                 drawn_units = Units.of(of_frame if by_video else np.arange(len(of_frame)))
                 numbers = _of_detector(of_frame, detected, kept, drawn_units, number)

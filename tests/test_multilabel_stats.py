@@ -109,8 +109,8 @@ def test_scores_that_differ_in_their_last_digits_are_ranked() -> None:
     present = rng.random((60, 2)) < 0.4
     scores = 1 / (1 + np.exp(-(np.where(present, 22, 18) + 2 * rng.normal(size=(60, 2)))))
     once = np.ones((60, 1), np.int32)
-    precision = label_precision(scores, LabelTruth.all_known(present), once)[:, 0]
-    area = label_auroc(scores, LabelTruth.all_known(present), once)[:, 0]
+    precision = label_precision(scores, LabelTruth(present, np.ones_like(present)), once)[:, 0]
+    area = label_auroc(scores, LabelTruth(present, np.ones_like(present)), once)[:, 0]
     assert precision == pytest.approx(
         [average_precision_score(has, of) for has, of in zip(present.T, scores.T, strict=True)]
     )
@@ -217,7 +217,8 @@ def test_accuracies_of_guesses_are_not_above_chance() -> None:
     """Thresholds chosen on the images that they judge would be right more often than half the time."""
     rng = np.random.default_rng(0)
     accuracies = []
-    truth = LabelTruth.all_known(np.tile([True, False], (12,))[:, None].repeat(3, axis=1))
+    present = np.tile([True, False], (12,))[:, None].repeat(3, axis=1)
+    truth = LabelTruth(present, np.ones_like(present))
     for seed in range(200):
         scores = rng.random((24, 3))
         answers = choose_thresholds(scores, truth, seed).answers(scores)

@@ -21,7 +21,6 @@ from counterfoil.paired_stats import (
     most_pairs_to_decide,
     smallest_paired_difference,
     tango_interval,
-    tango_upper,
     tango_uppers,
 )
 from counterfoil.stats import e_bh, e_q_values
@@ -57,9 +56,6 @@ def test_what_no_pair_tells_has_an_e_value_of_one_and_an_improvement_has_less() 
     values = log_e_values(np.arange(41), 40)
     assert np.all(np.diff(values) > 0)
     assert values[0] < 0 < values[40]
-    for failing, discordant in [(5, 4), (-1, 4)]:
-        with pytest.raises(ValueError, match="discordant"):
-            log_e_value(failing, discordant)
 
 
 @pytest.mark.parametrize("discordant", [1, 2, 7, 40, 300])
@@ -122,10 +118,6 @@ def test_pairs_are_counted_and_add_up() -> None:
     assert count_pairs(failed[:2], base[:2]) + count_pairs(failed[2:], base[2:]) == count
     nothing = count_pairs([], [])
     assert nothing + count == count and np.isnan([nothing.rate, nothing.base_rate, nothing.difference]).all()
-    with pytest.raises(ValueError, match="one length"):
-        count_pairs(failed, base[1:])
-    with pytest.raises(ValueError, match="no 3 pairs"):
-        PairCount(3, 2, 1, 1)
 
 
 def test_intervals_are_those_that_were_published() -> None:
@@ -133,6 +125,10 @@ def test_intervals_are_those_that_were_published() -> None:
     assert tango_interval(PairCount(21, 1, 1, 7)) == pytest.approx((-0.517, -0.026), abs=5e-4)
     # Agresti and Min 2005: the crossover study.
     assert tango_interval(PairCount(86, 53, 16, 8)) == pytest.approx((-0.020, 0.207), abs=5e-4)
+
+
+def upper_of(count: PairCount) -> float:
+    return float(tango_uppers(count.failing, count.rescued, count.pairs, 0.95))
 
 
 @pytest.mark.parametrize("count", [PairCount(60, 8, 14, 3), PairCount(60, 20, 0, 9), PairCount(300, 2, 5, 0)])
@@ -151,17 +147,17 @@ def test_at_a_bound_the_score_is_the_quantile(count: PairCount) -> None:
 
     low, high = tango_interval(count)
     assert [score(low), score(high)] == pytest.approx([1.96, -1.96], abs=1e-3)
-    assert score(tango_upper(count)) == pytest.approx(-1.645, abs=1e-3)
+    assert score(upper_of(count)) == pytest.approx(-1.645, abs=1e-3)
 
 
 def test_intervals_of_nothing_and_of_all() -> None:
     assert tango_interval(PairCount(0, 0, 0, 0)) == (-1, 1)
-    assert tango_upper(PairCount(0, 0, 0, 0)) == 1
+    assert upper_of(PairCount(0, 0, 0, 0)) == 1
     low, high = tango_interval(PairCount(16, 5, 0, 0))
     assert -low == pytest.approx(high) and 0.1 < high < 0.25
     assert tango_interval(PairCount(9, 0, 9, 0))[1] == 1
     assert tango_interval(PairCount(9, 0, 0, 9))[0] == -1
-    assert tango_upper(PairCount(10**6, 0, 100, 100)) < 1e-4
+    assert upper_of(PairCount(10**6, 0, 100, 100)) < 1e-4
 
 
 @given(st.integers(1, 400), st.data())
@@ -173,8 +169,7 @@ def test_intervals_hold_the_difference_and_mirror(pairs: int, data: st.DataObjec
     assert -1 <= low <= count.difference <= high <= 1
     assert low < high
     assert tango_interval(PairCount(pairs, 0, rescued, failing)) == pytest.approx((-high, -low), abs=1e-9)
-    assert tango_upper(count) <= high + 1e-12
-    assert tango_uppers([failing], [rescued], pairs, 0.95) == pytest.approx([tango_upper(count)])
+    assert upper_of(count) <= high + 1e-12
 
 
 @pytest.mark.parametrize("pairs", [16, 64, 256])
@@ -236,8 +231,6 @@ def test_e_bh_in_numbers() -> None:
     assert e_q_values(np.log([40, 25, 1, 0.1]).tolist()) == pytest.approx([0.08, 0.08, 1, 1])
     assert e_bh(np.log([39, 1, 1, 1]).tolist(), 0.1) == [False] * 4
     assert e_q_values([1e6, -np.inf]) == [0, 1]
-    with pytest.raises(ValueError, match="NaN"):
-        e_q_values([0.0, np.nan])
 
 
 @pytest.mark.release(of="statistics")
@@ -266,9 +259,6 @@ def test_how_many_pairs_decide_at_best() -> None:
         most = most_pairs_to_decide(m, alpha)
         assert e_bh([log_e_value(most, most)] + [0.0] * (m - 1), alpha)[0]
         assert not e_bh([log_e_value(most - 1, most - 1)] + [0.0] * (m - 1), alpha)[0]
-    for m, alpha in [(0, 0.1), (3, 0.0), (3, 1.0)]:
-        with pytest.raises(ValueError, match="alpha"):
-            most_pairs_to_decide(m, alpha)
 
 
 @pytest.mark.release(of="statistics")

@@ -69,8 +69,6 @@ def test_wilson_equals_its_formula(correct: int, total: int) -> None:
     estimate = wilson_estimate(correct, total)
     assert estimate.value == p
     assert (estimate.low, estimate.high) == pytest.approx((max(0.0, centre - half), min(1.0, centre + half)))
-    with pytest.raises(ValueError, match="no image"):
-        wilson_estimate(0, 0)
 
 
 @given(total=st.integers(1, 1000), data=st.data())
@@ -155,11 +153,6 @@ def test_no_model_changes_another() -> None:
     failed = np.array([[1, 4], [0, 2], [2, 0], [5, 1]])
     both = clustered_rates(failed, images)
     assert [clustered_rates(failed[:, [column]], images)[0] for column in (0, 1)] == both
-
-
-def test_no_caption_has_no_rate() -> None:
-    with pytest.raises(ValueError, match="no caption"):
-        clustered_rates(np.zeros((0, 1), np.int64), np.zeros(0, np.int64))
 
 
 def test_the_base_is_mixed_as_the_images_are() -> None:
@@ -281,15 +274,11 @@ def test_nothing_and_all() -> None:
     assert (every.n, every.rate, every.interval[1]) == (20, 1, 1)
     none = stopped_rate([], 20)
     assert np.isnan(none.rate) and (none.n, none.interval, none.reached) == (0, (0, 1), False)
-    with pytest.raises(ValueError, match="at least 2"):
-        stopped_rate([True], 1)
-    with pytest.raises(ValueError, match="one array"):
-        stopped_rate(np.ones((2, 2), bool), 2)
 
 
-@given(st.lists(st.booleans(), max_size=60), st.integers(2, 12), st.sampled_from([0.5, 0.9, 0.99]))
-def test_an_interval_holds_its_rate(failed: list[bool], k: int, level: float) -> None:
-    estimate: StoppedRate = stopped_rate(failed, k, level)
+@given(st.lists(st.booleans(), max_size=60), st.integers(2, 12))
+def test_an_interval_holds_its_rate(failed: list[bool], k: int) -> None:
+    estimate: StoppedRate = stopped_rate(failed, k)
     low, high = estimate.interval
     assert 0 <= low <= high <= 1
     assert estimate.reached == (sum(failed) >= k)

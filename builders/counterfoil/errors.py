@@ -36,8 +36,6 @@ class UserError(CounterfoilError):
 class RunFailure(CounterfoilError):
     """The input was right, but the run could not go on: the disk is full, a model lacks a file, a worker died."""
 
-    exit_code = 1
-
 
 class CounterfoilWarning(UserWarning):
     """A result stands, but may not mean what it seems to mean."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,10 +35,6 @@ class LabelTruth:
 
     present: NDArray[np.bool_]
     known: NDArray[np.bool_]
-
-    @classmethod
-    def all_known(cls, present: NDArray[np.bool_]) -> Self:
-        return cls(present, np.ones_like(present))
 
     @property
     def having(self) -> NDArray[np.bool_]:
@@ -208,6 +204,14 @@ def score_labels(
     images, labels = truth.present.shape
     units = units or Units.of_images(images)
     answers = [thresholds.answers(group) for group in scores]
+
+    def measured(group: int, weights: NDArray[np.int32]) -> dict[str, NDArray[np.float64]]:
+        return {
+            PRECISION: label_precision(scores[group], truth, weights),
+            AUROC: label_auroc(scores[group], truth, weights),
+            ACCURACY: label_accuracy(answers[group], truth, weights),
+        }
+
     whole = np.ones((images, 1), np.int32)
     halves = units.halves(seed).T
     draws = [{measure: np.empty((labels, replicates), np.float32) for measure in AVERAGED} for _ in range(len(scores))]
@@ -216,22 +220,20 @@ def score_labels(
     for start in range(0, replicates, step):
         block = slice(start, min(start + step, replicates))
         weights = units.drawn(block.stop - start, rng).T.copy()
-        for group_draws, group_scores, group_answers in zip(draws, scores, answers, strict=True):
-            group_draws[PRECISION][:, block] = label_precision(group_scores, truth, weights)
-            group_draws[AUROC][:, block] = label_auroc(group_scores, truth, weights)
-            group_draws[ACCURACY][:, block] = label_accuracy(group_answers, truth, weights)
+        for group, group_draws in enumerate(draws):
+            for measure, values in measured(group, weights).items():
+                group_draws[measure][:, block] = values
         done(block.stop)
     least = np.minimum(units.counted(truth.having), units.counted(truth.lacking))
     results = []
-    for group_draws, group_scores, group_answers in zip(draws, scores, answers, strict=True):
-        precision, area = label_precision(group_scores, truth, whole), label_auroc(group_scores, truth, whole)
-        accuracy = label_accuracy(group_answers, truth, whole)
+    for group, group_draws in enumerate(draws):
+        on_whole = measured(group, whole)
         # An area is a mean over pairs, and thresholds are chosen on other images: neither it nor accuracy has a bias.
         results.append(
             LabelScores(
-                {PRECISION: precision[:, 0], AUROC: area[:, 0], ACCURACY: accuracy[:, 0]},
+                {measure: values[:, 0] for measure, values in on_whole.items()},
                 group_draws,
-                {PRECISION: label_precision(group_scores, truth, halves), AUROC: area, ACCURACY: accuracy},
+                on_whole | {PRECISION: label_precision(scores[group], truth, halves)},
                 least,
                 units.count,
                 units.shared,

@@ -223,14 +223,18 @@ class _Request(BaseHTTPRequestHandler):
 
     def _send(self, status: HTTPStatus, page: Page) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", page.kind)
-        self.send_header("Content-Length", str(len(page.content)))
-        self.send_header("Content-Security-Policy", page.policy)
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.send_header("Referrer-Policy", "same-origin")
-        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
-        self.send_header("Cross-Origin-Opener-Policy", "same-origin")
+        headers = {
+            "Content-Type": page.kind,
+            "Content-Length": str(len(page.content)),
+            "Content-Security-Policy": page.policy,
+            "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "same-origin",
+            "Cross-Origin-Resource-Policy": "same-origin",
+            "Cross-Origin-Opener-Policy": "same-origin",
+        }
+        for name, value in headers.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(page.content)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from statistics import NormalDist
@@ -73,7 +73,7 @@ def wilson_interval(part: float, whole: float, level: float = CONFIDENCE) -> Bou
         return 0.0, 1.0
     share = min(1.0, max(0.0, part / whole))
     normal = NORMAL if level == CONFIDENCE else NormalDist().inv_cdf(0.5 + level / 2)
-    middle, half = _wilson(share, whole, normal, math.sqrt)
+    middle, half = map(float, _wilson(share, whole, normal))
     # At a share of 0 or 1 an end is the share itself, except for rounding.
     low = 0.0 if share == 0 else min(share, max(0.0, middle - half))
     return low, 1.0 if share == 1 else max(share, min(1.0, middle + half))
@@ -81,13 +81,13 @@ def wilson_interval(part: float, whole: float, level: float = CONFIDENCE) -> Bou
 
 def wilson_intervals(shares: NDArray[np.float64], whole: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the low ends and the high ends of `wilson_interval` for shares of `whole` rows; shares may be averages."""
-    middle, half = _wilson(shares, np.asarray(whole, np.float64), NORMAL, np.sqrt)
+    middle, half = _wilson(shares, np.asarray(whole, np.float64), NORMAL)
     return np.clip(middle - half, 0.0, shares), np.clip(middle + half, shares, 1.0)
 
 
-def _wilson(share: Any, whole: Any, normal: float, sqrt: Callable[[Any], Any]) -> tuple[Any, Any]:
+def _wilson(share: Any, whole: Any, normal: float) -> tuple[Any, Any]:
     square = normal**2
-    half = normal * sqrt(share * (1 - share) / whole + square / (4 * whole * whole)) / (1 + square / whole)
+    half = normal * np.sqrt(share * (1 - share) / whole + square / (4 * whole * whole)) / (1 + square / whole)
     return (share + square / (2 * whole)) / (1 + square / whole), half
 
 
@@ -103,14 +103,12 @@ def wilson_reach(share: float, whole: float, reach: float, freedom: float = math
     number of rows is multiplied by the squared ratio of a normal to a t quantile (Korn and Graubard 1998).
     """
     whole *= (reach / student_reach(reach, freedom)) ** 2
-    middle, half = _wilson(share, whole, reach, math.sqrt)
+    middle, half = map(float, _wilson(share, whole, reach))
     return min(share, max(0.0, middle - half)), max(share, min(1.0, middle + half))
 
 
 def wilson_estimate(part: int, whole: int) -> Estimate:
-    """Return a share with its `wilson_interval`; ValueError if `whole` is 0."""
-    if whole < 1:
-        raise ValueError("a share of no image has no value")
+    """Return a share with its `wilson_interval`."""
     return Estimate(part / whole, *wilson_interval(part, whole))
 
 
@@ -137,28 +135,23 @@ class StoppedRate:
     reached: bool
 
 
-def stopped_rate(failed: ArrayLike, k: int, level: float = CONFIDENCE) -> StoppedRate:
+def stopped_rate(failed: ArrayLike, k: int) -> StoppedRate:
     """Return the failure rate of images that are drawn until the k-th failure.
 
-    failed: (images,) boolean, in drawing order. Wiles 2022 stops at 20 failures. Because drawing stops at a failure,
-    failures / images is too high (by 5 % of the rate for 20 failures, by 23 % for 5). If the n-th image is the k-th
-    failure, (k - 1) / (n - 1) is unbiased (Haldane 1945); later images are ignored. If the images end before the k-th
-    failure, the rate is failures / images. The interval is exact in both cases: the k-th failure comes by the n-th
-    image if and only if n images have at least k failures, and Clopper and Pearson's interval is about that count.
-    ValueError if k is below 2.
+    failed: (images,) boolean, in drawing order. k: 2 or more. Wiles 2022 stops at 20 failures. Because drawing stops at
+    a failure, failures / images is too high (by 5 % of the rate for 20 failures, by 23 % for 5). If the n-th image is
+    the k-th failure, (k - 1) / (n - 1) is unbiased (Haldane 1945); later images are ignored. If the images end before
+    the k-th failure, the rate is failures / images. The interval is exact in both cases: the k-th failure comes by the
+    n-th image if and only if n images have at least k failures, and Clopper and Pearson's interval is about that count.
     """
-    if k < 2:
-        raise ValueError(f"a rate up to the k-th failure needs k of at least 2, not {k}")
     drawn = np.asarray(failed, dtype=np.bool_)
-    if drawn.ndim != 1:
-        raise ValueError(f"images in drawing order are one array, not one of shape {drawn.shape}")
     positions = np.flatnonzero(drawn)
     if len(positions) < k:
         seen, n = len(positions), len(drawn)
-        return StoppedRate(seen, n, seen / n if n else math.nan, clopper_pearson(seen, n - seen, level), False)
+        return StoppedRate(seen, n, seen / n if n else math.nan, clopper_pearson(seen, n - seen), False)
     n = int(positions[k - 1]) + 1
     # The upper bound uses the k - 1 failures among the n - 1 images before the k-th failure.
-    bounds = clopper_pearson(k, n - k, level)[0], clopper_pearson(k - 1, n - k, level)[1]
+    bounds = clopper_pearson(k, n - k)[0], clopper_pearson(k - 1, n - k)[1]
     return StoppedRate(k, n, (k - 1) / (n - 1), bounds, True)
 
 
@@ -249,14 +242,11 @@ def clustered_rates(failed: NDArray[np.int64], images: NDArray[np.int64]) -> lis
     """Return, for each of m models, the share of all images on which the model fails.
 
     failed (c, m), images (c,): counts by caption; each caption has an image. The interval is `clustered_interval`, or
-    Wilson's interval over images if there is one caption. ValueError without captions.
+    Wilson's interval over images if there is one caption.
     """
-    captions, models = failed.shape
-    if captions == 0:
-        raise ValueError("no caption to take a rate over")
     total = int(images.sum())
-    if captions == 1:
-        return [wilson_estimate(int(failed[0, model]), total) for model in range(models)]
+    if len(failed) == 1:
+        return [wilson_estimate(count, total) for count in failed[0].tolist()]
     return [Estimate(int(counts.sum()) / total, *clustered_interval(counts, images)) for counts in failed.T]
 
 
@@ -697,10 +687,8 @@ def holm(p: Sequence[float]) -> list[float]:
 def e_q_values(log_e: Sequence[float]) -> list[float]:
     """Return the smallest α, at most 1, at which e-BH rejects each hypothesis. log_e: logarithms of the e-values.
 
-    For the k-th largest of m e-values, it is the minimum of m / (j·e₍ⱼ₎) over j ≥ k. ValueError for a NaN.
+    For the k-th largest of m e-values, it is the minimum of m / (j·e₍ⱼ₎) over j ≥ k.
     """
-    if any(math.isnan(value) for value in log_e):
-        raise ValueError("an e-value is NaN")
     m = len(log_e)
     q_values = [1.0] * m
     least = math.inf

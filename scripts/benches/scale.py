@@ -32,7 +32,7 @@ from typing import Any
 from benches import Page
 from benches.processes import json_of
 from benches.simulated_engine import KINDS, CountedFiles, SimulatedEngine, write_stub
-from counterfoil.building.build_dataset import BuildProgress, make_dataset
+from counterfoil.building.build_dataset import BuildProgress, DatasetBuild
 from counterfoil.building.closing import close_dataset
 from counterfoil.building.inputs import Inputs
 from counterfoil.building.spans import Span, spans
@@ -229,7 +229,7 @@ def build(out: Path, shifts: int, workers: int, rate: float) -> Numbers:
             raise _Enough
 
     with contextlib.suppress(_Enough), contextlib.redirect_stderr(io.StringIO()), display, listening(hear):
-        make_dataset(recipe, inputs, out, device="cpu", engine=engine)
+        DatasetBuild(recipe, inputs, out, "cpu", engine).whole()
     return {
         "shards": shards,
         "opened": (engine.seen.first or started) - started,
@@ -273,7 +273,7 @@ def card(out: Path, shifts: int) -> Numbers:
     recipe = large_recipe(shifts)
     with _reopened(out, recipe) as store:
         idle, started = _peak(), time.perf_counter()
-        close_dataset(store, recipe, None)
+        close_dataset(store)
         seconds = time.perf_counter() - started
         return {"samples": store.plan.n_samples, "closed": seconds, "idle": idle, "peak": _peak()}
 
@@ -282,7 +282,7 @@ def local(out: Path, shifts: int, workers: int) -> Numbers:
     """Return the driver's processor seconds with this machine's engine, whose workers write stubs."""
     recipe = large_recipe(shifts)
     with _reopened(out, recipe) as store:
-        job = StubJob(recipe, None, None, b"", "cpu", inputs_of(recipe).commits, {}, store.writer)
+        job = StubJob(recipe, inputs_of(recipe), "cpu", store.writer)
         pending = store.pending()
         begun: tuple[float, int] | None = None
         used, done = 0.0, 0

@@ -152,8 +152,7 @@ def test_what_a_lost_worker_wrote_of_its_span_is_not_made_again(rendered: list[l
         out, make_plan(recipe), hashes, inputs.document, stack_of("cpu", recipe.generator.dtype, 5),
         recipe_yaml=recipe.portable_yaml, attachments=inputs.attachments(),
     ) as store:  # fmt: skip
-        content = inputs.thresholds.content()
-        job = Job(recipe, None, None, content, "cpu", inputs.commits, inputs.judges, store.writer)
+        job = Job(recipe, inputs, "cpu", store.writer)
         span = tuple(store.pending()[:4])
         with job.ready() as make:
             first = done_of(make(span[1:2]))

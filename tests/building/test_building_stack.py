@@ -14,7 +14,7 @@ import torch
 from garments import GARMENT_CLASSES, garment_folder
 
 from counterfoil.building import build, workers
-from counterfoil.building.build_dataset import make_dataset
+from counterfoil.building.build_dataset import DatasetBuild
 from counterfoil.building.inputs import Inputs, resolve_inputs
 from counterfoil.building.spans import spans
 from counterfoil.building.workers import Job
@@ -66,8 +66,7 @@ def begun_elsewhere(out: Path) -> Iterator[tuple[Job, DatasetStore, Recipe]]:
         out, make_plan(recipe), hashes, inputs.document, elsewhere(recipe),
         recipe_yaml=recipe.portable_yaml, attachments=inputs.attachments(),
     ) as store:  # fmt: skip
-        content = inputs.thresholds.content()
-        yield Job(recipe, None, None, content, "cpu", inputs.commits, inputs.judges, store.writer), store, recipe
+        yield Job(recipe, inputs, "cpu", store.writer), store, recipe
 
 
 @pytest.mark.parametrize("workers", [1, 2], ids=["this process", "two workers"])
@@ -131,12 +130,12 @@ def test_the_lock_tells_what_the_engine_measured_and_unlike_workers_are_refused(
     recipe, inputs = small(out)
     engine = UnlikeWorkers(elsewhere(recipe))
     with pytest.raises(UserError, match="rendered by another stack"):
-        make_dataset(recipe, inputs, out, device="cpu", engine=engine)
+        DatasetBuild(recipe, inputs, out, "cpu", engine).whole()
     lock = read_lock(out)
     assert lock is not None
     assert lock.stack == elsewhere(recipe)
     assert read_receipts(out) == []
-    make_dataset(recipe, inputs, out, device="cpu", engine=engine, allow_mixed=True)
+    DatasetBuild(recipe, inputs, out, "cpu", engine, allow_mixed=True).whole()
     assert [receipt.stack for receipt in read_receipts(out)] == [local_stack(recipe)] * 2
 
 
@@ -217,7 +216,8 @@ def test_another_kind_of_gpu_in_the_same_machine_is_refused_and_named(
     recipe = load_recipe("wardrobe-mini", TINY)
     stack = measured("cuda:0", recipe.generator)
     writer = ShardWriter.of_plan(tmp_path, make_plan(recipe), {}, stack)
-    job = Job(recipe, None, None, b"", "cuda:0", {"generator": None, "screen": None, "adapter": None}, {}, writer)
+    lacking: Any = None
+    job = Job(recipe, lacking, "cuda:0", writer)
     assert job.on("cuda:1")._writer_here().stack == stack
     with pytest.raises(UserError) as refused, job.on("cuda:2").ready():
         pass

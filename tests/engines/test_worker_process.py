@@ -112,7 +112,7 @@ def test_a_forked_worker_finds_itself_where_a_spawned_one_does(tmp_path: Path) -
 
 def imports_of_a_build() -> tuple[str, ...]:
     lacking: Any = None
-    job = Job(load_recipe("wardrobe-mini"), lacking, lacking, b"", "cpu", lacking, lacking, lacking)
+    job = Job(load_recipe("wardrobe-mini"), lacking, "cpu", lacking)
     return (*job.imports, "timm")
 
 

@@ -115,8 +115,8 @@ def test_each_prompt_is_encoded_once(pipeline: Any, make_recipe: MakeRecipe) -> 
     renderer = Renderer(pipeline, recipe)
     after = []
     try:
-        for shard in list(plan.shards)[:2]:
-            for batch in plan.batches(shard):
+        for cell in list(plan.cells())[:2]:
+            for batch in plan.batches(cell):
                 renderer.render(batch)
                 after.append(len(read))
     finally:

@@ -153,22 +153,13 @@ def test_shards_hold_whole_cells_of_one_group_in_order(recipe: Recipe) -> None:
 
 
 @given(recipes())
-def test_batches_are_full_but_the_last_of_a_shard_or_of_a_cell_with_a_quota(recipe: Recipe) -> None:
+def test_batches_are_full_but_the_last_of_a_cell(recipe: Recipe) -> None:
     plan = make_plan(recipe)
     size = recipe.generator.batch_size
-    for shard in plan.shards:
-        batches = list(plan.batches(shard))
-        assert [sample for batch in batches for sample in batch] == list(shard.samples(plan))
-        by_cell = [batch for cell in shard.cells for batch in plan.batches(shard, cell)]
-        for cell in shard.cells:
-            of_cell = list(plan.batches(shard, cell))
-            assert [len(batch) for batch in of_cell[:-1]] == [size] * (len(of_cell) - 1)
-            assert [sample for batch in of_cell for sample in batch] == list(plan.samples(cell))
-        if recipe.samples.accepted is not None:
-            assert batches == by_cell
-        else:
-            assert all(len(batch) == size for batch in batches[:-1])
-            assert 0 < len(batches[-1]) <= size
+    for cell in plan.cells():
+        batches = list(plan.batches(cell))
+        assert [len(batch) for batch in batches[:-1]] == [size] * (len(batches) - 1)
+        assert [sample for batch in batches for sample in batch] == list(plan.samples(cell))
 
 
 @given(st.integers(0, 2**53 - 1), st.from_regex(r"[A-Za-z0-9_-]{1,9}", fullmatch=True), st.integers(0, 10**6))

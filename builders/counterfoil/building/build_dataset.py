@@ -16,7 +16,6 @@ from counterfoil.building.inputs import Inputs, resolve_inputs
 from counterfoil.building.spans import spans
 from counterfoil.building.workers import Job, ShardFiles, SpansToCollect, imported_for, write_collected
 from counterfoil.data.folders import refuse_among_inputs
-from counterfoil.data.pins import SourcePin
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.engines import Advanced, Delivered, Engine, EngineChoice, Lost, engine_and_device
 from counterfoil.engines.local import stack_where_done
@@ -33,7 +32,7 @@ from counterfoil.regular_files import named_path
 from counterfoil.store import DatasetStore, Receipt
 from counterfoil.store.atomic import make_folder, try_folder
 from counterfoil.store.dataset_store import refuse_foreign
-from counterfoil.store.directory_lock import FolderMark, marked, refuse_held_part
+from counterfoil.store.directory_lock import marked, refuse_held_part
 from counterfoil.store.layout import MANIFEST, PRIVATE
 from counterfoil.store.lock import read_lock, refuse_other_hashes
 from counterfoil.store.manifest import Entry
@@ -194,7 +193,40 @@ def build(
         # time.
         make_folder(out / PRIVATE)
     try_folder(out if part is None else out / PRIVATE, of_dataset=part is None)
-    recipe, first_device, resolved_engine = _ready(recipe, out, device, workers, engine)
+    settle_directory(out)
+    resolved_engine, first_device = engine_and_device(device, workers, engine)
+    recipe = resolve_classes(recipe, out)
+    begun = read_lock(out) is not None
+    _refuse_early(recipe, out, part, words)
+    if not (out / MANIFEST).is_file():
+        resolved_engine.expect(imported_for(recipe))
+    inputs = resolve_inputs(recipe, out, first_device, resolved_engine, learn=part is None)
+    recipe = inputs.settled(recipe)
+    warn_of_screen(recipe, inputs.thresholds)
+    making = DatasetBuild(recipe, inputs, out, first_device, resolved_engine, allow_mixed)
+    if part is None:
+        return making.whole()
+    try:
+        return making.part(part)
+    except UserError:
+        lock = read_lock(out)
+        if begun or lock is None or lock.hashes.get("inputs") == inputs.hash:
+            raise
+    # Another part has begun the directory. On another CPU a percentile can differ in the last digit, so use the
+    # percentiles of the lock.
+    inputs = resolve_inputs(recipe, out, first_device, resolved_engine, learn=False)
+    return replace(making, recipe=inputs.settled(recipe), inputs=inputs).part(part)
+
+
+def _refuse_early(recipe: Recipe, out: Path, part: PlanPart | None, words: str) -> None:
+    """Raise UserError for mistakes that the build would else find only after it has loaded models."""
+    lock = read_lock(out)
+    if lock is not None:
+        hashes = {**lock.hashes, "plan": recipe.plan_hash, "screen": recipe.screen_hash}
+        documents = {"plan": recipe.plan_document, "screen": recipe.screen_document}
+        refuse_other_hashes(out, lock, replace(lock, hashes=hashes, **documents))
+    if recipe.generator.scheduler is not None:
+        check_scheduler(recipe.generator.scheduler)
     if part is not None:
         if recipe.tokens is not None and recipe.tokens.learn is not None and learned_before(recipe, out) is None:
             command = f"counterfoil tokens {words} --out {shlex.quote(str(learning_folder(out)))}"
@@ -203,127 +235,73 @@ def build(
                 f"Learn them once: `{command}`. Then every part finds them there.",
             )
         refuse_held_part(out, part)
-    begun = read_lock(out) is not None
-    inputs = resolve_inputs(recipe, out, first_device, resolved_engine, learn=part is None)
-    recipe = inputs.settled(recipe)
-    warn_of_screen(recipe, inputs.thresholds)
-    if part is None:
-        return make_dataset(recipe, inputs, out, device=first_device, engine=resolved_engine, allow_mixed=allow_mixed)
-    try:
-        return _Build(recipe, inputs, out, first_device, resolved_engine, allow_mixed).part(part)
-    except UserError:
-        lock = read_lock(out)
-        if begun or lock is None or lock.hashes.get("inputs") == inputs.hash:
-            raise
-    # Another part has begun the directory. On another CPU a percentile can differ in the last digit, so use the
-    # percentiles of the lock.
-    inputs = resolve_inputs(recipe, out, first_device, resolved_engine, learn=False)
-    return _Build(inputs.settled(recipe), inputs, out, first_device, resolved_engine, allow_mixed).part(part)
 
 
-def _ready(
-    recipe: Recipe, out: Path, device: str, workers: int | None, engine: EngineChoice | None
-) -> tuple[Recipe, str, Engine]:
-    """Run every check that needs no model.
-
-    Return the recipe with all its classes, the first device, and the engine.
-    """
-    settle_directory(out)
-    resolved_engine, first_device = engine_and_device(device, workers, engine)
-    recipe = resolve_classes(recipe, out)
-    lock = read_lock(out)
-    if lock is not None:  # the store also refuses another plan or screen, but only after models are loaded
-        hashes = {**lock.hashes, "plan": recipe.plan_hash, "screen": recipe.screen_hash}
-        documents = {"plan": recipe.plan_document, "screen": recipe.screen_document}
-        refuse_other_hashes(out, lock, replace(lock, hashes=hashes, **documents))
-    if recipe.generator.scheduler is not None:
-        check_scheduler(recipe.generator.scheduler)  # report a mistake before tokens are learned
-    if not (out / MANIFEST).is_file():
-        resolved_engine.expect(imported_for(recipe))
-    return recipe, first_device, resolved_engine
-
-
-def make_dataset(
-    recipe: Recipe,
-    inputs: Inputs,
-    out: Path,
-    *,
-    device: str,
-    engine: Engine,
-    allow_mixed: bool = False,
-    recipe_yaml: str | None = None,
-    repair: Mapping[str, Entry] | None = None,
-) -> BuildResult:
-    """Make the missing shards of a recipe's dataset from resolved inputs, and close the dataset.
+@dataclass(frozen=True, slots=True)
+class DatasetBuild:
+    """A recipe with its resolved inputs, the directory of the dataset, and the engine that makes the shards.
 
     recipe_yaml: the recipe file of the directory, if the directory already has it. repair: the argument of
     `DatasetStore.open`.
     """
-    missing = _Build(recipe, inputs, out, device, engine, allow_mixed)
-    with missing.opened(recipe_yaml=recipe_yaml, repair=repair) as store:
-        started = time.monotonic()
-        made = missing.make_pending(store)
-        seconds = time.monotonic() - started
-        manifest = close_dataset(store, recipe, store.plan.placeholders)
-        receipts = store.receipts()
-        by_name = counts_of(receipts)
-        # Receipts are sorted by name, so put the counts in the order of the recipe.
-        counts = {shift.name: by_name[shift.name] for shift in recipe.all_shifts() if shift.name in by_name}
-    return BuildResult(
-        directory=out,
-        counts=counts,
-        candidates=sum(sum(reasons.values()) for reasons in counts.values()),
-        accepted=sum(reasons.get(ACCEPTED, 0) for reasons in counts.values()),
-        shards=store.plan.n_shards,
-        shards_made=len(made),
-        images_made=sum(receipt.rows["candidates"] for receipt in made),
-        seconds=seconds,
-        manifest_sha256=manifest,
-        open_shifts=open_shifts(recipe),
-        few_images=inputs.thresholds.few_images(),
-        notes=inputs.notes,
-        screen_doubts=screen_doubts(recipe, inputs.thresholds),
-        preview=preview_images(recipe, receipts),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Build:
-    """A recipe with its resolved inputs, the directory of the dataset, and the engine that makes the shards."""
 
     recipe: Recipe
     inputs: Inputs
     out: Path
     device: str
     engine: Engine
-    allow_mixed: bool
+    allow_mixed: bool = False
+    recipe_yaml: str | None = None
+    repair: Mapping[str, Entry] | None = None
 
-    def opened(
-        self, part: PlanPart | None = None, recipe_yaml: str | None = None, repair: Mapping[str, Entry] | None = None
-    ) -> contextlib.AbstractContextManager[DatasetStore]:
+    def whole(self) -> BuildResult:
+        """Make the missing shards of the plan, and close the dataset."""
+        recipe, inputs = self.recipe, self.inputs
+        with self._opened() as store:
+            made, seconds = self._make_pending(store)
+            manifest = close_dataset(store)
+            receipts = store.receipts()
+        by_name = counts_of(receipts)
+        # Receipts are sorted by name, so put the counts in the order of the recipe.
+        counts = {shift.name: by_name[shift.name] for shift in recipe.all_shifts() if shift.name in by_name}
+        return BuildResult(
+            directory=self.out,
+            counts=counts,
+            candidates=sum(sum(reasons.values()) for reasons in counts.values()),
+            accepted=sum(reasons.get(ACCEPTED, 0) for reasons in counts.values()),
+            shards=store.plan.n_shards,
+            shards_made=len(made),
+            images_made=sum(receipt.rows["candidates"] for receipt in made),
+            seconds=seconds,
+            manifest_sha256=manifest,
+            open_shifts=open_shifts(recipe),
+            few_images=inputs.thresholds.few_images(),
+            notes=inputs.notes,
+            screen_doubts=screen_doubts(recipe, inputs.thresholds),
+            preview=preview_images(recipe, receipts),
+        )
+
+    def _opened(self, part: PlanPart | None = None) -> contextlib.AbstractContextManager[DatasetStore]:
         """Open the dataset's store, with the stack of this engine's workers."""
         recipe, inputs = self.recipe, self.inputs
         stack = stack_where_done(self.engine, self.device, partial(rendering_stack, generator=recipe.generator))
-        placeholders = inputs.tokens.placeholders if inputs.tokens else None
         return DatasetStore.open(
             self.out,
-            make_plan(recipe, placeholders, edited=inputs.counted(recipe)),
+            make_plan(recipe, inputs.placeholders, edited=inputs.counted(recipe)),
             {"plan": recipe.plan_hash, "screen": recipe.screen_hash, "inputs": inputs.hash},
             inputs.document,
             stack,
-            recipe_yaml=recipe.portable_yaml if recipe_yaml is None else recipe_yaml,
+            recipe_yaml=recipe.portable_yaml if self.recipe_yaml is None else self.recipe_yaml,
             attachments=inputs.attachments(),
             allow_mixed=self.allow_mixed,
-            repair=repair,
+            repair=self.repair,
             part=part,
         )
 
     def part(self, part: PlanPart) -> PartResult:
         """Make the missing shards of a part of the plan."""
-        with self.opened(part) as store:
-            started = time.monotonic()
-            made = self.make_pending(store)
-            seconds = time.monotonic() - started
+        with self._opened(part) as store:
+            made, seconds = self._make_pending(store)
             return PartResult(
                 directory=self.out,
                 part=part,
@@ -337,12 +315,13 @@ class _Build:
                 notes=self.inputs.notes,
             )
 
-    def make_pending(self, store: DatasetStore) -> list[Receipt]:
-        """Make the shards that the store lacks, report progress, and return their receipts."""
+    def _make_pending(self, store: DatasetStore) -> tuple[list[Receipt], float]:
+        """Make the shards that the store lacks, report progress, and return their receipts and the seconds it took."""
+        started = time.monotonic()
         pending = store.pending()
         made: dict[str, Receipt] = {}
         if not pending:
-            return []
+            return [], 0.0
         images = sum(shard.candidates for shard in pending)
         drawn, counts = 0, {}
         lost: list[str] = []
@@ -355,7 +334,7 @@ class _Build:
         ids = {(shard.group, shard.number, shard.of): shard.id for shard in pending}
         with contextlib.ExitStack() as stack:
             mark = stack.enter_context(marked(store.directory)) if collected is None else None
-            job = self._job(store, mark)
+            job = Job(self.recipe, self.inputs, self.device, store.writer, self.allow_mixed, mark, self.engine.collects)
             events = self.engine.run(job, items if collected is None else collected)
             for event in stack.enter_context(contextlib.closing(events)):
                 receipts: list[Receipt] = []
@@ -379,24 +358,4 @@ class _Build:
         # If the dataset is built in parts, a temporary file may belong to another part that is still running.
         if lost and store.part is None:
             store.remove_leftovers()
-        return list(made.values())
-
-    def _job(self, store: DatasetStore, mark: FolderMark | None) -> Job:
-        inputs, tokens = self.inputs, self.inputs.tokens
-        return Job(
-            recipe=self.recipe,
-            placeholders=tokens.placeholders if tokens else None,
-            tokens=tokens.by_placeholder() if tokens else None,
-            thresholds=inputs.thresholds.content(),
-            device=self.device,
-            commits=inputs.commits,
-            judges=inputs.judges,
-            writer=store.writer,
-            embeddings=inputs.embeddings,
-            loras=inputs.loras,
-            pool=SourcePin.of(inputs.document.get("pool")),
-            rows=inputs.rows,
-            allow_mixed=self.allow_mixed,
-            mark=mark,
-            collect=self.engine.collects,
-        )
+        return list(made.values()), time.monotonic() - started

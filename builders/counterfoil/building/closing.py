@@ -10,7 +10,6 @@ from counterfoil.dataset.card.card import make_card
 from counterfoil.dataset.card.index_page import write_index
 from counterfoil.errors import RunFailure
 from counterfoil.plan import make_plan
-from counterfoil.recipe import Recipe
 from counterfoil.store import DatasetStore
 from counterfoil.store.layout import MANIFEST
 from counterfoil.store.lock import read_lock
@@ -20,11 +19,7 @@ from counterfoil.store.sealed_folder import EVALUATED, SEALED_FOLDERS, SealedFol
 
 
 def close_dataset(
-    store: DatasetStore,
-    recipe: Recipe,
-    placeholders: Mapping[str, str] | None,
-    results: Mapping[str, bytes] | None = None,
-    into: SealedFolder = EVALUATED,
+    store: DatasetStore, results: Mapping[str, bytes] | None = None, into: SealedFolder = EVALUATED
 ) -> str:
     """Write the card, the figures, croissant.json and the manifest of a dataset whose shards are all done.
 
@@ -42,7 +37,8 @@ def close_dataset(
         for folder in SEALED_FOLDERS:
             if folder.read(store.directory, content_of_receipts(receipts), earlier=True) is None:
                 folder.drop(store.directory)
-        card = make_card(store.directory, make_plan(recipe.portable, placeholders), lock.document(), receipts)
+        plan = make_plan(store.plan.recipe.portable, store.plan.placeholders)
+        card = make_card(store.directory, plan, lock.document(), receipts)
         manifest = store.finish(card.readme, card.figures, card.documents)
     write_index(store.directory)
     return manifest
@@ -74,7 +70,7 @@ def close_again(
     the data have changed.
     """
     dataset = read_dataset(directory).sound()
-    lock, recipe = dataset.lock, dataset.recipe
+    lock = dataset.lock
     with DatasetStore.open(
         directory, dataset.plan, lock.hashes, lock.inputs, lock.stack, recipe_yaml=dataset.recipe_yaml, allow_mixed=True
     ) as store:
@@ -83,4 +79,4 @@ def close_again(
                 f"{directory} has changed in the meantime, so the results are not stored in it",
                 "Run the same command again.",
             )
-        return close_dataset(store, recipe, None, results, folder)
+        return close_dataset(store, results, folder)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from counterfoil.building.judges import Pins, pin_judges, validation_answers
+from counterfoil.building.judges import pin_judges, validation_answers
 from counterfoil.building.realised_levels import realised_scales, with_scales
 from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.data.open_source import open_source
@@ -89,12 +89,13 @@ class Inputs:
         return {name: (models.get(name) or {}).get("revision") for name in ("generator", "screen", "adapter")}
 
     @property
-    def loras(self) -> Pins:
-        return self.document.get("loras") or {}
+    def placeholders(self) -> Mapping[str, str] | None:
+        return None if self.tokens is None else self.tokens.placeholders
 
     @property
-    def judges(self) -> Pins:
-        return self.document.get("judges") or {}
+    def pool(self) -> SourcePin | None:
+        """Return the pin of the images from which rows are taken."""
+        return SourcePin.of(self.document.get("pool"))
 
     def attachments(self) -> dict[str, bytes]:
         """Return the files, by path, that a dataset includes so that it can be rebuilt."""

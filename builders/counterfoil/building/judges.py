@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from counterfoil.models.classifiers import Classifier
     from counterfoil.plan import Plan, Sample
     from counterfoil.recipe import Recipe
+    from counterfoil.recipe.keep.rule import KeepRule
 
 
 Pins = Mapping[str, Mapping[str, Any]]
@@ -211,18 +212,15 @@ def validation_answers(
     return (counts, None) if counts else (None, "none of its validation images can be read")
 
 
-def measured(plan: Plan, samples: Sequence[Sample], images: Sequence[bytes | None]) -> list[dict[str, float]]:
-    """Return, for the image of each sample, the columns that the keep rules of its shift measure."""
-    measures: list[dict[str, float]] = []
-    for sample, image in zip(samples, images, strict=True):
-        rules = [rule for rule in plan.shift(sample.shift).keep if rule.measures]
-        columns: dict[str, float] = {}
-        if image is not None and rules:
-            pixels = np.asarray(rgb_image(image))
-            for rule in rules:
-                columns |= rule.measure(pixels)
-        measures.append(columns)
-    return measures
+def measured(keep: Sequence[KeepRule], image: bytes | None) -> dict[str, float]:
+    """Return the columns that keep rules measure on an image."""
+    rules = [rule for rule in keep if rule.measures]
+    columns: dict[str, float] = {}
+    if image is not None and rules:
+        pixels = np.asarray(rgb_image(image))
+        for rule in rules:
+            columns |= rule.measure(pixels)
+    return columns
 
 
 def similarities(

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from counterfoil.building.build_dataset import BuildResult, make_dataset
+from counterfoil.building.build_dataset import BuildResult, DatasetBuild
 from counterfoil.building.inputs import Inputs, rows_file
 from counterfoil.building.judges import pin_judges
 from counterfoil.data.hub import locate_dataset
@@ -241,8 +241,13 @@ def _shard_of(path: str) -> tuple[str, int]:
 def _compare_rows(
     directory: Path, original_shards: Shards, out: Path, new_shards: Shards, differing: Sequence[str]
 ) -> RowDifferences | None:
-    both = [shard for shard in dict.fromkeys(map(_shard_of, differing)) if shard in new_shards.keys() & original_shards]
-    shards = [shard for shard in both if _is_intact(directory, shard, original_shards[shard])]
+    shards = []
+    for shard in dict.fromkeys(map(_shard_of, differing)):
+        if shard in new_shards and shard in original_shards:
+            files = original_shards[shard].files
+            # A receipt may name files of other shards. Never open such a path.
+            if all(_shard_of(file.path) == shard for file in files) and not any(file_faults(directory, files)):
+                shards.append(shard)
     if not shards:
         return None
     ratios: list[float] = []
@@ -277,13 +282,6 @@ def _compare_rows(
         decisions=decisions,
         changed=tuple(changed),
     )
-
-
-def _is_intact(directory: Path, shard: tuple[str, int], receipt: Receipt) -> bool:
-    """Return whether the files of a shard are present and unchanged in the original."""
-    # A receipt may name files of other shards. Never open such a path.
-    names_others = any(_shard_of(file.path) != shard for file in receipt.files)
-    return not names_others and not any(file_faults(directory, receipt.files))
 
 
 def _images(directory: Path, receipt: Receipt) -> Iterator[tuple[str, bytes]]:
@@ -362,16 +360,10 @@ def regenerate(
         if receipt is not None and receipt.path == standing.path:
             before[receipt.group, receipt.shard] = receipt
     warn_of_screen(recipe, original.thresholds)
-    result = make_dataset(
-        recipe,
-        inputs,
-        out,
-        device=first_device,
-        engine=resolved_engine,
-        allow_mixed=allow_mixed,
-        recipe_yaml=original.recipe_yaml if described else recipe.portable_yaml,
-        repair=original.listed if in_place else None,
-    )
+    recipe_yaml = original.recipe_yaml if described else recipe.portable_yaml
+    repair = original.listed if in_place else None
+    begun = DatasetBuild(recipe, inputs, out, first_device, resolved_engine, allow_mixed, recipe_yaml, repair)
+    result = begun.whole()
     comparison = compare(original, before, out, described=described, images=is_local and not in_place)
     made = {field.name: getattr(result, field.name) for field in fields(BuildResult)}
     return Regeneration(**made, comparison=comparison, repaired=in_place)

@@ -124,10 +124,10 @@ class ShardMaker:
         of_rows = self.renderer if isinstance(self.renderer, PoolRows | EditRenderer) else None
         values = [{} for _ in batch] if of_rows is None else of_rows.values(batch)
         answers = self.judges.answers(batch, encoded) if self.judges is not None else [{} for _ in batch]
-        measures = measured(self.plan, batch, encoded)
         similar = similarities(self.scorer, embeddings, sources)
         scored = []
         for i, sample in enumerate(batch):
+            shift = self.plan.shift(sample.shift)
             object_score, shift_score = scores.get(i, (None, None))
             if object_score is not None and not np.isfinite([object_score, shift_score or 0.0]).all():
                 object_score = shift_score = None  # recorded as failed, and the run goes on
@@ -136,14 +136,20 @@ class ShardMaker:
                 Candidate(
                     sample,
                     Verdict(
-                        {OBJECT: object_score, SHIFT: shift_score, **answers[i], **measures[i], **similar[i]},
+                        {
+                            OBJECT: object_score,
+                            SHIFT: shift_score,
+                            **answers[i],
+                            **measured(shift.keep, encoded[i]),
+                            **similar[i],
+                        },
                         self.thresholds.of(sample.shift, sample.class_id),
                         open=self.thresholds.is_open(sample.shift),
                     ),
                     _UNDECIDED,
                     encoded[i],
                     embeddings[i].tolist() if kept else None,
-                    {**recipe.given(self.plan.shift(sample.shift)), **values[i]},
+                    {**recipe.given(shift), **values[i]},
                 )
             )
         return scored
@@ -203,7 +209,7 @@ class _Making:
         """
         rules, candidates = self.plan.shift(cell.shift).keep, begun.candidates[cell.shift, cell.label]
         passed = 0
-        for batch in self.plan.batches(begun.shard, cell):
+        for batch in self.plan.batches(cell):
             if len(batch) < self.size:
                 yield from self._ask(begun, batch)
                 return

@@ -10,23 +10,22 @@ import contextlib
 import hashlib
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.building.judges import Judges, Pins
+from counterfoil.building.inputs import Inputs
+from counterfoil.building.judges import Judges
 from counterfoil.building.shard import Made, ShardMaker
 from counterfoil.building.spans import Span
 from counterfoil.data.folders import pinned_content
-from counterfoil.data.pins import SourcePin
 from counterfoil.data.pool import pool_of
 from counterfoil.engines import Delivered, Doing
 from counterfoil.engines.executor import name_of_item
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.generate.image_embeddings import ImageEmbeddings
 from counterfoil.generate.kinds import Materials, maker_of
 from counterfoil.generate.pictures import encoding_threads
-from counterfoil.generate.screen import Scorer, Thresholds
+from counterfoil.generate.screen import Scorer
 from counterfoil.models.clip import load_clip
 from counterfoil.models.devices import computing_on, holds_context, rendering_stack
 from counterfoil.plan import Plan, RowTable, Shard, make_plan
@@ -41,8 +40,6 @@ from counterfoil.store.receipts import write_receipt
 from counterfoil.store.rows import Candidate
 
 if TYPE_CHECKING:
-    import torch
-
     from counterfoil.recipe import Recipe
 
 
@@ -147,24 +144,15 @@ def imported_for(recipe: Recipe) -> Sequence[str]:
 class Job:
     """Everything that a worker needs, as plain data that can be pickled (an `engines.Work`).
 
-    commits: the pinned commits of models. loras, judges: the pins of LoRA weights and of classifiers. pool: the pin of
-    the images from which rows are taken. rows: the content of the file of chosen rows. writer: the writer of shards,
-    which has the stack of the directory. allow_mixed: whether a worker may have another stack. mark: proves that the
-    worker sees the same directory. collect: whether workers send shards to the main process.
+    writer: the writer of shards, which has the stack of the directory. allow_mixed: whether a worker may have another
+    stack. mark: proves that the worker sees the same directory. collect: whether workers send shards to the main
+    process.
     """
 
     recipe: Recipe
-    placeholders: Mapping[str, str] | None
-    tokens: Mapping[str, tuple[torch.Tensor, ...]] | None
-    thresholds: bytes
+    inputs: Inputs
     device: str
-    commits: Mapping[str, str | None]
-    judges: Pins
     writer: ShardWriter
-    embeddings: ImageEmbeddings | None = None
-    loras: Pins = field(default_factory=dict)
-    pool: SourcePin | None = None
-    rows: bytes | None = None
     allow_mixed: bool = False
     mark: FolderMark | None = None
     collect: bool = False
@@ -194,10 +182,10 @@ class Job:
         if self.mark is not None:
             self.mark.refuse_unseen()
         writer = self._writer_here()
-        kind = self.recipe.kind.table
-        table = RowTable.read(self.rows, ROWS, kind) if self.rows is not None and kind is not None else None
+        kind, rows, pool = self.recipe.kind.table, self.inputs.rows, self.inputs.pool
+        table = RowTable.read(rows, ROWS, kind) if rows is not None and kind is not None else None
         with computing_on(self.device):
-            maker = self._maker(make_plan(self.recipe, self.placeholders, table))
+            maker = self._maker(make_plan(self.recipe, self.inputs.placeholders, table))
 
             def make(item: Span | SpanToCollect) -> Doing[Any, list[Receipt]]:
                 span, came = (item.span, item.came) if isinstance(item, SpanToCollect) else (item, {})
@@ -214,10 +202,10 @@ class Job:
                         if not isinstance(step, Made):
                             yield step
                             continue
-                        if self.pool is not None and self.pool.content is not None:
+                        if pool is not None and pool.content is not None:
                             # A folder of photographs may have changed since it was opened.
                             name = pool_of(self.recipe).dataset
-                            pinned_content(named_path(name), name, self.pool.content)
+                            pinned_content(named_path(name), name, pool.content)
                         if self.collect:
                             sent = write_to_send(writer, step.shard, step.candidates)
                             receipts.append(sent.receipt)
@@ -249,27 +237,27 @@ class Job:
         return replace(self.writer, stack=stack)
 
     def _maker(self, plan: Plan) -> ShardMaker:
-        screen = plan.recipe.screen
+        recipe, inputs, commits = self.recipe, self.inputs, self.inputs.commits
         scorer = None
-        if screen.model is not None:
-            clip = load_clip(screen.model, screen.weights, self.device, revision=self.commits["screen"])
+        if recipe.screen.model is not None:
+            clip = load_clip(recipe.screen.model, recipe.screen.weights, self.device, revision=commits["screen"])
             scorer = Scorer(clip, plan)
         materials = Materials(
-            recipe=plan.recipe,
+            recipe=recipe,
             device=self.device,
-            tokens=self.tokens,
-            revision=self.commits["generator"],
-            adapter_revision=self.commits["adapter"],
-            loras=(plan.recipe.generator.lora, self.loras),
-            embeddings=self.embeddings,
-            pool=self.pool,
+            tokens=inputs.tokens.by_placeholder() if inputs.tokens else None,
+            revision=commits["generator"],
+            adapter_revision=commits["adapter"],
+            loras=(recipe.generator.lora, inputs.document.get("loras") or {}),
+            embeddings=inputs.embeddings,
+            pool=inputs.pool,
             table=plan.table,
         )
         return ShardMaker(
             plan,
-            maker_of(plan.recipe).renderer(materials),
+            maker_of(recipe).renderer(materials),
             scorer,
-            Thresholds.read(self.thresholds),
-            Judges.load(plan, self.judges, self.device) if plan.recipe.judges else None,
+            inputs.thresholds,
+            Judges.load(plan, inputs.document.get("judges") or {}, self.device) if recipe.judges else None,
             encoding_threads(self.device),
         )

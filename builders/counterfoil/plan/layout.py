@@ -275,12 +275,6 @@ class _Group:
     def n_shards(self) -> int:
         return -(-self.n_cells // self.cells_per_shard)
 
-    def cell(self, position: int) -> tuple[Shift, int]:
-        """Return the shift and the label of the cell at a position in the group."""
-        at = bisect_right(self.ends, position)
-        shift = self.shifts[at]
-        return shift, shift.class_labels[position - (self.ends[at] - len(shift.class_labels))]
-
 
 class LazySequence(Sequence[Item]):
     """A sequence whose items the function `item` computes on demand from their positions."""
@@ -465,23 +459,17 @@ class Plan:
         placeholder = None if self.placeholders is None else self.placeholders[cls.id]
         return prompt_for(shift, cls, placeholder, None if edited is None else edited.caption)
 
-    def batches(self, shard: Shard, cell: Cell | None = None) -> Iterator[list[Sample]]:
-        """Yield batches of `generator.batch_size` samples, whose members never change.
-
-        A batch may cross the cells of a shard, but with quotas each batch stays inside its cell.
-        """
-        if cell is not None:
-            parts = [self.samples(cell)]
-        elif any(shard_cell.accepted is not None for shard_cell in shard.cells):
-            parts = [self.samples(shard_cell) for shard_cell in shard.cells]
-        else:
-            parts = [shard.samples(self)]
-        for samples in parts:
-            while batch := list(islice(samples, self.recipe.generator.batch_size)):
-                yield batch
+    def batches(self, cell: Cell) -> Iterator[list[Sample]]:
+        """Yield the batches of `generator.batch_size` samples of a cell with a quota, whose members never change."""
+        samples = self.samples(cell)
+        while batch := list(islice(samples, self.recipe.generator.batch_size)):
+            yield batch
 
     def _cell(self, group: _Group, position: int) -> Cell:
-        shift, label = group.cell(position)
+        """Return the cell at a position in its group."""
+        at = bisect_right(group.ends, position)
+        shift = group.shifts[at]
+        label = shift.class_labels[position - group.ends[at] + len(shift.class_labels)]
         return Cell(shift.name, label, group.name, self._candidates(shift, label), shift.accepted)
 
     def _candidates(self, shift: Shift, label: int) -> int:

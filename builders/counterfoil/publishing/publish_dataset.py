@@ -10,6 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import DatasetCard
+from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
 from counterfoil import progress
 from counterfoil.data.hub import PATIENCE, Patience, attentive_client, with_retries
 from counterfoil.dataset import read_dataset
@@ -81,8 +84,6 @@ def publish(
         UserError: The dataset cannot be published, or the Hub refuses it.
         RunFailure: The Hub or the network fails and retries do not help.
     """
-    from huggingface_hub import DatasetCard
-
     directory = named_path(directory)
     if (directory / CONFIG).is_file() and not (directory / LOCK).exists():
         raise UserError(f"{directory} holds a model, not a dataset", "Publish it with --model.")
@@ -147,7 +148,6 @@ def _load_a_row_of_each(remote: Remote, revision: str, configs: Sequence[tuple[s
     """Stream one row of every config from the Hub. RunFailure if a config does not load."""
     import datasets
     import httpx2
-    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
     datasets.disable_progress_bars()
     network = (HfHubHTTPError, OfflineModeIsEnabled, httpx2.HTTPError, ConnectionError, TimeoutError)

@@ -11,17 +11,17 @@ import functools
 import inspect
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
-from counterfoil.data.hub import PATIENCE, Patience, with_retries
+from huggingface_hub import CommitOperationDelete, HfApi, RepoCard
+from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+from huggingface_hub.hf_api import RepoFile
+
+from counterfoil.data.hub import Patience, with_retries
 from counterfoil.errors import RunFailure, UserError, some_of
 from counterfoil.publishing.files import Addition, Changes, LocalFile, RemoteFile, RepositoryKind, changes_between
-
-if TYPE_CHECKING:
-    from huggingface_hub import HfApi
-
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -66,21 +66,17 @@ def _tried(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     return tried
 
 
+@dataclass
 class Remote:
     """One repository of a dataset or a model. Methods retry, and raise UserError and RunFailure."""
 
-    def __init__(
-        self, repo: str, tell: Callable[[str], None], patience: Patience = PATIENCE, kind: RepositoryKind = "dataset"
-    ) -> None:
-        from huggingface_hub import HfApi
-
-        self.repo = repo
-        self.kind = kind
-        self.tell = tell
-        self.patience = patience
-        self.api: HfApi = HfApi()
-        self._operations: dict[str, Addition] = {}
-        self.commits = 0
+    repo: str
+    tell: Callable[[str], None]
+    patience: Patience
+    kind: RepositoryKind = "dataset"
+    api: HfApi = field(default_factory=HfApi)
+    commits: int = 0
+    _operations: dict[str, Addition] = field(default_factory=dict)
 
     @_tried("looking up the user of the token")
     def user(self) -> str:
@@ -89,8 +85,6 @@ class Remote:
     @_tried("looking at {self.repo}")
     def repository(self) -> Repository | None:
         """Return the repository's state; None if there is none (or none that this token may see)."""
-        from huggingface_hub.errors import RepositoryNotFoundError
-
         try:
             info = self.api.repo_info(self.repo, repo_type=self.kind)
         except RepositoryNotFoundError:
@@ -105,8 +99,6 @@ class Remote:
     @_tried("listing {self.repo} at {name}")
     def branch(self, name: str) -> Branch:
         """Return the head and the files of a branch, of a pull request (`refs/pr/N`) or of a commit."""
-        from huggingface_hub.hf_api import RepoFile
-
         head = self.api.repo_info(self.repo, repo_type=self.kind, revision=name).sha
         assert head is not None
         # The listing names the commit, so that all of its pages are of the same commit.
@@ -144,8 +136,6 @@ class Remote:
 
     @_tried("checking the card")
     def check_card(self, text: str) -> None:
-        from huggingface_hub import RepoCard
-
         try:
             RepoCard(text, ignore_metadata_errors=False).validate(repo_type=self.kind)
         except ValueError as error:
@@ -155,8 +145,6 @@ class Remote:
 
     @_tried("looking at the dataset {name}")
     def is_public_dataset(self, name: str) -> bool:
-        from huggingface_hub.errors import RepositoryNotFoundError
-
         try:
             return not self.api.dataset_info(name).private
         except RepositoryNotFoundError:
@@ -165,8 +153,6 @@ class Remote:
     @_tried("looking at the model {name}")
     def license_of_model(self, name: str) -> str | None:
         """Return the licence in a model's card; None if there is no such model, or no licence."""
-        from huggingface_hub.errors import RepositoryNotFoundError
-
         try:
             card = self.api.model_info(name).card_data
         except RepositoryNotFoundError:
@@ -183,8 +169,6 @@ class Remote:
     @_tried("committing to {self.repo}")
     def commit(self, local: Mapping[str, LocalFile], name: str, message: str, most: int | None = None) -> Branch:
         """Commit once to make a branch the directory, or its first `most` changes; do nothing if nothing differs."""
-        from huggingface_hub import CommitOperationDelete
-
         branch = self.branch(name)
         changes = limit_changes(changes_between(local, branch.files, self.kind), most)
         if not changes.operations:
@@ -257,8 +241,6 @@ class Remote:
     @_tried("merging pull request {number}")
     def merge(self, number: int, message: str) -> bool:
         """Merge a pull request into the default branch; return False if that has changed and conflicts."""
-        from huggingface_hub.errors import HfHubHTTPError
-
         status = self.api.get_discussion_details(self.repo, number, repo_type=self.kind).status
         if status == "merged":
             return True

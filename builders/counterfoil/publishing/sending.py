@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
+
 from counterfoil import progress
 from counterfoil.documents import document_bytes
 from counterfoil.errors import RunFailure, UserError, some_of
@@ -356,9 +359,6 @@ class Sender:
 
 
 def checked_repository(repo: str) -> str:
-    from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id
-
     try:
         validate_repo_id(repo)
     except HFValidationError as error:

@@ -84,31 +84,23 @@ class Picture:
     uri: str
 
 
-def read_slider_pictures(
-    directory: Path,
-    recipe: Recipe,
-    receipts: Sequence[Receipt],
-    scores: Sequence[ShiftScores],
-    shown: Sequence[int],
-    groups: Sequence[ObjectGroup],
-) -> list[Picture]:
-    """Return pictures for the sliders of `shown` shifts, contrasts and classes, by shift and ascending score."""
-    objects = [class_scores for group in groups for class_scores in group.objects]
-    measured = [unit for unit in shown if scores[unit].contrast is not None]
-    wanted = MOST_A_SHIFT * len(shown) + MOST_A_CLASS * len(objects) + MOST_A_CONTRAST * len(measured)
+def read_slider_pictures(directory: Path, receipts: Sequence[Receipt], scored: ScoredShifts) -> list[Picture]:
+    """Return pictures for the sliders of shifts, contrasts and classes, by shift and ascending score."""
+    classes, scores, shown = scored.recipe.classes, scored.scores, scored.shown
+    objects = [class_scores for group in scored.shown_groups for class_scores in group.objects]
+    measured = sum(scores[unit].contrast is not None for unit in shown)
+    wanted = MOST_A_SHIFT * len(shown) + MOST_A_CLASS * len(objects) + MOST_A_CONTRAST * measured
     share = min(1.0, MOST_PICTURES / max(1, wanted))
     chosen: set[tuple[int, int]] = set()
     for unit in shown:
         score = scores[unit]
         ranks = chosen_places(score.scores, score.has_image, score.threshold, int(share * MOST_A_SHIFT))
         chosen |= {(unit, rank) for rank in ranks}
-    for unit in measured:
-        score = scores[unit]
-        contrast = np.asarray(score.contrast)
-        order = np.argsort(contrast, kind="stable")
-        most = int(share * MOST_A_CONTRAST)
-        indices = chosen_places(contrast[order], score.has_image[order], score.least_contrast, most)
-        chosen |= {(unit, int(order[index])) for index in indices}
+        if score.contrast is not None:
+            order = np.argsort(score.contrast, kind="stable")
+            most = int(share * MOST_A_CONTRAST)
+            indices = chosen_places(score.contrast[order], score.has_image[order], score.least_contrast, most)
+            chosen |= {(unit, int(order[index])) for index in indices}
     for class_scores in objects:
         most, line = int(share * MOST_A_CLASS), class_scores.threshold
         indices = chosen_places(class_scores.scores, class_scores.has_image, line, most)
@@ -116,7 +108,7 @@ def read_slider_pictures(
     keys: dict[int, dict[str, tuple[int, int]]] = {}
     for unit, rank in sorted(chosen):
         score = scores[unit]
-        key = sample_key(score.shift.name, recipe.classes[int(score.labels[rank])].id, int(score.indices[rank]))
+        key = sample_key(score.shift.name, classes[int(score.labels[rank])].id, int(score.indices[rank]))
         keys.setdefault(int(score.shards[rank]), {})[key] = (unit, rank)
     pictures: dict[tuple[int, int], Picture] = {}
     for at, wanted_keys in sorted(keys.items()):
@@ -132,9 +124,9 @@ def read_slider_pictures(
                 unit=unit,
                 rank=rank,
                 key=key,
-                class_name=recipe.classes[int(score.labels[rank])].name,
+                class_name=classes[int(score.labels[rank])].name,
                 shift=score.shift.name,
-                score=float(score.scores[rank]) if score.is_screened else None,
+                score=float(score.scores[rank]) if has_threshold(score.shift) else None,
                 object_score=float(score.object_scores[rank]),
                 contrast=None if score.contrast is None else float(score.contrast[rank]),
                 uri=uri,
@@ -162,9 +154,9 @@ def chosen_places(scores: np.ndarray, has_image: np.ndarray, line: float | None,
 
 @dataclass(frozen=True)
 class ScoredShifts:
-    """The content of the page. shown: indices in `scores` of the shifts that have a slider. candidates, n_shifts: the
-    numbers in the whole dataset. doubts: why CLIP may not know the classes. preview: the sentence of a preview, or
-    empty.
+    """The content of the page. shown: indices in `scores` of the shifts that have a slider. shown_groups: `groups` with
+    the objects that have one. candidates, n_shifts: the numbers in the whole dataset. doubts: why CLIP may not know the
+    classes. preview: the sentence of a preview, or empty.
     """
 
     recipe: Recipe
@@ -172,10 +164,11 @@ class ScoredShifts:
     scores: Sequence[ShiftScores]
     shown: Sequence[int]
     groups: Sequence[ObjectGroup]
+    shown_groups: Sequence[ObjectGroup]
     candidates: int
     n_shifts: int
-    doubts: Sequence[str] = ()
-    preview: str = ""
+    doubts: Sequence[str]
+    preview: str
 
     @property
     def exact(self) -> bool:
@@ -187,7 +180,6 @@ def calibration_page(scored: ScoredShifts, pictures: Sequence[Picture]) -> str:
     """Return the page; equal datasets give equal bytes."""
     recipe, scores, groups = scored.recipe, scored.scores, scored.groups
     environment = template_environment(TEMPLATE, {"in_words": in_words, "number": "{:,}".format})
-    objects = shown_groups(groups)
     stores: dict[str, list[tuple[int, Picture]]] = {}
     for at, picture in enumerate(pictures):
         stores.setdefault(picture.shift, []).append((at, picture))
@@ -199,9 +191,9 @@ def calibration_page(scored: ScoredShifts, pictures: Sequence[Picture]) -> str:
         directory=scored.directory,
         shifts=[scores[unit] for unit in scored.shown],
         shown=scored.shown,
-        groups=objects,
+        groups=scored.shown_groups,
         names_of={at: [scores[unit].shift.name for unit in group.units] for at, group in enumerate(groups)},
-        data=_page_data(scored, objects, pictures),
+        data=_page_data(scored, pictures),
         stores=stores,
         exact=scored.exact,
         kept=recipe.screen.keep_rejected,
@@ -209,7 +201,7 @@ def calibration_page(scored: ScoredShifts, pictures: Sequence[Picture]) -> str:
         most_candidates=MOST_CANDIDATES,
         n_shifts=scored.n_shifts,
         n_objects=sum(len(group.objects) for group in groups),
-        n_shown_objects=sum(len(group.objects) for group in objects),
+        n_shown_objects=sum(len(group.objects) for group in scored.shown_groups),
         other_rules=[name for name, kind in sorted(KEEP_RULES.items()) if name not in _KNOWN and kind in used_kinds],
         quotas=sorted({shift.accepted for shift in shifts if shift.accepted is not None}),
         doubts=scored.doubts,
@@ -217,8 +209,8 @@ def calibration_page(scored: ScoredShifts, pictures: Sequence[Picture]) -> str:
     )
 
 
-def _page_data(scored: ScoredShifts, objects: Sequence[ObjectGroup], pictures: Sequence[Picture]) -> dict[str, Any]:
-    """Return what the page's script reads; `objects` are the groups with the objects that have a slider."""
+def _page_data(scored: ScoredShifts, pictures: Sequence[Picture]) -> dict[str, Any]:
+    """Return what the page's script reads."""
     recipe, scores, exact = scored.recipe, scored.scores, scored.exact
     specs = {BASE: recipe.prompts.base} | dict(recipe.prompts.shifts)
     units = [
@@ -230,7 +222,7 @@ def _page_data(scored: ScoredShifts, objects: Sequence[ObjectGroup], pictures: S
             "candidates": score.candidates,
             "scored": int(score.scores.size),
             # 2.0 is a threshold that no score reaches.
-            "threshold": (2.0 if score.threshold is None else score.threshold) if score.is_screened else None,
+            "threshold": (2.0 if score.threshold is None else score.threshold) if has_threshold(score.shift) else None,
             "contrast": score.least_contrast if score.contrast is not None else None,
         }
         for score in scores
@@ -245,8 +237,8 @@ def _page_data(scored: ScoredShifts, objects: Sequence[ObjectGroup], pictures: S
             starts = [{"text": AS_IT_IS, "value": score.least_contrast or 0}]
             contrasts.append({"unit": unit, "starts": starts, "thresholds": list(range(256)), "keep": rules})
     groups = []
-    everywhere = len(objects) == 1 and all(specs[each.shift.of].object_threshold is None for each in scores)
-    for group, chosen in zip(scored.groups, objects, strict=True):
+    everywhere = len(scored.groups) == 1 and all(specs[each.shift.of].object_threshold is None for each in scores)
+    for group, chosen in zip(scored.groups, scored.shown_groups, strict=True):
         thresholds = {class_scores.cls.label: class_scores.threshold for class_scores in group.objects}
         sliders = [
             {
@@ -412,8 +404,10 @@ def calibrate(
         warn("\n".join(lines))
     preview = preview_sentence(preview_images(recipe, receipts))
     name = directory.resolve().name
-    scored = ScoredShifts(recipe, name, units, shown, groups, candidates, len(scores), lines, preview)
-    pictures = read_slider_pictures(directory, recipe, receipts, units, shown, shown_groups(groups))
+    scored = ScoredShifts(
+        recipe, name, units, shown, groups, shown_groups(groups), candidates, len(scores), lines, preview
+    )
+    pictures = read_slider_pictures(directory, receipts, scored)
     write_atomically(page_path, calibration_page(scored, pictures).encode())
     if page is None:
         write_index(directory)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -52,7 +53,7 @@ from counterfoil.store.layout import (
     WHATS,
 )
 from counterfoil.store.lock import read_lock
-from counterfoil.store.manifest import hash_files, published_paths
+from counterfoil.store.manifest import file_faults, published_paths
 from counterfoil.store.reading import planned_rows, read_shard
 from counterfoil.store.receipts import counts_of, repair_hint
 from counterfoil.store.replacement import discard_replacement, replace_dataset, replacement_folder, settle_directory
@@ -213,8 +214,7 @@ class _New:
                 "screen.store_embeddings: this dataset did not store them, and a cut does not screen images again",
                 hint="Build the recipe into another folder.",
             )
-        problems = [*_never_asked(old.recipe, recipe)]
-        if problems:
+        if problems := [*_never_asked(old.recipe, recipe)]:
             raise UserError(problems, "Build the recipe into another folder: a cut does not screen images again.")
         known = old.measured
         measuring = recipe
@@ -246,22 +246,23 @@ class _New:
 
     def refuse_missing(self) -> CutLosses:
         """Return what is lost if the new dataset replaces the old. Raise UserError if it needs missing images."""
-        images: dict[str, int] = {}
-        cells: dict[str, int] = {}
-        lost: dict[str, int] = {}
+        images, cells, lost = Counter[str](), Counter[str](), Counter[str]()
         candidates = 0
         for shard, receipt in self._shards():
             for cut in self._cells(shard, receipt):
+                shift = cut.cell.shift
                 if cut.short:
-                    cells[cut.cell.shift] = cells.get(cut.cell.shift, 0) + 1
-                missing = sum(self._needs_image(*row) and not self._has_image(*row) for row in cut.rows_and_reasons())
-                if missing:
-                    images[cut.cell.shift] = images.get(cut.cell.shift, 0) + missing
+                    cells[shift] += 1
                 candidates += len(cut.beyond)
-                gone = sum(self._loses(*row) for row in cut.rows_and_reasons())
-                gone += sum(self._loses(row, None) for row in cut.beyond)
-                if gone:
-                    lost[cut.cell.shift] = lost.get(cut.cell.shift, 0) + gone
+                for row, reason in zip(cut.rows, cut.reasons, strict=True):
+                    needed, present = self._needs_image(reason), self._has_image(row)
+                    if needed and not present:
+                        images[shift] += 1
+                    if present and not needed and row["reason"] != FAILED:
+                        lost[shift] += 1
+                for row in cut.beyond:
+                    if self._has_image(row) and row["reason"] != FAILED:
+                        lost[shift] += 1
         problems = [f"{name}: needs {count} images that were not kept" for name, count in images.items()]
         problems += [f"{name}: {count} cells need candidates that were not rendered" for name, count in cells.items()]
         if problems:
@@ -310,7 +311,7 @@ class _New:
                         raise RunFailure(f"{self.old.directory}: {error}", repair_hint(self.old.directory)) from error
                     done.add((shard.group, shard.number))
                 report("shards", len(done), self.plan.n_shards)
-            close_dataset(store, self.recipe, None)
+            close_dataset(store)
             return store.receipts()
 
     def _shards(self) -> Iterator[tuple[Shard, Receipt]]:
@@ -329,7 +330,7 @@ class _New:
             verdicts = [self._verdict(row) for row in cell_rows]
             rules, short, beyond = self.plan.shift(cell.shift).keep, False, []
             if cell.accepted is not None:
-                rendered = drawn(rules, verdicts, map(len, self.plan.batches(shard, cell)), cell.accepted)
+                rendered = drawn(rules, verdicts, map(len, self.plan.batches(cell)), cell.accepted)
                 short = rendered > len(cell_rows)
                 beyond = cell_rows[rendered:]
                 cell_rows, verdicts = cell_rows[:rendered], verdicts[:rendered]
@@ -341,34 +342,24 @@ class _New:
         columns = self.recipe.columns_of(self.plan.shift(row["shift"]))
         return verdict_of(row, thresholds, columns, open=self.thresholds.is_open(row["shift"]))
 
-    def _needs_image(self, row: Mapping[str, Any], reason: str) -> bool:
+    def _needs_image(self, reason: str) -> bool:
         if reason == ACCEPTED or keeps_image(reason, self.recipe.screen.keep_rejected):
             # A failed candidate has an image only if scoring failed, not rendering.
             return reason != FAILED or not self.old.recipe.screen.keep_rejected
         return False
 
-    def _has_image(self, row: Mapping[str, Any], reason: str) -> bool:
+    def _has_image(self, row: Mapping[str, Any]) -> bool:
         return row["reason"] == ACCEPTED or keeps_image(row["reason"], self.old.recipe.screen.keep_rejected)
-
-    def _loses(self, row: Mapping[str, Any], reason: str | None) -> bool:
-        """Check whether the cut drops a candidate's image. reason: None if the candidate leaves its cell."""
-        if row["reason"] == FAILED or not self._has_image(row, row["reason"]):
-            return False
-        return reason is None or not self._needs_image(row, reason)
 
     def _candidates(self, shard: Shard, receipt: Receipt) -> Iterator[Candidate]:
         directory = self.old.directory
         # A damaged file must not enter the new dataset.
-        changed = [file.path for file in receipt.files if not (directory / file.path).is_file()]
-        if not changed:
-            hashes = {file.path: file.sha256 for file in hash_files(directory, [file.path for file in receipt.files])}
-            changed = [file.path for file in receipt.files if hashes[file.path] != file.sha256]
-        if changed:
-            problems = [f"{directory / path} is missing or differs from {receipt.path}" for path in changed]
-            raise RunFailure(problems, hint=repair_hint(directory))
+        if faults := [*file_faults(directory, receipt.files)]:
+            problems = [f"{directory / file.path} is missing or differs from {receipt.path}" for file, _ in faults]
+            raise RunFailure(problems, repair_hint(directory))
         images = {}
         for what in ("data", "rejected"):
-            for row in read_shard(self.old.directory, receipt, ["key", "image"], what):
+            for row in read_shard(directory, receipt, ["key", "image"], what):
                 images[row["key"]] = (row["image"] or {}).get("bytes")
         samples = {sample.key: sample for sample in shard.samples(self.plan)}
         for cut in self._cells(shard, receipt):
@@ -394,9 +385,6 @@ class _CutCell:
     reasons: Sequence[str]
     short: bool
     beyond: Sequence[Mapping[str, Any]]
-
-    def rows_and_reasons(self) -> Iterator[tuple[Mapping[str, Any], str]]:
-        return zip(self.rows, self.reasons, strict=True)
 
 
 def _same_pins(old: SoundDataset, measuring: Recipe) -> SourcePin:

@@ -296,7 +296,11 @@ def review(
     names, waiting = _shifts(dataset, tasks, shifts, seed)
     every = accepted_images(directory, dataset.plan, dataset.receipts)
     chosen = choose_images(every, names, images, seed, whole_classes="class" in tasks)
-    base = _base(every, chosen, seed) if "shift" in tasks else []
+    # Grids of shifts mix in base images: those on the page, if there are any.
+    base = [image for image in chosen.images if image.shift == BASE]
+    if not base:
+        others = [image for image in every if image.shift == BASE and image.label in chosen.classes]
+        base = sorted(others, key=lambda image: rank(seed, BASE, image.key))[:IMAGES_A_SHIFT]
     real, missing = _real_images(dataset, chosen, seed, source) if controls and "class" in tasks else ({}, None)
     numbered = {}
     for label, of_class in real.items():
@@ -359,13 +363,6 @@ def _shifts(
             f"Cut first: counterfoil calibrate {dataset.directory}",
         )
     return names, waiting
-
-
-def _base(every: Sequence[AcceptedImage], chosen: Chosen, seed: int) -> list[AcceptedImage]:
-    """Return the base images that grids of shifts mix in. Base images on the page are used if there are any."""
-    shown = [image for image in chosen.images if image.shift == BASE]
-    base_images = [image for image in every if image.shift == BASE and image.label in chosen.classes]
-    return shown or sorted(base_images, key=lambda image: rank(seed, BASE, image.key))[:IMAGES_A_SHIFT]
 
 
 def _notes(

@@ -58,31 +58,21 @@ class ShiftScores:
         return int(self.scores.size) + self.failed
 
     @property
-    def is_screened(self) -> bool:
-        return has_threshold(self.shift)
-
-    @property
     def is_open(self) -> bool:
         return self.shift.threshold is not None and self.shift.threshold.percentile is not None
 
     @property
     def least_contrast(self) -> float | None:
         """The contrast that a keep rule of the shift requires."""
-        contrasts = (getattr(rule, "contrast", None) for rule in self.shift.keep)
-        return next((value for value in contrasts if value is not None), None)
+        return _limit(self.shift, "contrast")
 
     @property
     def others_pass(self) -> np.ndarray:
         """Whether everything but the shift's own threshold passes under the current recipe."""
-        passes = self.object_passes & self.visible
+        passes = (self.object_scores >= self.object_thresholds) & self.visible
         if self.contrast is None or self.least_contrast is None:
             return passes
         return passes & (self.contrast >= np.float32(self.least_contrast))
-
-    @property
-    def object_passes(self) -> np.ndarray:
-        """Whether each candidate's object reaches its threshold."""
-        return self.object_scores >= self.object_thresholds
 
     @property
     def threshold(self) -> float | None:
@@ -121,11 +111,9 @@ def scores_of(
     screened = {shift.name for shift in recipe.all_shifts() if has_threshold(shift)}
     form = TableForm.of(recipe)
     measured = [name for name in _MEASURED if name in form.added]
-    limits = {shift.name: _limits(shift) for shift in recipe.all_shifts()}
-    leasts: dict[str, np.float32 | None] = {}  # least similarity of an edit and its row, by a keep rule
+    limits = {}  # the most black and white, and the least similarity of an edit and its row
     for shift in recipe.all_shifts():
-        similarities = (getattr(rule, "similarity", None) for rule in shift.keep)
-        leasts[shift.name] = next((np.float32(value) for value in similarities if value is not None), None)
+        limits[shift.name] = [_limit(shift, name) for name in ("black", "white", "similarity")]
     for at, receipt in enumerate(receipts):
         if rows.keys().isdisjoint(receipt.counts):
             continue
@@ -143,9 +131,11 @@ def scores_of(
             least = -1.0 if row["object_threshold"] is None else row["object_threshold"]
             kept = row["reason"] == ACCEPTED or keeps_image(row["reason"], recipe.screen.keep_rejected)
             contrast = row.get("contrast")
-            visible = all((row.get(name) or 0.0) <= most for name, most in limits[row["shift"]].items())
-            similarity, least_similar = row.get(SOURCE_SIMILARITY), leasts[row["shift"]]
-            if similarity is not None and least_similar is not None and similarity < least_similar:
+            most_black, most_white, least_similar = limits[row["shift"]]
+            visible = most_black is None or (row.get("black") or 0.0) <= np.float32(most_black)
+            visible = visible and (most_white is None or (row.get("white") or 0.0) <= np.float32(most_white))
+            similarity = row.get(SOURCE_SIMILARITY)
+            if similarity is not None and least_similar is not None and similarity < np.float32(least_similar):
                 visible = False
             rows[row["shift"]].append(
                 (
@@ -167,10 +157,9 @@ def scores_of(
     return tuple(scores)
 
 
-def _limits(shift: Shift) -> dict[str, np.float32]:
-    """Return the most black and white that a keep rule of the shift lets pass, as float32."""
-    limits = [(name, getattr(rule, name, None)) for rule in shift.keep for name in ("black", "white")]
-    return {name: np.float32(value) for name, value in limits if value is not None}
+def _limit(shift: Shift, name: str) -> float | None:
+    """Return a setting of the shift's keep rules, or None if no rule has it."""
+    return next((value for rule in shift.keep if (value := getattr(rule, name, None)) is not None), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ def written(out: Path, recipe: Recipe) -> Path:
             store.writer.write(
                 shard, [candidate for cell in shard.cells for candidate in cell_of(plan, cell, thresholds)]
             )
-        close_dataset(store, recipe, None)
+        close_dataset(store)
     return out
 
 

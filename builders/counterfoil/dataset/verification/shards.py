@@ -144,7 +144,7 @@ def _check_cell(
     verdicts = [verdict_of(row, given, plan.recipe.added_columns, open=is_open) for row in rows]
     rules = plan.shift(cell.shift).keep
     if cell.accepted is not None:
-        rendered = drawn(rules, verdicts, map(len, plan.batches(shard, cell)), cell.accepted)
+        rendered = drawn(rules, verdicts, map(len, plan.batches(cell)), cell.accepted)
         if rendered != len(rows):
             faults.add("quota", f"{cell.shift}_{class_id}", f"{len(rows)} candidates, expected {rendered}")
     for row, reason in zip(rows, decide_cell(rules, verdicts, cell.accepted), strict=True):
