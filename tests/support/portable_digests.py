@@ -15,7 +15,7 @@ from counterfoil.lab.boxes import boxes_scene, objects_in, render_boxes
 from counterfoil.lab.planted import KINDS, planted_world
 from counterfoil.lab.scenes import load_wardrobe, wardrobe_scene
 from counterfoil.lab.vocabulary import SHIFTS
-from counterfoil.lab.world import GRADED_KINDS, render, render_graded
+from counterfoil.lab.world import render, render_graded
 from counterfoil.plan import make_plan
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.corruptions import CORRUPTIONS
@@ -32,7 +32,7 @@ def digest_of(parts: Iterable[bytes]) -> str:
 def world() -> str:
     scenes = [render(make(number)) for make in (pretraining_scene, unbiased_scene) for number in range(60)]
     scenes += [load_wardrobe(split)[1](row) for split in ("train", "validation", "audit") for row in range(40)]
-    graded = [shift for shift in SHIFTS if shift.kind in GRADED_KINDS]
+    graded = [shift for shift in SHIFTS if shift.kind in ("background", "weather", "light", "colour")]
     scenes += [render_graded(wardrobe_scene("validation", 5), shift.name, 0.4) for shift in graded]
     libraries = (scenery.suns, scenery.low_suns, scenery.spotlights, scenery.reaches, scenery.night_sky, scenery.linen)
     return digest_of(array.tobytes() for array in (*scenes, *(library() for library in libraries)))

@@ -203,11 +203,7 @@ class PlantedWorld:
 
 @cache
 def planted_world(kind: str, seed: int) -> PlantedWorld:
-    """Return the world of a kind and a seed. ValueError for an unknown kind and for a seed out of 0 … 99,999."""
-    if kind not in KINDS:
-        raise ValueError(f"no kind {kind!r}; there are {', '.join(KINDS)}")
-    if not 0 <= seed <= MOST_SEED:
-        raise ValueError(f"seed {seed} is out of 0 … {MOST_SEED}")
+    """Return the world of one of `KINDS` and a seed of 0 to `MOST_SEED`."""
     rng = np.random.default_rng([KINDS.index(kind), seed])
     single = tuple((name,) for name in CLASSES)
     if kind == "null":

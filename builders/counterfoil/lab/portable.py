@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
+from numpy.polynomial.polynomial import polyval  # computes by Horner's rule, from the highest power on
 from numpy.typing import ArrayLike, NDArray
 
 # π/2 and log 2 in parts; whole multiples of the first part, which has few bits, are exact (Cody and Waite 1980).
@@ -22,14 +23,6 @@ _EXPONENTIAL = [1.0]
 for _factor in range(1, 14):
     _EXPONENTIAL.append(_EXPONENTIAL[-1] / _factor)
 _ARTANH = [1 / power for power in range(1, 24, 2)]
-
-
-def _polynomial(x: NDArray[np.float64], coefficients: list[float]) -> NDArray[np.float64]:
-    """Return the polynomial with these coefficients, lowest power first, by Horner's rule."""
-    total = np.full_like(x, coefficients[-1])
-    for coefficient in coefficients[-2::-1]:
-        total = total * x + coefficient
-    return total
 
 
 def sine(angle: ArrayLike) -> NDArray[np.float64]:
@@ -48,8 +41,8 @@ def _sine(angle: ArrayLike, quarters: int) -> NDArray[np.float64]:
     for part in _QUARTER_TURN:
         x = x - turns * part
     square = x * x
-    odd = x + x * square * _polynomial(square, _SINE)
-    even = 1 + square * _polynomial(square, _COSINE)
+    odd = x + x * square * polyval(square, _SINE)
+    even = 1 + square * polyval(square, _COSINE)
     quadrant = (turns.astype(np.int64) + quarters) % 4
     return np.where(quadrant % 2 == 0, odd, even) * np.where(quadrant < 2, 1.0, -1.0)
 
@@ -60,7 +53,7 @@ def exponential(x: ArrayLike) -> NDArray[np.float64]:
     doublings = np.rint(x * (1 / 0.6931471805599453))
     for part in _LOG_2:
         x = x - doublings * part
-    return np.ldexp(_polynomial(x, _EXPONENTIAL), doublings.astype(np.int32))
+    return np.ldexp(polyval(x, _EXPONENTIAL), doublings.astype(np.int32))
 
 
 def power(base: ArrayLike, exponent: float) -> NDArray[np.float64]:
@@ -71,7 +64,7 @@ def power(base: ArrayLike, exponent: float) -> NDArray[np.float64]:
     fraction = np.where(low, 2 * fraction, fraction)
     doublings = doublings - low
     ratio = (fraction - 1) / (fraction + 1)
-    log = 2 * ratio * _polynomial(ratio * ratio, _ARTANH)
+    log = 2 * ratio * polyval(ratio * ratio, _ARTANH)
     high, rest = _LOG_2
     logarithm = doublings * high + (doublings * rest + log)
     return np.where(base > 0, exponential(exponent * logarithm), 0.0)

@@ -20,8 +20,18 @@ VARIANTS = 48
 _ROWS, _COLUMNS = np.mgrid[0:SIDE, 0:SIDE].astype(np.float32)
 
 
-def _colour(*rgb: int) -> np.ndarray:
-    return np.asarray(rgb, np.float32) / 255.0
+def rgb(*shares: float) -> np.ndarray:
+    return np.asarray(shares, np.float32)
+
+
+def _colour(*levels: int) -> np.ndarray:
+    return rgb(*levels) / 255.0
+
+
+def _variants(seed: int | list[int], paint: Callable[[np.random.Generator], np.ndarray]) -> np.ndarray:
+    """Return 48 variants of what `paint` draws, all from one generator."""
+    rng = np.random.default_rng(seed)
+    return np.stack([paint(rng) for _ in range(VARIANTS)]).astype(np.float32)
 
 
 def _noise(rng: np.random.Generator, sigma: float | tuple[float, float]) -> np.ndarray:
@@ -31,11 +41,12 @@ def _noise(rng: np.random.Generator, sigma: float | tuple[float, float]) -> np.n
 
 
 def _sky(top: np.ndarray, bottom: np.ndarray, horizon: int) -> np.ndarray:
-    t = np.clip(_ROWS / max(horizon, 1), 0, 1)[..., None]
+    t = np.clip(_ROWS / horizon, 0, 1)[..., None]
     return top * (1 - t) + bottom * t
 
 
-def _ground(image: np.ndarray, ground: np.ndarray, horizon: int) -> np.ndarray:
+def _ground(image: np.ndarray, ground: np.ndarray, horizon: int | np.ndarray) -> np.ndarray:
+    """Put the ground below the horizon, which is one row, or a row for each column."""
     return np.where((horizon <= _ROWS)[..., None], ground, image)
 
 
@@ -77,7 +88,7 @@ def _grass(rng: np.random.Generator) -> np.ndarray:
     blades = _noise(rng, (2.2, 0.6))
     ground = _colour(74, 154, 44) + blades[..., None] * _colour(26, 34, 14) - 0.05 * (_ROWS / SIDE)[..., None]
     edge = horizon + 1.2 * _noise(rng, (0.1, 1.2))[0]
-    return np.where((edge[None, :] <= _ROWS)[..., None], ground, image)
+    return _ground(image, ground, edge)
 
 
 def _beach(rng: np.random.Generator) -> np.ndarray:
@@ -88,8 +99,8 @@ def _beach(rng: np.random.Generator) -> np.ndarray:
     image = _ground(image, sea, horizon)
     line = shore + 1.0 * sine(_COLUMNS[0] / 7 + rng.random() * 6)
     sand = _colour(229, 200, 142) + 0.028 * _noise(rng, 0.6)[..., None] + 0.015 * _noise(rng, (1.5, 8))[..., None]
-    image = np.where((line[None, :] <= _ROWS)[..., None], sand, image)
-    foam = np.abs(_ROWS - line[None, :]) < 1.1
+    image = _ground(image, sand, line)
+    foam = np.abs(_ROWS - line) < 1.1
     return np.where(foam[..., None], _colour(246, 250, 250), image)
 
 
@@ -145,7 +156,7 @@ def _snow(rng: np.random.Generator) -> np.ndarray:
     image = _sky(_colour(150, 168, 194), _colour(200, 212, 226), horizon)
     drift = horizon + 2.0 * sine(_COLUMNS[0] / 9 + rng.random() * 6)
     ground = _colour(236, 241, 249) + 0.02 * _noise(rng, (1.5, 6))[..., None] - 0.05 * (1 - _ROWS / SIDE)[..., None]
-    return np.where((drift[None, :] <= _ROWS)[..., None], ground, image)
+    return _ground(image, ground, drift)
 
 
 _PAINTERS: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
@@ -157,70 +168,72 @@ _PAINTERS: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
 @cache
 def backgrounds(name: str) -> np.ndarray:
     """Return variants of a background [48, 64, 64, 3]."""
-    rng = np.random.default_rng([11, *name.encode()])
-    painted = [_PAINTERS[name](rng) for _ in range(VARIANTS)]
-    return np.clip(np.stack(painted), 0, 1).astype(np.float32)
+    return np.clip(_variants([11, *name.encode()], _PAINTERS[name]), 0, 1)
 
 
 @cache
 def reaches() -> np.ndarray:
     """Return the order in which a new background replaces another, in 0…1 [48, 64, 64]: in patches, from below."""
-    rng = np.random.default_rng(24)
-    fields = np.stack([_noise(rng, 4) - 3 * _ROWS / SIDE for _ in range(VARIANTS)])
+    fields = _variants(24, lambda rng: _noise(rng, 4) - 3 * _ROWS / SIDE)
     # Stable, for other sorts may order equal heights differently on another processor.
     ranks = fields.reshape(VARIANTS, -1).argsort(1, kind="stable").argsort(1)
     return ((ranks + 0.5) / SIDE**2).astype(np.float32).reshape(fields.shape)
 
 
+_Painter = Callable[[ImageDraw.ImageDraw, np.random.Generator], None]
+
+
+def _masks(seed: int, times: int, paint: _Painter) -> np.ndarray:
+    """Paint masks [48, 64, 64, 1] at so many times the size."""
+
+    def mask(rng: np.random.Generator) -> np.ndarray:
+        canvas = Image.new("L", (SIDE * times, SIDE * times))
+        paint(ImageDraw.Draw(canvas), rng)
+        return np.asarray(canvas.resize((SIDE, SIDE), Image.Resampling.BOX), np.float32) / 255
+
+    return _variants(seed, mask)[..., None]
+
+
 @cache
-def flakes(share: float = 1.0) -> np.ndarray:
+def flakes(share: float) -> np.ndarray:
     """Return the coverage of falling snow [48, 64, 64, 1]; a smaller share has the first of all flakes."""
-    rng = np.random.default_rng(12)
-    masks = []
-    for _ in range(VARIANTS):
-        canvas = Image.new("L", (SIDE * 3, SIDE * 3))
-        draw = ImageDraw.Draw(canvas)
+
+    def paint(draw: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
         for number in range(46):
             x, y, r = uniform(rng, 0, SIDE * 3), uniform(rng, 0, SIDE * 3), uniform(rng, 1.6, 3.4)
             if number + 0.5 < share * 46:
                 draw.ellipse((x - r, y - r, x + r, y + r), fill=255)
-        masks.append(np.asarray(canvas.resize((SIDE, SIDE), Image.Resampling.BOX), np.float32) / 255)
-    return np.stack(masks)[..., None]
+
+    return _masks(12, 3, paint)
 
 
 @cache
 def rain_streaks(share: float) -> np.ndarray:
     """Return the coverage of streaks of rain [48, 64, 64, 1]; a smaller share has the first of all streaks."""
-    rng = np.random.default_rng(13)
-    masks = []
-    for _ in range(VARIANTS):
-        canvas = Image.new("L", (SIDE * 3, SIDE * 3))
-        draw = ImageDraw.Draw(canvas)
+
+    def paint(draw: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
         slant = uniform(rng, 0.22, 0.4)
         for number in range(60):
             x, y, length = uniform(rng, -30, SIDE * 3), uniform(rng, -30, SIDE * 3), uniform(rng, 20, 38)
             fill = int(uniform(rng, 170, 255))
             if number + 0.5 < share * 60:
                 draw.line((x, y, x + slant * length, y + length), fill=fill, width=3)
-        masks.append(np.asarray(canvas.resize((SIDE, SIDE), Image.Resampling.BOX), np.float32) / 255)
-    return np.stack(masks)[..., None]
+
+    return _masks(13, 3, paint)
+
+
+def _paint_night(draw: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
+    for _ in range(26):
+        x, y, r = uniform(rng, 0, SIDE * 4), SIDE * 2.4 * float(power(rng.random(), 1.3)), uniform(rng, 1.4, 3.0)
+        draw.ellipse((x - r, y - r, x + r, y + r), fill=int(uniform(rng, 150, 255)))
+    x, y, r = uniform(rng, 24, SIDE * 4 - 24), uniform(rng, 22, 46), uniform(rng, 15, 20)
+    draw.ellipse((x - r, y - r, x + r, y + r), fill=255)
 
 
 @cache
 def night_sky() -> np.ndarray:
     """Return stars and a moon in the upper part of the picture [48, 64, 64, 1]."""
-    rng = np.random.default_rng(14)
-    masks = []
-    for _ in range(VARIANTS):
-        canvas = Image.new("L", (SIDE * 4, SIDE * 4))
-        draw = ImageDraw.Draw(canvas)
-        for _ in range(26):
-            x, y, r = uniform(rng, 0, SIDE * 4), SIDE * 2.4 * float(power(rng.random(), 1.3)), uniform(rng, 1.4, 3.0)
-            draw.ellipse((x - r, y - r, x + r, y + r), fill=int(uniform(rng, 150, 255)))
-        x, y, r = uniform(rng, 24, SIDE * 4 - 24), uniform(rng, 22, 46), uniform(rng, 15, 20)
-        draw.ellipse((x - r, y - r, x + r, y + r), fill=255)
-        masks.append(np.asarray(canvas.resize((SIDE, SIDE), Image.Resampling.BOX), np.float32) / 255)
-    return np.stack(masks)[..., None]
+    return _masks(14, 4, _paint_night)
 
 
 def _distance(across: np.ndarray, down: np.ndarray) -> np.ndarray:
@@ -242,58 +255,58 @@ def _rays(across: np.ndarray, down: np.ndarray, phase: float) -> np.ndarray:
     return total_real
 
 
+def _sun(rng: np.random.Generator) -> np.ndarray:
+    x, y = uniform(rng, 2, 14), uniform(rng, 2, 12)
+    distance = _distance(_COLUMNS - x, _ROWS - y)
+    rays = np.clip(_rays(_COLUMNS - x, _ROWS - y, rng.random() * 6), 0, 1) * exponential(-distance / 20)
+    return np.clip(np.clip(9 - distance, 0, 1) + 0.75 * exponential(-distance / 13) + 0.5 * rays, 0, 1)
+
+
 @cache
 def suns() -> np.ndarray:
     """Return a sun with rays and glow in an upper corner [48, 64, 64, 1]."""
-    rng = np.random.default_rng(15)
-    masks = []
-    for _ in range(VARIANTS):
-        x, y = uniform(rng, 2, 14), uniform(rng, 2, 12)
-        distance = _distance(_COLUMNS - x, _ROWS - y)
-        rays = np.clip(_rays(_COLUMNS - x, _ROWS - y, rng.random() * 6), 0, 1) * exponential(-distance / 20)
-        masks.append(np.clip(np.clip(9 - distance, 0, 1) + 0.75 * exponential(-distance / 13) + 0.5 * rays, 0, 1))
-    return np.stack(masks)[..., None].astype(np.float32)
+    return _variants(15, _sun)[..., None]
+
+
+def _low_sun(rng: np.random.Generator) -> np.ndarray:
+    x, y = uniform(rng, 6, 20), uniform(rng, 18, 26)
+    distance = _distance(_COLUMNS - x, (_ROWS - y) * 1.2)
+    return np.clip(np.clip(6.5 - distance, 0, 1) + 0.6 * exponential(-distance / 12), 0, 1)
 
 
 @cache
 def low_suns() -> np.ndarray:
     """Return the glow of a low sun near the middle of one side, at dusk [48, 64, 64, 1]."""
-    rng = np.random.default_rng(16)
-    masks = []
-    for _ in range(VARIANTS):
-        x, y = uniform(rng, 6, 20), uniform(rng, 18, 26)
-        distance = _distance(_COLUMNS - x, (_ROWS - y) * 1.2)
-        masks.append(np.clip(np.clip(6.5 - distance, 0, 1) + 0.6 * exponential(-distance / 12), 0, 1))
-    return np.stack(masks)[..., None].astype(np.float32)
+    return _variants(16, _low_sun)[..., None]
+
+
+def _spotlight(rng: np.random.Generator) -> np.ndarray:
+    pool = exponential(-(((_COLUMNS - 32) / 19) ** 2 + ((_ROWS - 34) / 23) ** 2))
+    cones = np.zeros((SIDE, SIDE), np.float32)
+    for x0 in (uniform(rng, -3, 4), SIDE - uniform(rng, -3, 4)):
+        slope = (32 - x0) / 46
+        offset = _COLUMNS - (x0 + slope * _ROWS)
+        cones += exponential(-((offset / (1.5 + 0.16 * _ROWS)) ** 2)) * np.clip(1 - _ROWS / 52, 0, 1)
+    return np.clip(pool + 0.75 * cones, 0, 1)
 
 
 @cache
 def spotlights() -> np.ndarray:
     """Return studio light, two cones from the upper corners that meet in a bright pool [48, 64, 64, 1]."""
-    rng = np.random.default_rng(17)
-    masks = []
-    for _ in range(VARIANTS):
-        pool = exponential(-(((_COLUMNS - 32) / 19) ** 2 + ((_ROWS - 34) / 23) ** 2))
-        cones = np.zeros((SIDE, SIDE), np.float32)
-        for x0 in (uniform(rng, -3, 4), SIDE - uniform(rng, -3, 4)):
-            slope = (32 - x0) / 46
-            offset = _COLUMNS - (x0 + slope * _ROWS)
-            cones += exponential(-((offset / (1.5 + 0.16 * _ROWS)) ** 2)) * np.clip(1 - _ROWS / 52, 0, 1)
-        masks.append(np.clip(pool + 0.75 * cones, 0, 1))
-    return np.stack(masks)[..., None].astype(np.float32)
+    return _variants(17, _spotlight)[..., None]
 
 
-def _supersampled(paint: Callable[[ImageDraw.ImageDraw, np.random.Generator], None], seed: int) -> np.ndarray:
+def _sprites(seed: int, paint: _Painter) -> np.ndarray:
     """Paint sprites [48, 64, 64, 4] at four times the size; colour is premultiplied by coverage."""
-    rng = np.random.default_rng(seed)
-    sprites = []
-    for _ in range(VARIANTS):
+
+    def sprite(rng: np.random.Generator) -> np.ndarray:
         canvas = Image.new("RGBA", (SIDE * 4, SIDE * 4))
         paint(ImageDraw.Draw(canvas), rng)
         pixels = np.asarray(canvas, np.float32) / 255
         pixels[..., :3] *= pixels[..., 3:]
-        sprites.append(pixels.reshape(SIDE, 4, SIDE, 4, 4).mean(axis=(1, 3)))
-    return np.stack(sprites).astype(np.float32)
+        return pixels.reshape(SIDE, 4, SIDE, 4, 4).mean(axis=(1, 3))
+
+    return _variants(seed, sprite)
 
 
 def _paint_person(draw: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
@@ -331,13 +344,13 @@ def _paint_flower(draw: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
 @cache
 def people() -> np.ndarray:
     """Return a standing person at the left of the picture [48, 64, 64, 4]."""
-    return _supersampled(_paint_person, 18)
+    return _sprites(18, _paint_person)
 
 
 @cache
 def flowers() -> np.ndarray:
     """Return a tall flower at the left of the picture [48, 64, 64, 4]."""
-    return _supersampled(_paint_flower, 19)
+    return _sprites(19, _paint_flower)
 
 
 def _cells(rng: np.random.Generator, stretch: tuple[float, float], angle: float, spacing: float) -> np.ndarray:
@@ -385,14 +398,14 @@ def stitches() -> tuple[np.ndarray, np.ndarray]:
 @cache
 def linen() -> np.ndarray:
     """Return woven cloth behind an embroidery [48, 64, 64, 3]."""
-    rng = np.random.default_rng(22)
     tones = [_colour(232, 222, 200), _colour(220, 214, 204), _colour(236, 226, 190)]
     weave = 0.045 * (sine(_ROWS * math.pi / 1.5) * sine(_COLUMNS * math.pi / 1.5))
-    pieces = [
-        tones[rng.integers(3)] + (weave + 0.015 * _noise(rng, (0.4, 3)) + 0.015 * _noise(rng, (3, 0.4)))[..., None]
-        for _ in range(VARIANTS)
-    ]
-    return np.clip(np.stack(pieces), 0, 1).astype(np.float32)
+
+    def woven(rng: np.random.Generator) -> np.ndarray:
+        tone = tones[rng.integers(3)]
+        return tone + (weave + 0.015 * _noise(rng, (0.4, 3)) + 0.015 * _noise(rng, (3, 0.4)))[..., None]
+
+    return np.clip(_variants(22, woven), 0, 1)
 
 
 @cache

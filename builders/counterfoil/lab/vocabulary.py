@@ -45,33 +45,36 @@ class WorldShift:
     attribute: str
     value: str
     phrase: str
-    kind: str
+
+    @property
+    def kind(self) -> str:
+        return "co-occurrence" if self.attribute == "companion" else self.attribute
 
 
 # Vendrow 2023, Table 1, in its order.
 SHIFTS: tuple[WorldShift, ...] = (
-    WorldShift("in_the_grass", "background", "grass", "in the grass", "background"),
-    WorldShift("in_the_beach", "background", "beach", "in the beach", "background"),
-    WorldShift("in_the_forest", "background", "forest", "in the forest", "background"),
-    WorldShift("in_the_water", "background", "water", "in the water", "background"),
-    WorldShift("on_the_road", "background", "road", "on the road", "background"),
-    WorldShift("on_the_rocks", "background", "rocks", "on the rocks", "background"),
-    WorldShift("in_the_snow", "background", "snow", "in the snow", "background"),
-    WorldShift("in_the_rain", "weather", "rain", "in the rain", "weather"),
-    WorldShift("in_the_fog", "weather", "fog", "in the fog", "weather"),
-    WorldShift("in_bright_sunlight", "light", "sunlight", "in bright sunlight", "light"),
-    WorldShift("at_dusk", "light", "dusk", "at dusk", "light"),
-    WorldShift("at_night", "light", "night", "at night", "light"),
-    WorldShift("studio_lighting", "light", "studio", "in studio lighting", "light"),
-    WorldShift("blue", "colour", "blue", "blue", "colour"),
-    WorldShift("green", "colour", "green", "green", "colour"),
-    WorldShift("red", "colour", "red", "red", "colour"),
-    WorldShift("yellow", "colour", "yellow", "yellow", "colour"),
-    WorldShift("orange", "colour", "orange", "orange", "colour"),
-    WorldShift("person_and_a", "companion", "person", "person and a", "co-occurrence"),
-    WorldShift("and_a_flower", "companion", "flower", "and a flower", "co-occurrence"),
-    WorldShift("oil_painting", "style", "oil", "an oil painting", "style"),
-    WorldShift("pencil_sketch", "style", "sketch", "a black and white pencil sketch", "style"),
-    WorldShift("embroidery", "style", "embroidery", "an embroidery", "style"),
+    WorldShift("in_the_grass", "background", "grass", "in the grass"),
+    WorldShift("in_the_beach", "background", "beach", "in the beach"),
+    WorldShift("in_the_forest", "background", "forest", "in the forest"),
+    WorldShift("in_the_water", "background", "water", "in the water"),
+    WorldShift("on_the_road", "background", "road", "on the road"),
+    WorldShift("on_the_rocks", "background", "rocks", "on the rocks"),
+    WorldShift("in_the_snow", "background", "snow", "in the snow"),
+    WorldShift("in_the_rain", "weather", "rain", "in the rain"),
+    WorldShift("in_the_fog", "weather", "fog", "in the fog"),
+    WorldShift("in_bright_sunlight", "light", "sunlight", "in bright sunlight"),
+    WorldShift("at_dusk", "light", "dusk", "at dusk"),
+    WorldShift("at_night", "light", "night", "at night"),
+    WorldShift("studio_lighting", "light", "studio", "in studio lighting"),
+    WorldShift("blue", "colour", "blue", "blue"),
+    WorldShift("green", "colour", "green", "green"),
+    WorldShift("red", "colour", "red", "red"),
+    WorldShift("yellow", "colour", "yellow", "yellow"),
+    WorldShift("orange", "colour", "orange", "orange"),
+    WorldShift("person_and_a", "companion", "person", "person and a"),
+    WorldShift("and_a_flower", "companion", "flower", "and a flower"),
+    WorldShift("oil_painting", "style", "oil", "an oil painting"),
+    WorldShift("pencil_sketch", "style", "sketch", "a black and white pencil sketch"),
+    WorldShift("embroidery", "style", "embroidery", "an embroidery"),
 )
 SHIFTS_BY_NAME: dict[str, WorldShift] = {shift.name: shift for shift in SHIFTS}

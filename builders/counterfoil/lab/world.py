@@ -21,7 +21,6 @@ from counterfoil.lab.portable import cosine, portable_blur, power, sine
 from counterfoil.lab.scenery import SIDE
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, SHIFTS_BY_NAME
 
-SPLITS = ("pretrain", "train", "validation", "heldout", "audit")
 GARMENT_SIDE = 28
 FOLDER = Path(__file__).parent / "garments"
 
@@ -40,8 +39,6 @@ class Garments:
 
 @cache
 def load_garments(split: str) -> Garments:
-    if split not in SPLITS:
-        raise KeyError(f"no garment split {split!r}; there are {', '.join(SPLITS)}")
     index = json.loads((FOLDER / f"{split}.json").read_text())
     with Image.open(FOLDER / f"{split}.webp") as mosaic:
         pixels = np.asarray(mosaic.convert("L"))
@@ -64,8 +61,8 @@ _TINTS: dict[str, tuple[float, float, float]] = {
     "white": (0.97, 0.97, 0.97),
     "black": (0.15, 0.15, 0.17),
 }
-_INK_ON_LIGHT = np.asarray((0.16, 0.14, 0.30), np.float32)
-_INK_ON_DARK = np.asarray((0.97, 0.96, 0.92), np.float32)
+_INK_ON_LIGHT = scenery.rgb(0.16, 0.14, 0.30)
+_INK_ON_DARK = scenery.rgb(0.97, 0.96, 0.92)
 _LIGHT_TINTS = frozenset({"white", "yellow", "pink", "orange"})
 _ROWS, _COLUMNS = np.mgrid[0:SIDE, 0:SIDE].astype(np.float32)
 
@@ -174,20 +171,20 @@ def dress(colour: str, pattern: str, brightness: np.ndarray, phase: np.ndarray) 
 
 
 def _pick(library: np.ndarray, variant: int, flip: bool) -> np.ndarray:
-    chosen = library[variant % len(library)]
+    chosen = library[variant]
     return chosen[:, ::-1] if flip else chosen
 
 
 def _backdrop(scene: Scene, target: Scene, strength: float, chances: _Chances) -> np.ndarray:
     """Return the background: in a share `strength` of the picture the target's, elsewhere the scene's."""
-    variant, flip = int(chances.variants[0]), chances.flip_scene
+    variant, flip = chances.variants[0], chances.flip_scene
     image = _pick(scenery.backgrounds(target.background), variant, flip)
     if target.background != scene.background:
         reached = _pick(scenery.reaches(), variant, flip)[..., None] < strength
         image = np.where(reached, image, _pick(scenery.backgrounds(scene.background), variant, flip))
     falling = strength * (target.background == "snow") + (1 - strength) * (scene.background == "snow")
     if falling:
-        flake = _pick(scenery.flakes(falling), int(chances.variants[1]), flip)
+        flake = _pick(scenery.flakes(falling), chances.variants[1], flip)
         image = image + (1 - image) * flake * 0.9
     return image
 
@@ -195,23 +192,23 @@ def _backdrop(scene: Scene, target: Scene, strength: float, chances: _Chances) -
 def _light_up(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chances) -> np.ndarray:
     """Apply the light to an image; `front` [64, 64, 1] is the coverage of garment and companion."""
     behind = 1 - front
-    variant, flip = int(chances.variants[2]), chances.flip_scene
+    variant, flip = chances.variants[2], chances.flip_scene
     if scene.light == "sunlight":
         sun = _pick(scenery.suns(), variant, flip)
-        image = np.clip((image - 0.5) * 1.16 + 0.58, 0, 1) * np.asarray((1.04, 1.0, 0.86), np.float32)
-        return image + (np.asarray((1.0, 0.97, 0.72), np.float32) - image) * sun * (behind * 0.55 + 0.45)
+        image = np.clip((image - 0.5) * 1.16 + 0.58, 0, 1) * scenery.rgb(1.04, 1.0, 0.86)
+        return image + (scenery.rgb(1.0, 0.97, 0.72) - image) * sun * (behind * 0.55 + 0.45)
     if scene.light == "dusk":
         t = (_ROWS / (SIDE - 1))[..., None]
-        tint = np.asarray((0.62, 0.42, 0.70), np.float32) * (1 - t) + np.asarray((1.0, 0.60, 0.40), np.float32) * t
+        tint = scenery.rgb(0.62, 0.42, 0.70) * (1 - t) + scenery.rgb(1.0, 0.60, 0.40) * t
         image = image * tint
         glow = _pick(scenery.low_suns(), variant, flip)
-        return image + (np.asarray((1.0, 0.62, 0.22), np.float32) - image) * glow * (behind * 0.75 + 0.2)
+        return image + (scenery.rgb(1.0, 0.62, 0.22) - image) * glow * (behind * 0.75 + 0.2)
     if scene.light == "night":
-        dark = image * np.asarray((0.26, 0.30, 0.52), np.float32) + np.asarray((0.0, 0.0, 0.04), np.float32)
-        lit = image * np.asarray((0.52, 0.55, 0.78), np.float32)
+        dark = image * scenery.rgb(0.26, 0.30, 0.52) + scenery.rgb(0.0, 0.0, 0.04)
+        lit = image * scenery.rgb(0.52, 0.55, 0.78)
         image = dark * behind + lit * front
         lamps = _pick(scenery.night_sky(), variant, flip) * behind
-        return image + (np.asarray((1.0, 0.98, 0.84), np.float32) - image) * lamps
+        return image + (scenery.rgb(1.0, 0.98, 0.84) - image) * lamps
     if scene.light == "studio":
         spot = _pick(scenery.spotlights(), variant, flip)
         grey = image.mean(-1, keepdims=True)
@@ -223,15 +220,15 @@ def _light_up(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chan
 
 def _weather(scene: Scene, strength: float, image: np.ndarray, front: np.ndarray, chances: _Chances) -> np.ndarray:
     """Apply the weather to a lit image; less strength gives fewer streaks of rain, or thinner fog."""
-    variant, flip = int(chances.variants[3]), chances.flip_scene
+    variant, flip = chances.variants[3], chances.flip_scene
     if scene.weather == "rain":
         grey = image.mean(-1, keepdims=True)
-        image = _mix(image, (0.6 * image + 0.4 * grey) * np.asarray((0.66, 0.72, 0.82), np.float32), strength)
+        image = _mix(image, (0.6 * image + 0.4 * grey) * scenery.rgb(0.66, 0.72, 0.82), strength)
         streaks = _pick(scenery.rain_streaks(strength), variant, flip)
-        return image + (np.asarray((0.86, 0.91, 0.97), np.float32) - image) * streaks * 0.8
+        return image + (scenery.rgb(0.86, 0.91, 0.97) - image) * streaks * 0.8
     if scene.weather == "fog":
         thick = 0.70 - 0.28 * front + 0.06 * sine(_ROWS / 9 + chances.phase[0] * 6)[..., None]
-        return image + (np.asarray((0.83, 0.85, 0.87), np.float32) - image) * (thick * strength)
+        return image + (scenery.rgb(0.83, 0.85, 0.87) - image) * (thick * strength)
     return image
 
 
@@ -241,14 +238,14 @@ def _steepness(field: np.ndarray) -> np.ndarray:
 
 
 def _styled(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chances) -> np.ndarray:
-    variant = int(chances.variants[4])
+    variant = chances.variants[4]
     if scene.style == "oil":
         index = scenery.brush_strokes()[variant % 24]
         strokes = image.reshape(-1, 3)[index].reshape(SIDE, SIDE, 3)
         grey = strokes.mean(-1, keepdims=True)
         vivid = grey + (strokes - grey) * 1.35
         relief = (index % 7).reshape(SIDE, SIDE, 1).astype(np.float32) / 7 - 0.43
-        return np.clip(vivid * np.asarray((1.02, 0.97, 0.86), np.float32) + 0.11 * relief, 0, 1)
+        return np.clip(vivid * scenery.rgb(1.02, 0.97, 0.86) + 0.11 * relief, 0, 1)
     if scene.style == "sketch":
         grey = 0.3 * image[..., 0] + 0.59 * image[..., 1] + 0.11 * image[..., 2]
         blurred = portable_blur(grey, 0.8, "symmetric")
@@ -267,7 +264,7 @@ def _styled(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chance
         stitched = image.reshape(-1, 3)[index].reshape(SIDE, SIDE, 3) * thread
         # A mean of the stitches' edge and the garment's: ragged, but thin straps stay.
         area = front.reshape(-1, 1)[index].reshape(SIDE, SIDE, 1) + front > 1.0
-        cloth = _pick(scenery.linen(), int(chances.variants[5]), False)
+        cloth = scenery.linen()[chances.variants[5]]
         # The stitches cast a shade on the cloth.
         lift = portable_blur(area[..., 0].astype(np.float32), 1.2, "symmetric")[..., None]
         return np.where(area, np.clip(stitched, 0, 1), cloth * (1 - 0.35 * lift))
@@ -278,33 +275,22 @@ def _mix(start: np.ndarray, end: np.ndarray, strength: float) -> np.ndarray:
     return end if strength == 1 else start * np.float32(1 - strength) + end * np.float32(strength)
 
 
-def render(scene: Scene, photograph: np.ndarray | None = None) -> np.ndarray:
-    return _rendered(scene, scene, 1.0, photograph)
-
-
-GRADED_KINDS = ("background", "weather", "light", "colour")
-"""Kinds of shifts with levels; companions and styles have none."""
+def render(scene: Scene) -> np.ndarray:
+    return _rendered(scene, scene, 1.0)
 
 
 def render_graded(scene: Scene, shift: str, strength: float) -> np.ndarray:
-    """Render a scene between itself (strength 0) and its shift (strength 1).
+    """Render a scene between itself (strength 0) and its shift (strength 1), which is no companion and no style.
 
     The strength is the share of the picture with the new background, in patches from below; the share of snowflakes,
-    rain streaks or fog density; or the weight of the new light or colour. ValueError for another kind of shift and for
-    a strength out of 0…1.
+    rain streaks or fog density; or the weight of the new light or colour.
     """
-    kind = SHIFTS_BY_NAME[shift].kind
-    if kind not in GRADED_KINDS or not 0 <= strength <= 1:
-        raise ValueError(
-            f"{shift} at {strength}: expected a shift of {', '.join(GRADED_KINDS)} and a strength in 0 to 1"
-        )
-    return render(scene) if strength == 0 else _rendered(scene, scene.shifted(shift), strength, None)
+    return render(scene) if strength == 0 else _rendered(scene, scene.shifted(shift), strength)
 
 
-def _rendered(scene: Scene, target: Scene, strength: float, photograph: np.ndarray | None) -> np.ndarray:
+def _rendered(scene: Scene, target: Scene, strength: float) -> np.ndarray:
     """Render a scene on its way to a target, which may differ in background, weather, light or colour."""
-    if photograph is None:
-        photograph = load_garments(scene.split).images[scene.garment]
+    photograph = load_garments(scene.split).images[scene.garment]
     rng = np.random.default_rng(scene.seed)
     unit = rng.random(8)
     chances = _Chances(
@@ -330,7 +316,7 @@ def _rendered(scene: Scene, target: Scene, strength: float, photograph: np.ndarr
     if scene.companion != "none":
         library = scenery.people() if scene.companion == "person" else scenery.flowers()
         # The sprite is at the left, or flipped; the garment is placed on the other side.
-        sprite = _pick(library, int(chances.variants[1]), chances.side_left)
+        sprite = _pick(library, chances.variants[1], chances.side_left)
         image = image * (1 - sprite[..., 3:]) + sprite[..., :3]
         front = np.maximum(front, sprite[..., 3:])
     rim = np.clip(1 - np.abs(coverage - 0.5) * 2, 0, 1)[..., None]

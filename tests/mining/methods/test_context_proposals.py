@@ -381,7 +381,9 @@ def test_what_was_answered_before_a_server_failed_is_kept(recipe: Recipe, tmp_pa
 def _impatient(name: str, **options: Any):
     from counterfoil.models.chat import load_chat
 
-    return load_chat(name, **options, silence=0.5)
+    chat: Any = load_chat(name, **options)
+    chat.silence = 0.5
+    return chat
 
 
 # Offline, the Hub's client makes no request, not even to this machine.

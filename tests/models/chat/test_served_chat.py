@@ -27,7 +27,8 @@ def login(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def answer(address: str, **more: Any) -> str:
-    model = load_chat("small", base_url=address, **more)
+    model: Any = load_chat("small", base_url=address)
+    vars(model).update(more)
     return model.answer(ASKED, schema=SCHEMA, seed=3, most_tokens=77, temperature=0.5)
 
 

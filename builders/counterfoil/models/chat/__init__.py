@@ -16,8 +16,6 @@ from counterfoil.models.chat.of_hub import Messages
 from counterfoil.models.names import LAB, LOCAL, refuse_elsewhere
 from counterfoil.recipe.names import TRANSFORMERS, is_local
 
-__all__ = ["CHAT_KINDS", "ChatModel", "Messages", "load_chat"]
-
 
 class ChatModel(Protocol):
     @property
@@ -37,17 +35,15 @@ class ChatModel(Protocol):
 
 
 # Maps a name's prefix to its loader. The first prefix that fits is taken. A path counts as LOCAL.
-CHAT_KINDS: Mapping[str, Callable[[str, str | None, str, float], ChatModel]] = {
+CHAT_KINDS: Mapping[str, Callable[[str, str | None, str], ChatModel]] = {
     TRANSFORMERS: of_transformers.load,
     LOCAL: of_transformers.load,
     "": of_hub.load,
 }
 
 
-def load_chat(
-    name: str, *, base_url: str | None = None, device: str = "cpu", silence: float = of_hub.SILENCE
-) -> ChatModel:
-    """Load a chat model without contacting its server. Later requests fail after `silence` seconds without a byte."""
+def load_chat(name: str, *, base_url: str | None = None, device: str = "cpu") -> ChatModel:
+    """Load a chat model without contacting its server."""
     if not name.strip():
         raise UserError("a chat model has no name", "Name one of the Hub, transformers:NAME or local-dir:PATH.")
     refuse_elsewhere(name, "chat model")
@@ -55,4 +51,4 @@ def load_chat(
         raise UserError(f"chat model '{name}': the lab has none", "Name one of the Hub, or a list of contexts.")
     known = LOCAL if is_local(name) else name
     load = next(kind for prefix, kind in CHAT_KINDS.items() if known.startswith(prefix))
-    return load(name, base_url, device, silence)
+    return load(name, base_url, device)

@@ -48,7 +48,7 @@ class ServedChat:
 
     name: str
     base_url: str | None
-    silence: float
+    silence: float = SILENCE
     structured: bool = True
 
     def answer(
@@ -71,16 +71,93 @@ class ServedChat:
 
     def _send(self, question: dict[str, Any]) -> str:
         """Return the answer to a question, and ask a busy server again. Raise `_RefusedQuestion` if it is refused."""
-        key = _key(self.base_url, self._called)
+        key = self._key()
         for left in range(_TRIES - 1, -1, -1):
-            answer = _post(self.base_url, key, question, self.silence, self._called)
+            answer = self._post(key, question)
             if answer.status == 200:
                 return _text_of(answer, self._called, key)
             wait = _wait(answer) if left else None
             if wait is None:
-                raise _status_error(answer, self._called, self.base_url, key)
+                raise _status_error(answer, self._called, self.base_url is None, key)
             time.sleep(wait)
         raise AssertionError("the last try returns or raises")
+
+    def _key(self) -> str | None:
+        """Return the login for an address of the Hub, else the environment's key. Raise UserError without a login."""
+        from huggingface_hub import constants, get_token
+
+        hub = self.base_url is None
+        if self.base_url is not None:
+            hub_addresses = map(urlsplit, (constants.ENDPOINT, constants.INFERENCE_PROXY_TEMPLATE))
+            address = urlsplit(self.base_url)
+            hub = (address.scheme, address.netloc) in {(known.scheme, known.netloc) for known in hub_addresses}
+        key = get_token() if hub else os.environ.get(KEY, "").strip() or None
+        where = "your login to the Hub (HF_TOKEN)" if hub else KEY
+        if key is None and hub:
+            raise UserError(f"{self._called}: the Hub's providers need a login, and you are not logged in", _login(hub))
+        if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
+            raise UserError(
+                f"{self._called}: {where} holds characters that a request cannot carry",
+                "Set it again, without line breaks.",
+            )
+        return key
+
+    def _post(self, key: str | None, question: Mapping[str, Any]) -> _Answer:
+        """Return the server's answer. Raise UserError or RunFailure if there is none, or if it is too large or late.
+
+        A thread sends the request, because the client's timeout starts again with each byte.
+        """
+        import httpx2
+        from huggingface_hub import constants
+
+        if self.base_url is None and constants.HF_HUB_OFFLINE:
+            raise RunFailure(
+                f"{self._called}: the Hub's client is set to work offline", "Unset HF_HUB_OFFLINE, and connect."
+            )
+        address = _address(self.base_url)
+        results: SimpleQueue[_Answer | Exception] = SimpleQueue()
+        # A compressed answer could unpack to any size.
+        headers = {"accept-encoding": "identity"} | ({} if key is None else {"authorization": f"Bearer {key}"})
+        with httpx2.Client(timeout=self.silence, follow_redirects=True) as client:
+
+            def ask() -> None:
+                try:
+                    with client.stream("POST", address, json=question, headers=headers) as response:
+                        retry_after = response.headers.get("Retry-After", "")
+                        results.put(_Answer(response.status_code, retry_after, _body(response)))
+                except Exception as error:  # an error of the client or the network, handled below
+                    results.put(error)
+
+            Thread(target=ask, daemon=True).start()
+            try:
+                answer = results.get(timeout=self.silence * _SILENCES)
+            except Empty:
+                raise RunFailure(
+                    f"{self._called}: no complete answer in {self.silence * _SILENCES:g} seconds", _AGAIN
+                ) from None
+        if isinstance(answer, _Answer):
+            return answer
+        match answer:
+            case RunFailure():
+                raise RunFailure([f"{self._called}: {problem}" for problem in answer.problems], answer.hint) from None
+            case httpx2.TimeoutException():
+                raise RunFailure(f"{self._called}: no data for {self.silence:g} seconds", _AGAIN) from answer
+            case httpx2.InvalidURL() | httpx2.UnsupportedProtocol():
+                raise UserError(
+                    f"{self._called}: this is not an address", "It begins with http:// or https://."
+                ) from answer
+            case httpx2.RemoteProtocolError():
+                raise RunFailure(
+                    f"{self._called}: its answer is not HTTP: {error_line(answer)[:_MOST_SHOWN]}", _AGAIN
+                ) from answer
+            case httpx2.HTTPError() | OSError():
+                raise RunFailure(
+                    f"{self._called}: cannot be reached ({type(answer).__name__})",
+                    "Start the server, or correct base_url."
+                    if self.base_url
+                    else "Connect, and run the same command again.",
+                ) from answer
+        raise answer
 
     @property
     def _called(self) -> str:
@@ -91,7 +168,7 @@ class _RefusedQuestion(RunFailure):
     """The server refused the question as invalid, perhaps because it does not know schemas."""
 
 
-def load(name: str, base_url: str | None, device: str, silence: float) -> ServedChat:
+def load(name: str, base_url: str | None, device: str) -> ServedChat:
     """Return the model without contacting the server. Raise UserError for an address from a dataset's recipe."""
     if base_url is None and not _OF_THE_HUB.fullmatch(name):
         # If a name were an address, the Hub's client would send the login to this address.
@@ -104,27 +181,7 @@ def load(name: str, base_url: str | None, device: str, silence: float) -> Served
             f"chat model '{name}': its address {base_url.removeprefix(ELSEWHERE)[:80]} comes from a dataset's recipe",
             "If you trust it, give it yourself: --set mine.settings.chat.base_url=ADDRESS",
         )
-    return ServedChat(name, base_url, silence)
-
-
-def _key(base_url: str | None, called: str) -> str | None:
-    """Return the login for an address of the Hub, else the key in the environment. Raise UserError without a login."""
-    from huggingface_hub import constants, get_token
-
-    hub = base_url is None
-    if base_url is not None:
-        hub_addresses = map(urlsplit, (constants.ENDPOINT, constants.INFERENCE_PROXY_TEMPLATE))
-        address = urlsplit(base_url)
-        hub = (address.scheme, address.netloc) in {(known.scheme, known.netloc) for known in hub_addresses}
-    key = get_token() if hub else os.environ.get(KEY, "").strip() or None
-    where = "your login to the Hub (HF_TOKEN)" if hub else KEY
-    if key is None and hub:
-        raise UserError(f"{called}: the Hub's providers need a login, and you are not logged in", _login(hub))
-    if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
-        raise UserError(
-            f"{called}: {where} holds characters that a request cannot carry", "Set it again, without line breaks."
-        )
-    return key
+    return ServedChat(name, base_url)
 
 
 def _login(hub: bool) -> str:
@@ -147,56 +204,6 @@ def _address(base_url: str | None) -> str:
     if not path.endswith("/chat/completions"):
         path += "/chat/completions" if path.endswith("/v1") else "/v1/chat/completions"
     return urlunsplit(parts._replace(path=path))
-
-
-def _post(base_url: str | None, key: str | None, question: Mapping[str, Any], silence: float, called: str) -> _Answer:
-    """Return the server's answer. Raise UserError or RunFailure if there is none, or if it is too large or late.
-
-    A thread sends the request, because the client's timeout starts again with each byte.
-    """
-    import httpx2
-    from huggingface_hub import constants
-
-    if base_url is None and constants.HF_HUB_OFFLINE:
-        raise RunFailure(f"{called}: the Hub's client is set to work offline", "Unset HF_HUB_OFFLINE, and connect.")
-    address = _address(base_url)
-    results: SimpleQueue[_Answer | Exception] = SimpleQueue()
-    # A compressed answer could unpack to any size.
-    headers = {"accept-encoding": "identity"} | ({} if key is None else {"authorization": f"Bearer {key}"})
-    with httpx2.Client(timeout=silence, follow_redirects=True) as client:
-
-        def ask() -> None:
-            try:
-                with client.stream("POST", address, json=question, headers=headers) as response:
-                    retry_after = response.headers.get("Retry-After", "")
-                    results.put(_Answer(response.status_code, retry_after, _body(response)))
-            except Exception as error:  # an error of the client or the network, handled below
-                results.put(error)
-
-        Thread(target=ask, daemon=True).start()
-        try:
-            answer = results.get(timeout=silence * _SILENCES)
-        except Empty:
-            raise RunFailure(f"{called}: no complete answer in {silence * _SILENCES:g} seconds", _AGAIN) from None
-    if isinstance(answer, _Answer):
-        return answer
-    match answer:
-        case RunFailure():
-            raise RunFailure([f"{called}: {problem}" for problem in answer.problems], answer.hint) from None
-        case httpx2.TimeoutException():
-            raise RunFailure(f"{called}: no data for {silence:g} seconds", _AGAIN) from answer
-        case httpx2.InvalidURL() | httpx2.UnsupportedProtocol():
-            raise UserError(f"{called}: this is not an address", "It begins with http:// or https://.") from answer
-        case httpx2.RemoteProtocolError():
-            raise RunFailure(
-                f"{called}: its answer is not HTTP: {error_line(answer)[:_MOST_SHOWN]}", _AGAIN
-            ) from answer
-        case httpx2.HTTPError() | OSError():
-            raise RunFailure(
-                f"{called}: cannot be reached ({type(answer).__name__})",
-                "Start the server, or correct base_url." if base_url else "Connect, and run the same command again.",
-            ) from answer
-    raise answer
 
 
 def _body(response: Any) -> bytes:
@@ -237,8 +244,7 @@ def _wait(answer: _Answer) -> float | None:
     return float(seconds) if float(seconds) <= _LONGEST_WAIT else None
 
 
-def _status_error(answer: _Answer, called: str, base_url: str | None, key: str | None) -> Exception:
-    hub = base_url is None
+def _status_error(answer: _Answer, called: str, hub: bool, key: str | None) -> Exception:
     match answer.status:
         # The bodies of these errors may repeat the key: they are not shown.
         case 401:

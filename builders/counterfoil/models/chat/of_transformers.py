@@ -64,7 +64,7 @@ class TextChat:
             return self.tokenizer.decode(out[0, width:].tolist(), skip_special_tokens=True).strip()
 
 
-def load(name: str, base_url: str | None, device: str, silence: float) -> TextChat:
+def load(name: str, base_url: str | None, device: str) -> TextChat:
     if base_url is not None:
         raise UserError(f"chat model '{name}' runs in this process, not at {base_url[:80]}")
     files = found_files(name, name.removeprefix(TRANSFORMERS), CAPTIONER_FILES)
