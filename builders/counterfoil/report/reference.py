@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any
 
 from counterfoil.documents import Count, Strict
 from counterfoil.errors import some_of
@@ -46,9 +44,8 @@ class ReferenceResult(Strict):
     images: Count = 0
     classes: Count = 0
     skipped: str | None = None
-    left_out: Annotated[Mapping[str, str], Field(description="Model → why it has no gap.")] = field(
-        default_factory=dict
-    )
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Model → why it has no gap."""
     unseen: float | None = None
     unseen_known: bool = False
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from counterfoil.documents import Count, Form, Strict, parse_document, plain
 from counterfoil.report import comparison, distances, findings, labels, published, reference, severity, transfer
@@ -47,12 +45,15 @@ class ResultRow(Strict):
     value: float | None = None
     low: float | None = None
     high: float | None = None
-    n: Annotated[int | None, Field(description="Images (or models, of a line) that the number is of.")] = None
-    units: Annotated[int | None, Field(description="Independent units among them, where rows share some.")] = None
+    n: int | None = None
+    """Images (or models, of a line) that the number is of."""
+    units: int | None = None
+    """Independent units among them, where rows share some."""
     test: str = ""
     p: float | None = None
     q: float | None = None
-    note: Annotated[str, Field(description="What must be said of the number, or why there is none.")] = ""
+    note: str = ""
+    """What must be said of the number, or why there is none."""
 
     @property
     def estimate(self) -> Estimate | None:
@@ -258,7 +259,8 @@ class Results(Strict):
     models: tuple[ModelFacts, ...]
     groups: tuple[GroupFacts, ...]
     measures: tuple[MeasureFacts, ...]
-    rows: Annotated[ResultRows, Field(description="One number each; fields that are left out are empty.")]
+    rows: ResultRows
+    """One number each; fields that are left out are empty."""
     findings: tuple[MinedShiftResult, ...] = ()
     transfer: tuple[Transfer, ...] = ()
     severity: tuple[Severity, ...] = ()
