@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, ValidationError, model_validator
 
+from counterfoil.arrays import Ints
 from counterfoil.errors import UserError, first_of
 from counterfoil.models.names import refuse_elsewhere
 from counterfoil.recipe.layering import bundled_folder, text_of
@@ -299,7 +299,7 @@ MOST_TEXTS = 500_000
 
 _MOST_PROBLEMS = 20
 _MOST_NAMED = 5
-Gathered = tuple[tuple[str, ...], tuple[int, ...], tuple[NDArray[np.int64], ...]]
+Gathered = tuple[tuple[str, ...], tuple[int, ...], tuple[Ints, ...]]
 
 
 def gather(grammar: CaptionGrammar, classes: Sequence[RecipeClass], noun: CaptionNoun) -> Gathered:

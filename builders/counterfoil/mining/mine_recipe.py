@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools
 from counterfoil.data.folders import refuse_among_inputs
 from counterfoil.data.open_source import OpenSource, open_source
 from counterfoil.data.resolved_classes import resolve_classes
@@ -293,7 +293,7 @@ def find_hypotheses(
     method: FindMethod,
     audits: Sequence[Audited],
     captions: CandidateCaptions,
-    pooled: Sequence[Mapping[str, NDArray[np.bool_]]] | None = None,
+    pooled: Sequence[Mapping[str, Bools]] | None = None,
     columns: SliceColumns = NO_COLUMNS,
 ) -> Found:
     """Run the method on the discover half of each audit and join the results. pooled: for each audit, the failures (n,)

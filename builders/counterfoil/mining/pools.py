@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import AnyFloats, Bools, Floats, Ints
 from counterfoil.data import LabelledImages, NamedDataset
 from counterfoil.data.labelled_sources import every_row
 from counterfoil.data.labels import conditions_of, labels_of
@@ -56,23 +56,21 @@ _OF_RENDERING = (
 class Hardest:
     """Rows of a pool by label, the hardest first, with their decision values, and the numbers of rows left out."""
 
-    rows: Mapping[int, NDArray[np.int64]]
-    decisions: Mapping[int, NDArray[np.float64]]
+    rows: Mapping[int, Ints]
+    decisions: Mapping[int, Floats]
     unreadable: int = 0
     unlabelled: int = 0
 
 
-def hardest_rows(
-    decisions: NDArray[np.floating], labels: NDArray[np.int64], most: int, rows: NDArray[np.int64] | None = None
-) -> Hardest:
+def hardest_rows(decisions: AnyFloats, labels: Ints, most: int, rows: Ints | None = None) -> Hardest:
     """Return at most `most` rows of each class, those with the lowest decision values. decisions: (m,), NaN for an
     unreadable row. labels: (m,), below 0 for a row without a direction. rows: (m,), needed if a row can have several
     classes.
     """
     rows = np.arange(len(labels)) if rows is None else rows
     readable, labelled = ~np.isnan(decisions), labels >= 0
-    by_label: dict[int, NDArray[np.int64]] = {}
-    values: dict[int, NDArray[np.float64]] = {}
+    by_label: dict[int, Ints] = {}
+    values: dict[int, Floats] = {}
     for label in np.unique(labels[readable & labelled]).tolist():
         class_rows = np.flatnonzero(readable & (labels == label))
         best = class_rows[np.lexsort((rows[class_rows], decisions[class_rows]))][:most]
@@ -207,13 +205,13 @@ def _dropped(names: Sequence[str] | set[str], sections: Sequence[Any]) -> dict[s
     return dropped
 
 
-def hard_weights(decisions: NDArray[np.floating]) -> NDArray[np.float64]:
+def hard_weights(decisions: AnyFloats) -> Floats:
     """Return weights of training rows: `FACTOR` where the decision value is below 0, else 1, also for NaN."""
     return np.where(decisions < 0, FACTOR, 1.0)
 
 
 def weights_parquet(
-    keys: Sequence[str], weights: Mapping[str, NDArray[np.float64]], origin: Mapping[str, Any] | None = None
+    keys: Sequence[str], weights: Mapping[str, Floats], origin: Mapping[str, Any] | None = None
 ) -> bytes:
     """Return a Parquet file with columns `key` and `row` and those of `weights`, (n,). Its metadata hold `origin`."""
     import pyarrow as pa
@@ -239,8 +237,8 @@ class OpenedPool:
 
     images: LabelledImages
     origin: PoolOrigin
-    rows: NDArray[np.int64] | None
-    labels: NDArray[np.int64] | None
+    rows: Ints | None
+    labels: Ints | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,9 +369,7 @@ def filter_pool(
     return FilteredPool(pool.origin, hardest_rows(decisions, labels, most, rows), without, int(shared.sum()))
 
 
-def decision_values(
-    features: NDArray[np.floating], rows: NDArray[np.int64], labels: NDArray[np.int64], outcome: Found
-) -> NDArray[np.float64]:
+def decision_values(features: AnyFloats, rows: Ints, labels: Ints, outcome: Found) -> Floats:
     """Return the decision value (m,) of each row by the direction of its label. An unreadable row has NaN. A row whose
     label has no direction has 0. features: (n, width). rows, labels: (m,).
     """
@@ -386,7 +382,7 @@ def decision_values(
     return values
 
 
-def _shared(pool: OpenedPool, recipe: Recipe, audited: Audited) -> NDArray[np.bool_]:
+def _shared(pool: OpenedPool, recipe: Recipe, audited: Audited) -> Bools:
     """Return whether each image of the pool is audited too, (n,), by content, and within one dataset by unit too."""
     contents = {content for part in audited.parts for content in ContentsSeen(part).known()} - {NO_CONTENT}
     shared = np.asarray([content in contents for content in ContentsSeen(pool.images).known()], dtype=bool)

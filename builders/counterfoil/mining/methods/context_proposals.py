@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
+from counterfoil.arrays import AnyFloats
 from counterfoil.documents import parse_json
 from counterfoil.errors import RunFailure, UserError, first_of
 from counterfoil.mining.captions import WordFile, names_of_no_class
@@ -101,7 +101,7 @@ def without_same_words(contexts: Sequence[str]) -> list[int]:
     return list(first.values())
 
 
-def without_duplicates(contexts: Sequence[str], vectors: NDArray[np.floating], similarity: float) -> list[int]:
+def without_duplicates(contexts: Sequence[str], vectors: AnyFloats, similarity: float) -> list[int]:
     """Return the indices of contexts that do not repeat an earlier context. A context repeats another one if it has the
     same words, or if the cosine of their captions is above `similarity`. vectors: (n, d), unit vectors of the captions.
     """

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import AnyFloats, Bools, Ints
 from counterfoil.errors import some_of
 from counterfoil.mining.captions import Gathered, words_of
 from counterfoil.mining.findings import ClassContext, Findings
@@ -92,7 +92,7 @@ class ContextCount:
         return failure_share / elsewhere
 
 
-def nearest_context(features: NDArray[np.floating], captions: NDArray[np.floating]) -> NDArray[np.int64]:
+def nearest_context(features: AnyFloats, captions: AnyFloats) -> Ints:
     """Return the index of the caption with the largest cosine for each image, (n,). On a tie, take the first caption.
     features: (n, width). captions: (m, width).
     """
@@ -100,7 +100,7 @@ def nearest_context(features: NDArray[np.floating], captions: NDArray[np.floatin
     return cosines.argmax(axis=1).astype(np.int64)
 
 
-def count_contexts(assigned: NDArray[np.int64], failed: NDArray[np.bool_], contexts: int) -> list[ContextCount]:
+def count_contexts(assigned: Ints, failed: Bools, contexts: int) -> list[ContextCount]:
     """Count the images of each context. assigned: (n,), from `nearest_context`. failed: (n,)."""
     wrong = np.bincount(assigned[failed], minlength=contexts)
     right = np.bincount(assigned[~failed], minlength=contexts)
