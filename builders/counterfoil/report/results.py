@@ -329,6 +329,15 @@ class Results(Strict):
         return tuple(model for model in self.models if not model.near_chance)
 
     @property
+    def near_chance_models(self) -> set[str]:
+        return {model.name for model in self.models if model.near_chance}
+
+    @property
+    def short_names(self) -> dict[str, str]:
+        """Name of a model → its short name."""
+        return {model.name: model.short_name for model in self.models}
+
+    @property
     def near_chance_classes(self) -> tuple[LeftOut, ...]:
         """The classes that are near chance on the base, and in no drop."""
         every = [left_out for shift in self.shifts for left_out in shift.left_out]
