@@ -53,13 +53,12 @@ class Confirmation:
 
 
 def confirm_sets(
-    counts: Sequence[tuple[FailureCount, FailureCount]], margin: float, fdr: float, p: Sequence[float] | None = None
+    counts: Sequence[tuple[FailureCount, FailureCount]], p_values: Sequence[float], fdr: float
 ) -> list[Confirmation]:
-    """Test sets against their rests, as one family of q-values (Benjamini and Hochberg). p: p-values to use instead.
+    """Test sets against their rests, as one family of q-values (Benjamini and Hochberg). p_values: (m,).
 
     Sets of one class overlap, mostly with positive dependence, for which the procedure holds.
     """
-    p_values = [score_test(in_set, rest, margin) for in_set, rest in counts] if p is None else list(p)
     q_values = benjamini_hochberg(p_values)
     reported = sum(q <= fdr for q in q_values)
     # On average, at least 95 % of the reported intervals cover their true difference. No interval is narrower than a
@@ -199,8 +198,8 @@ class HypothesisTests:
             [sides for sides in both if sides is not None] for both in zip(on_rows, on_rendered, strict=True)
         ]
         # Both tests must reject, so the larger p-value counts.
-        p = [max(score_test(*sides, mine.margin) for sides in both) for both in counts]
-        results = confirm_sets([both[0] for both in counts], mine.margin, mine.fdr, p)
+        p_values = [max(score_test(*sides, mine.margin) for sides in both) for both in counts]
+        results = confirm_sets([both[0] for both in counts], p_values, mine.fdr)
         tested = list(map(Carried, hypotheses, of_audit, on_rows, on_rendered, results))
         return cls(run, audits, captions, outcome, rendered, tested)
 

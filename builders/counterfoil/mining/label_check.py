@@ -137,12 +137,6 @@ class SeenLabels:
         return nearness
 
 
-COLUMNS = (
-    "key", "path", "label_id", "label", "suggested_id", "suggested", "caption_margin", "neighbour_margin", "depth",
-    "findings",
-)  # fmt: skip
-
-
 def check_labels(
     tests: HypothesisTests, clip: ClipModel, doubts: ScreenDoubts | None
 ) -> tuple[dict[str, LabelCheck], str | None]:
@@ -193,4 +187,4 @@ def check_labels(
             }
             listed.setdefault((key, label.id), line)["findings"].append(hypothesis.name)
     table = ({**line, "findings": " ".join(line["findings"])} for line in listed.values())
-    return checks, csv_text(table, COLUMNS) if listed else None
+    return checks, csv_text(table) or None

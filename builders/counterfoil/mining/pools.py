@@ -100,11 +100,10 @@ def pool_labels(stated: str | None, pool: str, columns: Sequence[str], usual: st
 
 @dataclass(frozen=True, slots=True)
 class PoolOrigin:
-    """The pool with its split. labels: a column, or `predicted`. license: as the Hub spells it."""
+    """The pool with its split. labels: a column, or `predicted`."""
 
     reference: NamedDataset
     labels: str
-    license: str = "other"
 
 
 def pool_files(
@@ -113,8 +112,8 @@ def pool_files(
     recipe: Recipe,
     below: Recipe,
     extends: str | None,
-    changes: Mapping[str, Any] = {},
-    mined_from: Mapping[str, Any] = {},
+    changes: Mapping[str, Any],
+    mined_from: Mapping[str, Any],
 ) -> dict[str, bytes]:
     """Return a layer over `below` with the chosen rows as the shift `hard`, and the table that it names. changes: the
     overrides between `below` and `recipe`. mined_from: the direction's origin, for the card.
@@ -124,13 +123,8 @@ def pool_files(
             f"recipe {recipe.name}: it already selects rows, so it cannot take another selection",
             "Mine with the recipe that it extends.",
         )
-    if not any(len(rows) for rows in hardest.rows.values()):
-        raise UserError(
-            f"the pool {pool.reference.dataset} has no row to choose: {hardest.unreadable:,} images cannot be decoded,"
-            f" and {hardest.unlabelled:,} rows are of no class that has a direction"
-        )
     ids = {cls.label: cls.id for cls in recipe.classes}
-    chosen = {ids[label]: hardest.rows[label].tolist() for label in sorted(hardest.rows) if len(hardest.rows[label])}
+    chosen = {ids[label]: hardest.rows[label].tolist() for label in sorted(hardest.rows)}
     table = rows_csv({POOL_SHIFT: chosen})
     if len(table) > MOST_BYTES:
         raise UserError(f"{sum(map(len, chosen.values())):,} rows were chosen, too many for one table", "Choose fewer.")
@@ -156,7 +150,7 @@ def pool_files(
     both = (recipe, below)
     layer: dict[str, Any] = {
         "name": derived_name(recipe.name, "pool"),
-        "license": pool.license,
+        "license": "other",
         "description": f"Rows of a pool that a failure direction calls hardest, at most {most:,} a class.",
         "generator": _generator(pool, both),
         "prompts": {
@@ -276,8 +270,7 @@ class FilteredPool:
         }
         reasons = "".join(f"; {count:,} left out: {why}" for why, count in left.items() if count)
         none = f"; without a direction: {some_of(self.without, _MOST_NAMED)}" if self.without else ""
-        classes = sum(len(rows) > 0 for rows in self.hardest.rows.values())
-        return f"{self.count:,} rows of {classes} classes were chosen from the pool{reasons}{none}."
+        return f"{self.count:,} rows of {len(self.hardest.rows)} classes were chosen from the pool{reasons}{none}."
 
 
 def open_asked_pool(

@@ -35,10 +35,6 @@ from counterfoil.recipe.schema_mine import ContextsSettings, Mine
 _CONTEXT, _CLASS = "{context}", "{class}"
 
 
-def prompt_in(settings: ContextsSettings, context: str) -> str:
-    return settings.prompt.replace(_CONTEXT, context)
-
-
 def plain_prompt(settings: ContextsSettings) -> str:
     """Return the template without a context: `a photo of a {class}`."""
     return " ".join(settings.prompt.replace(_CONTEXT, " ").split())
@@ -218,7 +214,8 @@ def _shift(
 ) -> dict[str, Any]:
     # Without a threshold in the recipe, no shift score is known to be enough, so the shift is not screened.
     caption = context.caption if recipe.screen.shift_threshold is not None else None
-    return mined_shift(prompt_in(settings, context.words), caption, group, [cls], origin) | _samples(images)
+    prompt = settings.prompt.replace(_CONTEXT, context.words)
+    return mined_shift(prompt, caption, group, [cls], origin) | _samples(images)
 
 
 def _samples(images: int) -> dict[str, Any]:

@@ -99,19 +99,16 @@ def slerp(start: ArrayLike, end: ArrayLike, share: float) -> Floats:
     return _unit((1 - share) * first + share * last)
 
 
-def direction_in_raw_space(weights: ArrayLike, deviation: ArrayLike | None) -> Floats:
+def direction_in_raw_space(weights: ArrayLike, deviation: ArrayLike) -> Floats:
     """Return the unit normal (width,) of a hyperplane in the space of the encoder. The normal is w/σ, because
-    w·(x − μ)/σ equals (w/σ)·x plus a constant. deviation: (width,), needed if the weights belong to whitened space.
+    w·(x − μ)/σ equals (w/σ)·x plus a constant. deviation: (width,).
     """
-    normal = np.asarray(weights, np.float64)
-    if deviation is not None:
-        deviations = np.asarray(deviation, np.float64)
-        normal = np.divide(normal, deviations, out=np.zeros_like(normal), where=deviations > 0)
-    return _unit(normal)
+    normal, deviations = np.asarray(weights, np.float64), np.asarray(deviation, np.float64)
+    return _unit(np.divide(normal, deviations, out=np.zeros_like(normal), where=deviations > 0))
 
 
 def decoded_vectors(
-    reference: ArrayLike, weights: ArrayLike, alpha: float, norm: float, deviation: ArrayLike | None = None
+    reference: ArrayLike, weights: ArrayLike, alpha: float, norm: float, deviation: ArrayLike
 ) -> tuple[Floats32, Floats32]:
     """Return embeddings (width,) of length `norm` for the hard and the easy side of a direction (Jain 2023, A.7)."""
     easy = direction_in_raw_space(weights, deviation)
