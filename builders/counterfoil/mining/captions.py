@@ -120,12 +120,17 @@ def grammar_problems(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
             # Words that no template uses would be dropped silently.
             if part not in used and any(word for word in sequence(words.get(key))):
                 yield (*path, key), f"no template uses '{{{part}}}'; expected one that does, or no {key}"
-    covers = [name for _, name in _texts(document.get("covers"))]
-    for name in by_name:
-        if covers and name not in covers:
-            yield ("by_name", name), f"found '{name[:80]}', expected a name of `covers`{did_you_mean(name, covers)}"
+    yield from uncovered(document)
     if not document.get("templates") and not any(words.get("captions") for _, words in sections):
         yield (), "found no captions, expected `templates` or `captions`"
+
+
+def uncovered(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+    """Yield the names of `by_name` that are not in `covers`, if a file of words has this key."""
+    covers = [name for _, name in _texts(document.get("covers"))]
+    for name in mapping(document.get("by_name")) if covers else ():
+        if name not in covers:
+            yield ("by_name", name), f"found '{name[:80]}', expected a name of `covers`{did_you_mean(name, covers)}"
 
 
 def _captions(path: RecipePath, words: Mapping[str, Any]) -> Iterator[RecipeProblem]:

@@ -82,10 +82,8 @@ class Distances(Strict):
     skipped: str | None = None
 
     def key(self, image_set: ImageSet) -> dict[str, str]:
-        group, at = (
-            (image_set.name if image_set.what == "group" else ""),
-            ("source" if image_set.what == "source" else ""),
-        )
+        group = image_set.name if image_set.what == "group" else ""
+        at = "source" if image_set.what == "source" else ""
         return {"model": self.features, "group": group, "against": self.source, "at": at}
 
 

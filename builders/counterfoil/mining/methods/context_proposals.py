@@ -21,11 +21,11 @@ from pydantic import Field, ValidationError
 from counterfoil.arrays import AnyFloats
 from counterfoil.documents import parse_json
 from counterfoil.errors import RunFailure, UserError, first_of
-from counterfoil.mining.captions import WordFile, names_of_no_class
+from counterfoil.mining.captions import WordFile, names_of_no_class, uncovered
 from counterfoil.models.chat import ChatModel, Messages, load_chat
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.names import ELSEWHERE, did_you_mean, without_folders
+from counterfoil.recipe.names import ELSEWHERE, without_folders
 from counterfoil.recipe.parts import RecipePath, RecipeProblem, mapping, sequence
 from counterfoil.recipe.prompts import RecipeClass, fill
 from counterfoil.recipe.schema import with_tuples
@@ -62,10 +62,7 @@ def list_problems(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
         yield from _contexts(("by_name", name), class_contexts)
         if not class_contexts and class_contexts is not None:
             yield ("by_name", name), "found an empty list, expected at least one context"
-    known = [name for name in sequence(document.get("covers")) if isinstance(name, str)]
-    for name in names:
-        if known and name not in known:
-            yield ("by_name", name), f"found '{name[:80]}', expected a name of `covers`{did_you_mean(name, known)}"
+    yield from uncovered(document)
     if not contexts and not names:
         yield (), "found no contexts, expected `contexts` or `by_name`"
 
