@@ -304,10 +304,6 @@ class LabelCheck(Strict):
         if (self.share is None) != (self.reason is not None) or (self.suspected and self.share is None):
             raise ValueError("labels were checked, or there is a reason why not")
 
-    @classmethod
-    def unchecked(cls, reason: str) -> LabelCheck:
-        return cls(0, 0, None, None, reason=reason)
-
     @property
     def verdict(self) -> str:
         if self.reason is not None:

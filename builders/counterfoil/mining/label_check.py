@@ -90,7 +90,7 @@ class SeenLabels:
                 reason = f"fewer than {FEWEST} of its images are answered wrong"
             elif (taken_for >= 0).sum() < FEWEST:
                 reason = "its images are mistaken for something that is not a class of the recipe"
-            return LabelCheck.unchecked(reason), checked
+            return LabelCheck(0, 0, None, None, reason=reason), checked
         right /= len(rows)
         suspected = checked.share - right >= SUSPECTED
         return LabelCheck(len(rows), int(checked.mislabelled.sum()), checked.share, right, suspected), checked

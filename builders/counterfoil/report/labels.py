@@ -283,8 +283,10 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     )
 
 
-def _terminal(results: Results, most_models: int) -> list[str | Table]:
-    return [] if results.label_checks is None else [*labels_text(results.label_checks).splitlines()]
-
-
-SHOWN = Shown("comparison", _section, _terminal, measures=MEASURES, private=True)
+SHOWN = Shown(
+    "comparison",
+    _section,
+    lambda results, most_models: labels_text(results.label_checks).splitlines() if results.label_checks else [],
+    measures=MEASURES,
+    private=True,
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -146,8 +146,9 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     )
 
 
-def _public(facts: PublishedResults, called: Callable[[str], str]) -> PublishedResults:
-    return replace(facts, models={called(name): shown for name, shown in facts.models.items()})
-
-
-SHOWN = Shown("figures", _section, measures=MEASURES, public=_public)
+SHOWN = Shown(
+    "figures",
+    _section,
+    measures=MEASURES,
+    public=lambda facts, called: replace(facts, models={called(name): shown for name, shown in facts.models.items()}),
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -294,16 +294,6 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     )
 
 
-def _terminal(results: Results, most_models: int) -> list[str | Table]:
-    note = reference_note(results)
-    return [note] if note else []
-
-
-def _public(facts: ReferenceResult, called: Callable[[str], str]) -> ReferenceResult:
-    # The reason may name a path of this machine.
-    return replace(facts, skipped=None if facts.skipped is None else "it was not available", left_out={})
-
-
 def _card(results: Results) -> CardSection | None:
     if results.reference is None:
         return None
@@ -311,4 +301,13 @@ def _card(results: Results) -> CardSection | None:
     return CardSection(place="accuracies", template="dataset-card-reference.md.j2", warnings=warnings)
 
 
-SHOWN = Shown("severity", _section, _terminal, _card, reference_warnings, measures=MEASURES, public=_public)
+SHOWN = Shown(
+    "severity",
+    _section,
+    lambda results, most_models: [note] if (note := reference_note(results)) else [],
+    _card,
+    reference_warnings,
+    measures=MEASURES,
+    # The reason may name a path of this machine.
+    public=lambda facts, called: replace(facts, skipped=facts.skipped and "it was not available", left_out={}),
+)

@@ -115,19 +115,19 @@ class ContextList(WordFile):
 
     kind, expected, called = "contexts", "a list of contexts", "a list"
     problems = staticmethod(list_problems)
-    about: str | None = Field(default=None, description="Where the contexts come from, for people.")
-    axis: str | None = Field(
-        default=None, min_length=1, description="What they describe: background, colour, size, light."
+    about: str | None = None
+    """Where the contexts come from, for people."""
+    axis: str | None = Field(default=None, min_length=1)
+    """What they describe: background, colour, size, light."""
+    covers: tuple[str, ...] = ()
+    (
+        "The names and categories of classes that the list was written for; a recipe may use some of them. Without"
+        " it, every name in `by_name` must be of a class of the recipe."
     )
-    covers: tuple[str, ...] = Field(
-        default=(),
-        description="The names and categories of classes that the list was written for; a recipe may use some of"
-        " them. Without it, every name in `by_name` must be of a class of the recipe.",
-    )
-    contexts: tuple[str, ...] = Field(default=(), description="Contexts of all classes.")
-    by_name: dict[str, tuple[str, ...]] = Field(
-        default_factory=dict, description="More contexts of some classes, by class name or category."
-    )
+    contexts: tuple[str, ...] = ()
+    """Contexts of all classes."""
+    by_name: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """More contexts of some classes, by class name or category."""
 
     def of(self, cls: RecipeClass) -> tuple[str, ...]:
         """Return the contexts of a class, as written."""
