@@ -104,7 +104,7 @@ def answers_shown(rows: AnsweredRows, recipe: Recipe, without_words: str | None 
             is_pair = taken == other
             if int(is_pair.sum()) >= FEWEST_TAKEN:
                 share, interval = _share(is_pair, rows.units[class_rows])
-                names = (classes[label].id, classes[label].name, classes[other].id, classes[other].name)
+                names = (cls.id, cls.name, classes[other].id, classes[other].name)
                 pairs.append(TakenFor(*names, int(is_pair.sum()), len(class_rows), share, interval))
     return AnswersTold(
         rows=total,

@@ -194,7 +194,7 @@ def keys_sha256(keys: Sequence[str]) -> str:
 
 def condition_labels(present: Bools) -> Ints:
     """Return labels (n, K): 2k if condition k is present, 2k + 1 if it is absent. present: (n, K)."""
-    return (2 * np.arange(present.shape[1]) + ~present).astype(np.int64)
+    return 2 * np.arange(present.shape[1]) + ~present
 
 
 def row_labels(present: Bools) -> tuple[Ints, Ints]:
@@ -293,7 +293,7 @@ def collect_answers(
             writable_cache() / "predictions",
             device,
             _BATCH,
-            load or (lambda name: load_classifier(name, classes=recipe.classes)),
+            load or partial(load_classifier, classes=recipe.classes),
             placement=placement,
         )
         for name in names:
@@ -322,7 +322,7 @@ def conditions_scored(
             writable_cache() / "predictions",
             device,
             _BATCH,
-            lambda name: load_classifier(name, classes=classes),
+            partial(load_classifier, classes=classes),
         )
         for part in parts
     ]
@@ -482,7 +482,7 @@ class AskedTarget:
                 f" {len(halves.discover):,} of them, expected at least 2",
                 "Name more images, or check their labels.",
             )
-        unit_numbers = np.unique(shared, return_inverse=True)[1].astype(np.int64)
+        unit_numbers = np.unique(shared, return_inverse=True)[1]
         centre = train.mean(axis=0, dtype=np.float64)
         deviation = train.std(axis=0, dtype=np.float64, ddof=1)
         return tuple(

@@ -737,17 +737,17 @@ class Findings(Strict):
 
 
 def _of_rate(prefix: str, json_path: str) -> dict[str, str]:
-    ends = {"rate_low": "interval.0", "rate_high": "interval.1"}
-    return {f"{prefix}_{name}": f"{json_path}.{name}" for name in ("rows", "units", "failures", "rate")} | {
-        f"{prefix}_{name}": f"{json_path}.{end}" for name, end in ends.items()
-    }
+    names = {name: name for name in ("rows", "units", "failures", "rate")}
+    names |= {"rate_low": "interval.0", "rate_high": "interval.1"}
+    return {f"{prefix}_{name}": f"{json_path}.{end}" for name, end in names.items()}
 
 
+_PLAIN_COLUMNS = (
+    "name", "confirmed", "classes", "class_names", "role", "words", "caption", "prompt", "tested_on", "answered"
+)  # fmt: skip
 # Column → path of its value in a finding; a missing value gives an empty cell.
 CSV_COLUMNS = {
-    **{name: name for name in ("name", "confirmed", "classes", "class_names", "role", "words", "caption", "prompt")},
-    "tested_on": "tested_on",
-    "answered": "answered",
+    **{name: name for name in _PLAIN_COLUMNS},
     **_of_rate("set", "set"),
     **_of_rate("rest", "rest"),
     "difference": "difference.value",

@@ -114,9 +114,8 @@ class SeenLabels:
     def _some_right(self, label: int) -> Ints:
         """Return at most `_MOST_RIGHT` right rows of a class, evenly spaced."""
         right_rows = np.flatnonzero((self.labels == label) & self.right)
-        if len(right_rows) <= _MOST_RIGHT:
-            return right_rows
-        return right_rows[np.linspace(0, len(right_rows) - 1, _MOST_RIGHT).round().astype(np.int64)]
+        chosen = np.linspace(0, len(right_rows) - 1, min(len(right_rows), _MOST_RIGHT))
+        return right_rows[chosen.round().astype(np.int64)]
 
     def _nearness(self, rows: Ints, label: int) -> Floats:
         """Return the mean cosine of each row to the nearest right rows of a class, (m,). Rows of the same unit are left

@@ -337,17 +337,15 @@ def find_hypotheses(
             columns=columns,
         )
         several.append(method.find(half, run.mine, run.settings, run.workers))
-    if len(several) == 1:
-        return several[0]
-    # Each class's note comes from the audit of that class.
-    notes = {}
-    for audited, outcome in zip(audits, several, strict=True):
-        notes |= {label: outcome.notes[label] for label in audited.classes}
-    joined = Found((), tuple(notes[label] for label in sorted(notes)))
-    for outcome in several:
+    joined = several[0]
+    notes = list(joined.notes)
+    for audited, outcome in zip(audits[1:], several[1:], strict=True):
+        # Each class's note comes from the audit of that class.
+        for label in audited.classes:
+            notes[label] = outcome.notes[label]
         hypotheses, vectors = joined.hypotheses + outcome.hypotheses, {**joined.vectors, **outcome.vectors}
         joined = replace(joined, hypotheses=hypotheses, vectors=vectors, decide={**joined.decide, **outcome.decide})
-    return joined
+    return replace(joined, notes=tuple(notes))
 
 
 def embed_captions(gathered: Gathered, clip: ClipModel) -> CandidateCaptions:

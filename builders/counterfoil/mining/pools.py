@@ -62,7 +62,7 @@ class Hardest:
     unlabelled: int = 0
 
 
-def hardest_rows(decisions: AnyFloats, labels: Ints, most: int, rows: Ints | None = None) -> Hardest:
+def hardest_rows(decisions: Floats, labels: Ints, most: int, rows: Ints | None = None) -> Hardest:
     """Return at most `most` rows of each class, those with the lowest decision values. decisions: (m,), NaN for an
     unreadable row. labels: (m,), below 0 for a row without a direction. rows: (m,), needed if a row can have several
     classes.
@@ -74,8 +74,8 @@ def hardest_rows(decisions: AnyFloats, labels: Ints, most: int, rows: Ints | Non
     for label in np.unique(labels[readable & labelled]).tolist():
         class_rows = np.flatnonzero(readable & (labels == label))
         best = class_rows[np.lexsort((rows[class_rows], decisions[class_rows]))][:most]
-        by_label[label] = rows[best].astype(np.int64)
-        values[label] = decisions[best].astype(np.float64)
+        by_label[label] = rows[best]
+        values[label] = decisions[best]
     unreadable = len(np.unique(rows[~readable]))
     return Hardest(by_label, values, unreadable, len(np.unique(rows[readable & ~labelled])))
 

@@ -197,7 +197,6 @@ class Record:
     model: str
     answers: dict[str, Answered]
     earlier: Mapping[str, Answered] = field(default_factory=dict)
-    _unsaved: bool = False
 
     @classmethod
     def open(cls, folder: Path, settings: ChatSettings, model: str | None) -> Record:
@@ -230,28 +229,23 @@ class Record:
         key = question.sha256
         if key not in self.answers and key in self.earlier:
             self.answers[key] = self.earlier[key]
-            self._unsaved = True
         return self.answers.get(key)
 
     def forget(self, answers: Sequence[Answered]) -> None:
         """Remove answers, so that their questions are asked again."""
         for answer in answers:
-            self._unsaved |= self.answers.pop(answer.sha256, None) is not None
+            self.answers.pop(answer.sha256, None)
 
     def keep(self, answered: Answered) -> None:
         """Store an answer on disk."""
         self.answers[answered.sha256] = answered
-        self._unsaved = True
         self.save()
 
     def save(self) -> None:
-        """Write the file if anything changed."""
-        if self._unsaved:
-            answers = [answer.model_dump(mode="json") for answer in self.answers.values()]
-            text = json.dumps({"format": FORMAT, "answers": answers}, indent=1, ensure_ascii=False)
-            # A server may send halves of surrogate pairs, which UTF-8 cannot encode.
-            write_atomically(self.path, f"{text}\n".encode("utf-8", "backslashreplace"))
-            self._unsaved = False
+        answers = [answer.model_dump(mode="json") for answer in self.answers.values()]
+        text = json.dumps({"format": FORMAT, "answers": answers}, indent=1, ensure_ascii=False)
+        # A server may send halves of surrogate pairs, which UTF-8 cannot encode.
+        write_atomically(self.path, f"{text}\n".encode("utf-8", "backslashreplace"))
 
 
 def _read(path: Path) -> dict[str, Answered]:

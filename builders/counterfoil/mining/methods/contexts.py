@@ -93,7 +93,7 @@ def nearest_context(features: AnyFloats, captions: AnyFloats) -> Ints:
     features: (n, width). captions: (m, width).
     """
     cosines = np.asarray(features, dtype=np.float32) @ np.asarray(captions, dtype=np.float32).T
-    return cosines.argmax(axis=1).astype(np.int64)
+    return cosines.argmax(axis=1)
 
 
 def count_contexts(assigned: Ints, failed: Bools, contexts: int) -> list[ContextCount]:

@@ -30,7 +30,7 @@ from counterfoil.mining.hypotheses import (
     choose_cutoffs,
 )
 from counterfoil.mining.method import FindMethod
-from counterfoil.mining.methods.svm import Direction, DirectionFit, fit_directions, whiten
+from counterfoil.mining.methods.svm import Direction, DirectionFit, fit_directions, unit_rows, whiten
 from counterfoil.recipe.schema_mine import DirectionsSettings, Mine
 
 # Two scores of a caption c, which adds c - r to its reference r. `difference` is the score of the paper (section 2.2):
@@ -64,25 +64,18 @@ def caption_scores(
     varied = deviation > _LEAST_DEVIATION * deviation.max(initial=0.0)
     inverse = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=varied)
     if how == "shifted":
-        return _units((differences - mu) * inverse) @ weights + direction.intercept
+        return unit_rows((differences - mu) * inverse) @ weights + direction.intercept
     mapped = weights * inverse
     mapped *= np.linalg.norm(weights) / (np.linalg.norm(mapped) or 1.0)
-    return _units(differences) @ mapped + direction.intercept
+    return unit_rows(differences) @ mapped + direction.intercept
 
 
 def extreme_captions(scores: AnyFloats, number: int) -> tuple[Ints, Ints]:
     """Return the rows of the hardest captions, hardest first, and of the easiest captions, easiest first. Captions with
     equal scores keep the order of their rows.
     """
-    scores = np.asarray(scores, dtype=np.float64)
     hard, easy = np.argsort(scores, kind="stable"), np.argsort(-scores, kind="stable")
-    return hard[:number].astype(np.int64), easy[:number].astype(np.int64)
-
-
-def _units(vectors: Floats) -> Floats:
-    """Scale rows to length 1; a row of zeros stays unchanged."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+    return hard[:number], easy[:number]
 
 
 _LEAST_SINE = 1e-6
@@ -167,7 +160,7 @@ def find_directions(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings
                 groups[rows] = group
                 if len(rows):
                     within[rows] -= within[rows].mean(axis=0)
-        within = _units(within)
+        within = unit_rows(within)
         rows = np.flatnonzero(groups >= 0)
         right, units = ~half.failed[rows], half.units[rows]
         fitted = fit_directions(within[rows], right, groups[rows], len(pooled), units, fit, workers)

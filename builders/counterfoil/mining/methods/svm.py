@@ -267,9 +267,13 @@ def whiten(features: AnyFloats, centre: AnyFloats, deviation: AnyFloats) -> Floa
     features, centre, deviation = (np.asarray(array, np.float64) for array in (features, centre, deviation))
     # The deviation of a constant column is about 1e-16 of its value, because of rounding.
     varied = deviation > 1e-12 * np.maximum(1.0, np.abs(centre))
-    points = np.where(varied, (features - centre) / np.where(varied, deviation, 1.0), 0.0)
-    lengths = np.linalg.norm(points, axis=1, keepdims=True)
-    return points / np.where(lengths > 0, lengths, 1.0)
+    return unit_rows(np.where(varied, (features - centre) / np.where(varied, deviation, 1.0), 0.0))
+
+
+def unit_rows(vectors: Floats) -> Floats:
+    """Scale rows to length 1; a row of zeros stays unchanged."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.where(lengths > 0, lengths, 1.0)
 
 
 def fit_direction(
