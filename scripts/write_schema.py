@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
-from counterfoil.documents import schema_text
+from pydantic import TypeAdapter
+
+from counterfoil.documents import STRICT, without_titles
 from counterfoil.mending.document import Mended
 from counterfoil.mining.findings import Findings
 from counterfoil.recipe.json_schema import recipe_json_schema_text
@@ -16,6 +20,15 @@ from counterfoil.report.results import Results
 from output_documents import output_json_schema
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
+
+
+def schema_text(kind: type[Any], title: str) -> str:
+    """Return the JSON Schema of a kind of document. The string below a field is its description."""
+    # Finding these strings takes seconds, so commands do without.
+    with patch.dict(STRICT, use_attribute_docstrings=True):
+        schema = TypeAdapter(kind).json_schema(mode="serialization")
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
+    return json.dumps(head | without_titles(schema), indent=2, ensure_ascii=False) + "\n"
 
 
 def main() -> None:

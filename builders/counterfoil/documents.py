@@ -191,12 +191,6 @@ def document_text(document: Any) -> str:
     return text
 
 
-def schema_text(kind: type[Any], title: str) -> str:
-    schema = _adapter(kind).json_schema(mode="serialization")
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
-    return json.dumps(head | without_titles(schema), indent=2, ensure_ascii=False) + "\n"
-
-
 def plain(value: Any) -> Any:
     """Convert a value to JSON's types: dataclasses in field order, other mappings by key, NumPy's numbers."""
     if is_dataclass(value):

@@ -17,12 +17,9 @@ from typing import Any
 
 import numpy as np
 import scipy  # its parts are loaded where they are first used
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.stats import Estimate, wilson_intervals
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 PERMUTATIONS = 10_000
 _AT_ONCE = 1_000  # permutations held in memory at once
@@ -72,7 +69,7 @@ def _first_reaches(values: Sequence[float], levels: Floats, weights: Floats, mar
 # ---- Failure points
 
 
-def failure_runs(present: NDArray[np.bool_], right: NDArray[np.bool_], *, lasting: bool = False) -> tuple[Ints, Ints]:
+def failure_runs(present: Bools, right: Bools, *, lasting: bool = False) -> tuple[Ints, Ints]:
     """Return the first and the last cell of the run in which each of n trajectories fails, (n, m) each, for m models.
 
     All models are taken to be right at the base. present (n, K): which levels exist. right (n, K, m): ignored for
@@ -92,7 +89,7 @@ def failure_runs(present: NDArray[np.bool_], right: NDArray[np.bool_], *, lastin
     return last_right + 1, wrong
 
 
-def recovered(present: NDArray[np.bool_], right: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def recovered(present: Bools, right: Bools) -> Bools:
     """Return (n, m) bool: whether a model is right again at a level above one at which it is wrong."""
     exists = present[:, :, None]
     wrong_before = np.logical_or.accumulate(exists & ~right, axis=1)
@@ -117,7 +114,7 @@ def failure_shares(counts: Floats, runs: Ints, cells: int, still: float = _STILL
     return shares
 
 
-def _inside(runs: Ints, cells: int) -> NDArray[np.bool_]:
+def _inside(runs: Ints, cells: int) -> Bools:
     return (runs[:, :1] <= np.arange(cells)) & (np.arange(cells) <= runs[:, 1:])
 
 
@@ -144,7 +141,7 @@ def failed_curve(first: Ints, last: Ints, levels: int, rng: np.random.Generator)
 # ---- Comparing models
 
 
-def failure_scores(first: Ints, last: Ints, right_at_base: NDArray[np.bool_], levels: Floats) -> Floats:
+def failure_scores(first: Ints, last: Ints, right_at_base: Bools, levels: Floats) -> Floats:
     """Return the expected level of each failure given its run, (n, m), at most the top level; NaN if wrong at the base.
 
     The expectation uses the shares of all models together. Swapping two models within a trajectory does not change

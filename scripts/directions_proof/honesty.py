@@ -21,6 +21,7 @@ from counterfoil.mining.collected import Confirmation, confirm_sets
 from counterfoil.mining.hypotheses import CandidateCaptions, DiscoverHalf, Hypothesis, LabelledRows, Role
 from counterfoil.mining.methods.directions import find_directions
 from counterfoil.recipe.schema_mine import DirectionsSettings, Mine
+from counterfoil.stats import score_test
 from directions_proof.captions import captions_of, claims_of, holding, says_context
 from directions_proof.intervals import share_of
 from directions_proof.plan import kind_of
@@ -73,10 +74,11 @@ def mined_rows(
     hypotheses = find_directions(half, MINE, settings, 1).hypotheses
     answered = other.answers[:, 0].astype(np.int64)
     held_out = LabelledRows(other.features, other.labels, other.failed, other.units, answered)
-    after, before = (
-        confirm_sets([hypothesis.count(held_out) for hypothesis in several], MINE.margin, MINE.fdr)
-        for several in (hypotheses, [replace(hypothesis, outside=()) for hypothesis in hypotheses])
-    )
+    tests = []
+    for several in (hypotheses, [replace(hypothesis, outside=()) for hypothesis in hypotheses]):
+        counts = [hypothesis.count(held_out) for hypothesis in several]
+        tests.append(confirm_sets(counts, [score_test(*sides, MINE.margin) for sides in counts], MINE.fdr))
+    after, before = tests
     return [Outcome(*each) for each in zip(hypotheses, after, before, strict=True)]
 
 

@@ -27,7 +27,7 @@ from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.recipe import load_recipe
-from counterfoil.report.reference import tie_sentences
+from counterfoil.report.reference import model_sentences
 from counterfoil.stats import Estimate
 from results_examples import top1
 from support.images import encoded
@@ -321,7 +321,7 @@ class TestPredictions:
         file = write(tmp_path / "rounded.csv", FORMS["scores"](keys, logits))
         result = evaluate(dataset, [file], device="cpu", out=tmp_path / "out")
         assert result.models[0].tied == 5
-        (sentence,) = tie_sentences(result.results)
+        (sentence,) = (text for text in model_sentences(result.results) if "same best score" in text)
         assert sentence.startswith("rounded.csv gives two classes the same best score on 5 images")
         assert sentence in html.unescape((tmp_path / "out" / "report.html").read_text())
         assert csv_rows(tmp_path / "out" / "results.csv")[0]["tied"] == "5"

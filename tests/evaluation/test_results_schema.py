@@ -6,10 +6,10 @@ import json
 
 from test_findings import misfits
 
-from counterfoil.documents import schema_text
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.recipe.layering import bundled_folder
 from counterfoil.report.results import Results
+from write_schema import schema_text
 
 
 def test_documents_fit_the_schema_that_is_shipped(

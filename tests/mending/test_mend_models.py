@@ -23,7 +23,7 @@ from counterfoil.cli.main import app
 from counterfoil.cli.mend import _print
 from counterfoil.data import LabelledImages
 from counterfoil.data.labelled_sources import labelled_split
-from counterfoil.documents import parse_document, schema_text
+from counterfoil.documents import parse_document
 from counterfoil.errors import CounterfoilWarning, RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
@@ -51,6 +51,7 @@ from mending.scenes_to_mend import (
     png,
     scene,
 )
+from write_schema import schema_text
 
 GRID = (0.0, 0.5, 2.0)
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from findings_examples import example, nothing_confirmed
 
-from counterfoil.documents import document_text, parse_document, schema_text
+from counterfoil.documents import document_text, parse_document
 from counterfoil.errors import UserError
 from counterfoil.mining.findings import (
     Evidence,
@@ -22,6 +22,7 @@ from counterfoil.mining.findings import (
     findings_csv_text,
 )
 from counterfoil.recipe.layering import bundled_folder
+from write_schema import schema_text
 
 TYPES: dict[str, Any] = {
     "object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "number": (int, float),

@@ -126,14 +126,14 @@ def test_the_layer_builds_to_exactly_the_rows_that_were_chosen(tmp_path: Path) -
     names = ["bag", "t-shirt", "umbrella"]
     named = [1, 1, 1, 1, 1, 0, 0, 0, 0, 2]
     folder = pool(tmp_path / "pool", label=named, names=names)
-    origin = PoolOrigin(NamedDataset(str(folder), "train"), "label", "cc0-1.0")
+    origin = PoolOrigin(NamedDataset(str(folder), "train"), "label")
     path = layer(hardest_rows(DECISIONS, LABELS, 2), origin, tmp_path / "mined")
     assert sorted(file.name for file in path.parent.iterdir()) == ["pool.csv", "pool.yaml"]
     images = built(path, tmp_path / "out")
     assert set(images) == {("00", 4), ("00", 1), ("08", 6), ("08", 7)}
     assert all(np.array_equal(pixels, picture(row)) for (_, row), pixels in images.items())
     recipe = load_recipe(tmp_path / "out")
-    assert recipe.license == "cc0-1.0"
+    assert recipe.license == "other"
     assert recipe.prompts.shifts["hard"].mined_from == {
         "method": "directions",
         "pool": "pool",
@@ -195,7 +195,7 @@ def test_rows_of_an_input_dataset_of_conditions_are_compared_with_what_they_have
         chosen = {label: np.array(indices) for label, indices in rows.items()}
         decisions = {label: np.zeros(len(indices)) for label, indices in rows.items()}
         folder = tmp_path / f"mined{message is None}"
-        path = laid(pool_files(Hardest(chosen, decisions), origin, recipe, recipe, "../chest.yaml"), folder)
+        path = laid(pool_files(Hardest(chosen, decisions), origin, recipe, recipe, "../chest.yaml", {}, {}), folder)
         if message is None:
             assert set(built(path, folder / "out")) == {("effusion", 1), ("no_effusion", 5), ("no_effusion", 9)}
         else:
@@ -248,14 +248,6 @@ def test_the_same_choice_is_the_same_files(tmp_path: Path) -> None:
     written = [layer(hardest_rows(DECISIONS, LABELS, 2), origin, tmp_path / name) for name in ("one", "two")]
     for name in ("pool.yaml", "pool.csv"):
         assert (written[0].parent / name).read_bytes() == (written[1].parent / name).read_bytes()
-
-
-def test_a_pool_without_a_row_to_choose_is_told(tmp_path: Path) -> None:
-    origin = PoolOrigin(NamedDataset("user/pool", "train"), "label")
-    nothing = hardest_rows(np.full(10, NAN), LABELS, 2)
-    with pytest.raises(UserError, match="no row to choose: 10 images cannot be decoded"):
-        layer(nothing, origin, tmp_path / "mined")
-    assert not (tmp_path / "mined").exists()
 
 
 def test_whose_labels_a_pool_has_must_be_stated_where_it_has_none() -> None:

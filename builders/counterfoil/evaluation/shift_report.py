@@ -24,6 +24,7 @@ from counterfoil.report.words import (
     percent,
     points,
     points_cell,
+    sign,
     text_cell,
 )
 from counterfoil.stats import Estimate
@@ -202,8 +203,8 @@ def compared_sentences(results: Results) -> list[str]:
     sentences = []
     for first, second in combinations(results.models, 2):
         rows = results.rows.where(DIFFERENCE, model=first.name, against=second.name)
-        more = [in_words(row.group) for row in rows if row.low is not None and row.low > 0]
-        less = [in_words(row.group) for row in rows if row.high is not None and row.high < 0]
+        more = [in_words(row.group) for row in rows if sign(row) > 0]
+        less = [in_words(row.group) for row in rows if sign(row) < 0]
         for names, loser, other in ((more, first, second), (less, second, first)):
             if names:
                 loss = f"{loser.short_name} clearly loses more {results.lead} than {other.short_name}"
@@ -219,7 +220,7 @@ def compared_section(results: Results, noun: str, over: str) -> Iterator[PageSec
 
     over: a sentence on what is compared.
     """
-    short = {model.name: model.short_name for model in results.models}
+    short = results.short_names
     rows = []
     for difference in results.rows.where(DIFFERENCE):
         drops = [

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.documents import csv_text
 from counterfoil.mining.audited import Audited
 from counterfoil.mining.findings import AnswersTold, ClassAnswered, Interval, LabelToLookAt, TakenFor
@@ -42,14 +42,14 @@ class AnsweredRows:
     """
 
     keys: Sequence[str]
-    labels: NDArray[np.int64]
-    failed: NDArray[np.bool_]
-    units: NDArray[np.int64]
-    taken_for: NDArray[np.int64]
-    confidence: NDArray[np.float64]
-    label_confidence: NDArray[np.float64]
+    labels: Ints
+    failed: Bools
+    units: Ints
+    taken_for: Ints
+    confidence: Floats
+    label_confidence: Floats
     paths: Mapping[str, str] = field(default_factory=dict)
-    copies: NDArray[np.bool_] | bool = False
+    copies: Bools | bool = False
 
     @classmethod
     def of(cls, audited: Audited, others: Iterable[Predictions] = ()) -> AnsweredRows:
@@ -70,7 +70,7 @@ class AnsweredRows:
         listed = "labels to check are those of" if len(self.to_look_at()) else "no label to check is listed among"
         return (f"{listed} base images: a changed copy has the label of its base image",)
 
-    def by_label_doubt(self) -> NDArray[np.int64]:
+    def by_label_doubt(self) -> Ints:
         """Return the rows, except copies, that are taken for another class. Rows are sorted by the mean rank over
         classifiers of the confidence in their label, the lowest first.
         """
@@ -82,7 +82,7 @@ class AnsweredRows:
         ranks = rankdata(self.label_confidence[known], axis=1).mean(axis=0)
         return wrong[np.lexsort((-self.confidence[wrong], ranks[wrong]))]
 
-    def to_look_at(self) -> NDArray[np.int64]:
+    def to_look_at(self) -> Ints:
         return self.by_label_doubt()[: math.ceil(LISTED_SHARE * (len(self.labels) - np.sum(self.copies)))]
 
 
@@ -104,7 +104,7 @@ def answers_shown(rows: AnsweredRows, recipe: Recipe, without_words: str | None 
             is_pair = taken == other
             if int(is_pair.sum()) >= FEWEST_TAKEN:
                 share, interval = _share(is_pair, rows.units[class_rows])
-                names = (classes[label].id, classes[label].name, classes[other].id, classes[other].name)
+                names = (cls.id, cls.name, classes[other].id, classes[other].name)
                 pairs.append(TakenFor(*names, int(is_pair.sum()), len(class_rows), share, interval))
     return AnswersTold(
         rows=total,
@@ -123,7 +123,7 @@ def answers_shown(rows: AnsweredRows, recipe: Recipe, without_words: str | None 
     )  # fmt: skip
 
 
-def failing_rows_csv(rows: AnsweredRows, recipe: Recipe, findings: Mapping[str, NDArray[np.bool_]]) -> str:
+def failing_rows_csv(rows: AnsweredRows, recipe: Recipe, findings: Mapping[str, Bools]) -> str:
     """Return a table of all failing rows. findings: by name of a confirmed finding, the rows of its set, (n,) bool."""
     rank = {row: index for index, row in enumerate(rows.by_label_doubt().tolist(), 1)}
     listed = len(rows.to_look_at())
@@ -142,7 +142,7 @@ def failing_rows_csv(rows: AnsweredRows, recipe: Recipe, findings: Mapping[str, 
     return csv_text(lines, COLUMNS)
 
 
-def _share(hit: NDArray[np.bool_], units: NDArray[np.int64]) -> tuple[float, Interval]:
+def _share(hit: Bools, units: Ints) -> tuple[float, Interval]:
     """Return the share of rows with a hit, and its interval. The interval is Wilson's if each row is its own unit."""
     unit_of_row = np.unique(units, return_inverse=True)[1].ravel()
     return float(hit.mean()), clustered_interval(np.bincount(unit_of_row, hit), np.bincount(unit_of_row))

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import AnyFloats, Bools, Floats, Floats32, Ints
 from counterfoil.data import LabelledImages, thinned
 from counterfoil.data.labelled_images import Halves, deal_halves, evenly_chosen, rows_of
 from counterfoil.data.labelled_sources import labelled_conditions, labelled_split
@@ -169,12 +169,12 @@ def keys_sha256(keys: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(keys).encode()).hexdigest()
 
 
-def condition_labels(present: NDArray[np.bool_]) -> NDArray[np.int64]:
+def condition_labels(present: Bools) -> Ints:
     """Return labels (n, K): 2k if condition k is present, 2k + 1 if it is absent. present: (n, K)."""
-    return (2 * np.arange(present.shape[1]) + ~present).astype(np.int64)
+    return 2 * np.arange(present.shape[1]) + ~present
 
 
-def row_labels(present: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def row_labels(present: Bools) -> tuple[Ints, Ints]:
     """Return row numbers and labels, int64 [n * K]. Each row occurs K times, once with each of its labels."""
     n, k = present.shape
     rows = np.repeat(np.arange(n, dtype=np.int64), k)
@@ -201,8 +201,8 @@ class Question:
     """
 
     classes: tuple[int, ...]
-    labels: NDArray[np.int64]
-    failed: NDArray[np.bool_]
+    labels: Ints
+    failed: Bools
     target: AuditedTarget
 
 
@@ -213,17 +213,17 @@ class Answers:
     chosen on the rows that it is given.
     """
 
-    readable: NDArray[np.bool_]
-    dealt_evenly: NDArray[np.int64]
-    questions: Callable[[NDArray[np.int64]], list[Question]]
+    readable: Bools
+    dealt_evenly: Ints
+    questions: Callable[[Ints], list[Question]]
 
 
 def condition_questions(
     classifier: Classifier,
     class_map: ClassMap,
-    values: NDArray[np.float64],
+    values: Floats,
     conditions: ConditionLabels,
-    rows: NDArray[np.int64],
+    rows: Ints,
 ) -> list[Question]:
     """Return a question for each of K conditions. The thresholds have the best F1 on `rows`. values: (n, K), the scores
     of the conditions, or NaN without an answer.
@@ -283,7 +283,7 @@ def collect_answers(
 
 def conditions_scored(
     parts: Sequence[LabelledImages], name: str, class_map: ClassMap, classes: Sequence[RecipeClass], device: str
-) -> tuple[Classifier, NDArray[np.float64]]:
+) -> tuple[Classifier, Floats]:
     """Return a classifier and its scores (n, K) for the K conditions of `class_map`. An image without an answer has
     NaN.
     """
@@ -350,21 +350,21 @@ class Audited:
     parts: tuple[LabelledImages, ...]
     keys: tuple[str, ...]
     classes: tuple[int, ...]
-    labels: NDArray[np.int64]
-    failed: NDArray[np.bool_]
-    features: NDArray[np.float32]
-    units: NDArray[np.int64]
+    labels: Ints
+    failed: Bools
+    features: Floats32
+    units: Ints
     halves: Halves
     target: AuditedTarget
-    centre: NDArray[np.float64]
-    deviation: NDArray[np.float64]
+    centre: Floats
+    deviation: Floats
     whitened_by: str
     dealt_by: Literal["unit", "content"]
     unreadable: tuple[str, ...]
-    rows: NDArray[np.int64]
+    rows: Ints
 
     @cached_property
-    def taken_for(self) -> NDArray[np.int64]:
+    def taken_for(self) -> Ints:
         """The class that the target answers for each image, (n,), or -1 if the answer is no class."""
         return class_of_output(self.target.class_map)[self.target.predictions.prediction[self.rows]]
 
@@ -455,7 +455,7 @@ class AskedTarget:
                 f" {len(halves.discover):,} of them, expected at least 2",
                 "Name more images, or check their labels.",
             )
-        unit_numbers = np.unique(shared, return_inverse=True)[1].astype(np.int64)
+        unit_numbers = np.unique(shared, return_inverse=True)[1]
         centre = train.mean(axis=0, dtype=np.float64)
         deviation = train.std(axis=0, dtype=np.float64, ddof=1)
         return tuple(
@@ -479,7 +479,7 @@ class AskedTarget:
             for question in self.answers.questions(rows[halves.discover])
         )
 
-    def _train_features(self, embedder: Embedder) -> tuple[NDArray[np.floating], str] | None:
+    def _train_features(self, embedder: Embedder) -> tuple[AnyFloats, str] | None:
         """Return the features of at most `mine.train_rows` train rows, and words for these rows. Return None if the
         train split itself is audited.
         """
@@ -540,7 +540,7 @@ def clip_doubts(
     return doubts_of(recipe, known, decides=decides)
 
 
-def features_of(images: LabelledImages, embedder: Embedder, placement: Placement | None = None) -> NDArray[np.floating]:
+def features_of(images: LabelledImages, embedder: Embedder, placement: Placement | None = None) -> AnyFloats:
     """Return CLIP's features [n, width], from the cache if possible. An image that cannot be decoded has NaN."""
     with renamed(f"CLIP: {images.name}"):
         return embed(images, embedder, placement=placement)
@@ -554,7 +554,7 @@ def class_map_of(recipe: Recipe, name: str) -> ClassMap:
     return map_conditions(conditions.names, recipe.classes, facts)
 
 
-def class_of_output(class_map: ClassMap) -> NDArray[np.int64]:
+def class_of_output(class_map: ClassMap) -> Ints:
     """Return the class of each output, (outputs + 1,). An output without a class has -1, and so has the last place."""
     labels = np.full(class_map.num_classes + 1, -1, dtype=np.int64)
     for label, outputs in enumerate(class_map.targets):
@@ -610,11 +610,11 @@ def other_models(recipe: Recipe, mine: Mine, hint: str = _MEASURED) -> dict[str,
 
 def other_failures(
     target_audit: AskedTarget, audits: Sequence[Audited], maps: Mapping[str, ClassMap], device: str
-) -> list[dict[str, NDArray[np.bool_]]]:
+) -> list[dict[str, Bools]]:
     """Return the failures (n,) of the other classifiers, for each audit. Thresholds come from the discover half of the
     audit.
     """
-    by_audit: list[dict[str, NDArray[np.bool_]]] = [{} for _ in audits]
+    by_audit: list[dict[str, Bools]] = [{} for _ in audits]
     if not maps:
         return by_audit
     rows = audits[0].rows

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
+from counterfoil.arrays import Ints
 from counterfoil.errors import UserError, first_of
 from counterfoil.models.names import refuse_elsewhere
 from counterfoil.recipe.layering import bundled_folder, text_of
@@ -32,9 +32,12 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 class WordFile(Section):
     """A file of words. A plain list, or the lines of a text file, are the values of the key `kind`.
 
+    The string below a key describes it, in messages too.
+
     kind: also the name of the folder of bundled files. expected, called: how messages name such a file.
     """
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
     kind: ClassVar[str]
     expected: ClassVar[str]
     called: ClassVar[str]
@@ -120,12 +123,17 @@ def grammar_problems(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
             # Words that no template uses would be dropped silently.
             if part not in used and any(word for word in sequence(words.get(key))):
                 yield (*path, key), f"no template uses '{{{part}}}'; expected one that does, or no {key}"
-    covers = [name for _, name in _texts(document.get("covers"))]
-    for name in by_name:
-        if covers and name not in covers:
-            yield ("by_name", name), f"found '{name[:80]}', expected a name of `covers`{did_you_mean(name, covers)}"
+    yield from uncovered(document)
     if not document.get("templates") and not any(words.get("captions") for _, words in sections):
         yield (), "found no captions, expected `templates` or `captions`"
+
+
+def uncovered(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+    """Yield the names of `by_name` that are not in `covers`, if a file of words has this key."""
+    covers = [name for _, name in _texts(document.get("covers"))]
+    for name in mapping(document.get("by_name")) if covers else ():
+        if name not in covers:
+            yield ("by_name", name), f"found '{name[:80]}', expected a name of `covers`{did_you_mean(name, covers)}"
 
 
 def _captions(path: RecipePath, words: Mapping[str, Any]) -> Iterator[RecipeProblem]:
@@ -189,10 +197,15 @@ Misfit = tuple[str, str]
 class WordsOfClass(Section):
     """Words for the classes of one name or category, besides those for all classes."""
 
-    adjectives: tuple[str | None, ...] = Field(default=(), description="More adjectives, for these classes only.")
-    prepositions: tuple[str | None, ...] = Field(default=(), description="More prepositions, for these classes only.")
-    captions: tuple[str, ...] = Field(default=(), description="More complete captions, for these classes only.")
-    reference: str | None = Field(default=None, description="The reference caption of these classes.")
+    model_config = ConfigDict(use_attribute_docstrings=True)
+    adjectives: tuple[str | None, ...] = ()
+    """More adjectives, for these classes only."""
+    prepositions: tuple[str | None, ...] = ()
+    """More prepositions, for these classes only."""
+    captions: tuple[str, ...] = ()
+    """More complete captions, for these classes only."""
+    reference: str | None = None
+    """The reference caption of these classes."""
 
 
 class CaptionGrammar(WordFile):
@@ -200,39 +213,33 @@ class CaptionGrammar(WordFile):
 
     kind, expected, called = "captions", "a caption grammar or a list of captions", "a grammar"
     problems = staticmethod(grammar_problems)
-    about: str | None = Field(default=None, description="Where the words come from, for people.")
-    covers: tuple[str, ...] = Field(
-        default=(),
-        description="The names and categories of classes that the grammar was written for; a recipe may use some of"
-        " them. Without it, every name in `by_name` must be of a class of the recipe.",
+    about: str | None = None
+    """Where the words come from, for people."""
+    covers: tuple[str, ...] = ()
+    (
+        "The names and categories of classes that the grammar was written for; a recipe may use some of them."
+        " Without it, every name in `by_name` must be of a class of the recipe."
     )
-    reference: str = Field(
-        default="a photo of a {noun}",
-        description="The caption that names only the class; `{noun}` is its name or category, never a hyponym.",
+    reference: str = "a photo of a {noun}"
+    """The caption that names only the class; `{noun}` is its name or category, never a hyponym."""
+    templates: tuple[str, ...] = ()
+    (
+        "Captions with `{noun}` (or `{class}`), and optionally `{adjective}`, `{preposition}`, `{category}` and"
+        " `{parent}`. Every combination is used; an empty part leaves no space."
     )
-    templates: tuple[str, ...] = Field(
-        default=(),
-        description="Captions with `{noun}` (or `{class}`), and optionally `{adjective}`, `{preposition}`, `{category}`"
-        " and `{parent}`. Every combination is used; an empty part leaves no space.",
+    adjectives: tuple[str | None, ...] = (None,)
+    """Values of `{adjective}`; null leaves it out."""
+    prepositions: tuple[str | None, ...] = (None,)
+    """Values of `{preposition}`; null leaves it out."""
+    captions: tuple[str, ...] = ()
+    (
+        "Complete captions, in addition to templates or instead of them. They may use `{noun}`, `{class}`,"
+        " `{category}` and `{parent}`."
     )
-    adjectives: tuple[str | None, ...] = Field(
-        default=(None,), description="Values of `{adjective}`; null leaves it out."
-    )
-    prepositions: tuple[str | None, ...] = Field(
-        default=(None,), description="Values of `{preposition}`; null leaves it out."
-    )
-    captions: tuple[str, ...] = Field(
-        default=(),
-        description="Complete captions, in addition to templates or instead of them. They may use `{noun}`, `{class}`,"
-        " `{category}` and `{parent}`.",
-    )
-    by_name: dict[str, WordsOfClass] = Field(
-        default_factory=dict,
-        description="More words for some classes, by class name or category; a class gets the words of both.",
-    )
-    hyponyms: dict[str, tuple[str, ...]] = Field(
-        default_factory=dict, description="Hyponyms by class name: the values of `{noun}` with `noun: hyponyms`."
-    )
+    by_name: dict[str, WordsOfClass] = Field(default_factory=dict)
+    """More words for some classes, by class name or category; a class gets the words of both."""
+    hyponyms: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Hyponyms by class name: the values of `{noun}` with `noun: hyponyms`."""
 
     def captions_or_misfits(self, cls: RecipeClass, noun: CaptionNoun) -> ClassCaptions | list[Misfit]:
         """Return the captions of a class, or every reason why it has none."""
@@ -299,7 +306,7 @@ MOST_TEXTS = 500_000
 
 _MOST_PROBLEMS = 20
 _MOST_NAMED = 5
-Gathered = tuple[tuple[str, ...], tuple[int, ...], tuple[NDArray[np.int64], ...]]
+Gathered = tuple[tuple[str, ...], tuple[int, ...], tuple[Ints, ...]]
 
 
 def gather(grammar: CaptionGrammar, classes: Sequence[RecipeClass], noun: CaptionNoun) -> Gathered:

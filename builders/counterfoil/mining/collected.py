@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import AnyFloats, Bools, Ints
 from counterfoil.mining import findings as document
 from counterfoil.mining.audited import Audited, keys_sha256
 from counterfoil.mining.findings_layer import drawing_prompt
@@ -53,13 +53,12 @@ class Confirmation:
 
 
 def confirm_sets(
-    counts: Sequence[tuple[FailureCount, FailureCount]], margin: float, fdr: float, p: Sequence[float] | None = None
+    counts: Sequence[tuple[FailureCount, FailureCount]], p_values: Sequence[float], fdr: float
 ) -> list[Confirmation]:
-    """Test sets against their rests, as one family of q-values (Benjamini and Hochberg). p: p-values to use instead.
+    """Test sets against their rests, as one family of q-values (Benjamini and Hochberg). p_values: (m,).
 
     Sets of one class overlap, mostly with positive dependence, for which the procedure holds.
     """
-    p_values = [score_test(in_set, rest, margin) for in_set, rest in counts] if p is None else list(p)
     q_values = benjamini_hochberg(p_values)
     reported = sum(q <= fdr for q in q_values)
     # On average, at least 95 % of the reported intervals cover their true difference. No interval is narrower than a
@@ -199,8 +198,8 @@ class HypothesisTests:
             [sides for sides in both if sides is not None] for both in zip(on_rows, on_rendered, strict=True)
         ]
         # Both tests must reject, so the larger p-value counts.
-        p = [max(score_test(*sides, mine.margin) for sides in both) for both in counts]
-        results = confirm_sets([both[0] for both in counts], mine.margin, mine.fdr, p)
+        p_values = [max(score_test(*sides, mine.margin) for sides in both) for both in counts]
+        results = confirm_sets([both[0] for both in counts], p_values, mine.fdr)
         tested = list(map(Carried, hypotheses, of_audit, on_rows, on_rendered, results))
         return cls(run, audits, captions, outcome, rendered, tested)
 
@@ -209,7 +208,7 @@ class HypothesisTests:
         return sorted(self.tested, key=Carried.order)
 
     @property
-    def confirmed_sets(self) -> dict[str, NDArray[np.bool_]]:
+    def confirmed_sets(self) -> dict[str, Bools]:
         """Return for each confirmed finding, by name, which rows of the first audit are in its set, (n,) bool. For a
         finding about one answer, only rows with this answer are included.
         """
@@ -223,7 +222,7 @@ class HypothesisTests:
 
 def collect_findings(
     tests: HypothesisTests,
-    others: Sequence[Mapping[str, NDArray[np.bool_]]],
+    others: Sequence[Mapping[str, Bools]],
     *,
     checks: Mapping[str, document.LabelCheck] | None = None,
     without_words: tuple[str, ...] = (),
@@ -287,12 +286,12 @@ def _audit_index(audits: Sequence[Audited], label: int) -> int:
     return next(index for index, audited in enumerate(audits) if label in audited.classes)
 
 
-def half_rows(audited: Audited, rows: NDArray[np.int64]) -> LabelledRows:
+def half_rows(audited: Audited, rows: Ints) -> LabelledRows:
     labels, failed = audited.labels[rows], audited.failed[rows]
     return LabelledRows(audited.features[rows], labels, failed, audited.units[rows], audited.taken_for[rows])
 
 
-def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, NDArray[np.bool_]]) -> document.Finding:
+def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, Bools]) -> document.Finding:
     """Return a hypothesis with its test and evidence. Rendered images come first if they are the only test."""
     run, hypothesis, audited = tests.run, carried.hypothesis, tests.audits[carried.audit]
     numbers = carried.result.compared()
@@ -361,7 +360,7 @@ class _AuditEvidence:
 
     tests: HypothesisTests
     audited: Audited
-    counted: NDArray[np.bool_]
+    counted: Bools
 
     @cached_property
     def answers(self) -> list[str]:
@@ -380,7 +379,7 @@ class _AuditEvidence:
         )
 
     def first_of_both(
-        self, rows: NDArray[np.int64], scores: NDArray[np.floating], half: Literal["discover", "confirm"]
+        self, rows: Ints, scores: AnyFloats, half: Literal["discover", "confirm"]
     ) -> list[document.Evidence]:
         """Return the first right and the first wrong rows, in their order."""
         positions = _first_of_both(self.counted[rows])
@@ -405,7 +404,7 @@ class _AuditEvidence:
         return evidence
 
 
-def _first_of_both(failed: NDArray[np.bool_]) -> list[int]:
+def _first_of_both(failed: Bools) -> list[int]:
     rank = np.where(failed, np.cumsum(failed), np.cumsum(~failed))
     return np.flatnonzero(rank <= _MOST_EVIDENCE // 2).tolist()
 
@@ -449,6 +448,6 @@ def _caption_check(
     return document.CaptionCheck(len(order), count, share, float(matching.mean()), tuple(nearest))
 
 
-def half_of(audited: Audited, rows: NDArray[np.int64]) -> document.Half:
+def half_of(audited: Audited, rows: Ints) -> document.Half:
     keys = [audited.keys[row] for row in rows.tolist()]
     return document.Half(len(rows), len(np.unique(audited.units[rows])), keys_sha256(keys))

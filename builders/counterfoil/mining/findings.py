@@ -1,7 +1,7 @@
 """The findings document: all that mining found, tried and could not try, as typed values, JSON, CSV and a schema.
 
 Rates, differences and accuracies are fractions and are never rounded here; pages and cards round. All intervals are
-two-sided, at 95 % unless said otherwise.
+two-sided, at 95 % unless said otherwise. The string below a field describes it in the schema.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ SHORTENED_TO = "shortened_to"
 Purpose = Literal["baseline", "test", "shorten", "until", "estimate", "try", "try_estimate", "again", "again_estimate"]
 
 
-def means(description: str) -> Any:
-    """Describe a field in the schema of the document."""
-    return Field(description=description)
-
-
 @dataclass(frozen=True, slots=True)
 class Rate(Strict):
     """How often a set of rows fails. `rate` is None where the set has no row."""
 
-    rows: Annotated[Count, means("Rows of the set.")]
-    units: Annotated[Count, means("Units among these rows; rows of one unit are not independent.")]
-    failures: Annotated[Count, means("Rows that the failure rule calls wrong.")]
-    rate: Annotated[Share | None, means("The failure rate; null if there are no rows.")]
-    interval: Annotated[Interval | None, means("Interval of the rate, clustered by unit; null if none was computed.")]
+    rows: Count
+    """Rows of the set."""
+    units: Count
+    """Units among these rows; rows of one unit are not independent."""
+    failures: Count
+    """Rows that the failure rule calls wrong."""
+    rate: Share | None
+    """The failure rate; null if there are no rows."""
+    interval: Interval | None
+    """Interval of the rate, clustered by unit; null if none was computed."""
 
     def __post_init__(self) -> None:
         if self.failures > self.rows or self.units > self.rows:
@@ -64,15 +64,15 @@ class Rate(Strict):
 class Difference(Strict):
     """The set's failure rate minus the rest's."""
 
-    value: Annotated[float | None, means("Null if the set or the rest has no rows.")]
-    interval: Annotated[Interval | None, means("95 % interval for this hypothesis alone.")]
-    reported_interval: Annotated[
-        Interval | None,
-        means(
-            "Interval widened for selection: on average 95 % of the reported intervals hold (FCR). With"
-            " fresh pairs, all of them hold at once in 95 % of runs. Null if not confirmed."
-        ),
-    ] = None
+    value: float | None
+    """Null if the set or the rest has no rows."""
+    interval: Interval | None
+    """95 % interval for this hypothesis alone."""
+    reported_interval: Interval | None = None
+    (
+        "Interval widened for selection: on average 95 % of the reported intervals hold (FCR). With fresh pairs, all"
+        " of them hold at once in 95 % of runs. Null if not confirmed."
+    )
 
     @property
     def shown_interval(self) -> Interval | None:
@@ -93,12 +93,16 @@ class Compared(Strict):
 class Evidence(Strict):
     """One image of a finding's set."""
 
-    key: Annotated[str, means("The row's key among the labelled images.")]
-    score: Annotated[float, means("Score that orders the evidence; a high score means more clearly in the set.")]
+    key: str
+    """The row's key among the labelled images."""
+    score: float
+    """Score that orders the evidence; a high score means more clearly in the set."""
     failed: bool
     half: Literal["discover", "confirm", "rendered"]
-    label: Annotated[str | None, means("Name of its class.")] = None
-    answered: Annotated[str | None, means("Name of the class that the target predicts.")] = None
+    label: str | None = None
+    """Name of its class."""
+    answered: str | None = None
+    """Name of the class that the target predicts."""
     path: File = None
 
 
@@ -107,8 +111,10 @@ class NearestImage(Strict):
     """One of the images nearest to a finding's caption, and the grammar's caption that is nearest to this image."""
 
     key: str
-    caption: Annotated[str, means("The grammar's best caption for this image, among those of its class.")]
-    matches: Annotated[bool, means("Whether that caption contains what the finding's caption adds.")]
+    caption: str
+    """The grammar's best caption for this image, among those of its class."""
+    matches: bool
+    """Whether that caption contains what the finding's caption adds."""
     failed: bool
     path: File = None
 
@@ -117,13 +123,15 @@ class NearestImage(Strict):
 class CaptionCheck(Strict):
     """Whether the images nearest to a caption show what it says, by CLIP's choice among the grammar's captions."""
 
-    images: Annotated[Count, means("Number of nearest images that were checked.")]
-    matching: Annotated[Count, means("Images whose best caption contains what the finding's caption adds.")]
+    images: Count
+    """Number of nearest images that were checked."""
+    matching: Count
+    """Images whose best caption contains what the finding's caption adds."""
     share: Share
-    class_share: Annotated[
-        Share | None, means("The same share among all images of the classes; null if not computed.")
-    ] = None
-    nearest: Annotated[tuple[NearestImage, ...], means("The nearest images, nearest first.")] = ()
+    class_share: Share | None = None
+    """The same share among all images of the classes; null if not computed."""
+    nearest: tuple[NearestImage, ...] = ()
+    """The nearest images, nearest first."""
 
     @property
     def fits(self) -> bool:
@@ -152,10 +160,13 @@ class OtherClassifier(Strict):
 class RenderedTest(Strict):
     """The test on images that were rendered after the hypothesis was named: its own against its base."""
 
-    set: Annotated[Rate, means("Accepted images of the hypothesis.")]
-    rest: Annotated[Rate, means("Accepted images of the base, of the same classes.")]
+    set: Rate
+    """Accepted images of the hypothesis."""
+    rest: Rate
+    """Accepted images of the base, of the same classes."""
     difference: Difference
-    p: Annotated[Share, means("One-sided p of 'the difference is at most the margin'.")]
+    p: Share
+    """One-sided p of 'the difference is at most the margin'."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +174,10 @@ class NotTested(Strict):
     """A hypothesis that could not be tested; q-values do not count it."""
 
     name: str
-    classes: Annotated[tuple[str, ...], Field(description="Ids of the classes.", min_length=1)]
-    words: Annotated[str, means("For people: 'sandal not on a beach'.")]
+    classes: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Ids of the classes."""
+    words: str
+    """For people: 'sandal not on a beach'."""
     reason: str
 
 
@@ -173,15 +186,18 @@ class SequentialLook(Strict):
     """The state of a sequential test after some pairs."""
 
     pairs: Count
-    log_e: Annotated[float, means("Natural logarithm of the e-value: 0 is no evidence, 2.3 is an e-value of 10.")]
+    log_e: float
+    """Natural logarithm of the e-value: 0 is no evidence, 2.3 is an e-value of 10."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoppedEstimate(Strict):
     """A failure rate estimated by drawing until the k-th failure (Wiles 2022); it enters no test."""
 
-    until: Annotated[int, Field(ge=2, description="The requested number of failures, k.")]
-    drawn: Annotated[Count, means("Images drawn up to the k-th failure, or all images if there were fewer failures.")]
+    until: Annotated[int, Field(ge=2)]
+    """The requested number of failures, k."""
+    drawn: Count
+    """Images drawn up to the k-th failure, or all images if there were fewer failures."""
     reached: bool
     rate: Share
     interval: Interval
@@ -191,10 +207,11 @@ class StoppedEstimate(Strict):
 class CountedPairs(Strict, PairCount):
     """Pairs: an image of a description and a base image with the same noise."""
 
-    pairs: Annotated[Count, means("Pairs whose two images the screen accepted.")]
-    both: Annotated[Count, means("Pairs whose two images fail.")]
-    failing: Annotated[Count, means("Pairs that fail with the description and are right on the base.")]
-    rescued: Annotated[Count, means("Pairs that are right with the description and fail on the base.")]
+    # Strings below fields would describe this class alone, not those that extend it.
+    pairs: Annotated[Count, Field(description="Pairs whose two images the screen accepted.")]
+    both: Annotated[Count, Field(description="Pairs whose two images fail.")]
+    failing: Annotated[Count, Field(description="Pairs that fail with the description and are right on the base.")]
+    rescued: Annotated[Count, Field(description="Pairs that are right with the description and fail on the base.")]
 
     def __post_init__(self) -> None:
         if self.both + self.failing + self.rescued > self.pairs:
@@ -205,34 +222,38 @@ class CountedPairs(Strict, PairCount):
 class FreshPairs(CountedPairs):
     """Pairs drawn for a finding after its test, in a number fixed beforehand; its rates come only from these."""
 
-    drawn: Annotated[Count, means("Pairs drawn, of which `pairs` were accepted.")]
-    round: Annotated[str, means("Folder of their round, such as `rounds/07`.")]
+    drawn: Count
+    """Pairs drawn, of which `pairs` were accepted."""
+    round: str
+    """Folder of their round, such as `rounds/07`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairedTest(CountedPairs):
     """Pairs that were tested as they were drawn. Drawing stops once the test decides, so they give no estimate."""
 
-    state: Annotated[
-        Literal["confirmed", "futile", "out_of_budget"],
-        means("confirmed: by e-BH; futile: the difference cannot reach the margin; out_of_budget: undecided."),
-    ]
-    looks: Annotated[tuple[SequentialLook, ...], means("The test after each batch.")]
+    state: Literal["confirmed", "futile", "out_of_budget"]
+    """confirmed: by e-BH; futile: the difference cannot reach the margin; out_of_budget: undecided."""
+    looks: tuple[SequentialLook, ...]
+    """The test after each batch."""
     estimate: StoppedEstimate | None = None
-    drawn: Annotated[Count | None, means("Pairs drawn, rejected ones included; null: not recorded.")] = None
-    fresh: Annotated[
-        FreshPairs | None, means("The pairs that give the rates; null if none were drawn after the test.")
-    ] = None
+    drawn: Count | None = None
+    """Pairs drawn, rejected ones included; null: not recorded."""
+    fresh: FreshPairs | None = None
+    """The pairs that give the rates; null if none were drawn after the test."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerCount(Strict):
     """A wrong answer and how often it occurs."""
 
-    answer: Annotated[str, means("Name of the class that the target predicts.")]
+    answer: str
+    """Name of the class that the target predicts."""
     images: Count
-    share: Annotated[Share, means("Share of all images, right ones included.")]
-    examples: Annotated[tuple[str, ...], means("Keys of some of these images.")] = ()
+    share: Share
+    """Share of all images, right ones included."""
+    examples: tuple[str, ...] = ()
+    """Keys of some of these images."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,41 +268,41 @@ class WrongAnswers(Strict):
 class RoundDrawn(Strict):
     """A round: a dataset in the folder of the findings, drawn for one purpose with noise of its own."""
 
-    name: Annotated[str, means("Its folder, such as `rounds/01`.")]
+    name: str
+    """Its folder, such as `rounds/01`."""
     purpose: Purpose
     seed: int
-    images: Annotated[Count, means("Images drawn.")]
-    accepted: Annotated[Count, means("Images that the screen accepted.")]
+    images: Count
+    """Images drawn."""
+    accepted: Count
+    """Images that the screen accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelCheck(Strict):
     """CLIP's check of the labels of a finding's failing rows, on both halves."""
 
-    rows: Annotated[Count, means("Failing rows of the set that were checked, on both halves.")]
-    mislabelled: Annotated[Count, means("Rows that look mislabelled: they seem to show the predicted class.")]
-    share: Annotated[
-        Share | None,
-        means(
-            "The estimated share of wrong labels: twice the share of rows that lie deeper in the predicted"
-            " class than its median right row, at most 1; null if not checked."
-        ),
-    ]
-    right_share: Annotated[
-        Share | None, means("The same share among right rows of the same classes; null if not checked.")
-    ]
-    suspected: Annotated[bool, means("Whether wrong labels may explain the finding.")] = False
-    reason: Annotated[str | None, means("Why labels were not checked; null if they were.")] = None
+    rows: Count
+    """Failing rows of the set that were checked, on both halves."""
+    mislabelled: Count
+    """Rows that look mislabelled: they seem to show the predicted class."""
+    share: Share | None
+    (
+        "The estimated share of wrong labels: twice the share of rows that lie deeper in the predicted class than its"
+        " median right row, at most 1; null if not checked."
+    )
+    right_share: Share | None
+    """The same share among right rows of the same classes; null if not checked."""
+    suspected: bool = False
+    """Whether wrong labels may explain the finding."""
+    reason: str | None = None
+    """Why labels were not checked; null if they were."""
 
     def __post_init__(self) -> None:
         if self.mislabelled > self.rows:
             raise ValueError(f"{self.mislabelled} of {self.rows} rows look mislabelled")
         if (self.share is None) != (self.reason is not None) or (self.suspected and self.share is None):
             raise ValueError("labels were checked, or there is a reason why not")
-
-    @classmethod
-    def unchecked(cls, reason: str) -> LabelCheck:
-        return cls(0, 0, None, None, reason=reason)
 
     @property
     def verdict(self) -> str:
@@ -294,80 +315,70 @@ class LabelCheck(Strict):
 class Finding(Strict):
     """A hypothesis that was carried to the test, confirmed or not, with its evidence."""
 
-    name: Annotated[str, means("Name, unique in the document: that of the shift in the written recipe.")]
-    classes: Annotated[tuple[str, ...], Field(description="Ids of the classes.", min_length=1)]
+    name: str
+    """Name, unique in the document: that of the shift in the written recipe."""
+    classes: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Ids of the classes."""
     class_names: tuple[str, ...]
-    role: Annotated[
-        Literal["hard", "far_from"],
-        means("hard: the images nearest to the caption; far_from: the images with the least of what it adds."),
-    ]
-    words: Annotated[str, means("For people: 'sandal not on a beach'.")]
-    caption: Annotated[str, means("Caption; the cosine with it defines the set.")]
-    prompt: Annotated[str | None, means("Prompt that renders it; null if only an embedding does.")]
+    role: Literal["hard", "far_from"]
+    """hard: the images nearest to the caption; far_from: the images with the least of what it adds."""
+    words: str
+    """For people: 'sandal not on a beach'."""
+    caption: str
+    """Caption; the cosine with it defines the set."""
+    prompt: str | None
+    """Prompt that renders it; null if only an embedding does."""
     confirmed: bool
-    set: Annotated[
-        Rate,
-        means(
-            "Rate of the set in the tested images. With pairs: a confirmed finding has the rate of its"
-            " fresh pairs only, and no rate without them."
-        ),
-    ]
-    rest: Annotated[Rate, means("Rate of all other tested rows of the classes, or of the base with the same noise.")]
+    set: Rate
+    (
+        "Rate of the set in the tested images. With pairs: a confirmed finding has the rate of its fresh pairs only,"
+        " and no rate without them."
+    )
+    rest: Rate
+    """Rate of all other tested rows of the classes, or of the base with the same noise."""
     difference: Difference
-    p: Annotated[
-        Share,
-        means(
-            "One-sided p of 'the difference is at most the margin', clustered by unit; in pairs, 1 over the"
-            " largest e-value against 'no worse than the base'."
-        ),
-    ]
-    q: Annotated[
-        Share,
-        means("p adjusted for all tested hypotheses (Benjamini, Hochberg). It holds for the set, not for its words."),
-    ]
-    discover: Annotated[
-        Compared | None,
-        means("The same on the discover half: too large, because it was selected. Null if images were drawn."),
-    ]
-    evidence: Annotated[tuple[Evidence, ...], means("Images of the set, best first.")]
+    p: Share
+    (
+        "One-sided p of 'the difference is at most the margin', clustered by unit; in pairs, 1 over the largest"
+        " e-value against 'no worse than the base'."
+    )
+    q: Share
+    """p adjusted for all tested hypotheses (Benjamini, Hochberg). It holds for the set, not for its words."""
+    discover: Compared | None
+    """The same on the discover half: too large, because it was selected. Null if images were drawn."""
+    evidence: tuple[Evidence, ...]
+    """Images of the set, best first."""
     caption_check: CaptionCheck | None = None
-    nearest_curve: Annotated[tuple[CurvePoint, ...], means("Accuracy by ascending k; descriptive, not a test.")] = ()
+    nearest_curve: tuple[CurvePoint, ...] = ()
+    """Accuracy by ascending k; descriptive, not a test."""
     others: tuple[OtherClassifier, ...] = ()
-    tested_on: Annotated[
-        Literal["rows", "rendered", "both", "pairs"],
-        means("Rows of the confirm half, images rendered for the test, or pairs drawn in sequence."),
-    ] = "rows"
-    rendered: Annotated[RenderedTest | None, means("The test on rendered images; null if none were rendered.")] = None
-    pairs: Annotated[PairedTest | None, means("The sequential test on pairs; null if rows were tested.")] = None
-    answers: Annotated[WrongAnswers | None, means("Wrong answers without and with the description.")] = None
-    origin: Annotated[
-        Literal["found", "shortened", "tried"] | None,
-        means("found: describes a cluster of failures; shortened: from such a description; tried: by a person."),
-    ] = None
-    about: Annotated[Mapping[str, Any], means("The method's own numbers.")] = field(default_factory=dict)
-    outside: Annotated[
-        tuple[str, ...],
-        means("Names of hypotheses whose sets were left out of the test: rates cover the other rows."),
-    ] = ()
-    words_untrusted: Annotated[
-        bool,
-        means("Whether its words prove nothing: CLIP may not know a class, or under half of `caption_check` match."),
-    ] = False
-    easiest: Annotated[
-        tuple[Evidence, ...],
-        means("Images of the classes that the method calls easiest, easiest (highest score) first."),
-    ] = ()
-    labels: Annotated[LabelCheck | None, means("Check of the labels of its failures.")] = None
-    against_others: Annotated[
-        bool, means("Whether the rest is the images of all other classes, not the rest of the class.")
-    ] = False
-    answered: Annotated[
-        str | None,
-        means(
-            "Name of a class: rates are of this answer, in place of failures, and leave out its own images."
-            " Null: rates are of failures."
-        ),
-    ] = None
+    tested_on: Literal["rows", "rendered", "both", "pairs"] = "rows"
+    """Rows of the confirm half, images rendered for the test, or pairs drawn in sequence."""
+    rendered: RenderedTest | None = None
+    """The test on rendered images; null if none were rendered."""
+    pairs: PairedTest | None = None
+    """The sequential test on pairs; null if rows were tested."""
+    answers: WrongAnswers | None = None
+    """Wrong answers without and with the description."""
+    origin: Literal["found", "shortened", "tried"] | None = None
+    """found: describes a cluster of failures; shortened: from such a description; tried: by a person."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """The method's own numbers."""
+    outside: tuple[str, ...] = ()
+    """Names of hypotheses whose sets were left out of the test: rates cover the other rows."""
+    words_untrusted: bool = False
+    """Whether its words prove nothing: CLIP may not know a class, or under half of `caption_check` match."""
+    easiest: tuple[Evidence, ...] = ()
+    """Images of the classes that the method calls easiest, easiest (highest score) first."""
+    labels: LabelCheck | None = None
+    """Check of the labels of its failures."""
+    against_others: bool = False
+    """Whether the rest is the images of all other classes, not the rest of the class."""
+    answered: str | None = None
+    (
+        "Name of a class: rates are of this answer, in place of failures, and leave out its own images. Null: rates"
+        " are of failures."
+    )
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -400,12 +411,16 @@ class Finding(Strict):
 class ClassDirection(Strict):
     """The direction of a class, found on its discover rows."""
 
-    strength: Annotated[Share, means("Cross-validated balanced accuracy; 0.5 is chance.")]
+    strength: Share
+    """Cross-validated balanced accuracy; 0.5 is chance."""
     interval: Interval | None
-    p: Annotated[Share, means("Permutation p-value of the strength, over the whole grid of C.")]
+    p: Share
+    """Permutation p-value of the strength, over the whole grid of C."""
     C: float
-    rows: Annotated[Count, means("Rows of the class on the discover half.")]
-    errors: Annotated[Count, means("Failures among these rows.")]
+    rows: Count
+    """Rows of the class on the discover half."""
+    errors: Count
+    """Failures among these rows."""
     solver: str
 
 
@@ -421,20 +436,24 @@ class ScoredCaption(Strict):
 class ClassContext(Strict):
     """A context of a class, and how many of the class's discover rows CLIP assigns to it."""
 
-    words: Annotated[str, means("The context alone: 'in the snow'.")]
-    caption: Annotated[str, means("Caption that CLIP compares with images.")]
-    failures: Annotated[Count, means("Failures of the class in this context, of all pooled classifiers.")]
-    of_failures: Annotated[Count, means("Failures of the class.")]
-    right: Annotated[Count, means("Right answers of the class in this context.")]
-    of_right: Annotated[Count, means("Right answers of the class.")]
-    lift: Annotated[
-        float | None, Field(ge=0, description="Its share of failures divided by its share of right answers.")
-    ]
-    rank: Annotated[Count | None, means("Its rank among the chosen contexts, from 0; null if not chosen.")]
-    failed_images: Annotated[
-        Count | None,
-        means("Different images among its failures, of pooled classifiers; null if none were pooled."),
-    ] = None
+    words: str
+    """The context alone: 'in the snow'."""
+    caption: str
+    """Caption that CLIP compares with images."""
+    failures: Count
+    """Failures of the class in this context, of all pooled classifiers."""
+    of_failures: Count
+    """Failures of the class."""
+    right: Count
+    """Right answers of the class in this context."""
+    of_right: Count
+    """Right answers of the class."""
+    lift: Annotated[float | None, Field(ge=0)]
+    """Its share of failures divided by its share of right answers."""
+    rank: Count | None
+    """Its rank among the chosen contexts, from 0; null if not chosen."""
+    failed_images: Count | None = None
+    """Different images among its failures, of pooled classifiers; null if none were pooled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,21 +462,25 @@ class ClassAudit(Strict):
 
     id: str
     name: str
-    rows: Annotated[Count, means("Rows of the class, both halves together.")]
-    errors: Annotated[Count, means("Failures among these rows.")]
-    rate: Annotated[Share | None, means("Failure rate of these rows; null if there are none.")]
+    rows: Count
+    """Rows of the class, both halves together."""
+    errors: Count
+    """Failures among these rows."""
+    rate: Share | None
+    """Failure rate of these rows; null if there are none."""
     direction: ClassDirection | None = None
-    reason: Annotated[str | None, means("Why there is no direction; null if there is one.")] = None
-    hard: Annotated[tuple[ScoredCaption, ...], means("Hardest captions, hardest first.")] = ()
-    easy: Annotated[tuple[ScoredCaption, ...], means("Easiest captions, easiest first.")] = ()
-    interval: Annotated[Interval | None, means("Interval of the rate, if the rows are images drawn for it.")] = None
-    contexts: Annotated[
-        tuple[ClassContext, ...], means("Its contexts, the chosen ones first; empty for other methods.")
-    ] = ()
-    drawn: Annotated[
-        Count | None,
-        means("Images drawn of it, of which the screen accepted `rows`; null if nothing was drawn."),
-    ] = None
+    reason: str | None = None
+    """Why there is no direction; null if there is one."""
+    hard: tuple[ScoredCaption, ...] = ()
+    """Hardest captions, hardest first."""
+    easy: tuple[ScoredCaption, ...] = ()
+    """Easiest captions, easiest first."""
+    interval: Interval | None = None
+    """Interval of the rate, if the rows are images drawn for it."""
+    contexts: tuple[ClassContext, ...] = ()
+    """Its contexts, the chosen ones first; empty for other methods."""
+    drawn: Count | None = None
+    """Images drawn of it, of which the screen accepted `rows`; null if nothing was drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -469,8 +492,10 @@ class ClassAnswered(Strict):
     rows: Count
     failures: Count
     rate: Share
-    interval: Annotated[Interval, means("95 %, clustered by unit, for this class alone.")]
-    others_rate: Annotated[Share | None, means("Rate of the rows of all other classes; null if there are none.")]
+    interval: Interval
+    """95 %, clustered by unit, for this class alone."""
+    others_rate: Share | None
+    """Rate of the rows of all other classes; null if there are none."""
 
     @property
     def more(self) -> bool:
@@ -484,12 +509,15 @@ class TakenFor(Strict):
 
     id: str
     name: str
-    other_id: Annotated[str, means("The predicted class.")]
+    other_id: str
+    """The predicted class."""
     other_name: str
     count: Count
-    rows: Annotated[Count, means("Rows of the class.")]
+    rows: Count
+    """Rows of the class."""
     share: Share
-    interval: Annotated[Interval, means("95 %, clustered by unit, for this pair alone.")]
+    interval: Interval
+    """95 %, clustered by unit, for this pair alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -498,8 +526,10 @@ class LabelToLookAt(Strict):
 
     key: str
     path: File
-    label: Annotated[str, means("Name of its class.")]
-    answered: Annotated[str, means("Name of the predicted class.")]
+    label: str
+    """Name of its class."""
+    answered: str
+    """Name of the predicted class."""
     confidence: Share
 
 
@@ -507,16 +537,19 @@ class LabelToLookAt(Strict):
 class AnswersTold(Strict):
     """Which classes fail more than the others, which are mistaken for which, and which labels to check."""
 
-    rows: Annotated[Count, means("Images with an answer, both halves together.")]
+    rows: Count
+    """Images with an answer, both halves together."""
     failures: Count
-    classes: Annotated[tuple[ClassAnswered, ...], means("Classes with rows, the worst first.")]
-    taken_for: Annotated[tuple[TakenFor, ...], means("Pairs of classes, the most frequent first.")]
-    labels: Annotated[
-        tuple[LabelToLookAt, ...],
-        means("Labels to check, the one with the least confidence in it first; a limited number."),
-    ]
-    labels_in_all: Annotated[Count, means("Labels to check: one in a hundred images, or fewer.")]
-    without_words: Annotated[str | None, means("Why no failure was described in words; null if it was tried.")] = None
+    classes: tuple[ClassAnswered, ...]
+    """Classes with rows, the worst first."""
+    taken_for: tuple[TakenFor, ...]
+    """Pairs of classes, the most frequent first."""
+    labels: tuple[LabelToLookAt, ...]
+    """Labels to check, the one with the least confidence in it first; a limited number."""
+    labels_in_all: Count
+    """Labels to check: one in a hundred images, or fewer."""
+    without_words: str | None = None
+    """Why no failure was described in words; null if it was tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -549,7 +582,8 @@ class AuditedImages(Strict):
     """Labelled images on which the target was audited."""
 
     name: str
-    content: Annotated[str, means("sha256 over the images and their order.")]
+    content: str
+    """sha256 over the images and their order."""
     rows: Count
 
 
@@ -569,21 +603,24 @@ class DealtHalves(Strict):
     seed: int
     discover: Half
     confirm: Half
-    by: Annotated[
-        Literal["unit", "content"] | None,
-        means("unit: by the dataset's units and by equal images; content: by equal images; null: not recorded."),
-    ] = None
+    by: Literal["unit", "content"] | None = None
+    """unit: by the dataset's units and by equal images; content: by equal images; null: not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class SmallestDifference(Strict):
     """The smallest difference that this run could have confirmed, for a typical set of its size."""
 
-    difference: Annotated[Share | None, means("Null if the run could not have confirmed any difference.")]
-    power: Annotated[Share, means("Power of the test for this difference; 0.8 is usual.")]
-    set_rows: Annotated[Count, means("Confirm rows of a typical set.")]
-    rest_rows: Annotated[Count, means("Confirm rows in the rest of its classes.")]
-    rest_rate: Annotated[Share, means("Assumed failure rate of the rest.")]
+    difference: Share | None
+    """Null if the run could not have confirmed any difference."""
+    power: Share
+    """Power of the test for this difference; 0.8 is usual."""
+    set_rows: Count
+    """Confirm rows of a typical set."""
+    rest_rows: Count
+    """Confirm rows in the rest of its classes."""
+    rest_rate: Share
+    """Assumed failure rate of the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -597,36 +634,37 @@ class Findings(Strict):
     method: MethodUsed
     target: Target
     on: tuple[AuditedImages, ...]
-    failure: Annotated[str, means("The failure rule: what counts as wrong.")]
-    halves: Annotated[DealtHalves | None, means("Null if hypotheses were tested on images drawn for them.")]
-    margin: Annotated[Share, means("A difference up to this is not a finding.")]
-    fdr: Annotated[Share, means("Hypotheses with q up to this are confirmed.")]
-    tested: Annotated[Count, means("Tested hypotheses, for which q-values are adjusted.")]
+    failure: str
+    """The failure rule: what counts as wrong."""
+    halves: DealtHalves | None
+    """Null if hypotheses were tested on images drawn for them."""
+    margin: Share
+    """A difference up to this is not a finding."""
+    fdr: Share
+    """Hypotheses with q up to this are confirmed."""
+    tested: Count
+    """Tested hypotheses, for which q-values are adjusted."""
     smallest_difference: SmallestDifference | None
     classes: tuple[ClassAudit, ...]
     findings: tuple[Finding, ...]
-    unreadable: Annotated[Count, means("Images of `on` that could not be decoded and are left out everywhere.")] = 0
-    not_tested: Annotated[
-        tuple[NotTested, ...],
-        means("Hypotheses that could not be tested, because no images of them can be rendered."),
-    ] = ()
-    seed: Annotated[int | None, means("Seed of the run, if there are no halves that give it.")] = None
-    rounds: Annotated[tuple[RoundDrawn, ...], means("Rounds of drawn images, in order.")] = ()
-    whitened_by: Annotated[
-        str | None,
-        means("Rows that give the centre and spread of features: of the train split, or of the discover half."),
-    ] = None
-    notes: Annotated[tuple[str, ...], means("Notes for people about the proposals.")] = ()
-    doubts: Annotated[
-        tuple[str, ...],
-        means("Why CLIP may not know the classes, one line each, for people; empty if it does."),
-    ] = ()
-    answered: Annotated[
-        AnswersTold | None, means("What the answers show without descriptions; null if images were drawn.")
-    ] = None
-    preview: Annotated[
-        Count | None, Field(description="The most images of each part of `on`, if they are a preview; null: all.")
-    ] = None
+    unreadable: Count = 0
+    """Images of `on` that could not be decoded and are left out everywhere."""
+    not_tested: tuple[NotTested, ...] = ()
+    """Hypotheses that could not be tested, because no images of them can be rendered."""
+    seed: int | None = None
+    """Seed of the run, if there are no halves that give it."""
+    rounds: tuple[RoundDrawn, ...] = ()
+    """Rounds of drawn images, in order."""
+    whitened_by: str | None = None
+    """Rows that give the centre and spread of features: of the train split, or of the discover half."""
+    notes: tuple[str, ...] = ()
+    """Notes for people about the proposals."""
+    doubts: tuple[str, ...] = ()
+    """Why CLIP may not know the classes, one line each, for people; empty if it does."""
+    answered: AnswersTold | None = None
+    """What the answers show without descriptions; null if images were drawn."""
+    preview: Count | None = None
+    """The most images of each part of `on`, if they are a preview; null: all."""
     findings_version: Literal[1] = FINDINGS_VERSION
 
     def __post_init__(self) -> None:
@@ -699,17 +737,17 @@ class Findings(Strict):
 
 
 def _of_rate(prefix: str, json_path: str) -> dict[str, str]:
-    ends = {"rate_low": "interval.0", "rate_high": "interval.1"}
-    return {f"{prefix}_{name}": f"{json_path}.{name}" for name in ("rows", "units", "failures", "rate")} | {
-        f"{prefix}_{name}": f"{json_path}.{end}" for name, end in ends.items()
-    }
+    names = {name: name for name in ("rows", "units", "failures", "rate")}
+    names |= {"rate_low": "interval.0", "rate_high": "interval.1"}
+    return {f"{prefix}_{name}": f"{json_path}.{end}" for name, end in names.items()}
 
 
+_PLAIN_COLUMNS = (
+    "name", "confirmed", "classes", "class_names", "role", "words", "caption", "prompt", "tested_on", "answered"
+)  # fmt: skip
 # Column → path of its value in a finding; a missing value gives an empty cell.
 CSV_COLUMNS = {
-    **{name: name for name in ("name", "confirmed", "classes", "class_names", "role", "words", "caption", "prompt")},
-    "tested_on": "tested_on",
-    "answered": "answered",
+    **{name: name for name in _PLAIN_COLUMNS},
     **_of_rate("set", "set"),
     **_of_rate("rest", "rest"),
     "difference": "difference.value",

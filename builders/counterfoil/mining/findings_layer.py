@@ -101,9 +101,16 @@ def laid_over(source: str | Path, overrides: Sequence[str], folder: Path) -> tup
     overrides change such classes.
     """
     below, carried = load_recipe(source), _plain(with_overrides(LocatedMapping(), overrides))
+    # The layer names a bundled recipe, or a path from its own folder.
+    path = find_recipe(source)
+    extends = os.path.relpath(path.resolve(), folder.resolve())
+    if isinstance(source, str) and path == bundled_recipes().get(source):
+        extends = source
+    elif not extends.startswith("."):
+        extends = f"./{extends}"
     laid = load_recipe(source, overrides)
     if below.names_every_label and laid.names_every_label:
-        return below, carried, _extends(source, folder)
+        return below, carried, extends
     entries = resolve_classes(laid).source.classes or ()
     classes = [_entry_values(entry) for entry in entries]
     if not below.names_every_label:
@@ -114,7 +121,7 @@ def laid_over(source: str | Path, overrides: Sequence[str], folder: Path) -> tup
                 "Write the classes in the recipe.",
             )
         below = with_classes(below, entries)
-    return below, merged_deeply(carried, {"source": {"classes": classes}}), _extends(source, folder)
+    return below, merged_deeply(carried, {"source": {"classes": classes}}), extends
 
 
 def _entry_values(entry: ClassEntry) -> dict[str, Any]:
@@ -310,12 +317,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list) else value
-
-
-def _extends(source: str | Path, folder: Path) -> str:
-    """Return how the layer names what it extends: a bundled name, or a path from its own folder."""
-    path = find_recipe(source)
-    if isinstance(source, str) and path == bundled_recipes().get(source):
-        return source
-    relative = os.path.relpath(path.resolve(), folder.resolve())
-    return relative if relative.startswith(".") else f"./{relative}"

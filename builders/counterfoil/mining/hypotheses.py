@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import AnyFloats, Bools, Floats, Floats32, Ints
 from counterfoil.mining.findings import ClassContext, ClassDirection, ScoredCaption
 from counterfoil.mining.image_measures import ImageMeasure
 from counterfoil.recipe import Recipe
@@ -23,14 +23,14 @@ SHARES = (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)
 
 
 def choose_cutoffs(
-    cosines: NDArray[np.floating],
-    labels: NDArray[np.int64],
-    failed: NDArray[np.bool_],
-    units: NDArray[np.int64],
+    cosines: AnyFloats,
+    labels: Ints,
+    failed: Bools,
+    units: Ints,
     classes: Sequence[int],
     role: Role,
     margin: float,
-) -> tuple[tuple[float, ...], NDArray[np.bool_], tuple[FailureCount, FailureCount]]:
+) -> tuple[tuple[float, ...], Bools, tuple[FailureCount, FailureCount]]:
     """Return the cut-off of each class, the set (n,), and the failures inside and outside the set.
 
     The set takes the same share of the rows of every class. It is the share with the smallest p-value, and on a tie the
@@ -45,21 +45,19 @@ def choose_cutoffs(
     return min(reversed(tried), key=lambda scored: scored[0])[1]
 
 
-def cutoffs_at(
-    cosines: NDArray[np.floating], labels: NDArray[np.int64], classes: Sequence[int], role: Role, share: float
-) -> tuple[float, ...]:
+def cutoffs_at(cosines: AnyFloats, labels: Ints, classes: Sequence[int], role: Role, share: float) -> tuple[float, ...]:
     """Return, for each class, the cosine that `share` of its rows reach (hard) or stay below (far_from)."""
     level = 1 - share if role == "hard" else share
     return tuple(float(np.quantile(cosines[labels == label], level)) for label in classes)
 
 
 def members_within(
-    cosines: NDArray[np.floating],
-    labels: NDArray[np.int64],
+    cosines: AnyFloats,
+    labels: Ints,
     classes: Sequence[int],
     cutoffs: Sequence[float],
     role: Role,
-) -> NDArray[np.bool_]:
+) -> Bools:
     limits = np.full(int(labels.max(initial=-1)) + 1, np.nan)
     for label, cutoff in zip(classes, cutoffs, strict=True):
         if label < len(limits):
@@ -68,7 +66,7 @@ def members_within(
         return cosines >= limits[labels] if role == "hard" else cosines <= limits[labels]
 
 
-Decide = Callable[[NDArray[np.floating]], NDArray[np.float64]]
+Decide = Callable[[AnyFloats], Floats]
 _SECTIONS_WITHOUT_EFFECT_ON_IMAGES = ("mine", "evaluate", "publish")
 
 
@@ -102,9 +100,9 @@ class CandidateCaptions:
     """
 
     texts: tuple[str, ...]
-    vectors: NDArray[np.float32]
+    vectors: Floats32
     references: tuple[int, ...]
-    candidates: tuple[NDArray[np.int64], ...]
+    candidates: tuple[Ints, ...]
 
 
 NO_CAPTIONS = CandidateCaptions((), np.zeros((0, 0), np.float32), (), ())
@@ -128,13 +126,13 @@ class LabelledRows:
     taken_for: the label that the target answers, or -1 if its answer is no class.
     """
 
-    features: NDArray[np.floating]
-    labels: NDArray[np.int64]
-    failed: NDArray[np.bool_]
-    units: NDArray[np.int64]
-    taken_for: NDArray[np.int64]
+    features: AnyFloats
+    labels: Ints
+    failed: Bools
+    units: Ints
+    taken_for: Ints
 
-    def of_classes(self, labels: Sequence[int]) -> NDArray[np.int64]:
+    def of_classes(self, labels: Sequence[int]) -> Ints:
         return np.flatnonzero(np.isin(self.labels, labels))
 
 
@@ -145,12 +143,12 @@ class DiscoverHalf(LabelledRows):
     (n,) of further classifiers, by name.
     """
 
-    centre: NDArray[np.float64]
-    deviation: NDArray[np.float64]
+    centre: Floats
+    deviation: Floats
     captions: CandidateCaptions
     class_names: tuple[str, ...]
     categories: tuple[str | None, ...]
-    pooled: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+    pooled: Mapping[str, Bools] = field(default_factory=dict)
     columns: SliceColumns = NO_COLUMNS
 
 
@@ -174,30 +172,30 @@ class Hypothesis:
     role: Role
     words: str
     caption: str
-    vector: NDArray[np.float32]
+    vector: Floats32
     cutoffs: tuple[float, ...]
-    evidence: NDArray[np.int64]
-    scores: NDArray[np.float64]
+    evidence: Ints
+    scores: Floats
     about: Mapping[str, Any] = field(default_factory=dict)
-    easiest: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    easiest_scores: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    alternatives: NDArray[np.float32] | None = None
+    easiest: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    easiest_scores: Floats = field(default_factory=lambda: np.zeros(0))
+    alternatives: Floats32 | None = None
     outside: tuple[Hypothesis, ...] = ()
     against: tuple[int, ...] = ()
     answered: int | None = None
 
-    def counted(self, failed: NDArray[np.bool_], taken_for: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def counted(self, failed: Bools, taken_for: Ints) -> Bools:
         """Return which rows the rates count, (n,) bool: failures, or answers of the class `answered`."""
         return failed if self.answered is None else taken_for == self.answered
 
-    def tested_on(self, features: NDArray[np.floating], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def tested_on(self, features: AnyFloats, labels: Ints) -> Bools:
         """Return the tested rows, (n,) bool: rows of its classes and of `against` that are in no set of `outside`."""
         rows = np.isin(labels, (*self.labels, *self.against))
         for other in self.outside:
             rows &= ~other.members(features, labels)
         return rows
 
-    def members(self, features: NDArray[np.floating], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def members(self, features: AnyFloats, labels: Ints) -> Bools:
         """Return the rows in the set, (n,) bool."""
         cosines = self.cosines(features)
         members = members_within(cosines, labels, self.labels, self.cutoffs, self.role)
@@ -205,7 +203,7 @@ class Hypothesis:
             return members
         return members & (cosines > (np.asarray(features, dtype=np.float32) @ self.alternatives.T).max(axis=1))
 
-    def tested_members(self, features: NDArray[np.floating], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def tested_members(self, features: AnyFloats, labels: Ints) -> Bools:
         """Return the tested rows that are in the set, (n,) bool."""
         return self.members(features, labels) & self.tested_on(features, labels)
 
@@ -216,7 +214,7 @@ class Hypothesis:
         counted = self.counted(rows.failed[tested_rows], rows.taken_for[tested_rows])
         return count_failures(counted, rows.units[tested_rows], members)
 
-    def cosines(self, features: NDArray[np.floating]) -> NDArray[np.float32]:
+    def cosines(self, features: AnyFloats) -> Floats32:
         return np.asarray(features, dtype=np.float32) @ self.vector
 
 
@@ -241,5 +239,5 @@ class Found:
 
     hypotheses: tuple[Hypothesis, ...]
     notes: tuple[ClassNote, ...]
-    vectors: Mapping[str, NDArray[np.floating]] = field(default_factory=dict)
+    vectors: Mapping[str, AnyFloats] = field(default_factory=dict)
     decide: Mapping[int, Decide] = field(default_factory=dict)

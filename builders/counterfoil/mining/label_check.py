@@ -11,8 +11,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools, Floats, Floats32, Ints
 from counterfoil.documents import csv_text
 from counterfoil.generate.screen import ScreenDoubts
 from counterfoil.generate.screen.scores import own_captions
@@ -37,11 +37,11 @@ class CheckedRows:
     the other class's right rows that are less typical of that class than the row is.
     """
 
-    rows: NDArray[np.int64]
-    others: NDArray[np.int64]
-    captions: NDArray[np.float64]
-    neighbours: NDArray[np.float64]
-    depth: NDArray[np.float64]
+    rows: Ints
+    others: Ints
+    captions: Floats
+    neighbours: Floats
+    depth: Floats
 
     @classmethod
     def none(cls) -> CheckedRows:
@@ -49,7 +49,7 @@ class CheckedRows:
         return cls(rows, rows, values, values, values)
 
     @property
-    def mislabelled(self) -> NDArray[np.bool_]:
+    def mislabelled(self) -> Bools:
         return (self.captions > 0) & (self.neighbours > 0) & (self.depth >= _LISTED_DEPTH)
 
     @property
@@ -64,14 +64,14 @@ class SeenLabels:
     width), by label. known: (classes,), whether CLIP knows a class.
     """
 
-    features: NDArray[np.float32]
-    labels: NDArray[np.int64]
-    units: NDArray[np.int64]
-    right: NDArray[np.bool_]
-    captions: NDArray[np.float32]
-    known: NDArray[np.bool_]
+    features: Floats32
+    labels: Ints
+    units: Ints
+    right: Bools
+    captions: Floats32
+    known: Bools
 
-    def check(self, rows: NDArray[np.int64], taken_for: NDArray[np.int64]) -> tuple[LabelCheck, CheckedRows]:
+    def check(self, rows: Ints, taken_for: Ints) -> tuple[LabelCheck, CheckedRows]:
         """Check the labels of failing rows (m,). taken_for: (m,) the classes that they are taken for, -1 for none."""
         labels = self.labels[rows]
         usable = (taken_for >= 0) & self.known[labels] & self.known[taken_for]
@@ -90,12 +90,12 @@ class SeenLabels:
                 reason = f"fewer than {FEWEST} of its images are answered wrong"
             elif (taken_for >= 0).sum() < FEWEST:
                 reason = "its images are mistaken for something that is not a class of the recipe"
-            return LabelCheck.unchecked(reason), checked
+            return LabelCheck(0, 0, None, None, reason=reason), checked
         right /= len(rows)
         suspected = checked.share - right >= SUSPECTED
         return LabelCheck(len(rows), int(checked.mislabelled.sum()), checked.share, right, suspected), checked
 
-    def _between(self, rows: NDArray[np.int64], label: int, other: int) -> CheckedRows:
+    def _between(self, rows: Ints, label: int, other: int) -> CheckedRows:
         """Measure whether rows lie nearer to the class `label` or to the class `other`, whatever their own label is."""
         right_rows = self._some_right(other)
         every = np.concatenate([rows, right_rows])
@@ -111,14 +111,13 @@ class SeenLabels:
         first = slice(len(rows))
         return CheckedRows(rows, np.full(len(rows), other), captions[first], neighbours[first], depth)
 
-    def _some_right(self, label: int) -> NDArray[np.int64]:
+    def _some_right(self, label: int) -> Ints:
         """Return at most `_MOST_RIGHT` right rows of a class, evenly spaced."""
         right_rows = np.flatnonzero((self.labels == label) & self.right)
-        if len(right_rows) <= _MOST_RIGHT:
-            return right_rows
-        return right_rows[np.linspace(0, len(right_rows) - 1, _MOST_RIGHT).round().astype(np.int64)]
+        chosen = np.linspace(0, len(right_rows) - 1, min(len(right_rows), _MOST_RIGHT))
+        return right_rows[chosen.round().astype(np.int64)]
 
-    def _nearness(self, rows: NDArray[np.int64], label: int) -> NDArray[np.float64]:
+    def _nearness(self, rows: Ints, label: int) -> Floats:
         """Return the mean cosine of each row to the nearest right rows of a class, (m,). Rows of the same unit are left
         out. A row without such neighbours has -1.
         """
@@ -135,12 +134,6 @@ class SeenLabels:
             sums, counts = np.where(finite, nearest, 0).sum(axis=1), finite.sum(axis=1)
             nearness[start : start + len(batch)] = np.where(counts > 0, sums / np.maximum(counts, 1), -1.0)
         return nearness
-
-
-COLUMNS = (
-    "key", "path", "label_id", "label", "suggested_id", "suggested", "caption_margin", "neighbour_margin", "depth",
-    "findings",
-)  # fmt: skip
 
 
 def check_labels(
@@ -193,4 +186,4 @@ def check_labels(
             }
             listed.setdefault((key, label.id), line)["findings"].append(hypothesis.name)
     table = ({**line, "findings": " ".join(line["findings"])} for line in listed.values())
-    return checks, csv_text(table, COLUMNS) if listed else None
+    return checks, csv_text(table) or None

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools
 from counterfoil.data.folders import refuse_among_inputs
 from counterfoil.data.open_source import OpenSource, open_source
 from counterfoil.data.resolved_classes import resolve_classes
@@ -30,6 +30,7 @@ from counterfoil.mining.audited import (
 )
 from counterfoil.mining.captions import Gathered
 from counterfoil.mining.collected import HypothesisTests, collect_findings
+from counterfoil.mining.findings import Findings
 from counterfoil.mining.findings_layer import HARD, audit_origin, laid_over, layer_of
 from counterfoil.mining.hypotheses import (
     NO_CAPTIONS,
@@ -234,12 +235,8 @@ def _mine_captions(
     tests = HypothesisTests.of(run, audits, captions, outcome, rendered)
     doubts = clip_doubts(recipe, clip.model, audits, "words")
     checks, relabel = check_labels(tests, clip.model, doubts)
-    of_others = other_failures(target_audit, audits, others, run.device)
-    rows = _answered_rows(run, target_audit, audits[0], others)
-    odd = (*unreadable_note(audits[0].unreadable, audits[0].paths), *method.notes(outcome, run))
-    answered = None if rows is None else answers_shown(rows, recipe)
-    all_notes = (*notes, *odd, *image_notes(recipe, mine.on), *(rows.notes if rows else ()))
-    findings = collect_findings(tests, of_others, checks=checks, answered=answered, notes=all_notes).doubted(doubts)
+    findings, rows = _collected(tests, method, target_audit, others, notes, checks=checks)
+    findings = findings.doubted(doubts)
     files = {VECTORS: _vectors(tests)}
     if relabel is not None:
         files[RELABEL] = relabel.encode()
@@ -275,17 +272,38 @@ def _mine_slices(run: MiningRun, target_audit: AskedTarget, without_words: tuple
     assert isinstance(method, FindMethod)
     outcome = find_hypotheses(run, method, audits, NO_CAPTIONS, columns=columns)
     tests = HypothesisTests.of(run, audits, NO_CAPTIONS, outcome)
-    of_others = other_failures(target_audit, audits, others, run.device)
-    rows = _answered_rows(run, target_audit, audits[0], others)
-    odd = (*unreadable_note(audits[0].unreadable, audits[0].paths), *image_notes(recipe, mine.on, in_words=False))
-    answered = None if rows is None else answers_shown(rows, recipe, _WITHOUT_WORDS)
-    all_notes = (*notes, *odd, *(rows.notes if rows else ()))
-    findings = collect_findings(tests, of_others, without_words=without_words, answered=answered, notes=all_notes)
-    files = {}
-    if rows is not None:
-        files[ROWS] = failing_rows_csv(rows, recipe, tests.confirmed_sets).encode()
+    findings, rows = _collected(tests, method, target_audit, others, notes, without_words=without_words)
+    files = {} if rows is None else {ROWS: failing_rows_csv(rows, recipe, tests.confirmed_sets).encode()}
     pictures = page_pictures(findings, audits[0].by_start, audits[0].parts[0].decoded)
     return write_mined(run.folder, findings, pictures, files)
+
+
+def _collected(
+    tests: HypothesisTests,
+    method: FindMethod,
+    target_audit: AskedTarget,
+    others: Mapping[str, ClassMap],
+    notes: tuple[str, ...],
+    **told: Any,
+) -> tuple[Findings, AnsweredRows | None]:
+    """Return the findings, and the audited rows with the confidence of all classifiers; None if rows have conditions.
+    told: for `collect_findings`.
+    """
+    run, audited, worded = tests.run, tests.audits[0], method.captions is not None
+    of_others = other_failures(target_audit, tests.audits, others, run.device)
+    rows = answered = None
+    if target_audit.has is None:
+        answers = collect_answers(audited.parts, others, run.recipe, run.device) if others else {}
+        rows = AnsweredRows.of(audited, [target.predictions for target in answers.values()])
+        answered = answers_shown(rows, run.recipe, None if worded else _WITHOUT_WORDS)
+    all_notes = (
+        *notes,
+        *unreadable_note(audited.unreadable, audited.paths),
+        *method.notes(tests.outcome, run),
+        *image_notes(run.recipe, run.mine.on, in_words=worded),
+        *(rows.notes if rows else ()),
+    )
+    return collect_findings(tests, of_others, answered=answered, notes=all_notes, **told), rows
 
 
 def find_hypotheses(
@@ -293,7 +311,7 @@ def find_hypotheses(
     method: FindMethod,
     audits: Sequence[Audited],
     captions: CandidateCaptions,
-    pooled: Sequence[Mapping[str, NDArray[np.bool_]]] | None = None,
+    pooled: Sequence[Mapping[str, Bools]] | None = None,
     columns: SliceColumns = NO_COLUMNS,
 ) -> Found:
     """Run the method on the discover half of each audit and join the results. pooled: for each audit, the failures (n,)
@@ -319,17 +337,15 @@ def find_hypotheses(
             columns=columns,
         )
         several.append(method.find(half, run.mine, run.settings, run.workers))
-    if len(several) == 1:
-        return several[0]
-    # Each class's note comes from the audit of that class.
-    notes = {}
-    for audited, outcome in zip(audits, several, strict=True):
-        notes |= {label: outcome.notes[label] for label in audited.classes}
-    joined = Found((), tuple(notes[label] for label in sorted(notes)))
-    for outcome in several:
+    joined = several[0]
+    notes = list(joined.notes)
+    for audited, outcome in zip(audits[1:], several[1:], strict=True):
+        # Each class's note comes from the audit of that class.
+        for label in audited.classes:
+            notes[label] = outcome.notes[label]
         hypotheses, vectors = joined.hypotheses + outcome.hypotheses, {**joined.vectors, **outcome.vectors}
         joined = replace(joined, hypotheses=hypotheses, vectors=vectors, decide={**joined.decide, **outcome.decide})
-    return joined
+    return replace(joined, notes=tuple(notes))
 
 
 def embed_captions(gathered: Gathered, clip: ClipModel) -> CandidateCaptions:
@@ -339,16 +355,6 @@ def embed_captions(gathered: Gathered, clip: ClipModel) -> CandidateCaptions:
         parts.append(clip.embed_texts(texts[start : start + _MOST_TEXT_STEPS]))
         report("embedding captions", min(start + _MOST_TEXT_STEPS, len(texts)), len(texts))
     return CandidateCaptions(texts, np.concatenate(parts).astype(np.float32), references, candidates)
-
-
-def _answered_rows(
-    run: MiningRun, target_audit: AskedTarget, audited: Audited, others: Mapping[str, ClassMap]
-) -> AnsweredRows | None:
-    """Return the audited rows with the confidence of all classifiers; None if rows have conditions."""
-    if target_audit.has is not None:
-        return None
-    answers = collect_answers(audited.parts, others, run.recipe, run.device) if others else {}
-    return AnsweredRows.of(audited, [target.predictions for target in answers.values()])
 
 
 def _vectors(tests: HypothesisTests) -> bytes:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import AnyFloats, Bools, Floats, Ints
 from counterfoil.data import LabelledImages, NamedDataset
 from counterfoil.data.labelled_sources import every_row
 from counterfoil.data.labels import conditions_of, labels_of
@@ -56,28 +56,26 @@ _OF_RENDERING = (
 class Hardest:
     """Rows of a pool by label, the hardest first, with their decision values, and the numbers of rows left out."""
 
-    rows: Mapping[int, NDArray[np.int64]]
-    decisions: Mapping[int, NDArray[np.float64]]
+    rows: Mapping[int, Ints]
+    decisions: Mapping[int, Floats]
     unreadable: int = 0
     unlabelled: int = 0
 
 
-def hardest_rows(
-    decisions: NDArray[np.floating], labels: NDArray[np.int64], most: int, rows: NDArray[np.int64] | None = None
-) -> Hardest:
+def hardest_rows(decisions: Floats, labels: Ints, most: int, rows: Ints | None = None) -> Hardest:
     """Return at most `most` rows of each class, those with the lowest decision values. decisions: (m,), NaN for an
     unreadable row. labels: (m,), below 0 for a row without a direction. rows: (m,), needed if a row can have several
     classes.
     """
     rows = np.arange(len(labels)) if rows is None else rows
     readable, labelled = ~np.isnan(decisions), labels >= 0
-    by_label: dict[int, NDArray[np.int64]] = {}
-    values: dict[int, NDArray[np.float64]] = {}
+    by_label: dict[int, Ints] = {}
+    values: dict[int, Floats] = {}
     for label in np.unique(labels[readable & labelled]).tolist():
         class_rows = np.flatnonzero(readable & (labels == label))
         best = class_rows[np.lexsort((rows[class_rows], decisions[class_rows]))][:most]
-        by_label[label] = rows[best].astype(np.int64)
-        values[label] = decisions[best].astype(np.float64)
+        by_label[label] = rows[best]
+        values[label] = decisions[best]
     unreadable = len(np.unique(rows[~readable]))
     return Hardest(by_label, values, unreadable, len(np.unique(rows[readable & ~labelled])))
 
@@ -102,11 +100,10 @@ def pool_labels(stated: str | None, pool: str, columns: Sequence[str], usual: st
 
 @dataclass(frozen=True, slots=True)
 class PoolOrigin:
-    """The pool with its split. labels: a column, or `predicted`. license: as the Hub spells it."""
+    """The pool with its split. labels: a column, or `predicted`."""
 
     reference: NamedDataset
     labels: str
-    license: str = "other"
 
 
 def pool_files(
@@ -115,8 +112,8 @@ def pool_files(
     recipe: Recipe,
     below: Recipe,
     extends: str | None,
-    changes: Mapping[str, Any] = {},
-    mined_from: Mapping[str, Any] = {},
+    changes: Mapping[str, Any],
+    mined_from: Mapping[str, Any],
 ) -> dict[str, bytes]:
     """Return a layer over `below` with the chosen rows as the shift `hard`, and the table that it names. changes: the
     overrides between `below` and `recipe`. mined_from: the direction's origin, for the card.
@@ -126,13 +123,8 @@ def pool_files(
             f"recipe {recipe.name}: it already selects rows, so it cannot take another selection",
             "Mine with the recipe that it extends.",
         )
-    if not any(len(rows) for rows in hardest.rows.values()):
-        raise UserError(
-            f"the pool {pool.reference.dataset} has no row to choose: {hardest.unreadable:,} images cannot be decoded,"
-            f" and {hardest.unlabelled:,} rows are of no class that has a direction"
-        )
     ids = {cls.label: cls.id for cls in recipe.classes}
-    chosen = {ids[label]: hardest.rows[label].tolist() for label in sorted(hardest.rows) if len(hardest.rows[label])}
+    chosen = {ids[label]: hardest.rows[label].tolist() for label in sorted(hardest.rows)}
     table = rows_csv({POOL_SHIFT: chosen})
     if len(table) > MOST_BYTES:
         raise UserError(f"{sum(map(len, chosen.values())):,} rows were chosen, too many for one table", "Choose fewer.")
@@ -158,7 +150,7 @@ def pool_files(
     both = (recipe, below)
     layer: dict[str, Any] = {
         "name": derived_name(recipe.name, "pool"),
-        "license": pool.license,
+        "license": "other",
         "description": f"Rows of a pool that a failure direction calls hardest, at most {most:,} a class.",
         "generator": _generator(pool, both),
         "prompts": {
@@ -207,13 +199,13 @@ def _dropped(names: Sequence[str] | set[str], sections: Sequence[Any]) -> dict[s
     return dropped
 
 
-def hard_weights(decisions: NDArray[np.floating]) -> NDArray[np.float64]:
+def hard_weights(decisions: AnyFloats) -> Floats:
     """Return weights of training rows: `FACTOR` where the decision value is below 0, else 1, also for NaN."""
     return np.where(decisions < 0, FACTOR, 1.0)
 
 
 def weights_parquet(
-    keys: Sequence[str], weights: Mapping[str, NDArray[np.float64]], origin: Mapping[str, Any] | None = None
+    keys: Sequence[str], weights: Mapping[str, Floats], origin: Mapping[str, Any] | None = None
 ) -> bytes:
     """Return a Parquet file with columns `key` and `row` and those of `weights`, (n,). Its metadata hold `origin`."""
     import pyarrow as pa
@@ -239,8 +231,8 @@ class OpenedPool:
 
     images: LabelledImages
     origin: PoolOrigin
-    rows: NDArray[np.int64] | None
-    labels: NDArray[np.int64] | None
+    rows: Ints | None
+    labels: Ints | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,8 +270,7 @@ class FilteredPool:
         }
         reasons = "".join(f"; {count:,} left out: {why}" for why, count in left.items() if count)
         none = f"; without a direction: {some_of(self.without, _MOST_NAMED)}" if self.without else ""
-        classes = sum(len(rows) > 0 for rows in self.hardest.rows.values())
-        return f"{self.count:,} rows of {classes} classes were chosen from the pool{reasons}{none}."
+        return f"{self.count:,} rows of {len(self.hardest.rows)} classes were chosen from the pool{reasons}{none}."
 
 
 def open_asked_pool(
@@ -371,9 +362,7 @@ def filter_pool(
     return FilteredPool(pool.origin, hardest_rows(decisions, labels, most, rows), without, int(shared.sum()))
 
 
-def decision_values(
-    features: NDArray[np.floating], rows: NDArray[np.int64], labels: NDArray[np.int64], outcome: Found
-) -> NDArray[np.float64]:
+def decision_values(features: AnyFloats, rows: Ints, labels: Ints, outcome: Found) -> Floats:
     """Return the decision value (m,) of each row by the direction of its label. An unreadable row has NaN. A row whose
     label has no direction has 0. features: (n, width). rows, labels: (m,).
     """
@@ -386,7 +375,7 @@ def decision_values(
     return values
 
 
-def _shared(pool: OpenedPool, recipe: Recipe, audited: Audited) -> NDArray[np.bool_]:
+def _shared(pool: OpenedPool, recipe: Recipe, audited: Audited) -> Bools:
     """Return whether each image of the pool is audited too, (n,), by content, and within one dataset by unit too."""
     contents = {content for part in audited.parts for content in ContentsSeen(part).known()} - {NO_CONTENT}
     shared = np.asarray([content in contents for content in ContentsSeen(pool.images).known()], dtype=bool)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.building import BuildProgress
 from counterfoil.building.build_dataset import build
 from counterfoil.data import LabelledImages
@@ -58,7 +58,7 @@ class AnsweredRound:
     opened: OpenDataset
     images: LabelledImages
     predictions: Predictions
-    failed: NDArray[np.bool_]
+    failed: Bools
     sets: Mapping[str, RenderedSet] = field(default_factory=dict)
 
     def key(self, row: int) -> str:
@@ -129,8 +129,8 @@ class RenderedSet:
     """
 
     counts: tuple[FailureCount, FailureCount]
-    rows: NDArray[np.int64]
-    scores: NDArray[np.float64]
+    rows: Ints
+    scores: Floats
 
 
 def refuse_unrendered(recipe: Recipe, mine: Mine) -> None:
@@ -191,11 +191,11 @@ def render_round(run: MiningRun, outcome: Found) -> AnsweredRound | None:
 def compared_rows(
     hypothesis: Hypothesis,
     shift: int,
-    shifts: NDArray[np.int64],
-    labels: NDArray[np.int64],
-    indices: NDArray[np.int64],
-    whole: NDArray[np.bool_],
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    shifts: Ints,
+    labels: Ints,
+    indices: Ints,
+    whole: Bools,
+) -> tuple[Ints, Bools]:
     """Return the rows of a round that test a hypothesis, (m,), and whether each is its own image and not a base image,
     (m,). The given arrays are (n,). whole: whether an image can be decoded.
 

@@ -7,8 +7,8 @@ mostly repeat the answer.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Floats, Floats32
 from counterfoil.data.labelled_sources import EVERYTHING
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.mining.audited import Audited
@@ -24,9 +24,7 @@ from counterfoil.recipe.prompts import BASE
 _LEAST = 1e-6  # of the largest singular value: what is below is rounding
 
 
-def slice_columns(
-    audited: Audited, recipe: Recipe, device: str
-) -> tuple[SliceColumns, NDArray[np.float32], tuple[str, ...]]:
+def slice_columns(audited: Audited, recipe: Recipe, device: str) -> tuple[SliceColumns, Floats32, tuple[str, ...]]:
     """Return the columns, their values (n, columns) for the n audited images, and notes for people."""
     measured, notes = _measured(audited), list[str]()
     if blind := int(np.isnan(measured[:, 0]).sum()):
@@ -45,7 +43,7 @@ def slice_columns(
     return columns, np.concatenate([measured[:, varied], of_shift, features], axis=1).astype(np.float32), tuple(notes)
 
 
-def _measured(audited: Audited) -> NDArray[np.float64]:
+def _measured(audited: Audited) -> Floats:
     """Return the measures of the audited images, (n, measures). An image that cannot be decoded has NaN."""
     measures, first = np.full((sum(map(len, audited.parts)), len(MEASURES)), np.nan), 0
     for part in audited.parts:
@@ -58,14 +56,14 @@ def _measured(audited: Audited) -> NDArray[np.float64]:
     return measures[audited.rows]
 
 
-def _shifts(audited: Audited) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+def _shifts(audited: Audited) -> tuple[tuple[str, ...], Floats]:
     """Return the shifts of built datasets beside the base, and (n, shifts) with 1 where an image is of one."""
     names = np.concatenate([np.asarray(part.group_names, dtype=object)[part.groups] for part in audited.parts])
     shifts = tuple(sorted({*names.tolist()} - {BASE, EVERYTHING}))
     return shifts, (names[audited.rows][:, None] == np.asarray(shifts, dtype=object)[None]).astype(np.float64)
 
 
-def _own_features(audited: Audited, recipe: Recipe, device: str) -> NDArray[np.float64]:
+def _own_features(audited: Audited, recipe: Recipe, device: str) -> Floats:
     """Return (n, width) unit vectors of the features that the last layer does not read; UserError without any."""
     classifier = load_classifier(audited.target.classifier.name, classes=recipe.classes).placed(device)
     read, embedder = head_of(classifier, device).weight, classifier_embedder(classifier, device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from counterfoil.report.words import (
     listed,
     points,
     points_cell,
+    sign,
     table_of,
     text_cell,
 )
@@ -91,12 +92,11 @@ class ModelComparison(Strict):
         gain = rows.one(GAIN, **self.key(group))
         if gain is None or gain.q is None:
             return "not measured"
-        mended, original = (_only(self, group, rows, of_original=of_original) for of_original in (False, True))
-        if gain.q <= LEVEL and mended > original and gain.low is not None and gain.low > 0:
-            return "gains"
-        if gain.q <= LEVEL and mended < original and gain.high is not None and gain.high < 0:
-            return "loses"
-        return "within chance"
+        more = _only(rows, self.key(group)) - _only(rows, self.key(group, of_original=True))
+        clear = sign(gain) if gain.q <= LEVEL else 0
+        if clear * more <= 0:
+            return "within chance"
+        return "gains" if clear > 0 else "loses"
 
 
 def comparison_table(comparison: ModelComparison, rows: ResultRows) -> Table:
@@ -116,16 +116,17 @@ def comparison_table(comparison: ModelComparison, rows: ResultRows) -> Table:
     )
     shown = []
     for group in comparison.groups:
-        gain = rows.one(GAIN, **comparison.key(group.name))
+        key, original = comparison.key(group.name), comparison.key(group.name, of_original=True)
+        gain = rows.one(GAIN, **key)
         cells = (
             text_cell(group.name),
             count_cell((gain.n or 0) if gain else 0),
-            points_cell(rows.value(ACCURACY, **comparison.key(group.name, of_original=True))),
-            points_cell(rows.value(ACCURACY, **comparison.key(group.name))),
-            points_cell(gain.estimate if gain else None, signed=True, tint=True),
-            points_cell(rows.estimate(DROP_GAIN, **comparison.key(group.name)), signed=True),
-            count_cell(_only(comparison, group.name, rows)),
-            count_cell(_only(comparison, group.name, rows, of_original=True)),
+            points_cell(rows.value(ACCURACY, **original)),
+            points_cell(rows.value(ACCURACY, **key)),
+            points_cell(rows.estimate(GAIN, **key), signed=True, tint=True),
+            points_cell(rows.estimate(DROP_GAIN, **key), signed=True),
+            count_cell(_only(rows, key)),
+            count_cell(_only(rows, original)),
             TableCell(NOTHING)
             if gain is None or gain.q is None
             else TableCell("< 0.001" if gain.q < 0.0005 else f"{gain.q:.3f}", sort=gain.q),
@@ -143,8 +144,7 @@ def comparison_sentences(comparison: ModelComparison, rows: ResultRows, checks: 
         return ["No group has a class with enough images, so the models cannot be compared."]
     interval, gain = between(average), points(average.value, signed=True)
     ends = f" (95 % confidence interval {interval})" if interval else ""
-    held = average.low is not None and average.high is not None and average.low <= 0 <= average.high
-    chance = " The interval includes 0, so this may be chance." if held else ""
+    chance = " The interval includes 0, so this may be chance." if interval and not sign(average) else ""
     groups_text = counted(len(measured), "group")
     sentences = [_whether_worth(average, measured), f"Average over {groups_text}: {gain} points{ends}.{chance}"]
     for word, verb in (("more", "gains"), ("less", "loses")):
@@ -180,7 +180,8 @@ def compare_csv(results: Results) -> str | None:
         return None
     lines = []
     for group in comparison.groups:
-        gain = rows.one(GAIN, **comparison.key(group.name))
+        key, original = comparison.key(group.name), comparison.key(group.name, of_original=True)
+        gain = rows.one(GAIN, **key)
         lines.append(
             {
                 "model": comparison.mended,
@@ -189,14 +190,14 @@ def compare_csv(results: Results) -> str | None:
                 "kind": group.kind or "",
                 "n_classes": group.classes,
                 "n_images": (gain.n or 0) if gain else 0,
-                "model_accuracy": csv_percent(rows.value(ACCURACY, **comparison.key(group.name))),
-                "other_accuracy": csv_percent(rows.value(ACCURACY, **comparison.key(group.name, of_original=True))),
-                **csv_interval("gain", gain.estimate if gain else None),
-                "only_model_right": _only(comparison, group.name, rows),
-                "only_other_right": _only(comparison, group.name, rows, of_original=True),
+                "model_accuracy": csv_percent(rows.value(ACCURACY, **key)),
+                "other_accuracy": csv_percent(rows.value(ACCURACY, **original)),
+                **csv_interval("gain", rows.estimate(GAIN, **key)),
+                "only_model_right": _only(rows, key),
+                "only_other_right": _only(rows, original),
                 "mcnemar_p": "" if gain is None or gain.p is None else f"{gain.p:.6g}",
                 "mcnemar_p_holm": "" if gain is None or gain.q is None else f"{gain.q:.6g}",
-                **csv_interval("drop_gain", rows.estimate(DROP_GAIN, **comparison.key(group.name))),
+                **csv_interval("drop_gain", rows.estimate(DROP_GAIN, **key)),
                 "says": comparison.says(group.name, rows),
             }
         )
@@ -206,13 +207,13 @@ def compare_csv(results: Results) -> str | None:
         "model": comparison.mended,
         "other": comparison.original,
         **csv_interval("gain", average),
-        "says": "loses more than it gains" if average and average.high is not None and average.high < 0 else "",
+        "says": "loses more than it gains" if sign(average) < 0 else "",
     }
     return csv_text([*lines, last])
 
 
-def _only(comparison: ModelComparison, group: str, rows: ResultRows, *, of_original: bool = False) -> int:
-    result = rows.one(ONLY_RIGHT, **comparison.key(group, of_original=of_original))
+def _only(rows: ResultRows, key: Mapping[str, str]) -> int:
+    result = rows.one(ONLY_RIGHT, **key)
     return result.count if result else 0
 
 
@@ -224,9 +225,9 @@ def _whether_worth(average: Estimate, gains: list[ResultRow]) -> str:
         return "Both models are right equally often in every group."
     gained = f"{points(sum(up))} points gained, summed over {counted(len(up), 'group')}"
     lost = f"{points(-sum(down))} lost, summed over {counted(len(down), 'group')}"
-    if average.high is not None and average.high < 0:
+    if sign(average) < 0:
         return f"It loses more than it gains: {gained}; {lost}." if up else f"It only loses: {lost} of {len(gains)}."
-    if average.low is not None and average.low > 0:
+    if sign(average) > 0:
         return (
             f"It gains more than it loses: {gained}; {lost}." if down else f"It only gains: {gained} of {len(gains)}."
         )

@@ -6,7 +6,7 @@ Rows are of all of the dataset (no group), of a group, and of the source against
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -82,10 +82,8 @@ class Distances(Strict):
     skipped: str | None = None
 
     def key(self, image_set: ImageSet) -> dict[str, str]:
-        group, at = (
-            (image_set.name if image_set.what == "group" else ""),
-            ("source" if image_set.what == "source" else ""),
-        )
+        group = image_set.name if image_set.what == "group" else ""
+        at = "source" if image_set.what == "source" else ""
         return {"model": self.features, "group": group, "against": self.source, "at": at}
 
 
@@ -224,24 +222,21 @@ def _terminal(results: Results, most_models: int) -> list[str | Table]:
     return lines
 
 
-def _skipped(results: Results) -> list[str]:
-    unmeasured = [distance for distance in results.distances if distance.skipped is not None]
-    return [f"No distances in the features of {distance.features}: {distance.skipped}" for distance in unmeasured]
-
-
-def _public(facts: Sequence[Distances], called: Callable[[str], str]) -> tuple[Distances, ...]:
-    return tuple(replace(fact, features=called(fact.features)) for fact in facts if fact.skipped is None)
-
-
 SHOWN = Shown(
     "shifts",
     _section,
     _terminal,
     _card,
     measures=MEASURES,
-    skipped=_skipped,
+    skipped=lambda results: [
+        f"No distances in the features of {distance.features}: {distance.skipped}"
+        for distance in results.distances
+        if distance.skipped is not None
+    ],
     file=_FILE,
     csv=distances_csv,
-    public=_public,
+    public=lambda facts, called: tuple(
+        replace(fact, features=called(fact.features)) for fact in facts if fact.skipped is None
+    ),
     features=lambda facts: [fact.features for fact in facts],
 )

@@ -27,7 +27,8 @@ from counterfoil.report.words import (
 )
 
 if TYPE_CHECKING:
-    from counterfoil.report.results import Results
+    from counterfoil.report.results import ResultRow, Results
+    from counterfoil.stats import Estimate
 
 RATE, BASE_RATE, DIFFERENCE = "failure_rate", "base_failure_rate", "failure_difference"
 MEASURES = (
@@ -96,7 +97,7 @@ class MinedShiftResult(Strict):
 def by_difference(results: Results, *, failing: bool = False) -> list[MinedShiftResult]:
     """Return the largest difference first, averaged over models; failing: without shifts built for comparison."""
     failures = [finding for finding in results.findings if finding.role not in BESIDE] if failing else []
-    near = {model.name for model in results.models if model.near_chance}
+    near = results.near_chance_models
 
     def rank(finding: MinedShiftResult) -> float:
         measured = {
@@ -157,9 +158,7 @@ def finding_sentences(results: Results, finding: MinedShiftResult) -> list[str]:
         who = cut_text(known.short_name if known else model.name, _LONGEST_NAME) + (
             f" ({', '.join(marks)})" if marks else ""
         )
-        key = {"model": model.name, "group": finding.shift}
-        rate, base = (results.rows.one(measure, **key) for measure in (RATE, BASE_RATE))
-        difference = results.rows.estimate(DIFFERENCE, **key)
+        rate, base, difference = _rates(results, finding.shift, model.name)
         note = rate.note if rate else ""
         if rate is None or rate.value is None:
             reasons.setdefault(note, []).append(who)
@@ -174,12 +173,10 @@ def finding_sentences(results: Results, finding: MinedShiftResult) -> list[str]:
 
 def failure_rates_csv(results: Results) -> str | None:
     """Write one line for each mined shift and model: failure rates averaged over classes, in percent; image counts."""
-    near = {model.name for model in results.models if model.near_chance}
     lines: list[dict[str, Any]] = []
     pairs = [(finding, model) for finding in results.findings for model in finding.models]
     for finding, model in pairs:
-        key = {"model": model.name, "group": finding.shift}
-        rate, base = (results.rows.one(measure, **key) for measure in (RATE, BASE_RATE))
+        rate, base, difference = _rates(results, finding.shift, model.name)
         measured = model.measured_on is not None
         line = {
             "shift": finding.shift,
@@ -199,8 +196,8 @@ def failure_rates_csv(results: Results) -> str | None:
             "base_failures": "" if model.base_failures is None else model.base_failures,
             "rate": csv_percent(rate.value if rate else None),
             "base_rate": csv_percent(base.value if base else None),
-            **csv_interval("difference", results.rows.estimate(DIFFERENCE, **key)),
-            "near_chance": int(model.name in near),
+            **csv_interval("difference", difference),
+            "near_chance": int(model.name in results.near_chance_models),
             "classes_near_chance": ", ".join(finding.near_chance),
             "note": rate.note if rate else "",
         }
@@ -209,14 +206,19 @@ def failure_rates_csv(results: Results) -> str | None:
 
 
 def _cell(results: Results, shift: str, model: str) -> TableCell:
-    key = {"model": model, "group": shift}
-    rate, base = (results.rows.value(measure, **key) for measure in (RATE, BASE_RATE))
-    difference = results.rows.estimate(DIFFERENCE, **key)
-    if rate is None:
+    rate, base, difference = _rates(results, shift, model)
+    if rate is None or rate.value is None:
         return TableCell(NOTHING)
     if difference is None:
-        return TableCell(points(rate), sort=rate)
-    return TableCell(f"{points(rate)}, base {points(base)}", with_interval(difference), rate)
+        return TableCell(points(rate.value), sort=rate.value)
+    of_base = points(base.value if base else None)
+    return TableCell(f"{points(rate.value)}, base {of_base}", with_interval(difference), rate.value)
+
+
+def _rates(results: Results, shift: str, model: str) -> tuple[ResultRow | None, ResultRow | None, Estimate | None]:
+    key = {"model": model, "group": shift}
+    rate, base = (results.rows.one(measure, **key) for measure in (RATE, BASE_RATE))
+    return rate, base, results.rows.estimate(DIFFERENCE, **key)
 
 
 def _names(names: Sequence[str]) -> str:

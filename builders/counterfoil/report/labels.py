@@ -127,21 +127,22 @@ def labels_table(checks: LabelChecks, groups: Sequence[str], *, people: bool = T
     for index, name in enumerate(groups):
         shift_checks = checks.of(name)
         cells = [TableCell(name, "" if shift_checks.checked else UNCHECKED, name)]
-        if shift_checks.judge is None:
+        judge = shift_checks.judge
+        if judge is None:
             cells += [TableCell(UNCHECKED), TableCell("–")]
         else:
             picked = ", picked" if shift_checks.picked else ""
-            below = f"{shift_checks.judge.disagreed:,} of {shift_checks.judge.images:,}{picked}"
-            error = shift_checks.judge.label_error
+            below = f"{judge.disagreed:,} of {judge.images:,}{picked}"
+            error = judge.label_error
             cells += [
-                _share(shift_checks.judge.disagreement, below),
+                _share(judge.disagreement, below),
                 _share(error, "") if error else TableCell("unknown"),
             ]
         if people:
-            selected_by_people = shift_checks.people or SelectedByPeople(0, None, None, 0, None, None)
+            told = shift_checks.people or SelectedByPeople(0, None, None, 0, None, None)
             for selected, kappa, images in (
-                (selected_by_people.class_selected, selected_by_people.class_kappa, selected_by_people.class_images),
-                (selected_by_people.shift_selected, selected_by_people.shift_kappa, selected_by_people.shift_images),
+                (told.class_selected, told.class_kappa, told.class_images),
+                (told.shift_selected, told.shift_kappa, told.shift_images),
             ):
                 cells += [
                     TableCell(UNCHECKED) if selected is None else _share(selected, f"{counted(images, 'image')}"),
@@ -195,19 +196,15 @@ def _judge_text(checks: LabelChecks) -> str | None:
         for shift_checks in checks.shifts
         if shift_checks.judge is not None and not shift_checks.picked
     }
-    errors = {
-        shift: judged_labels.label_error
-        for shift, judged_labels in judged.items()
-        if judged_labels.label_error is not None
-    }
-    plain = {shift: judged_labels.disagreement for shift, judged_labels in judged.items()}
-    if not plain:
+    if not judged:
         picked = any(shift_checks.picked for shift_checks in checks.shifts)
         but = ", except images that a keep rule chose because this judge gets them wrong" if picked else ""
         return f"labels: the second judge {checks.judge} has no answer to any accepted image{but}"
-    what, shares = ("estimated label error", errors) if errors else ("disagreement with the labels", plain)
-    base, shift = next(iter(shares)), max(shares, key=lambda name: shares[name].value)
-    parts = [f"{share_words(shares[name], ' %')} under {name}" for name in dict.fromkeys([base, shift])]
+    errors = {shift: labels.label_error for shift, labels in judged.items() if labels.label_error is not None}
+    what, shares = "estimated label error", errors
+    if not errors:
+        what, shares = "disagreement with the labels", {shift: labels.disagreement for shift, labels in judged.items()}
+    parts = _extremes(shares, max(shares, key=lambda name: shares[name].value))
     on = f", corrected on {checks.validated_on:,} validation images" if errors else ", own error rate unknown"
     text = f"labels: {what} {', at most '.join(parts)} (second judge {checks.judge}{on})"
     without = len(checks.shifts) - len(shares)
@@ -216,6 +213,11 @@ def _judge_text(checks: LabelChecks) -> str | None:
         text += f"; {without:,} of {len(checks.shifts):,} {'has' if without == 1 else 'have'} no {none}"
     text = f"{text}; {ASSUMED}" if errors else text
     return f"{text}; {ALSO_SCORED}" if checks.also_scored else text
+
+
+def _extremes(shares: Mapping[str, CheckedShare], worst: str) -> list[str]:
+    """Return the share of the first shift, which is the base, and of the worst."""
+    return [f"{share_words(shares[name], ' %')} under {name}" for name in dict.fromkeys([next(iter(shares)), worst])]
 
 
 def _people_text(checks: LabelChecks) -> str | None:
@@ -228,8 +230,7 @@ def _people_text(checks: LabelChecks) -> str | None:
     who = f"{checks.raters:,} {'person' if checks.raters == 1 else 'people'}"
     if not known:
         return f"labels: {who} checked shifts only, not classes" if selected else None
-    base, shift = next(iter(known)), min(known, key=lambda name: known[name].value)
-    parts = [f"{share_words(known[name], ' %')} under {name}" for name in dict.fromkeys([base, shift])]
+    parts = _extremes(known, min(known, key=lambda name: known[name].value))
     return f"labels: images in which people see the class: {', at least '.join(parts)} ({who})"
 
 
@@ -282,8 +283,10 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     )
 
 
-def _terminal(results: Results, most_models: int) -> list[str | Table]:
-    return [] if results.label_checks is None else [*labels_text(results.label_checks).splitlines()]
-
-
-SHOWN = Shown("comparison", _section, _terminal, measures=MEASURES, private=True)
+SHOWN = Shown(
+    "comparison",
+    _section,
+    lambda results, most_models: labels_text(results.label_checks).splitlines() if results.label_checks else [],
+    measures=MEASURES,
+    private=True,
+)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any
 
 from counterfoil.documents import Count, Strict
 from counterfoil.report.sections import MeasureFacts, ReportSection, Shown
@@ -68,8 +66,10 @@ class PublishedResults(Strict):
 
     commit: str
     lines: tuple[PublishedLine, ...]
-    models: Annotated[Mapping[str, str], Field(description="Model → timm's name and image size.")]
-    several: Annotated[bool, Field(description="Whether a class of the dataset is several of ImageNet's.")] = False
+    models: Mapping[str, str]
+    """Model → timm's name and image size."""
+    several: bool = False
+    """Whether a class of the dataset is several of ImageNet's."""
 
 
 def worth(results: Results) -> str:
@@ -146,8 +146,9 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     )
 
 
-def _public(facts: PublishedResults, called: Callable[[str], str]) -> PublishedResults:
-    return replace(facts, models={called(name): shown for name, shown in facts.models.items()})
-
-
-SHOWN = Shown("figures", _section, measures=MEASURES, public=_public)
+SHOWN = Shown(
+    "figures",
+    _section,
+    measures=MEASURES,
+    public=lambda facts, called: replace(facts, models={called(name): shown for name, shown in facts.models.items()}),
+)

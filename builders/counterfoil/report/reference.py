@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any
 
 from counterfoil.documents import Count, Strict
 from counterfoil.errors import some_of
 from counterfoil.report.sections import CardSection, MeasureFacts, ReportSection, Shown
-from counterfoil.report.words import Table, TableColumn, TableRow, counted, percent, points, points_cell, text_cell
+from counterfoil.report.words import (
+    Table,
+    TableColumn,
+    TableRow,
+    counted,
+    percent,
+    points,
+    points_cell,
+    sign,
+    text_cell,
+)
 from counterfoil.stats import Estimate
 
 if TYPE_CHECKING:
@@ -46,9 +54,8 @@ class ReferenceResult(Strict):
     images: Count = 0
     classes: Count = 0
     skipped: str | None = None
-    left_out: Annotated[Mapping[str, str], Field(description="Model → why it has no gap.")] = field(
-        default_factory=dict
-    )
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Model → why it has no gap."""
     unseen: float | None = None
     unseen_known: bool = False
 
@@ -107,7 +114,7 @@ def reference_warnings(results: Results, *, short: bool = True) -> tuple[str, ..
             f" ({'at most ' if len(over) > 1 else ''}{points(abs(gap.value))} points, for {name}:"
             f" {percent(validation)} → {percent(base)})."
         )
-    smaller = [(name, gap) for name, _, gap in gaps if _excludes_0(gap) and not _is_large(gap)]
+    smaller = [(name, gap) for name, _, gap in gaps if sign(gap) and not _is_large(gap)]
     if smaller:
         named = [f"{name} by {points(abs(gap.value))}" for name, gap in smaller]
         sentences.append(
@@ -135,7 +142,7 @@ def reference_note(results: Results) -> str | None:
     if reference.classes < len(results.classes):
         classes = f"{reference.classes:,} of {counted(len(results.classes), 'class', 'classes')}"
     note = f"validation → base: {reference.images:,} images of {reference.split} and the base, over the same {classes}"
-    short = {model.name: model.short_name for model in results.models}
+    short = results.short_names
     without = "; ".join(f"not for {short.get(name, name)}, {why}" for name, why in reference.left_out.items())
     return f"{note}; {without}" if without else note
 
@@ -181,51 +188,12 @@ def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str,
     return tuple(sentences)
 
 
-def size_sentences(results: Results) -> tuple[str, ...]:
-    """Return a hint for each timm folder whose configuration enlarges these images a lot."""
-    side = results.image_side
-    return tuple(
-        f"{model.short_name} sees these images enlarged {model.img_size / side:.0f} times: they have {side} pixels a"
-        f" side, and its folder says {model.img_size}. If it was trained on {side} pixels, its answers here are worth"
-        f" little: set input_size to [3, {side}, {side}] in the pretrained_cfg of the folder's config.json."
-        for model in results.models
-        if side and model.img_size and model.img_size >= _FAR * side and model.name.startswith("local-dir:")
-    )
-
-
-def matching_sentences(results: Results) -> tuple[str, ...]:
-    """Return how outputs were matched to classes: a sentence for all models, or one for each way."""
-    alike: dict[str, list[str]] = {}
-    for model in results.models:
-        if model.matched:
-            alike.setdefault(model.matched, []).append(model.short_name)
-    return tuple(
-        f"Outputs{f' of {some_of(names, _MOST_NAMES)}' if len(names) < len(results.models) else ''} matched {matched}."
-        for matched, names in alike.items()
-    )
-
-
-def reading_sentences(results: Results) -> tuple[str, ...]:
-    """Return how files of answers were read and what scores are, a sentence for each model."""
-    return tuple(f"{model.short_name}: {model.read}." for model in results.models if model.read)
-
-
 def order_warnings(results: Results, *, short: bool = True) -> tuple[str, ...]:
     """Return a warning for each model near chance whose outputs fit the classes far better in another order."""
     return tuple(
         f"The outputs of {model.short_name if short else model.name} look {model.likely_order}"
         for model in results.models
         if model.likely_order
-    )
-
-
-def tie_sentences(results: Results) -> tuple[str, ...]:
-    """Return a sentence for each model whose two best scores are equal on some image."""
-    return tuple(
-        f"{model.short_name} gives two classes the same best score on {counted(model.tied, 'image')}; the first of the"
-        " two classes counts as its answer."
-        for model in results.models
-        if model.tied
     )
 
 
@@ -247,15 +215,33 @@ def outputs_sentences(results: Results) -> tuple[str, ...]:
 def model_sentences(results: Results) -> Iterator[str]:
     """Yield which images are scored, and how to read the models' answers: their matching, scores, sizes and ties."""
     yield from results.scored
-    for sentences in (
-        matching_sentences,
-        reading_sentences,
-        size_sentences,
-        near_chance_sentences,
-        outputs_sentences,
-        tie_sentences,
-    ):
-        yield from sentences(results)
+    alike: dict[str, list[str]] = {}
+    for model in results.models:
+        if model.matched:
+            alike.setdefault(model.matched, []).append(model.short_name)
+    for matched, names in alike.items():
+        of = f" of {some_of(names, _MOST_NAMES)}" if len(names) < len(results.models) else ""
+        yield f"Outputs{of} matched {matched}."
+    for model in results.models:
+        if model.read:
+            yield f"{model.short_name}: {model.read}."
+    side = results.image_side
+    for model in results.models:
+        if side and model.img_size and model.img_size >= _FAR * side and model.name.startswith("local-dir:"):
+            yield (
+                f"{model.short_name} sees these images enlarged {model.img_size / side:.0f} times: they have {side}"
+                f" pixels a side, and its folder says {model.img_size}. If it was trained on {side} pixels, its answers"
+                f" here are worth little: set input_size to [3, {side}, {side}] in the pretrained_cfg of the folder's"
+                " config.json."
+            )
+    yield from near_chance_sentences(results)
+    yield from outputs_sentences(results)
+    for model in results.models:
+        if model.tied:
+            yield (
+                f"{model.short_name} gives two classes the same best score on {counted(model.tied, 'image')}; the first"
+                " of the two classes counts as its answer."
+            )
 
 
 def everyone(results: Results) -> str:
@@ -271,12 +257,8 @@ def _is_large(gap: Estimate) -> bool:
     return abs(gap.value) > LARGE_GAP
 
 
-def _excludes_0(gap: Estimate) -> bool:
-    return gap.low is not None and gap.high is not None and not gap.low <= 0 <= gap.high
-
-
 def _gap_words(gap: Estimate | None) -> str:
-    if gap is None or not (_is_large(gap) or _excludes_0(gap)):
+    if gap is None or not (_is_large(gap) or sign(gap)):
         return "no large gap"
     lower = "lower" if gap.value > 0 else "higher"
     if _is_large(gap):
@@ -312,16 +294,6 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     )
 
 
-def _terminal(results: Results, most_models: int) -> list[str | Table]:
-    note = reference_note(results)
-    return [note] if note else []
-
-
-def _public(facts: ReferenceResult, called: Callable[[str], str]) -> ReferenceResult:
-    # The reason may name a path of this machine.
-    return replace(facts, skipped=None if facts.skipped is None else "it was not available", left_out={})
-
-
 def _card(results: Results) -> CardSection | None:
     if results.reference is None:
         return None
@@ -329,4 +301,13 @@ def _card(results: Results) -> CardSection | None:
     return CardSection(place="accuracies", template="dataset-card-reference.md.j2", warnings=warnings)
 
 
-SHOWN = Shown("severity", _section, _terminal, _card, reference_warnings, measures=MEASURES, public=_public)
+SHOWN = Shown(
+    "severity",
+    _section,
+    lambda results, most_models: [note] if (note := reference_note(results)) else [],
+    _card,
+    reference_warnings,
+    measures=MEASURES,
+    # The reason may name a path of this machine.
+    public=lambda facts, called: replace(facts, skipped=facts.skipped and "it was not available", left_out={}),
+)

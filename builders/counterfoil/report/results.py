@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from counterfoil.documents import Count, Form, Strict, parse_document, plain
 from counterfoil.report import comparison, distances, findings, labels, published, reference, severity, transfer
@@ -47,12 +45,15 @@ class ResultRow(Strict):
     value: float | None = None
     low: float | None = None
     high: float | None = None
-    n: Annotated[int | None, Field(description="Images (or models, of a line) that the number is of.")] = None
-    units: Annotated[int | None, Field(description="Independent units among them, where rows share some.")] = None
+    n: int | None = None
+    """Images (or models, of a line) that the number is of."""
+    units: int | None = None
+    """Independent units among them, where rows share some."""
     test: str = ""
     p: float | None = None
     q: float | None = None
-    note: Annotated[str, Field(description="What must be said of the number, or why there is none.")] = ""
+    note: str = ""
+    """What must be said of the number, or why there is none."""
 
     @property
     def estimate(self) -> Estimate | None:
@@ -72,11 +73,8 @@ def row(measure: str, estimate: Estimate | float | None, **others: object) -> Re
     return ResultRow(measure, value=estimate.value, low=estimate.low, high=estimate.high, **others)  # type: ignore[arg-type]
 
 
-class ResultRows(Sequence[ResultRow]):
+class ResultRows(tuple[ResultRow, ...]):
     """The long table. `one` finds a row by its whole key, `where` all rows of a measure that agree with part of one."""
-
-    def __init__(self, rows: Iterable[ResultRow]) -> None:
-        self._rows = tuple(rows)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -84,29 +82,14 @@ class ResultRows(Sequence[ResultRow]):
 
         return core_schema.no_info_after_validator_function(cls, handler(tuple[ResultRow, ...]))
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ResultRows) and self._rows == other._rows
-
-    def __hash__(self) -> int:
-        return hash(self._rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]
-        return self._rows[index]
-
-    def __iter__(self) -> Iterator[ResultRow]:
-        return iter(self._rows)
-
     @cached_property
     def _by_key(self) -> dict[tuple[str, ...], ResultRow]:
-        return {tuple(getattr(result, name) for name in KEY): result for result in self._rows}
+        return {tuple(getattr(result, name) for name in KEY): result for result in self}
 
     @cached_property
     def _by_measure(self) -> dict[str, list[ResultRow]]:
         by_measure: dict[str, list[ResultRow]] = {}
-        for result in self._rows:
+        for result in self:
             by_measure.setdefault(result.measure, []).append(result)
         return by_measure
 
@@ -259,7 +242,8 @@ class Results(Strict):
     models: tuple[ModelFacts, ...]
     groups: tuple[GroupFacts, ...]
     measures: tuple[MeasureFacts, ...]
-    rows: Annotated[ResultRows, Field(description="One number each; fields that are left out are empty.")]
+    rows: ResultRows
+    """One number each; fields that are left out are empty."""
     findings: tuple[MinedShiftResult, ...] = ()
     transfer: tuple[Transfer, ...] = ()
     severity: tuple[Severity, ...] = ()
@@ -318,6 +302,15 @@ class Results(Strict):
         return tuple(model for model in self.models if not model.near_chance)
 
     @property
+    def near_chance_models(self) -> set[str]:
+        return {model.name for model in self.models if model.near_chance}
+
+    @property
+    def short_names(self) -> dict[str, str]:
+        """Name of a model → its short name."""
+        return {model.name: model.short_name for model in self.models}
+
+    @property
     def near_chance_classes(self) -> tuple[LeftOut, ...]:
         """The classes that are near chance on the base, and in no drop."""
         every = [left_out for shift in self.shifts for left_out in shift.left_out]
@@ -365,8 +358,6 @@ class Results(Strict):
         ]
         return document
 
-
-_PROBABILITIES = ("p", "q", "p_adjusted")
 
 # Name of a nested measure in the document → how it is shown; in the order of their rows.
 NESTED: Mapping[str, Shown] = {
@@ -422,9 +413,10 @@ def classes_of(results: Results, shift: str) -> list[ClassNumbers]:
             few = left_out[cls.id]
             numbers.append(ClassNumbers(shift, cls.id, cls.name, few.base_images, few.shift_images))
             continue
-        accuracies = [rows.one("accuracy", model=model.name, group=shift, class_id=cls.id) for model in results.models]
-        base = [rows.one("base_accuracy", model=model.name, group=shift, class_id=cls.id) for model in results.models]
-        drop = [rows.value("drop", model=model.name, group=shift, class_id=cls.id) for model in results.models]
+        key = {"group": shift, "class_id": cls.id}
+        accuracies = [rows.one("accuracy", model=model.name, **key) for model in results.models]
+        base = [rows.one("base_accuracy", model=model.name, **key) for model in results.models]
+        drop = [rows.value("drop", model=model.name, **key) for model in results.models]
         if not accuracies or accuracies[0] is None or base[0] is None:
             continue  # the shift does not have this class
         numbers.append(
@@ -433,7 +425,7 @@ def classes_of(results: Results, shift: str) -> list[ClassNumbers]:
                 base_accuracy=tuple(each.value or 0.0 for each in base if each),
                 accuracy=tuple(each.value or 0.0 for each in accuracies if each),
                 drops=tuple(value or 0.0 for value in drop),
-                impact=rows.estimate("impact", group=shift, class_id=cls.id),
+                impact=rows.estimate("impact", **key),
                 near_chance=tuple(each.note == "near chance" for each in base if each),
                 class_near_chance=cls.id in left_out,
             )
@@ -454,7 +446,7 @@ def _rounded(value: Any) -> Any:
     """Round to `_DIGITS` decimals; a p-value, however small, to as many digits that count."""
     if isinstance(value, dict):
         return {
-            name: float(f"{member:.{_DIGITS}g}") if name in _PROBABILITIES and member is not None else _rounded(member)
+            name: float(f"{member:.{_DIGITS}g}") if name in ("p", "q") and member is not None else _rounded(member)
             for name, member in value.items()
         }
     if isinstance(value, list):

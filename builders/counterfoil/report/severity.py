@@ -6,7 +6,7 @@ reached has no value, and its row a note.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median_low
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ from counterfoil.report.words import (
     over_classes,
     points_cell,
     probability,
+    sign,
     table_of,
     text_cell,
 )
@@ -208,7 +209,7 @@ def _whole_cell(result: ResultRow) -> TableCell:
 
 def _pairs_table(severity: Severity, results: Results) -> Table:
     """Return how much later one model fails than another, for each pair. The smallest p is first."""
-    short = {model.name: model.short_name for model in results.models}
+    short = results.short_names
     differences = results.rows.where(FAILURE_DIFFERENCE, group=severity.shift)
     rows = []
     for difference in sorted(differences, key=lambda difference: (difference.q or 0, difference.p or 0)):
@@ -256,14 +257,16 @@ def middle_model(severity: Severity, results: Results) -> ModelFacts | None:
 
 def earliest(results: Results, shifts: Sequence[Severity]) -> tuple[Severity, ModelFacts, ResultRow] | None:
     """Return which of these shifts and which sound model lose ten points at the lowest level; None if none does."""
-    crossings = [
-        (crossing.value, index, severity, model, crossing)
-        for index, severity in enumerate(shifts)
-        for model in results.sound_models
-        if (crossing := results.rows.one(TEN_POINTS, model=model.name, group=severity.shift))
-        and crossing.value is not None
-    ]
-    return min(crossings, key=lambda each: each[:2])[2:] if crossings else None
+    crossings = [found for found in _crossings(results, shifts) if found[2].value is not None]
+    return min(crossings, key=lambda found: found[2].value or 0.0, default=None)
+
+
+def _crossings(results: Results, shifts: Sequence[Severity]) -> Iterator[tuple[Severity, ModelFacts, ResultRow]]:
+    """Yield where each sound model loses ten points under each of these shifts."""
+    for severity in shifts:
+        for model in results.sound_models:
+            if crossing := results.rows.one(TEN_POINTS, model=model.name, group=severity.shift):
+                yield severity, model, crossing
 
 
 def severity_words(results: Results) -> list[str]:
@@ -271,8 +274,7 @@ def severity_words(results: Results) -> list[str]:
     if not results.severity:
         return []
     first = earliest(results, results.severity)
-    sound = {model.name for model in results.sound_models}
-    if not any(result.model in sound for result in results.rows.where(TEN_POINTS)):
+    if not any(_crossings(results, results.severity)):
         return ["Too few images, or no model above chance: nothing can be said of the levels."]
     if first is None:
         shifts = counted(len(results.severity), "shift with levels", "shifts with levels")
@@ -284,7 +286,7 @@ def severity_words(results: Results) -> list[str]:
         where = f"at {severity.axis} {value} of “{in_words(severity.shift)}”"
         range_words = f" (95 % confidence interval {interval})" if interval else ""
         sentences = [f"{model.short_name} {loses} ten points: {where}{range_words}."]
-    short = {model.name: model.short_name for model in results.models}
+    short = results.short_names
     changes = [
         f"{short[ahead]} falls behind {short[behind]} by level {level} of “{in_words(severity.shift)}”"
         for severity in results.severity
@@ -301,10 +303,8 @@ def _may_lose(results: Results) -> str:
     """Return from which level on the intervals allow a loss of ten points; empty if they allow none."""
     crossings = [
         (crossing.low, in_words(severity.shift))
-        for severity in results.severity
-        for model in results.sound_models
-        if (crossing := results.rows.one(TEN_POINTS, model=model.name, group=severity.shift))
-        and crossing.low is not None
+        for severity, _, crossing in _crossings(results, results.severity)
+        if crossing.low is not None
     ]
     if not crossings:
         return ""
@@ -322,18 +322,11 @@ def order_changes(severity: Severity, results: Results) -> list[tuple[str, str, 
         pairs.setdefault((difference.model, difference.against), {})[difference.at] = difference
     swaps = []
     for (model, against), by_level in pairs.items():
-        base = _surely(by_level.get("0"))
-        level = next((at for at in severity.ats[1:] if base and _surely(by_level.get(at)) == -base), None)
+        base = sign(by_level.get("0"))
+        level = next((at for at in severity.ats[1:] if base and sign(by_level.get(at)) == -base), None)
         if level is not None:
             swaps.append((model, against, level) if base > 0 else (against, model, level))
     return swaps
-
-
-def _surely(difference: ResultRow | None) -> int:
-    """Return 1 if a difference is clearly above 0, -1 if clearly below, else 0."""
-    if difference is None or difference.low is None or difference.high is None:
-        return 0
-    return int(difference.low > 0) - int(difference.high < 0)
 
 
 def _lost_words(severity: Severity, results: Results) -> str:

@@ -174,7 +174,7 @@ def kept_words(transfer: Transfer) -> str:
 
 def found_words(transfer: Transfer, results: Results) -> str:
     """Return the range of the other models' top-1 rates, by kinship, without those near chance."""
-    near = {model.name for model in results.models if model.near_chance}
+    near = results.near_chance_models
     parts = []
     for relation in RELATIONS[1:]:
         sound = [model for model in transfer.models if model.relation == relation and model.name not in near]

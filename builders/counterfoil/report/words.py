@@ -16,7 +16,7 @@ from counterfoil.errors import some_of
 from counterfoil.regular_files import visible
 
 if TYPE_CHECKING:
-    from counterfoil.report.results import Results
+    from counterfoil.report.results import ResultRow, Results
     from counterfoil.report.sections import MeasureFacts
     from counterfoil.stats import Estimate
 
@@ -60,6 +60,13 @@ def with_interval(estimate: Estimate | None) -> str:
         return NOTHING
     interval = between(estimate)
     return f"{points(estimate.value)} points{f' ({interval})' if interval else ''}"
+
+
+def sign(bounded: Estimate | ResultRow | None) -> int:
+    """Return 1 if an interval is wholly above 0, -1 if it is wholly below, else 0."""
+    if bounded is None or bounded.low is None or bounded.high is None:
+        return 0
+    return int(bounded.low > 0) - int(bounded.high < 0)
 
 
 def counted(count: int, what: str, several: str | None = None) -> str:
@@ -253,7 +260,6 @@ def table_of(caption: str, columns: Sequence[TableColumn], rows: Sequence[TableR
 
 def measure_tables(results: Results, output: Literal["terminal", "report", "card"]) -> list[tuple[MeasureFacts, Table]]:
     """Return the tables of the measures that this output shows and that have numbers by model, by group or by both."""
-    short = {model.name: model.short_name for model in results.models}
     tables = []
     for measure in results.measures:
         measured = [
@@ -267,7 +273,7 @@ def measure_tables(results: Results, output: Literal["terminal", "report", "card
             TableRow((text_cell(group or "all"), *(cells.get((model, group), TableCell(NOTHING)) for model in models)))
             for group in dict.fromkeys(row.group for row in measured)
         ]
-        names = (TableColumn(short.get(model, model) or "all models", named=True) for model in models)
+        names = (TableColumn(results.short_names.get(model, model) or "all models", named=True) for model in models)
         tables.append((measure, Table(measure.title, (TableColumn("group", "shift"), *names), tuple(rows))))
     return tables
 

@@ -24,6 +24,7 @@ from counterfoil.mining.methods.directions import (
 from counterfoil.mining.methods.svm import Direction
 from counterfoil.recipe.names import group_name_problem
 from counterfoil.recipe.schema_mine import METHOD_SETTINGS, DirectionsSettings, Mine
+from counterfoil.stats import score_test
 
 WIDTH, ROWS = 24, 240
 # All captions of a class share axis 0. Images and captions may have three contexts.
@@ -90,7 +91,8 @@ def confirmed_words(cause: str, absent: bool, seed: int) -> list[tuple[str, str]
     )
     hypotheses = find_directions(half, Mine(), DirectionsSettings(permutations=0), 1).hypotheses
     rows = LabelledRows(features[ROWS:], labels[ROWS:], failed[ROWS:], units[ROWS:], labels[ROWS:])
-    results = confirm_sets([hypothesis.count(rows) for hypothesis in hypotheses], 0.05, 0.1)
+    counts = [hypothesis.count(rows) for hypothesis in hypotheses]
+    results = confirm_sets(counts, [score_test(*sides, 0.05) for sides in counts], 0.1)
     tested = zip(hypotheses, results, strict=True)
     return [(hypothesis.role, hypothesis.caption) for hypothesis, result in tested if result.confirmed]
 
@@ -325,5 +327,5 @@ def test_hard_lies_against_the_direction_and_easy_along_it_at_the_encoders_lengt
     for vector in (hard, easy):
         assert vector.dtype == np.float32 and vector.shape == (64,)
         assert np.linalg.norm(vector) == pytest.approx(11.5, rel=1e-6)
-    hard, easy = decoded_vectors(REFERENCE, WEIGHTS, 0.0, 1.0)
+    hard, easy = decoded_vectors(REFERENCE, WEIGHTS, 0.0, 1.0, SPREAD)
     np.testing.assert_array_equal(hard, easy)

@@ -71,7 +71,9 @@ def outcomes(seed: int, planted: Planted, margin: float = 0.05) -> list[tuple[Hy
     half, rows = made(seed, planted)
     mine = Mine(margin=margin)
     groups = find_slices(half, mine, SlicesSettings(), 1).hypotheses
-    return list(zip(groups, confirm_sets([group.count(rows) for group in groups], margin, mine.fdr), strict=True))
+    counts = [group.count(rows) for group in groups]
+    p_values = [score_test(*sides, margin) for sides in counts]
+    return list(zip(groups, confirm_sets(counts, p_values, mine.fdr), strict=True))
 
 
 @pytest.mark.parametrize(

@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
+from counterfoil.arrays import AnyFloats
 from counterfoil.documents import parse_json
 from counterfoil.errors import RunFailure, UserError, first_of
-from counterfoil.mining.captions import WordFile, names_of_no_class
+from counterfoil.mining.captions import WordFile, names_of_no_class, uncovered
 from counterfoil.models.chat import ChatModel, Messages, load_chat
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.names import ELSEWHERE, did_you_mean, without_folders
+from counterfoil.recipe.names import ELSEWHERE, without_folders
 from counterfoil.recipe.parts import RecipePath, RecipeProblem, mapping, sequence
 from counterfoil.recipe.prompts import RecipeClass, fill
 from counterfoil.recipe.schema import with_tuples
@@ -62,10 +62,7 @@ def list_problems(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
         yield from _contexts(("by_name", name), class_contexts)
         if not class_contexts and class_contexts is not None:
             yield ("by_name", name), "found an empty list, expected at least one context"
-    known = [name for name in sequence(document.get("covers")) if isinstance(name, str)]
-    for name in names:
-        if known and name not in known:
-            yield ("by_name", name), f"found '{name[:80]}', expected a name of `covers`{did_you_mean(name, known)}"
+    yield from uncovered(document)
     if not contexts and not names:
         yield (), "found no contexts, expected `contexts` or `by_name`"
 
@@ -101,7 +98,7 @@ def without_same_words(contexts: Sequence[str]) -> list[int]:
     return list(first.values())
 
 
-def without_duplicates(contexts: Sequence[str], vectors: NDArray[np.floating], similarity: float) -> list[int]:
+def without_duplicates(contexts: Sequence[str], vectors: AnyFloats, similarity: float) -> list[int]:
     """Return the indices of contexts that do not repeat an earlier context. A context repeats another one if it has the
     same words, or if the cosine of their captions is above `similarity`. vectors: (n, d), unit vectors of the captions.
     """
@@ -118,19 +115,19 @@ class ContextList(WordFile):
 
     kind, expected, called = "contexts", "a list of contexts", "a list"
     problems = staticmethod(list_problems)
-    about: str | None = Field(default=None, description="Where the contexts come from, for people.")
-    axis: str | None = Field(
-        default=None, min_length=1, description="What they describe: background, colour, size, light."
+    about: str | None = None
+    """Where the contexts come from, for people."""
+    axis: str | None = Field(default=None, min_length=1)
+    """What they describe: background, colour, size, light."""
+    covers: tuple[str, ...] = ()
+    (
+        "The names and categories of classes that the list was written for; a recipe may use some of them. Without"
+        " it, every name in `by_name` must be of a class of the recipe."
     )
-    covers: tuple[str, ...] = Field(
-        default=(),
-        description="The names and categories of classes that the list was written for; a recipe may use some of"
-        " them. Without it, every name in `by_name` must be of a class of the recipe.",
-    )
-    contexts: tuple[str, ...] = Field(default=(), description="Contexts of all classes.")
-    by_name: dict[str, tuple[str, ...]] = Field(
-        default_factory=dict, description="More contexts of some classes, by class name or category."
-    )
+    contexts: tuple[str, ...] = ()
+    """Contexts of all classes."""
+    by_name: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """More contexts of some classes, by class name or category."""
 
     def of(self, cls: RecipeClass) -> tuple[str, ...]:
         """Return the contexts of a class, as written."""
@@ -200,7 +197,6 @@ class Record:
     model: str
     answers: dict[str, Answered]
     earlier: Mapping[str, Answered] = field(default_factory=dict)
-    _unsaved: bool = False
 
     @classmethod
     def open(cls, folder: Path, settings: ChatSettings, model: str | None) -> Record:
@@ -233,28 +229,23 @@ class Record:
         key = question.sha256
         if key not in self.answers and key in self.earlier:
             self.answers[key] = self.earlier[key]
-            self._unsaved = True
         return self.answers.get(key)
 
     def forget(self, answers: Sequence[Answered]) -> None:
         """Remove answers, so that their questions are asked again."""
         for answer in answers:
-            self._unsaved |= self.answers.pop(answer.sha256, None) is not None
+            self.answers.pop(answer.sha256, None)
 
     def keep(self, answered: Answered) -> None:
         """Store an answer on disk."""
         self.answers[answered.sha256] = answered
-        self._unsaved = True
         self.save()
 
     def save(self) -> None:
-        """Write the file if anything changed."""
-        if self._unsaved:
-            answers = [answer.model_dump(mode="json") for answer in self.answers.values()]
-            text = json.dumps({"format": FORMAT, "answers": answers}, indent=1, ensure_ascii=False)
-            # A server may send halves of surrogate pairs, which UTF-8 cannot encode.
-            write_atomically(self.path, f"{text}\n".encode("utf-8", "backslashreplace"))
-            self._unsaved = False
+        answers = [answer.model_dump(mode="json") for answer in self.answers.values()]
+        text = json.dumps({"format": FORMAT, "answers": answers}, indent=1, ensure_ascii=False)
+        # A server may send halves of surrogate pairs, which UTF-8 cannot encode.
+        write_atomically(self.path, f"{text}\n".encode("utf-8", "backslashreplace"))
 
 
 def _read(path: Path) -> dict[str, Answered]:

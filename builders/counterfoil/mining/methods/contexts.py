@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import AnyFloats, Bools, Ints
 from counterfoil.errors import some_of
 from counterfoil.mining.captions import Gathered, words_of
 from counterfoil.mining.findings import ClassContext, Findings
@@ -33,10 +33,6 @@ from counterfoil.recipe.names import derived_name
 from counterfoil.recipe.schema_mine import ContextsSettings, Mine
 
 _CONTEXT, _CLASS = "{context}", "{class}"
-
-
-def prompt_in(settings: ContextsSettings, context: str) -> str:
-    return settings.prompt.replace(_CONTEXT, context)
 
 
 def plain_prompt(settings: ContextsSettings) -> str:
@@ -92,15 +88,15 @@ class ContextCount:
         return failure_share / elsewhere
 
 
-def nearest_context(features: NDArray[np.floating], captions: NDArray[np.floating]) -> NDArray[np.int64]:
+def nearest_context(features: AnyFloats, captions: AnyFloats) -> Ints:
     """Return the index of the caption with the largest cosine for each image, (n,). On a tie, take the first caption.
     features: (n, width). captions: (m, width).
     """
     cosines = np.asarray(features, dtype=np.float32) @ np.asarray(captions, dtype=np.float32).T
-    return cosines.argmax(axis=1).astype(np.int64)
+    return cosines.argmax(axis=1)
 
 
-def count_contexts(assigned: NDArray[np.int64], failed: NDArray[np.bool_], contexts: int) -> list[ContextCount]:
+def count_contexts(assigned: Ints, failed: Bools, contexts: int) -> list[ContextCount]:
     """Count the images of each context. assigned: (n,), from `nearest_context`. failed: (n,)."""
     wrong = np.bincount(assigned[failed], minlength=contexts)
     right = np.bincount(assigned[~failed], minlength=contexts)
@@ -218,7 +214,8 @@ def _shift(
 ) -> dict[str, Any]:
     # Without a threshold in the recipe, no shift score is known to be enough, so the shift is not screened.
     caption = context.caption if recipe.screen.shift_threshold is not None else None
-    return mined_shift(prompt_in(settings, context.words), caption, group, [cls], origin) | _samples(images)
+    prompt = settings.prompt.replace(_CONTEXT, context.words)
+    return mined_shift(prompt, caption, group, [cls], origin) | _samples(images)
 
 
 def _samples(images: int) -> dict[str, Any]:

@@ -13,8 +13,9 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from counterfoil.arrays import AnyFloats, Floats, Floats32, Ints
 from counterfoil.mining.captions import ANY, CaptionGrammar, Gathered, bundled_captions, gather, words_of
 from counterfoil.mining.findings import ClassDirection, ScoredCaption
 from counterfoil.mining.findings_layer import unique_slugs
@@ -29,7 +30,7 @@ from counterfoil.mining.hypotheses import (
     choose_cutoffs,
 )
 from counterfoil.mining.method import FindMethod
-from counterfoil.mining.methods.svm import Direction, DirectionFit, fit_directions, whiten
+from counterfoil.mining.methods.svm import Direction, DirectionFit, fit_directions, unit_rows, whiten
 from counterfoil.recipe.schema_mine import DirectionsSettings, Mine
 
 # Two scores of a caption c, which adds c - r to its reference r. `difference` is the score of the paper (section 2.2):
@@ -46,12 +47,12 @@ _LEAST_DEVIATION = 1e-9
 
 def caption_scores(
     direction: Direction,
-    reference: NDArray[np.floating],
-    candidates: NDArray[np.floating],
-    centre: NDArray[np.floating],
-    deviation: NDArray[np.floating],
+    reference: AnyFloats,
+    candidates: AnyFloats,
+    centre: AnyFloats,
+    deviation: AnyFloats,
     how: CaptionScore = "difference",
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return the score of each candidate caption, (m,). A low score means a hard caption.
 
     reference: (width,), a unit vector. candidates: (m, width), unit vectors. centre, deviation: (width,), the mean and
@@ -63,31 +64,24 @@ def caption_scores(
     varied = deviation > _LEAST_DEVIATION * deviation.max(initial=0.0)
     inverse = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=varied)
     if how == "shifted":
-        return _units((differences - mu) * inverse) @ weights + direction.intercept
+        return unit_rows((differences - mu) * inverse) @ weights + direction.intercept
     mapped = weights * inverse
     mapped *= np.linalg.norm(weights) / (np.linalg.norm(mapped) or 1.0)
-    return _units(differences) @ mapped + direction.intercept
+    return unit_rows(differences) @ mapped + direction.intercept
 
 
-def extreme_captions(scores: NDArray[np.floating], number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def extreme_captions(scores: AnyFloats, number: int) -> tuple[Ints, Ints]:
     """Return the rows of the hardest captions, hardest first, and of the easiest captions, easiest first. Captions with
     equal scores keep the order of their rows.
     """
-    scores = np.asarray(scores, dtype=np.float64)
     hard, easy = np.argsort(scores, kind="stable"), np.argsort(-scores, kind="stable")
-    return hard[:number].astype(np.int64), easy[:number].astype(np.int64)
-
-
-def _units(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Scale rows to length 1; a row of zeros stays unchanged."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+    return hard[:number], easy[:number]
 
 
 _LEAST_SINE = 1e-6
 
 
-def slerp(start: ArrayLike, end: ArrayLike, share: float) -> NDArray[np.float64]:
+def slerp(start: ArrayLike, end: ArrayLike, share: float) -> Floats:
     """Return the unit vector (width,) at `share` of the angle from `start` to `end`. Both may have any length."""
     first, last = _unit(start), _unit(end)
     # The angle is computed from distances, because arccos loses half of its digits if the vectors are close.
@@ -98,27 +92,24 @@ def slerp(start: ArrayLike, end: ArrayLike, share: float) -> NDArray[np.float64]
     return _unit((1 - share) * first + share * last)
 
 
-def direction_in_raw_space(weights: ArrayLike, deviation: ArrayLike | None) -> NDArray[np.float64]:
+def direction_in_raw_space(weights: ArrayLike, deviation: ArrayLike) -> Floats:
     """Return the unit normal (width,) of a hyperplane in the space of the encoder. The normal is w/σ, because
-    w·(x − μ)/σ equals (w/σ)·x plus a constant. deviation: (width,), needed if the weights belong to whitened space.
+    w·(x − μ)/σ equals (w/σ)·x plus a constant. deviation: (width,).
     """
-    normal = np.asarray(weights, np.float64)
-    if deviation is not None:
-        deviations = np.asarray(deviation, np.float64)
-        normal = np.divide(normal, deviations, out=np.zeros_like(normal), where=deviations > 0)
-    return _unit(normal)
+    normal, deviations = np.asarray(weights, np.float64), np.asarray(deviation, np.float64)
+    return _unit(np.divide(normal, deviations, out=np.zeros_like(normal), where=deviations > 0))
 
 
 def decoded_vectors(
-    reference: ArrayLike, weights: ArrayLike, alpha: float, norm: float, deviation: ArrayLike | None = None
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    reference: ArrayLike, weights: ArrayLike, alpha: float, norm: float, deviation: ArrayLike
+) -> tuple[Floats32, Floats32]:
     """Return embeddings (width,) of length `norm` for the hard and the easy side of a direction (Jain 2023, A.7)."""
     easy = direction_in_raw_space(weights, deviation)
     hard_vector, easy_vector = (norm * slerp(reference, side, alpha) for side in (-easy, easy))
     return hard_vector.astype(np.float32), easy_vector.astype(np.float32)
 
 
-def _unit(vector: ArrayLike) -> NDArray[np.float64]:
+def _unit(vector: ArrayLike) -> Floats:
     numbers = np.asarray(vector, np.float64)
     return numbers / np.linalg.norm(numbers)
 
@@ -139,7 +130,7 @@ def find_directions(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings
     stems = unique_slugs([*half.class_names, *pooled])
     notes: list[ClassNote] = []
     sides: list[_Captioned] = []
-    vectors: dict[str, NDArray[np.floating]] = {}
+    vectors: dict[str, AnyFloats] = {}
     decide: dict[int, Decide] = {}
     for label, direction in enumerate(fitted):
         if isinstance(direction, str):
@@ -169,7 +160,7 @@ def find_directions(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings
                 groups[rows] = group
                 if len(rows):
                     within[rows] -= within[rows].mean(axis=0)
-        within = _units(within)
+        within = unit_rows(within)
         rows = np.flatnonzero(groups >= 0)
         right, units = ~half.failed[rows], half.units[rows]
         fitted = fit_directions(within[rows], right, groups[rows], len(pooled), units, fit, workers)
@@ -217,24 +208,24 @@ class _Captioned:
     name: str
     stem: str
     direction: Direction
-    points: NDArray[np.float64]
+    points: Floats
 
     @cached_property
     def reference(self) -> int:
         return self.half.captions.references[self.labels[0]]
 
     @cached_property
-    def scores(self) -> NDArray[np.float64]:
+    def scores(self) -> Floats:
         half, vectors = self.half, self.half.captions.vectors
         candidates = vectors[half.captions.candidates[self.labels[0]]]
         reference, how = vectors[self.reference], self.settings.score
         return caption_scores(self.direction, reference, candidates, half.centre, half.deviation, how)
 
     @cached_property
-    def extremes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def extremes(self) -> tuple[Ints, Ints]:
         return extreme_captions(self.scores, _MOST_CAPTIONS)
 
-    def scored(self, columns: NDArray[np.int64]) -> tuple[ScoredCaption, ...]:
+    def scored(self, columns: Ints) -> tuple[ScoredCaption, ...]:
         texts, rows = self.half.captions.texts, self.half.captions.candidates[self.labels[0]]
         return tuple(ScoredCaption(texts[int(rows[column])], float(self.scores[column])) for column in columns.tolist())
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import AnyFloats, Floats32
 from counterfoil.mining.findings_layer import unique_slugs
 from counterfoil.mining.hypotheses import ClassNote, DiscoverHalf, Found, Hypothesis, choose_cutoffs
 from counterfoil.mining.method import FindMethod
@@ -151,7 +151,7 @@ def _called(half: DiscoverHalf, labels: Sequence[int]) -> str:
     return half.class_names[labels[0]] if len(labels) == 1 else _ANY
 
 
-def _column(half: DiscoverHalf, column: int) -> NDArray[np.float32]:
+def _column(half: DiscoverHalf, column: int) -> Floats32:
     return np.eye(1, half.features.shape[1], column, dtype=np.float32)[0]
 
 
@@ -159,7 +159,7 @@ def _hypothesis(
     half: DiscoverHalf,
     labels: tuple[int, ...],
     name: str,
-    vector: NDArray[np.floating],
+    vector: AnyFloats,
     cutoff: float,
     rule: str | None = None,
 ) -> Hypothesis:

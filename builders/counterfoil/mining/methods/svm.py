@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import AnyFloats, Bools, Floats, Ints
 from counterfoil.engines import Doing, Finished, engine_for
 from counterfoil.progress import report
 from counterfoil.report.words import counted
 from counterfoil.stats import balanced_accuracy_interval, sequential_p
 
 
-def balanced_accuracy(right: NDArray[np.bool_], predicted: NDArray[np.bool_]) -> float:
+def balanced_accuracy(right: Bools, predicted: Bools) -> float:
     """Return the mean of two shares of correct predictions: among right rows and among wrong rows. Arrays: (n,)."""
     return float((np.mean(~predicted[~right]) + np.mean(predicted[right])) / 2)
 
@@ -30,13 +30,11 @@ def balanced_accuracy(right: NDArray[np.bool_], predicted: NDArray[np.bool_]) ->
 class Fold:
     """The rows to train on and the rows to score, each in ascending order."""
 
-    train: NDArray[np.int64]
-    test: NDArray[np.int64]
+    train: Ints
+    test: Ints
 
 
-def reason_against_direction(
-    right: NDArray[np.bool_], units: NDArray[np.int64] | None, folds: int, fewest_errors: int
-) -> str | None:
+def reason_against_direction(right: Bools, units: Ints | None, folds: int, fewest_errors: int) -> str | None:
     """Return why these rows cannot have a direction, in words for people, or None if they can. right, units: (n,)."""
     rows, errors = len(right), int((~right).sum())
     if not rows:
@@ -58,9 +56,7 @@ def reason_against_direction(
     return None
 
 
-def deal_folds(
-    right: NDArray[np.bool_], units: NDArray[np.int64] | None, folds: int, seed: int
-) -> tuple[Fold, ...] | str:
+def deal_folds(right: Bools, units: Ints | None, folds: int, seed: int) -> tuple[Fold, ...] | str:
     """Return stratified, shuffled folds, or a text that says why there are none. Rows of one unit share a fold."""
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
@@ -100,7 +96,7 @@ class KernelSolver:
 
     name: Literal["kernel"] = "kernel"
 
-    def __init__(self, points: NDArray[np.float64], folds: Sequence[Fold]) -> None:
+    def __init__(self, points: Floats, folds: Sequence[Fold]) -> None:
         from scipy.linalg import get_blas_funcs
 
         self.points, self.folds = points, folds
@@ -113,12 +109,12 @@ class KernelSolver:
         self.trains = [self.kernel[np.ix_(fold.train, fold.train)] for fold in folds]
         self.tests = [self.kernel[np.ix_(fold.test, fold.train)] for fold in folds]
 
-    def predicted(self, fold: int, right: NDArray[np.bool_], C: float) -> NDArray[np.bool_]:
+    def predicted(self, fold: int, right: Bools, C: float) -> Bools:
         """Predict the fold's test rows with an SVM that is fitted to its training rows. right: (n,), for all rows."""
         duals, intercept = self._fit(self.trains[fold], right[self.folds[fold].train], C)
         return self.tests[fold] @ duals + intercept >= 0  # as `SVC.predict` has it
 
-    def small(self, fold: int, right: NDArray[np.bool_]) -> SmallC:
+    def small(self, fold: int, right: Bools) -> SmallC:
         train, test = self.folds[fold].train, self.folds[fold].test
         duals = balanced_signs(right[train])
         trained, tested = self.trains[fold] @ duals, self.tests[fold] @ duals
@@ -126,14 +122,12 @@ class KernelSolver:
         # With an intercept at an end of the interval, all rows are predicted as one side, and the score is one half.
         return _small_c(trained, tested, middle, right[test], least=0.5)
 
-    def plane(self, right: NDArray[np.bool_], C: float) -> tuple[NDArray[np.float64], float]:
+    def plane(self, right: Bools, C: float) -> tuple[Floats, float]:
         """Return the weights (width,) and the intercept of the SVM that is fitted to all rows."""
         duals, intercept = self._fit(self.kernel, right, C)
         return duals @ self.points, intercept
 
-    def _fit(
-        self, kernel: NDArray[np.float64], right: NDArray[np.bool_], C: float
-    ) -> tuple[NDArray[np.float64], float]:
+    def _fit(self, kernel: Floats, right: Bools, C: float) -> tuple[Floats, float]:
         from sklearn.svm import SVC
 
         model = SVC(kernel="precomputed", class_weight=balanced_weights(right), C=C).fit(kernel, right.astype(np.int64))
@@ -147,26 +141,24 @@ class LinearSolver:
 
     name: Literal["linear"] = "linear"
 
-    def __init__(self, points: NDArray[np.float64], folds: Sequence[Fold], seed: int) -> None:
+    def __init__(self, points: Floats, folds: Sequence[Fold], seed: int) -> None:
         self.points, self.folds, self.seed = points, folds, seed
         self.trains = [points[fold.train] for fold in folds]
         self.tests = [points[fold.test] for fold in folds]
 
-    def predicted(self, fold: int, right: NDArray[np.bool_], C: float) -> NDArray[np.bool_]:
+    def predicted(self, fold: int, right: Bools, C: float) -> Bools:
         weights, intercept = self._fit(self.trains[fold], right[self.folds[fold].train], C)
         return self.tests[fold] @ weights + intercept > 0
 
-    def small(self, fold: int, right: NDArray[np.bool_]) -> SmallC:
+    def small(self, fold: int, right: Bools) -> SmallC:
         train, test = self.folds[fold].train, self.folds[fold].test
         weights = balanced_signs(right[train]) @ self.trains[fold]
         return _small_c(self.trains[fold] @ weights, self.tests[fold] @ weights, 0.0, right[test], least=0.0)
 
-    def plane(self, right: NDArray[np.bool_], C: float) -> tuple[NDArray[np.float64], float]:
+    def plane(self, right: Bools, C: float) -> tuple[Floats, float]:
         return self._fit(self.points, right, C)
 
-    def _fit(
-        self, points: NDArray[np.float64], right: NDArray[np.bool_], C: float
-    ) -> tuple[NDArray[np.float64], float]:
+    def _fit(self, points: Floats, right: Bools, C: float) -> tuple[Floats, float]:
         from sklearn.svm import LinearSVC
 
         settings: Any = {"dual": True, "tol": 1e-3, "max_iter": 10_000, "random_state": self.seed}
@@ -178,21 +170,19 @@ class LinearSolver:
 Solver: TypeAlias = KernelSolver | LinearSolver
 
 
-def balanced_weights(right: NDArray[np.bool_]) -> dict[int, float]:
+def balanced_weights(right: Bools) -> dict[int, float]:
     """Return scikit-learn's "balanced" class weights, faster than its own computation."""
     rows, count = len(right), int(right.sum())
     return {0: rows / (2 * (rows - count)), 1: rows / (2 * count)}
 
 
-def balanced_signs(right: NDArray[np.bool_]) -> NDArray[np.float64]:
+def balanced_signs(right: Bools) -> Floats:
     """Return the bounds of the dual variables for C = 1: each row's weight, negative for wrong rows."""
     weights = balanced_weights(right)
     return np.where(right, weights[1], -weights[0])
 
 
-def _small_c(
-    trained: NDArray[np.float64], tested: NDArray[np.float64], threshold: float, right: NDArray[np.bool_], least: float
-) -> SmallC:
+def _small_c(trained: Floats, tested: Floats, threshold: float, right: Bools, least: float) -> SmallC:
     """Bound scores for small C. trained, tested: decisions from `balanced_signs`. least: score of other intercepts."""
     lowest, highest = min(trained.min(), tested.min()), max(trained.max(), tested.max())
     # For liblinear, whose intercept is then zero, no decision may reach 1 or -1.
@@ -206,9 +196,7 @@ def _small_c(
 TIE = 1e-9
 
 
-def permuted_labels(
-    right: NDArray[np.bool_], units: NDArray[np.int64] | None, folds: Sequence[Fold], seed: int
-) -> Iterator[NDArray[np.bool_]]:
+def permuted_labels(right: Bools, units: Ints | None, folds: Sequence[Fold], seed: int) -> Iterator[Bools]:
     """Yield permuted labels (n,) without end. Within a test fold, units of equal size exchange their labels."""
     rng = np.random.default_rng([seed, 1])  # 1: other draws than those of the folds
     blocks = [block for fold in folds for block in _blocks(fold.test, units)]
@@ -219,7 +207,7 @@ def permuted_labels(
         yield labels
 
 
-def _blocks(rows: NDArray[np.int64], units: NDArray[np.int64] | None) -> list[NDArray[np.int64]]:
+def _blocks(rows: Ints, units: Ints | None) -> list[Ints]:
     """Return the rows of a fold as arrays (units, size), one array for each size of unit."""
     if units is None:
         return [rows[:, None]]
@@ -230,7 +218,7 @@ def _blocks(rows: NDArray[np.int64], units: NDArray[np.int64] | None) -> list[ND
     return [of_unit[begin[:, None] + np.arange(size)] for size, begin in alike]
 
 
-def reaches_score(solver: Solver, right: NDArray[np.bool_], grid: Sequence[float], score: float) -> bool:
+def reaches_score(solver: Solver, right: Bools, grid: Sequence[float], score: float) -> bool:
     """Return whether the best mean score over the grid reaches `score`. Skip fits that cannot change the answer."""
     needed = (score - TIE) * len(solver.folds)
     small = [solver.small(fold, right) for fold in range(len(solver.folds))]
@@ -259,7 +247,7 @@ class Direction:
     folds, with its 95 % `interval`. p: the p-value of the strength under permuted labels.
     """
 
-    weights: NDArray[np.float64]
+    weights: Floats
     intercept: float
     C: float
     strength: float
@@ -269,27 +257,29 @@ class Direction:
     errors: int
     solver: Literal["kernel", "linear"]
 
-    def decision(self, points: NDArray[np.floating]) -> NDArray[np.float64]:
+    def decision(self, points: AnyFloats) -> Floats:
         """Return decision values (n,) of points (n, width) from `whiten`: above 0 for easy, below 0 for hard points."""
         return np.asarray(points, np.float64) @ self.weights + self.intercept
 
 
-def whiten(
-    features: NDArray[np.floating], centre: NDArray[np.floating], deviation: NDArray[np.floating]
-) -> NDArray[np.float64]:
+def whiten(features: AnyFloats, centre: AnyFloats, deviation: AnyFloats) -> Floats:
     """Return (features - centre) / deviation with rows of unit length, (n, width). centre, deviation: (width,)."""
     features, centre, deviation = (np.asarray(array, np.float64) for array in (features, centre, deviation))
     # The deviation of a constant column is about 1e-16 of its value, because of rounding.
     varied = deviation > 1e-12 * np.maximum(1.0, np.abs(centre))
-    points = np.where(varied, (features - centre) / np.where(varied, deviation, 1.0), 0.0)
-    lengths = np.linalg.norm(points, axis=1, keepdims=True)
-    return points / np.where(lengths > 0, lengths, 1.0)
+    return unit_rows(np.where(varied, (features - centre) / np.where(varied, deviation, 1.0), 0.0))
+
+
+def unit_rows(vectors: Floats) -> Floats:
+    """Scale rows to length 1; a row of zeros stays unchanged."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.where(lengths > 0, lengths, 1.0)
 
 
 def fit_direction(
-    points: NDArray[np.float64],
-    right: NDArray[np.bool_],
-    units: NDArray[np.int64] | None = None,
+    points: Floats,
+    right: Bools,
+    units: Ints | None = None,
     *,
     seed: int,
     grid: Sequence[float] = GRID,
@@ -328,11 +318,11 @@ def fit_direction(
 
 
 def fit_directions(
-    points: NDArray[np.float64],
-    right: NDArray[np.bool_],
-    labels: NDArray[np.int64],
+    points: Floats,
+    right: Bools,
+    labels: Ints,
     classes: int,
-    units: NDArray[np.int64] | None,
+    units: Ints | None,
     fit: DirectionFit,
     workers: int | None = 1,
 ) -> list[Direction | str]:
@@ -358,9 +348,9 @@ def fit_directions(
 @dataclass(frozen=True, slots=True, eq=False)
 class _ClassRows:
     label: int
-    points: NDArray[np.float64]
-    right: NDArray[np.bool_]
-    units: NDArray[np.int64] | None
+    points: Floats
+    right: Bools
+    units: Ints | None
 
 
 @dataclass(frozen=True)
