@@ -69,17 +69,17 @@ def evaluate(
         UserError: A dataset, model or class map cannot be used. The message lists all problems together.
         RunFailure: A model cannot be fetched or run. The other models are scored and kept first.
     """
-    asked = replace(options or EvaluationOptions(), **settings)
-    asked.check()
+    given = replace(options or EvaluationOptions(), **settings)
+    given.check()
     named = by_name(models)
-    if asked.into_card:
+    if given.into_card:
         make_ready(dataset)
-    subject = open_subject(dataset, asked.recipe, asked.base, asked.groups, asked.beside or {})
-    asked.refuse_preview(subject.preview)
-    if asked.into_card and subject.directory is None:
+    subject = open_subject(dataset, given.recipe, given.base, given.groups, given.beside or {})
+    given.refuse_preview(subject.preview)
+    if given.into_card and subject.directory is None:
         raise UserError(f"{dataset} is not a built dataset, so it has no card for results")
-    task = task_of(subject)(subject, named, asked)
-    lines, errors = read_gate(asked.gate, task.line_problems, task.measures)
+    task = task_of(subject)(subject, named, given)
+    lines, errors = read_gate(given.gate, task.line_problems, task.measures)
     judged: tuple[str, ...] = ()
     with collected_in(errors):
         names = task.choose_models(models_of(lines))
@@ -87,7 +87,7 @@ def evaluate(
     with collected_in(errors):
         task.prepare(lines, judged)
     raise_together(errors)
-    folder = report_folder(task.subject, asked.out, asked.limit)
+    folder = report_folder(task.subject, given.out, given.limit)
     task.ask(names)
     results = task.results()
     evaluation = Evaluation(
@@ -97,20 +97,20 @@ def evaluate(
         unreadable=task.unreadable,
         files={},
         unreadable_paths=task.unreadable_paths,
-        gate=judge_gate(task.comparing(results), lines, judged, asked.allow_undecided) if lines else None,
+        gate=judge_gate(task.comparing(results), lines, judged, given.allow_undecided) if lines else None,
         notes=(*task.subject.notes, *task.notes(results)),
         task=task,
     )
     with writing_lock(folder):  # two evaluations into one folder must not mix their files
         evaluation = write_files(evaluation, task, folder)
-    if asked.into_card:
+    if given.into_card:
         evaluation = replace(evaluation, files={**evaluation.files, "card": store_results(evaluation, task)})
     for warning in task.warnings(results):
         warn(warning)
     return evaluation
 
 
-# `help(evaluate)`, notebooks and pages show each option with its text, which stands in `EvaluationOptions` alone.
+# `help(evaluate)`, notebooks and pages show each option with its text, which `EvaluationOptions` alone has.
 _texts = "".join(f"        {name}: {indent(text, ' ' * 12).lstrip()}\n" for name, text in option_texts().items())
 _line = "        settings: Options by name, in place of those in `options`.\n"
 _head, _, _tail = (evaluate.__doc__ or "").partition(_line)

@@ -159,8 +159,8 @@ def _write(task: Task, models: Sequence[str], folder: Path) -> None:
     }
     for name, document in documents.items():
         (folder / name).write_text(visible(json.dumps(document, ensure_ascii=False)), encoding="utf-8")
-    said = dict.fromkeys(("path", "model", *(name for line in lines for name in line)))
-    (folder / "failures.csv").write_text(csv_text(lines, tuple(said)), encoding="utf-8")
+    columns_of_lines = dict.fromkeys(("path", "model", *(name for line in lines for name in line)))
+    (folder / "failures.csv").write_text(csv_text(lines, tuple(columns_of_lines)), encoding="utf-8")
 
 
 def _stem(name: str, number: int, taken: set[str]) -> str:

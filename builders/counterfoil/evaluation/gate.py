@@ -411,7 +411,7 @@ class Comparing(Protocol):
         """Yield a line once for each of its groups, still undecided, with what to measure; None for nothing."""
         ...
 
-    def numbers(self, asked: Sequence[Any]) -> Sequence[Number]:
+    def numbers(self, questions: Sequence[Any]) -> Sequence[Number]:
         """Return a number for each thing to measure. All are resampled together."""
         ...
 
@@ -434,10 +434,10 @@ def judge_gate(
 ) -> GateResult:
     """Judge every line for each of these models, with intervals that hold for all comparisons at once."""
     comparisons = [each for line in gate for model in models for each in comparing.comparisons(line, model)]
-    numbers = comparing.numbers([asked for _, asked in comparisons if asked is not None])
+    numbers = comparing.numbers([question for _, question in comparisons if question is not None])
     reach, left = joint_reach(numbers), iter(numbers)
     outcomes = tuple(
-        judged if asked is None else comparing.judged(judged, next(left), reach) for judged, asked in comparisons
+        judged if question is None else comparing.judged(judged, next(left), reach) for judged, question in comparisons
     )
     return GateResult(comparing.subject.name, tuple(models), outcomes, allow_undecided)
 

@@ -365,8 +365,8 @@ class ResampledTask(Task, Generic[Model]):
             else:
                 yield replace(judged, reason=reason or f"no image shows {line.share} here"), None
 
-    def numbers(self, asked: Sequence[Drawn]) -> Sequence[Number]:
-        return asked
+    def numbers(self, questions: Sequence[Drawn]) -> Sequence[Number]:
+        return questions
 
     def judged(self, judged: Judged, number: Number, reach: float) -> Judged:
         return judged.measured(number, reach)

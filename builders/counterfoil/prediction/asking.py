@@ -151,9 +151,9 @@ class Pass:
         if known is not None:
             report(self.stage, len(self.images), len(self.images))
             return known
-        asked = Asked(model, cache)
-        self.ask([asked])
-        return asked.finished()
+        answering = Asked(model, cache)
+        self.ask([answering])
+        return answering.finished()
 
     def ask(self, models: Sequence[Asked]) -> None:
         """Let models answer all images, and save the answers in parts. They have answered as many images before."""
@@ -175,7 +175,7 @@ class Pass:
         through = done = models[0].done
         chunks = Chunks(images, stretch_rows(len(images) - done, batch_size, placement.engine.at_once), done)
         threads = placement.threads(len(chunks))
-        keys = tuple(asked.model.key for asked in models)
+        keys = tuple(answering.model.key for answering in models)
         work: Work[Chunk, _Answers] = _Asking(
             self.load, self.imports, keys, placement.device, batch_size, images.photographs, threads
         )
@@ -189,11 +189,11 @@ class Pass:
                     waiting[event.item.start] = event
                     while (finished := waiting.pop(through, None)) is not None:
                         through = finished.item.stop
-                        for asked, answers in zip(models, finished.result, strict=True):
+                        for answering, answers in zip(models, finished.result, strict=True):
                             if isinstance(answers, CounterfoilError):
-                                asked.failure = asked.failure or answers
-                            elif asked.failure is None:
-                                asked.add(answers, through)
+                                answering.failure = answering.failure or answers
+                            elif answering.failure is None:
+                                answering.add(answers, through)
                 yield event if isinstance(event, Lost) else min(done, len(images))
 
 
@@ -212,21 +212,21 @@ def ask(
     left, the pass ends.
     """
     position = models[0].done
-    batches = prepared_batches(images, [asked.model for asked in models], batch_size, device, photographs)
+    batches = prepared_batches(images, [answering.model for answering in models], batch_size, device, photographs)
     for readable, inputs in batches:
         at = np.arange(position, position + len(readable))
         position += len(readable)
-        for asked in models:
-            if asked.failure is not None:
+        for answering in models:
+            if answering.failure is not None:
                 continue
-            given = inputs.get(asked.model.input_key)
+            given = inputs.get(answering.model.input_key)
             try:
                 if isinstance(given, CounterfoilError):
                     raise given
-                asked.add([asked.model.answers(Batch(given, readable, at, labels))], position)
+                answering.add([answering.model.answers(Batch(given, readable, at, labels))], position)
             except CounterfoilError as error:
-                asked.failure = error
-        if all(asked.failure is not None for asked in models):
+                answering.failure = error
+        if all(answering.failure is not None for answering in models):
             return
         yield position
     if position != len(labels):
@@ -329,6 +329,6 @@ class _Asking:
                 for done in batches:
                     yield done - before
                     before = done
-            return [asked.failure or asked.fresh for asked in in_pass]
+            return [answering.failure or answering.fresh for answering in in_pass]
 
         yield answer

@@ -109,10 +109,10 @@ def embed(
         key = sha256_json([images.content, embedder.key, batch_size, precision])
         folder = folder or writable_cache() / "embeddings"
         cache = AnswerCache(folder, embedder.name, key, len(images), partial(_fits, precision, None))
-    place = None if embedder.on is None or cache is None else placement
+    elsewhere = None if embedder.on is None or cache is None else placement
     load = partial(_load, embedder.on, batch_size, precision)
     stage = f"{embedder.name}: {images.name}"
-    one_pass = Pass(images, stage, batch_size, device, place, load, (__name__, "open_clip"))
+    one_pass = Pass(images, stage, batch_size, device, elsewhere, load, (__name__, "open_clip"))
     return one_pass.answers_of(embedder, cache)["features"]
 
 

@@ -87,55 +87,57 @@ def score_models(
         _refuse_vast_batch(classifier, batch_size, device)
         return Asked(model, cache)
 
-    def passes(names: Sequence[str], own: str | None) -> Iterator[list[Asked]]:
+    def passes(names: Sequence[str], own_device: str | None) -> Iterator[list[Asked]]:
         """Yield lists of models that fit in memory together, and that have answered the same images before.
 
-        own: the device, if this process answers.
+        own_device: the device, if this process answers.
         """
         waiting: list[Asked] = []
-        free = _free_for_a_pass(own)
+        free = _free_for_a_pass(own_device)
         for name in names:
             try:
-                asked = unanswered(name)
+                answering = unanswered(name)
             except CounterfoilError as error:
                 failures[name] = error
                 continue
-            if asked is None:
+            if answering is None:
                 continue
-            model = asked.model
+            model = answering.model
             size = (model.classifier.param_count or 0) * _BYTES_A_PARAMETER
             if all(other.model.input_key != model.input_key for other in waiting):
                 size += batch_bytes(model.classifier, batch_size)
-            if waiting and (size > free or asked.done != waiting[0].done):
+            if waiting and (size > free or answering.done != waiting[0].done):
                 yield waiting
-                waiting, free = [], _free_for_a_pass(own)
-            if own is not None:
-                model.classifier = model.classifier.placed(own)
-            waiting.append(asked)
+                waiting, free = [], _free_for_a_pass(own_device)
+            if own_device is not None:
+                model.classifier = model.classifier.placed(own_device)
+            waiting.append(answering)
             free -= size
         if waiting:
             yield waiting
 
-    own, classes = (frozenset(names), ()) if placement is None else (placement.of_this_process, placement.classes)
-    for place in (None,) if placement is None else (placement, None):
-        of_place = [name for name in names if (name in own) == (place is None)]
-        for models in passes(of_place, device if place is None else None):
+    of_this_process, classes = (
+        (frozenset(names), ()) if placement is None else (placement.of_this_process, placement.classes)
+    )
+    for elsewhere in (None,) if placement is None else (placement, None):
+        of_place = [name for name in names if (name in of_this_process) == (elsewhere is None)]
+        for models in passes(of_place, device if elsewhere is None else None):
             first = models[0].model.name
             stage = first if len(models) == 1 else f"{len(models)} models, {first} first"
-            classifiers = (asked.model.classifier for asked in models)
+            classifiers = (answering.model.classifier for answering in models)
             specs = [(model.name, model.score_scale, maps[model.name]) for model in classifiers]
             loading = partial(_load, specs, classes, logits)
             try:
-                Pass(images, stage, batch_size, device, place, loading, WORKERS_IMPORT).ask(models)
+                Pass(images, stage, batch_size, device, elsewhere, loading, WORKERS_IMPORT).ask(models)
             finally:
                 # The list of models stays alive while the next pass is prepared. Their weights must be released.
-                for asked in models:
-                    asked.model.classifier = asked.model.classifier.released()
+                for answering in models:
+                    answering.model.classifier = answering.model.classifier.released()
                 give_back_memory()
-            for asked in models:
-                name = asked.model.name
+            for answering in models:
+                name = answering.model.name
                 try:
-                    scored[name] = Scored(asked.model.classifier, maps[name], Predictions(**asked.finished()))
+                    scored[name] = Scored(answering.model.classifier, maps[name], Predictions(**answering.finished()))
                 except CounterfoilError as error:
                     failures[name] = error
     kept = f"The answers of the other {len(scored)} are kept: repair or leave out what failed, and run it again."

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from counterfoil.recipe.tasks.labels import LabelsTask
-from counterfoil.recipe.tasks.objects import ObjectsTask
+from counterfoil.recipe.tasks.labels import SourceLabels
+from counterfoil.recipe.tasks.objects import SourceObjects
 from counterfoil.recipe.tasks.task import SourceTask, is_every_image
 
-TASKS = {task.name: task for task in (SourceTask(), ObjectsTask(), LabelsTask())}
+TASKS = {task.name: task for task in (SourceTask(), SourceObjects(), SourceLabels())}
 
 
 def derive_task(source: Mapping[str, Any]) -> SourceTask:

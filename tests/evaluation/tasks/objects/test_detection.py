@@ -530,9 +530,9 @@ def test_failures_are_listed_and_exported_with_their_boxes(built: Path, evaluati
     for sample in samples:
         corners = [box["bounding_box"] for box in sample["ground_truth"]["detections"]]
         assert all(x >= 0 and y >= 0 and x + width <= 1.001 and y + height <= 1.001 for x, y, width, height in corners)
-    found = {row.key: row.found + row.false for row in frame.itertuples()}
+    boxes_of = {row.key: row.found + row.false for row in frame.itertuples()}
     counted = Counter(key_of[answer["image_id"]] for answer in coco["answers"])
-    assert all(counted[key] == count for key, count in found.items())
+    assert all(counted[key] == count for key, count in boxes_of.items())
 
 
 def test_what_only_classifiers_have_is_refused_by_name(built: Path, results_file: Path) -> None:

@@ -37,7 +37,7 @@ def line_measures() -> dict[str, MeasureFacts]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Question:
     """What a line measures in one group: a model on its images of these labels, or the first model less the last.
 
     sides: group and model of each side.
@@ -63,7 +63,7 @@ class ClassLines:
     def subject(self) -> Subject:
         return self.answered.subject
 
-    def comparisons(self, line: GateLine, model: str) -> Iterator[tuple[Judged, Asked | None]]:
+    def comparisons(self, line: GateLine, model: str) -> Iterator[tuple[Judged, Question | None]]:
         answered, subject, drop = self.answered, self.answered.subject, line.measure in DROPS
         stored = self.stored.get((line.other_model, model))
         line_labels = labels_named(line.class_name, subject.classes) if line.class_name else range(len(subject.classes))
@@ -93,15 +93,18 @@ class ClassLines:
                 sides = ((0, model), *sides)
             elif line.other_model:
                 sides = ((index, stored.name if stored else line.other_model), *sides)
-            asked = Asked(line, sides, labels) if labels else None
+            question = Question(line, sides, labels) if labels else None
             if (
                 line.measure == "relative_drop"
                 and line.share == _ACCURACY
-                and asked
+                and question
                 and not self._any_right(model, labels)
             ):
-                asked, reason = None, reason or f"{model} is right on no image of the base"
-            yield Judged(line, model, group.name, "undecided", reason=reason, classes=counts, level=group.level), asked
+                question, reason = None, reason or f"{model} is right on no image of the base"
+            yield (
+                Judged(line, model, group.name, "undecided", reason=reason, classes=counts, level=group.level),
+                question,
+            )
 
     def _any_right(self, model: str, labels: Sequence[int]) -> bool:
         """Return whether a model is right on a base image of these labels."""
@@ -112,12 +115,12 @@ class ClassLines:
         rows = self.answered.rows(group)
         return rows[np.isin(self.subject.labels[rows], labels)]
 
-    def numbers(self, asked: Sequence[Asked]) -> Sequence[Number]:
+    def numbers(self, questions: Sequence[Question]) -> Sequence[Number]:
         subject, answered = self.subject, self.answered
         right = {name: answered.answers.correct[:, index] for index, name in enumerate(answered.models)}
         right |= {answers.name: answers.right for answers in self.stored.values()}
         # Several lines may need the same accuracy: it is drawn once, and all are drawn together.
-        of_accuracy = [each for each in asked if each.line.share == _ACCURACY]
+        of_accuracy = [each for each in questions if each.line.share == _ACCURACY]
         sides = {}
         for group, model, labels in dict.fromkeys((*side, each.labels) for each in of_accuracy for side in each.sides):
             sides[group, model, labels] = self._rows(group, labels), right[model]
@@ -128,13 +131,13 @@ class ClassLines:
                 averages[side] = ClassAverage.of(subject.labels[rows], model_right[rows], drawn)
         samples = {
             (each.line, side): self._sample(each, *side)
-            for each in asked
+            for each in questions
             if each.line.share != _ACCURACY
             for side in each.sides
         }
         drawn = dict(zip(samples, resampled_numbers(answered, list(samples.values())), strict=True))
         numbers: list[Number] = []
-        for each in asked:
+        for each in questions:
             if each.line.share == _ACCURACY:
                 of_sides = [averages[*side, each.labels] for side in each.sides]
                 numbers.append(AverageComparison(*of_sides, relative=each.line.measure == "relative_drop"))
@@ -142,10 +145,10 @@ class ClassLines:
                 numbers.append(line_number(each.line, [drawn[each.line, side] for side in each.sides]))
         return numbers
 
-    def _sample(self, asked: Asked, group: int, model: str) -> Sample:
-        value_of = MEASURES[asked.line.share].resampled
+    def _sample(self, question: Question, group: int, model: str) -> Sample:
+        value_of = MEASURES[question.line.share].resampled
         assert value_of is not None
-        return Sample(value_of, group, self.answered.models.index(model), asked.labels)
+        return Sample(value_of, group, self.answered.models.index(model), question.labels)
 
     def judged(self, judged: Judged, number: Number, reach: float) -> Judged:
         """Return the line with its verdict: wrong labels may excuse a line that fails."""

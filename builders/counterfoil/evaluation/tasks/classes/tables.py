@@ -184,7 +184,7 @@ def classes_csv(results: Results) -> str:
     return csv_text(rows)
 
 
-def answer_columns(answered: AllAnswers) -> dict[str, Any]:
+def image_answers(answered: AllAnswers) -> dict[str, Any]:
     """Return columns of each image: its class, and each model's answer, confidence and whether it is right.
 
     Answers are empty if the image cannot be decoded.

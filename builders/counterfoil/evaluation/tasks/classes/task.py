@@ -42,7 +42,7 @@ from counterfoil.evaluation.tasks.classes.measures.source import (
 from counterfoil.evaluation.tasks.classes.mistaken_order import likely_order
 from counterfoil.evaluation.tasks.classes.report import evaluation_html
 from counterfoil.evaluation.tasks.classes.resampling import resampled_rows
-from counterfoil.evaluation.tasks.classes.tables import answer_columns, result_tables
+from counterfoil.evaluation.tasks.classes.tables import image_answers, result_tables
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier
 from counterfoil.prediction.passes import WORKERS_IMPORT, Placement, Scored, join_scored
 from counterfoil.progress import report
@@ -230,7 +230,7 @@ class ClassesTask(Task):
         return entry_files(with_public_names(results), dataset_id, commit)
 
     def image_columns(self) -> tuple[NDArray[np.int64], dict[str, Any]]:
-        return np.arange(len(self.subject.keys)), answer_columns(self.answered)
+        return np.arange(len(self.subject.keys)), image_answers(self.answered)
 
     @classmethod
     def wrong(cls, frame: Any) -> Any:

@@ -163,10 +163,12 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
                 for model, of_missed, of_given in zip(self.models, missed, given, strict=True):
                     answered = model.answers[group, image]
                     lists = {"missed": names[of_missed[image]], "wrongly_given": names[of_given[image]]}
-                    said = {"conditions": "; ".join(names[having])}
-                    said |= {name: "; ".join(mistaken) for name, mistaken in lists.items()}
+                    columns = {"conditions": "; ".join(names[having])}
+                    columns |= {name: "; ".join(mistaken) for name, mistaken in lists.items()}
                     right = not (of_missed[image].any() or of_given[image].any())
-                    answers.append(ModelAnswer(_labels(names[answered]), right, said, [{"answer": [*names[answered]]}]))
+                    answers.append(
+                        ModelAnswer(_labels(names[answered]), right, columns, [{"answer": [*names[answered]]}])
+                    )
                 annotations = [{"category_id": places[name]} for name in names[having]]
                 shift = self.subject.groups[group].name
                 yield Failure(int(subject.rows[group, image]), shift, _labels(names[having]), annotations, answers)

@@ -86,8 +86,8 @@ def run_detector(
         key = answers_key(device, data=images.content, weights=detector.sha256, input=detector.input_key)
         folder = subject.dataset.workplace / "detections"
         cache = AnswerCache(folder, name, key, len(images), are_detections)
-    asked = AskedDetector(name, detector, images)
-    columns = Pass(images, f"detecting with {name}", batch_size, device).answers_of(asked, cache)
+    answering = AskedDetector(name, detector, images)
+    columns = Pass(images, f"detecting with {name}", batch_size, device).answers_of(answering, cache)
     columns = {**columns, "row": chosen[columns["row"]]}
     refuse_unnamed_labels(name, columns["label"], names, "label_names")
     shifted = _first_label_note(columns["label"], names, categories)

@@ -224,17 +224,19 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
             ]
             answers = []
             for model in self.models:
-                found = model.answers[group]
-                counted = np.flatnonzero((found.image == image) & (found.score >= model.score))
-                detected = [(found.category[index], found.box[index], float(found.score[index])) for index in counted]
+                detections = model.answers[group]
+                counted = np.flatnonzero((detections.image == image) & (detections.score >= model.score))
+                parts = detections.category[counted], detections.box[counted], detections.score[counted].tolist()
+                detected = list(zip(*parts, strict=True))
                 results = [
                     {"category_id": int(category), "bbox": box.tolist(), "score": score}
                     for category, box, score in detected
                 ]
                 numbers = {name: columns[f"{name}.{model.name}"][number] for name in self.answer_columns}
-                said = {"objects": int(columns["objects"][number]), **{name: float(n) for name, n in numbers.items()}}
+                counts = {"objects": int(columns["objects"][number])}
+                counts |= {name: float(value) for name, value in numbers.items()}
                 right = bool(model.f1[group, image] == 1)
-                answers.append(ModelAnswer(self._labels(image, detected), right, said, results))
+                answers.append(ModelAnswer(self._labels(image, detected), right, counts, results))
             row = int(subject.rows[group, image])
             yield Failure(row, self.subject.groups[group].name, self._labels(image, boxes), annotations, answers)
 

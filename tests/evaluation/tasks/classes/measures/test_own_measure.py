@@ -26,13 +26,13 @@ def class_calibration_error(images: AnsweredGroup, weights: NDArray[np.float64])
 
 
 @pytest.fixture
-def own(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     title, reading = "Calibration error by class", "The mean over classes."
     measure = Measure(None, title, "points", reading, EVERYWHERE, None, True, class_calibration_error)
     monkeypatch.setitem(MEASURES, NAME, measure)  # type: ignore[misc]
 
 
-def test_it_is_in_results_tables_report_and_gate(own: None, weather: Path, tmp_path: Path) -> None:
+def test_it_is_in_results_tables_report_and_gate(in_measures: None, weather: Path, tmp_path: Path) -> None:
     lines = ("(clear) <= 99.5", "(grey) <= 0", "(clear, class=sandal) <= 100")
     gate = [*(f"{NAME}{line}" for line in lines), f"drop(any, {NAME}) <= 100"]
     options = {"recipe": "wardrobe-mini", "groups": "weather", "base": "clear", "device": "cpu", "reference": False}
