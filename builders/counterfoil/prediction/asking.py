@@ -29,7 +29,7 @@ from counterfoil.store.decoding import decoded_batches, readable_image
 _WORTH_WORKERS = 2000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Batch:
     """The images of the rows `at` (b,), and which are readable (b,).
 
@@ -126,7 +126,7 @@ class Placement:
         return max(1, torch.get_num_threads() // max(1, min(self.engine.at_once, stretches)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pass:
     """A pass over images, which is a stage of progress.
 
