@@ -92,7 +92,7 @@ class Asked:
         """Return all answers, and save them as one entry. Raise the failure if there is one."""
         if self.failure is not None:
             raise self.failure
-        none = np.zeros((3, 0), dtype=np.int64)
+        none: Any = np.zeros((3, 0), dtype=np.int64)
         answers = joined([*self.parts, *self.fresh] or [self.model.answers(Batch(None, *none))])
         if self.cache is not None:
             self.cache.save(answers)
