@@ -276,8 +276,8 @@ def collect_answers(
     for name, class_map in maps.items():
         scored = join_scored([part[name] for part in answered])
         refuse_unknown_rows(scored.classifier, parts)
-        about = {"outputs": class_map.outputs}
-        targets[name] = AuditedTarget(scored.classifier, class_map, scored.predictions, about)
+        outputs = {"outputs": class_map.outputs}
+        targets[name] = AuditedTarget(scored.classifier, class_map, scored.predictions, outputs)
     return targets
 
 

@@ -31,7 +31,7 @@ Columns = dict[str, NDArray[Any]]
 PART_ROWS = 256
 # Raise this number when the meaning of a column changes. Older entries are then ignored.
 _FORMAT = 3
-_KEY = "counterfoil_key"
+_KEY = b"counterfoil_key"
 # numpy parses other types as code.
 _ROW_TYPES = {number_type.encode(): number_type for number_type in ("<f2", "<f4", "<f8", "<i4", "|u1")}
 # Floats differ in the last bits between versions of these libraries.
@@ -55,7 +55,7 @@ def joined(stretches: Sequence[Columns]) -> Columns:
     return {name: np.concatenate([stretch[name] for stretch in stretches]) for name in stretches[0]}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AnswerCache:
     """The entry of one model's answers to so many images. fits: whether columns can be the answers to these rows."""
 
@@ -104,7 +104,7 @@ class AnswerCache:
         import pyarrow.parquet as pq
 
         arrays: dict[str, pa.Array] = {}
-        types = {_KEY: self.key}
+        types: dict[Any, str] = {_KEY: self.key}
         for name, values in columns.items():
             if values.ndim == 1:
                 arrays[name] = pa.array(values)
@@ -131,7 +131,7 @@ class AnswerCache:
             columns = {
                 name: _values(table[name].combine_chunks(), kept.get(name.encode())) for name in table.column_names
             }
-            sound = kept[_KEY.encode()] == self.key.encode() and self.fits(columns, rows)
+            sound = kept[_KEY] == self.key.encode() and self.fits(columns, rows)
             return columns if sound else None
         except (OSError, pa.ArrowException, AttributeError, ValueError, TypeError, KeyError):
             return None

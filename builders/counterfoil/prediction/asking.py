@@ -29,7 +29,7 @@ from counterfoil.store.decoding import decoded_batches, readable_image
 _WORTH_WORKERS = 2000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Batch:
     """The images of the rows `at` (b,), and which are readable (b,).
 
@@ -92,7 +92,7 @@ class Asked:
         """Return all answers, and save them as one entry. Raise the failure if there is one."""
         if self.failure is not None:
             raise self.failure
-        none = np.zeros((3, 0), dtype=np.int64)
+        none: Any = np.zeros((3, 0), dtype=np.int64)
         answers = joined([*self.parts, *self.fresh] or [self.model.answers(Batch(None, *none))])
         if self.cache is not None:
             self.cache.save(answers)
@@ -126,7 +126,7 @@ class Placement:
         return max(1, torch.get_num_threads() // max(1, min(self.engine.at_once, stretches)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pass:
     """A pass over images, which is a stage of progress.
 

@@ -41,7 +41,7 @@ def caption_images(
     """
     chosen = frozenset(images.keys if keys is None else keys)
     labels = dict(zip(images.keys, images.labels.tolist(), strict=True))
-    decides = ["captions", *_made_by(captioner, examples), number, seed, most_tokens]
+    decides = ["captions", _made_by(captioner, examples), number, seed, most_tokens]
     captions: dict[str, tuple[str, ...] | None] = {}
     for key, encoded in track(images.images(chosen), captioner.name, len(chosen)):
         begun = (prefix if isinstance(prefix, str) else prefix[labels[key]]).strip()
@@ -95,7 +95,7 @@ def likelihoods_of(
     """
     captions = tuple(captions)
     chosen = frozenset(images.keys if keys is None else keys)
-    decides = ["likelihoods", *_made_by(captioner, examples)]
+    decides = ["likelihoods", _made_by(captioner, examples)]
     image_keys: list[str] = []
     rows = []
     for key, encoded in track(images.images(chosen), captioner.name, len(chosen)):

@@ -64,8 +64,7 @@ class Predictions:
         return self.shares[:, 0]
 
     def columns(self) -> Columns:
-        columns = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: values for name, values in columns.items() if values is not None}
+        return {field.name: values for field in fields(self) if (values := getattr(self, field.name)) is not None}
 
     def fill(self, rows: NDArray[np.int64] | NDArray[np.bool_], columns: Mapping[str, NDArray]) -> None:
         """Set these rows of the columns. Columns that these answers do not have are ignored."""
