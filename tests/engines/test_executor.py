@@ -58,7 +58,7 @@ def test_workers_that_all_die_once_do_not_end_a_run() -> None:
 
 
 def test_so_many_losses_before_one_is_ready_end_a_run_and_one_that_gets_ready_starts_the_count_anew() -> None:
-    unready = Unready("Ray actor")
+    unready = Unready()
     for _ in range(2):
         for _ in range(MOST_UNREADY - 1):
             assert "starting another one" in unready.count("killed", None)
@@ -70,7 +70,7 @@ def test_so_many_losses_before_one_is_ready_end_a_run_and_one_that_gets_ready_st
 
 
 def test_many_workers_lost_with_their_machine_are_one_loss() -> None:
-    unready = Unready("Ray actor")
+    unready = Unready()
     for _ in range(8):
         unready.count("its node has died", "ab")
     unready.count("its node has died", "cd")

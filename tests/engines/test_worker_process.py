@@ -330,4 +330,4 @@ def test_a_gpu_without_memory_is_reported_as_that_though_cuda_calls_it_a_failure
     assert isinstance(receiver.recv(), executor.NoMemory)
     with pytest.raises(Left):
         processes._tell_failure(sender, RuntimeError("CUDA error: an illegal memory access"), was_ready=True)
-    assert isinstance(receiver.recv(), executor.DeviceFailed)
+    assert receiver.recv().ending == "lost its device (CUDA error: an illegal memory access (RuntimeError))"

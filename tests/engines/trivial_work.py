@@ -73,7 +73,7 @@ class Tens:
         finally:
             (self.folder / f"closed-{os.getpid()}").touch()
 
-    def _one(self, item: int) -> Doing[int | Delivered[int], tuple[int, int]]:
+    def _one(self, item: int) -> Doing[int | Delivered, tuple[int, int]]:
         with (self.folder / f"begun-{item}").open("a") as file:
             file.write(f"{os.getpid()}\n")
         if item in self.late:

@@ -11,7 +11,6 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 Item_contra = TypeVar("Item_contra", contravariant=True)
 Result_co = TypeVar("Result_co", covariant=True)
-Part = TypeVar("Part")
 Yielded = TypeVar("Yielded")
 
 # A running item, in any process: a generator that yields the item's events and returns the item's result.
@@ -52,13 +51,13 @@ class Advanced:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivered(Generic[Part]):
+class Delivered:
     """A finished part of an item, for the caller to write or report.
 
     The same part is delivered again if its worker is lost and the item restarts.
     """
 
-    part: Part
+    part: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class Finished(Generic[Item, Result]):
     result: Result
 
 
-Event: TypeAlias = Advanced | Delivered[Any] | Lost | Finished[Item, Result]
+Event: TypeAlias = Advanced | Delivered | Lost | Finished[Item, Result]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +105,16 @@ class Engine(Protocol):
     @property
     def collects(self) -> bool:
         """Whether workers share no folder with this process, so that work must deliver its results (`Delivered`)."""
-        ...
+        return False
 
     @property
     def elsewhere(self) -> bool:
         """Whether workers may be on other machines, whose devices this process does not know."""
-        ...
+        return False
 
     def expect(self, imports: Sequence[str]) -> None:
         """Announce work that imports these heavy modules, so that imports may begin; return at once."""
-        ...
+        return
 
     def run(self, work: Work[Item, Result], items: Sequence[Item]) -> Generator[Event[Item, Result]]:
         """Do every item, in any order, and yield the events of all items.

@@ -48,10 +48,9 @@ class NoMemory:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFailed:
-    """The worker cannot use its device any more, and ends. If the worker was never ready, the device itself is gone."""
+    """The worker cannot use its device, and ends. In a crew, the worker was never ready: the device itself is gone."""
 
     reason: str
-    was_ready: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ class Ended:
     code: int | None
 
 
-Heard: TypeAlias = Advanced | Delivered[Any] | Done | Failed | NoMemory | DeviceFailed | Ended | Lost
+Heard: TypeAlias = Advanced | Delivered | Done | Failed | NoMemory | DeviceFailed | Ended | Lost
 
 
 class Worker(Protocol):
@@ -98,7 +97,7 @@ class Crew(Protocol):
         ...
 
 
-def events_of(doing: Doing[Any, Any]) -> Iterator[Advanced | Delivered[Any] | Done]:
+def events_of(doing: Doing[Any, Any]) -> Iterator[Advanced | Delivered | Done]:
     """Yield the events of a running item, and then its result. Closing this generator also closes the item."""
     with contextlib.closing(doing):
         while True:
@@ -160,35 +159,26 @@ def hand_out(
                         yield Finished(items[index], result)
                     case NoMemory(reason):
                         failure = failure or deaths.out_of_memory(items[index], worker.device, reason)
-                    case _:
+                    case Ended(ending, code):
                         waiting.appendleft(index)
-                        if isinstance(event, DeviceFailed) and not event.was_ready:
-                            gone.append(f"{worker.device}: {event.reason}")
                         if failure is None:
                             try:
-                                yield Lost(_loss(event, worker.device, gone, crew, deaths, index, items[index]))
+                                yield Lost(deaths.count(index, items[index], worker.device, ending, code))
                             except RunFailure as error:
                                 failure = error
+                    case DeviceFailed(reason):
+                        waiting.appendleft(index)
+                        gone.append(f"{worker.device}: {reason}")
+                        if failure is None and not crew.stands_in():
+                            failure = RunFailure(
+                                ["no device is left to work on", *gone],
+                                f"{_KEPT} `nvidia-smi` shows the GPUs of this machine and their processes; choose"
+                                " others with --device.",
+                            )
+                        elif failure is None:
+                            others = f"other workers take {name_of_item(items[index])} and the rest"
+                            yield Lost(f"{worker.device} cannot be used: {reason}; {others}")
                 del held[worker]
-
-
-def _loss(
-    event: DeviceFailed | Ended, device: str, gone: Sequence[str], crew: Crew, deaths: Deaths, index: int, item: Any
-) -> str:
-    """Return the message about a lost worker if the run can continue. RunFailure if the run cannot continue."""
-    match event:
-        case Ended(ending, code):
-            return deaths.count(index, item, device, ending, code)
-        case DeviceFailed(reason, was_ready=True):
-            return deaths.count(index, item, device, f"lost its device ({reason})", None)
-        case DeviceFailed(reason):
-            if not crew.stands_in():
-                raise RunFailure(
-                    ["no device is left to work on", *gone],
-                    f"{_KEPT} `nvidia-smi` shows the GPUs of this machine and their processes; choose others with"
-                    " --device.",
-                )
-            return f"{device} cannot be used: {reason}; other workers take {name_of_item(item)} and the rest"
 
 
 @dataclass(slots=True)
@@ -241,12 +231,8 @@ class Deaths:
 
 @dataclass(slots=True)
 class Unready:
-    """The losses of workers that were not ready yet, since the last worker got ready.
+    """The losses of Ray actors that were not ready yet, since the last actor got ready."""
 
-    what: the name for a worker in messages.
-    """
-
-    what: str
     _causes: int = 0
     _nodes: set[str] = field(default_factory=set)
 
@@ -254,7 +240,7 @@ class Unready:
         self._causes = 0
 
     def count(self, reason: str, node: str | None) -> str:
-        """Count the loss of a worker, and return its message. Several losses on the same `node` count once.
+        """Count the loss of an actor, and return its message. Several losses on the same `node` count once.
 
         RunFailure after too many losses.
         """
@@ -263,9 +249,9 @@ class Unready:
         if node is not None:
             self._nodes.add(node)
         if self._causes < MOST_UNREADY:
-            return f"a {self.what} was lost before it was ready ({reason}); starting another one"
+            return f"a Ray actor was lost before it was ready ({reason}); starting another one"
         raise RunFailure(
-            f"{self._causes} {self.what}s were lost before they were ready; the last: {reason}",
+            f"{self._causes} Ray actors were lost before they were ready; the last: {reason}",
             f"{_KEPT} Fewer --workers need less memory.",
         )
 

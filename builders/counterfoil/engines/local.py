@@ -37,7 +37,7 @@ def default_workers(workers: int | None, device: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class LocalEngine:
+class LocalEngine(Engine):
     """The `Engine` that works on this machine: by this process for a single CPU worker, else by worker processes."""
 
     workers: int = 1
@@ -50,14 +50,6 @@ class LocalEngine:
     @property
     def at_once(self) -> int:
         return self.workers * len(self.devices)
-
-    @property
-    def collects(self) -> bool:
-        return False
-
-    @property
-    def elsewhere(self) -> bool:
-        return False
 
     def expect(self, imports: Sequence[str]) -> None:
         if self.at_once > 1:
@@ -147,7 +139,7 @@ class _Processes:
                 if isinstance(event, DeviceFailed | Ended):
                     worker.ended()
                     del self._workers[worker]
-                    gone = isinstance(event, DeviceFailed) and not event.was_ready
+                    gone = isinstance(event, DeviceFailed)
                     self._free += self._spare[:1] if gone else [worker.device]
                     self._spare = self._spare[1:] if gone else self._spare
                 else:

@@ -343,7 +343,7 @@ def _tell_failure(pipe: Connection, error: Exception, *, was_ready: bool) -> Non
     if (reason := memory_error(error)) is not None:
         _tell(pipe, NoMemory(reason))
     elif (reason := device_error(error)) is not None:
-        _tell(pipe, DeviceFailed(reason, was_ready))
+        _tell(pipe, Ended(f"lost its device ({reason})", None) if was_ready else DeviceFailed(reason))
         os._exit(1)  # a normal exit would wait for the device, or fail on it again
     else:
         error.add_note("In a worker process:\n" + "".join(traceback.format_exception(error)))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil import __version__
-from counterfoil.engines.engine import Doing, EngineChoice, Event, Item, Lost, Result, Work
+from counterfoil.engines.engine import Doing, Engine, EngineChoice, Event, Item, Lost, Result, Work
 from counterfoil.engines.executor import (
     Deaths,
     DeviceFailed,
@@ -38,7 +38,7 @@ _WAKES_EVERY = 1.0  # seconds; waking notices a Ctrl-C that another thread has c
 
 
 @dataclass(frozen=True, slots=True)
-class RayEngine:
+class RayEngine(Engine):
     """The `Engine` that works on a Ray cluster.
 
     address: the address of the cluster, or None for a new cluster on this machine for each run. devices: devices of
@@ -82,9 +82,6 @@ class RayEngine:
     def elsewhere(self) -> bool:
         return self.address is not None
 
-    def expect(self, imports: Sequence[str]) -> None:
-        """Do nothing, because the nodes of a cluster start their own workers."""
-
     def run(self, work: Work[Item, Result], items: Sequence[Item]) -> Generator[Event[Item, Result]]:
         if not len(items):
             return
@@ -119,7 +116,7 @@ class _Actors:
         self.cluster, self.workers = cluster, workers
         self.work_at = ray.put(work)
         self.actors: list[_Actor] = []
-        self.unready = Unready("Ray actor")
+        self.unready = Unready()
         self.looked = -_LOOKS_EVERY
         self.began = time.monotonic()
         self.any_ready = self.reported_waiting = False
@@ -297,6 +294,6 @@ class RayWorker:
             if reason := memory_error(error):
                 yield NoMemory(reason)
             elif self.device != "cpu" and (reason := device_error(error)):
-                yield DeviceFailed(reason, was_ready=True)
+                yield DeviceFailed(reason)
             else:
                 raise

@@ -99,7 +99,7 @@ def pin_clip(name: str, weights: str | None) -> Pin:
     """Pin a CLIP model to the files of a folder, to a commit of the Hub, or to a weights tag of open_clip."""
     if weights is None and (local_folder(name) is not None or name.startswith(HUB)):
         return pin_model(name)
-    _check_architecture(name, weights)
+    refuse_unknown_weights(name, weights)
     from open_clip.pretrained import get_pretrained_cfg
 
     config: dict[str, Any] = get_pretrained_cfg(name, weights or "")
@@ -129,7 +129,7 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, rev
     else:
         resolved = name
         if not name.startswith(HUB):
-            _check_architecture(name, weights)
+            refuse_unknown_weights(name, weights)
     never_ask_for_code()
     with _loading(name):
         # By default, open_clip reads pickles with weights_only=True, and prefers safetensors if a model has both.
@@ -197,17 +197,24 @@ def _at_commit(name: str, weights: str | None, commit: str | None) -> tuple[str,
     return name, name, {"pretrained": path, **prepared}
 
 
-def _check_architecture(name: str, weights: str | None) -> None:
+def refuse_unknown_weights(
+    architecture: str,
+    tag: str | None,
+    model: str = "screen.model",
+    weights: str = "screen.weights",
+    hint: str | None = None,
+) -> None:
+    """Raise UserError for an architecture or a tag that open_clip lacks. model, weights: what names them."""
     import open_clip
 
     known = open_clip.list_models()
-    if name not in known:
-        raise UserError(f"screen.model: open_clip has no '{name}'{did_you_mean(name, known)}")
-    tags = open_clip.list_pretrained_tags_by_model(name)
-    if weights not in tags:
-        shown = f"'{weights}'" if weights else "none"
+    if architecture not in known:
+        raise UserError(f"{model}: open_clip has no '{architecture}'{did_you_mean(architecture, known)}", hint)
+    tags = open_clip.list_pretrained_tags_by_model(architecture)
+    if tag not in tags:
         raise UserError(
-            f"screen.weights: found {shown}, expected one of open_clip's tags for {name}: {', '.join(tags)}"
+            f"{weights}: found {f'the tag {tag!r}' if tag else 'no tag'}, expected one of open_clip's for"
+            f" {architecture}: {', '.join(tags) or 'it has none'}{did_you_mean(tag or '', tags)}"
         )
 
 

@@ -163,22 +163,13 @@ def index_here(name: str, revision: str | None) -> dict[str, Any] | None:
 def load_tokenizers(name: str, revision: str | None = None) -> list[Any]:
     from transformers import CLIPTokenizer
 
-    with loading(name):
-        parts = _parts(name, revision, "tokenizer")
-        return [
-            CLIPTokenizer.from_pretrained(_source(name), subfolder=part, revision=revision or "main") for part in parts
-        ]
+    return _clip_parts(name, revision, "tokenizer", CLIPTokenizer)
 
 
 def text_widths(name: str, revision: str | None = None) -> list[int]:
     from transformers import CLIPTextConfig
 
-    with loading(name):
-        parts = _parts(name, revision, "text_encoder")
-        configs = [
-            CLIPTextConfig.from_pretrained(_source(name), subfolder=part, revision=revision or "main") for part in parts
-        ]
-    return [config.hidden_size for config in configs]
+    return [config.hidden_size for config in _clip_parts(name, revision, "text_encoder", CLIPTextConfig)]
 
 
 def _source(name: str) -> str:
@@ -208,11 +199,16 @@ def configurations(name: str, revision: str | None) -> Path:
         return Path(source)
 
 
-def _parts(name: str, revision: str | None, part: str) -> list[str]:
-    """Return `part` and `part_2` if their class is one of CLIP's. Only CLIP's classes can load class tokens."""
-    index = read_config(configurations(name, revision) / INDEX, name)
-    classes = {key: (index.get(key) or [None, None])[1] for key in (part, f"{part}_2")}
-    return [key for key, kind in classes.items() if isinstance(kind, str) and kind.startswith("CLIP")]
+def _clip_parts(name: str, revision: str | None, part: str, kind: Any) -> list[Any]:
+    """Read `part` and `part_2` if their class is one of CLIP's. Only CLIP's classes can load class tokens."""
+    with loading(name):
+        index = read_config(configurations(name, revision) / INDEX, name)
+        classes = {key: (index.get(key) or [None, None])[1] for key in (part, f"{part}_2")}
+        return [
+            kind.from_pretrained(_source(name), subfolder=key, revision=revision or "main")
+            for key, named in classes.items()
+            if isinstance(named, str) and named.startswith("CLIP")
+        ]
 
 
 # The image side in pixels if neither the model nor the pipeline states one. All models without a stated size date from

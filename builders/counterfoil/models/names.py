@@ -66,8 +66,6 @@ def usable_name(name: Any) -> Any:
 
 def lab_models() -> tuple[str, ...]:
     """Return the sorted names of the lab's models, without `lab:`. Planted worlds have names `planted/KIND-SEED`."""
-    if not LAB_WEIGHTS.is_dir():
-        return ()
     folders = [f for f in LAB_WEIGHTS.iterdir() if f.name != _PLANTED] + [*(LAB_WEIGHTS / _PLANTED).glob("*")]
     with_weights = (f for f in folders if any(f.rglob("*.safetensors")))
     return tuple(sorted(f.relative_to(LAB_WEIGHTS).as_posix() for f in with_weights))
@@ -81,8 +79,8 @@ def resolve_name(name: str) -> str:
     known = lab_models()
     if short not in known:
         # The package contains the classifiers of only a few planted worlds.
-        hint = f"The lab's models are {', '.join(LAB + k for k in known)}." if known else None
-        if known and short.split("/")[0] == _PLANTED:
+        hint = f"The lab's models are {', '.join(LAB + k for k in known)}."
+        if short.split("/")[0] == _PLANTED:
             hint = f"{hint} scripts/train_planted.py trains others; name their folder with local-dir:."
         raise UserError(f"model '{name}': the lab has no '{short}'{did_you_mean(short, known)}", hint)
     return f"{LOCAL}{LAB_WEIGHTS / short}"

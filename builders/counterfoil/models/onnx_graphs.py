@@ -69,7 +69,7 @@ class GraphEntry:
 
 
 class Graph:
-    """A graph in its own process, with the methods of an InferenceSession that Counterfoil uses.
+    """A graph in its own process.
 
     metadata: texts that the exporter stored in the graph, such as Ultralytics' `names`. They are not trusted.
     """
@@ -100,15 +100,9 @@ class Graph:
             "threads": torch.get_num_threads(),
         }
         answer, _ = self._ask("be loaded", opening, [content], self._seconds * _MOST_OF_FIRST, self._memory)
-        self._inputs = [GraphEntry(*entry) for entry in answer["inputs"]]
-        self._outputs = [GraphEntry(*entry) for entry in answer["outputs"]]
+        self.inputs = [GraphEntry(*entry) for entry in answer["inputs"]]
+        self.outputs = [GraphEntry(*entry) for entry in answer["outputs"]]
         self.metadata = {str(name): str(text) for name, text in answer["metadata"].items()}
-
-    def get_inputs(self) -> list[GraphEntry]:
-        return self._inputs
-
-    def get_outputs(self) -> list[GraphEntry]:
-        return self._outputs
 
     def run(self, names: Sequence[str], given: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
         """Return the outputs of these names for inputs by name, whose first dimension is images.

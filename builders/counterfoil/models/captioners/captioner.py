@@ -109,8 +109,6 @@ class Captioner:
         """
         import torch
 
-        if number < 1 or most_tokens < 1:
-            raise ValueError(f"{number} captions of {most_tokens} tokens: expected at least one of each")
         begun = _readable(prefix)
         with self._computing("caption an image", examples), torch.inference_mode():
             forced = self._tokens(begun)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from counterfoil.models.captioners.captioner import Captioner, CaptionExample, SeenImage
 from counterfoil.models.text_models import TextModelConfig, ends_of, loaded, never_of, start_of
@@ -47,18 +47,15 @@ class DecoderCaptioner(Captioner):
         raise NotImplementedError
 
 
-Kind = TypeVar("Kind", bound=DecoderCaptioner)
-
-
 def _captioner(
-    kind: type[Kind],
+    kind: type[DecoderCaptioner],
     parts: dict[str, Any],
     config: TextModelConfig,
     settings: Any,
     start: Sequence[Any],
     ends: Sequence[Any],
     encoder: Any = None,
-) -> Kind:
+) -> DecoderCaptioner:
     """Make a captioner. settings: those of its decoder. start, ends: the settings that may hold their tokens' ids."""
     name, of_model = parts["name"], parts["module"].config if encoder is None else encoder
     first, last = start_of(name, *start), ends_of(name, *ends)
@@ -89,7 +86,7 @@ class BlipCaptioner(DecoderCaptioner):
         )
 
 
-def load_blip(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> BlipCaptioner:
+def load_blip(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> DecoderCaptioner:
     parts = loaded(name, files, config, device)
     settings = parts["module"].config.text_config
     # The start and end tokens of BLIP's own `generate`.
@@ -114,7 +111,7 @@ class GitCaptioner(DecoderCaptioner):
         return self.module(input_ids=ids, past_key_values=cache, position_ids=positions, use_cache=True).logits
 
 
-def load_git(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> GitCaptioner:
+def load_git(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> DecoderCaptioner:
     parts = loaded(name, files, config, device)
     settings, tokenizer, special = parts["module"].config, parts["tokenizer"], config.special
     start = [tokenizer.cls_token_id, special.get("bos_token_id"), settings.bos_token_id]
@@ -152,7 +149,7 @@ class VisionEncoderDecoderCaptioner(DecoderCaptioner):
         return ids
 
 
-def load_of_two(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> VisionEncoderDecoderCaptioner:
+def load_of_two(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> DecoderCaptioner:
     parts = loaded(name, files, config, device)
     document, decoder = config.document, config.document["decoder"]
     tokenizer, special, of_model = parts["tokenizer"], config.special, parts["module"].config
@@ -166,5 +163,4 @@ def load_of_two(name: str, files: ModelFiles, config: TextModelConfig, device: s
         tokenizer.cls_token_id,
     ]
     ends = [*(ids.get("eos_token_id") for ids in (special, document, decoder)), tokenizer.eos_token_id]
-    kind = VisionEncoderDecoderCaptioner
-    return _captioner(kind, parts, config, of_model.decoder, start, ends, of_model.encoder)
+    return _captioner(VisionEncoderDecoderCaptioner, parts, config, of_model.decoder, start, ends, of_model.encoder)

@@ -17,15 +17,13 @@ from counterfoil.models.names import refuse_elsewhere
 from counterfoil.recipe.names import HUB, LAB, LOCAL, ONNX, OPEN_CLIP, PREDICTIONS, PYTHON, TRANSFORMERS, did_you_mean
 from counterfoil.recipe.prompts import RecipeClass
 
-__all__ = ["CLASSIFIER_KINDS", "Classifier", "ClassifierFacts", "describe_classifier", "load_classifier"]
-
 
 class ClassifierKind(Protocol):
     """The module of a kind. `classes` are the classes of the dataset, because the answers of some kinds need them."""
 
-    def describe(self, name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts: ...
+    def describe(self, name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts: ...
 
-    def load(self, name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> Classifier: ...
+    def load(self, name: str, device: str, classes: Sequence[RecipeClass]) -> Classifier: ...
 
 
 # Maps the prefix of a name to its kind. A name without a prefix is timm's.

@@ -154,8 +154,6 @@ def _single_linear(classifier: Classifier) -> nn.Linear:
         return classifier.last_linear()
     if not isinstance(classifier, of_timm.TimmClassifier):
         raise UserError(f"model {classifier.name!r}: the head of {classifier.architecture} cannot be refitted", _CAN_BE)
-    if classifier.module is None:
-        raise ValueError(f"{classifier.name} was released")
     head = classifier.module.get_classifier()
     if isinstance(head, nn.Linear) and head.bias is not None:
         return head

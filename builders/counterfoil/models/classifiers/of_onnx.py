@@ -85,17 +85,17 @@ class Deployed:
     processor: Any = None
 
 
-def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
+def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:
     return deployed_graph(name).facts
 
 
-def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> OnnxClassifier:
+def load(name: str, device: str, classes: Sequence[RecipeClass]) -> OnnxClassifier:
     deployed = deployed_graph(name)
     session, sha256 = open_graph(name, deployed.file, device)
     batch, shape = _input_of(name, session, deployed)
     refuse_vast_input(name, batch, shape)
     probe = np.random.default_rng(0).normal(size=(batch or 2, *shape)).astype(np.float32)
-    given = [entry.name for entry in session.get_outputs()]
+    given = [entry.name for entry in session.outputs]
     outputs = _run(session, probe, batch, given)
     output = _output_of(name, deployed, {key: list(scores.shape) for key, scores in outputs.items()}, len(probe))
     evidence = ScaleEvidence()
@@ -203,7 +203,7 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
 
 def _input_of(name: str, session: Any, deployed: Deployed) -> tuple[int | None, tuple[int, int, int]]:
     """Return the graph's batch size, None for any size, and (channels, height, width) of an image."""
-    inputs = session.get_inputs()
+    inputs = session.inputs
     dimensions = inputs[0].shape if len(inputs) == 1 else []
     if len(dimensions) != 4 or inputs[0].type not in FLOAT_TYPES:
         takes = ", ".join(f"{entry.name} {entry.type} {entry.shape}" for entry in inputs)
@@ -233,7 +233,7 @@ def _run(
     session: Any, images: NDArray[np.float32], batch: int | None, outputs: Sequence[str]
 ) -> dict[str, NDArray[np.float32]]:
     """Return these outputs of the graph (n, …) for n images, in batches of the graph's size."""
-    entry = session.get_inputs()[0]
+    entry = session.inputs[0]
     size = batch or len(images)
     parts = []
     for start in range(0, len(images), size):

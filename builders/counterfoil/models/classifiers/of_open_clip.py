@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, module_fields, unique_output_names
-from counterfoil.models.clip import load_clip, pin_clip, refuse_odd_clip
+from counterfoil.models.clip import load_clip, pin_clip, refuse_odd_clip, refuse_unknown_weights
 from counterfoil.models.config_files import refuse_unlike_sides
 from counterfoil.models.loading_errors import while_loading
 from counterfoil.models.names import HUB, LAB, Pin, local_folder
 from counterfoil.models.weights_files import refuse_infinite
-from counterfoil.recipe.names import OPEN_CLIP, did_you_mean, is_local
+from counterfoil.recipe.names import OPEN_CLIP, is_local
 
 if TYPE_CHECKING:
     import torch
@@ -61,7 +61,7 @@ class ZeroShotClassifier(Classifier):
             return self.module.encode_image(batch.to(device), normalize=True).float().cpu()
 
 
-def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
+def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:
     model, weights = _named(name)
     if not classes:
         raise UserError(f"model {name!r} needs class names, but there are none here")
@@ -73,7 +73,7 @@ def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
 
 
 def load(
-    name: str, device: str = "cpu", classes: Sequence[RecipeClass] = (), templates: Sequence[str] | None = None
+    name: str, device: str, classes: Sequence[RecipeClass], templates: Sequence[str] | None = None
 ) -> ZeroShotClassifier:
     """Load the model on `device`, and embed the classes' names. `{}` in `templates` stands for the name."""
     import torch
@@ -120,22 +120,10 @@ def default_templates(model: str) -> tuple[str, ...]:
 
 def _named(name: str) -> tuple[str, str | None]:
     """Return open_clip's name of the model, and the tag of its weights. A folder or repository has no tag."""
-    import open_clip
-
     rest = name.removeprefix(OPEN_CLIP)
     if rest.startswith((LAB, HUB)) or is_local(rest):
         return rest, None
     architecture, _, tag = rest.partition("/")
-    known = open_clip.list_models()
-    if architecture not in known:
-        raise UserError(
-            f"model {name!r}: open_clip has no {architecture!r}{did_you_mean(architecture, known)}",
-            "Write open_clip:ARCH/TAG, such as open_clip:ViT-B-32/laion2b_s34b_b79k.",
-        )
-    tags = open_clip.list_pretrained_tags_by_model(architecture)
-    if tag not in tags:
-        raise UserError(
-            f"model {name!r}: found {f'the tag {tag!r}' if tag else 'no tag'}, expected one of open_clip's for "
-            f"{architecture}: {', '.join(tags) or 'it has none'}{did_you_mean(tag, tags)}"
-        )
+    who, hint = f"model {name!r}", "Write open_clip:ARCH/TAG, such as open_clip:ViT-B-32/laion2b_s34b_b79k."
+    refuse_unknown_weights(architecture, tag, who, who, hint)
     return architecture, tag

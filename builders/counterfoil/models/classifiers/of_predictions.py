@@ -525,12 +525,12 @@ class _Described:
         return cls(table, columns, facts, counts, labels)
 
 
-def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
+def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:
     """Return the file's outputs: its columns of scores, or the dataset's classes if it holds labels."""
     return _Described.of(name, classes).facts
 
 
-def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> RecordedClassifier:
+def load(name: str, device: str, classes: Sequence[RecipeClass]) -> RecordedClassifier:
     described = _Described.of(name, classes)
     table, columns, facts, read = described.table, described.columns, described.facts, described.labels
     scale: AnyScale = UNKNOWN

@@ -388,11 +388,11 @@ class HandedOver:
 _HELD: dict[str, HandedOver] = {}
 
 
-def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
+def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:
     return _held(name).known()[0]
 
 
-def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> Classifier:
+def load(name: str, device: str, classes: Sequence[RecipeClass]) -> Classifier:
     return _held(name).known()[1].placed(device)
 
 

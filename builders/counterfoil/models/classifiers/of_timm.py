@@ -119,7 +119,7 @@ def timm_transform(model: str, data_config: Mapping[str, Any]) -> Callable[[Any]
     return transformed
 
 
-def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
+def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:
     return _locate(name).facts
 
 

@@ -176,11 +176,11 @@ class TransformersClassifier(Classifier):
             return self.module(pixel_values=batch.to(device)).logits.float().cpu()
 
 
-def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
+def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:
     return _configured(name)[1].facts(name)
 
 
-def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> TransformersClassifier:
+def load(name: str, device: str, classes: Sequence[RecipeClass]) -> TransformersClassifier:
     from PIL import Image
 
     files, config = _configured(name)

@@ -6,11 +6,9 @@ from collections.abc import Callable, Mapping
 
 from counterfoil.errors import UserError
 from counterfoil.models.detectors import of_onnx, of_transformers
-from counterfoil.models.detectors.detector import Detector, ImageDetections
+from counterfoil.models.detectors.detector import Detector
 from counterfoil.models.names import refuse_elsewhere
 from counterfoil.recipe.names import did_you_mean
-
-__all__ = ["DETECTOR_KINDS", "Detector", "ImageDetections", "load_detector"]
 
 # Prefix of a name, before its colon → what loads it on a device.
 DETECTOR_KINDS: Mapping[str, Callable[[str, str], Detector]] = {

@@ -101,7 +101,7 @@ class OnnxDetector(Detector):
         return pixels.astype(np.float32, copy=False), placement
 
 
-def load(name: str, device: str = "cpu") -> OnnxDetector:
+def load(name: str, device: str) -> OnnxDetector:
     """Load the graph on `device`. Raise UserError for one that finds no objects, RunFailure for a damaged file."""
     deployed = deployed_graph(name, DETECTORS)
     if deployed.facts.label_names is None:
@@ -136,7 +136,7 @@ def load(name: str, device: str = "cpu") -> OnnxDetector:
 
 def _form_of(name: str, session: Graph, deployed: Deployed) -> OutputForm | None:
     """Return the form of a graph's outputs, or None for those that an image processor reads."""
-    outputs = {entry.name for entry in session.get_outputs()}
+    outputs = {entry.name for entry in session.outputs}
     if SECTION in deployed.document:
         form, problems = checked_form(deployed.document)
         if form is not None and (lacking := [output for output in form.outputs if output not in outputs]):
@@ -156,13 +156,13 @@ def _form_of(name: str, session: Graph, deployed: Deployed) -> OutputForm | None
 
 def input_shape(name: str, session: Graph) -> list[Any]:
     """Return channels, height and width of the graph's input; a dimension with a name is free."""
-    inputs = [entry for entry in session.get_inputs() if entry.name != _SIDES]
+    inputs = [entry for entry in session.inputs if entry.name != _SIDES]
     shape = list(inputs[0].shape) if len(inputs) == 1 and inputs[0].type in FLOAT_TYPES else []
     if len(shape) == 4 and not (isinstance(shape[0], int) and shape[0] != 1):
         shape = shape[1:]
     # The exports of torchvision take an image without a batch.
     if len(shape) != 3:
-        takes = ", ".join(f"{entry.name} {entry.type} {entry.shape}" for entry in session.get_inputs())
+        takes = ", ".join(f"{entry.name} {entry.type} {entry.shape}" for entry in session.inputs)
         raise UserError(f"model {name!r}: its graph takes {takes}, expected one input of floats [1, 3, height, width]")
     return shape
 
@@ -177,11 +177,11 @@ def _only_resizes(settings: Mapping[str, Any]) -> bool:
 def run_graph(session: Graph, pixels: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
     """Return the outputs for one image (C, H, W), by name."""
     given: dict[str, NDArray[Any]] = {}
-    for entry in session.get_inputs():
+    for entry in session.inputs:
         if entry.name == _SIDES:
             given[entry.name] = np.asarray([pixels.shape[:0:-1]], _SIDE_TYPES.get(entry.type, np.int64))
         else:
             image = pixels[None] if len(entry.shape) == 4 else pixels
             given[entry.name] = np.ascontiguousarray(image, FLOAT_TYPES[entry.type])
-    names = [entry.name for entry in session.get_outputs()]
+    names = [entry.name for entry in session.outputs]
     return dict(zip(names, session.run(names, given), strict=True))

@@ -85,7 +85,7 @@ class TransformersDetector(Detector):
         return [checked_detections(self.name, detected[index]) for index in range(len(images))]
 
 
-def load(name: str, device: str = "cpu") -> TransformersDetector:
+def load(name: str, device: str) -> TransformersDetector:
     """Load the trained model on `device`, in eval mode, without gradients, in float32.
 
     Raises UserError for a folder that cannot be a trained detector, RunFailure when it cannot be fetched or its weights

@@ -58,6 +58,3 @@ def _family_or_reason(pipeline: str) -> Family | str:
 def known_families() -> str:
     *most, last = (family.name for family in FAMILIES)
     return f"{', '.join(most)} or {last}"
-
-
-__all__ = ["FAMILIES", "Family", "family_of", "known_families", "why_no_family"]
