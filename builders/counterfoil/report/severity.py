@@ -251,8 +251,8 @@ def middle_model(severity: Severity, results: Results) -> ModelFacts | None:
 
 def earliest(results: Results, shifts: Sequence[Severity]) -> tuple[Severity, ModelFacts, ResultRow] | None:
     """Return which of these shifts and which sound model lose ten points at the lowest level; None if none does."""
-    crossings = [found for found in _crossings(results, shifts) if found[2].value is not None]
-    return min(crossings, key=lambda found: found[2].value or 0.0, default=None)
+    crossings = [crossing for crossing in _crossings(results, shifts) if crossing[2].value is not None]
+    return min(crossings, key=lambda crossing: crossing[2].value or 0.0, default=None)
 
 
 def _crossings(results: Results, shifts: Sequence[Severity]) -> Iterator[tuple[Severity, ModelFacts, ResultRow]]:
