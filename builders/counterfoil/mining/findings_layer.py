@@ -158,8 +158,14 @@ def mined_shifts(findings: Findings, recipe: Recipe, decoded: Container[str] = (
             hard[finding.name] |= {"style": True} if finding.about.get(STYLED) else {}
         stem = finding.name.removesuffix(f"_{finding.role}")
         if recipe.generator.adapter is not None and len(classes) == 1 and classes[0].id in decoded:
-            origin = _beside(findings, finding, DECODED, None)
-            hard[f"{stem}_{DECODED}"] = _decoded(classes[0], origin)
+            # Drawn from the direction itself, without a word (Jain 2023, A.7).
+            hard[f"{stem}_{DECODED}"] = {
+                "kind": "mined",
+                "group": HARD,
+                "classes": [classes[0].id],
+                "embedding": {"file": f"./{VECTORS}", "key": f"{{class_id}}_{HARD}"},
+                "mined_from": _beside(findings, finding, DECODED, None),
+            }
         # Findings of another recipe's test have no class audits.
         audit = audits.get(finding.classes[0]) if len(finding.classes) == 1 else None
         easy = audit.easy[0].caption if audit is not None and audit.easy else None
@@ -286,15 +292,14 @@ def mined_shift(
 ) -> dict[str, Any]:
     """Return a shift of kind `mined`. caption: to screen it by. alone: the caption without its class."""
     added = None if caption is None else alone or _added(caption, classes)
-    values: dict[str, Any] = {} if "{class}" in prompt else {"object_caption": prompt}
     return {
         "kind": "mined",
         "group": group,
         "classes": [cls.id for cls in classes],
         "prompt": prompt,
         **({} if added is None else {"caption": added}),
-        **values,
-        "mined_from": dict(origin),
+        **({} if "{class}" in prompt else {"object_caption": prompt}),
+        "mined_from": origin,
     }
 
 
@@ -305,12 +310,6 @@ def _added(caption: str, classes: Sequence[RecipeClass]) -> str | None:
     words = re.sub(r"^(a|an|the)(\s|$)", "", words)
     alone = " ".join(part for part in (_A_PHOTO, words, after.strip()) if part)
     return alone if placeholder and alone != _A_PHOTO else None
-
-
-def _decoded(cls: RecipeClass, origin: dict[str, Any]) -> dict[str, Any]:
-    """Return a shift drawn from the direction itself, without a word (Jain 2023, A.7)."""
-    embedding = {"file": f"./{VECTORS}", "key": f"{{class_id}}_{HARD}"}
-    return {"kind": "mined", "group": HARD, "classes": [cls.id], "embedding": embedding, "mined_from": origin}
 
 
 def _plain(value: Any) -> Any:

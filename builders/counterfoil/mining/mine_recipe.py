@@ -284,10 +284,10 @@ def _collected(
     target_audit: AskedTarget,
     others: Mapping[str, ClassMap],
     notes: tuple[str, ...],
-    **told: Any,
+    **details: Any,
 ) -> tuple[Findings, AnsweredRows | None]:
     """Return the findings, and the audited rows with the confidence of all classifiers; None if rows have conditions.
-    told: for `collect_findings`.
+    details: for `collect_findings`.
     """
     run, audited, worded = tests.run, tests.audits[0], method.captions is not None
     of_others = other_failures(target_audit, tests.audits, others, run.device)
@@ -303,7 +303,7 @@ def _collected(
         *image_notes(run.recipe, run.mine.on, in_words=worded),
         *(rows.notes if rows else ()),
     )
-    return collect_findings(tests, of_others, answered=answered, notes=all_notes, **told), rows
+    return collect_findings(tests, of_others, answered=answered, notes=all_notes, **details), rows
 
 
 def find_hypotheses(

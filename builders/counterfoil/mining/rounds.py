@@ -224,13 +224,12 @@ def round_layer(drawn: Sequence[Hypothesis], prompts: Mapping[str, str], run: Mi
     shifts: dict[str, dict[str, Any]] = {}
     for hypothesis in drawn:
         classes = [recipe.classes[label] for label in hypothesis.labels]
-        target = without_folders(mine.target or "")
         origin = {
             "finding": hypothesis.name,
             "words": hypothesis.words,
             "role": hypothesis.role,
             "method": mine.method,
-            "target": target,
+            "target": without_folders(mine.target or ""),
         }
         caption = hypothesis.caption if screened else None
         shift = mined_shift(prompts[hypothesis.name], caption, GROUP, classes, origin)

@@ -112,10 +112,7 @@ def by_difference(results: Results, *, failing: bool = False) -> list[MinedShift
 def failure_rates_table(results: Results, most_models: int) -> Table:
     """Return one row for each finding and one column for each model: both rates, and their difference with interval."""
     shown = by_difference(results, failing=True)[:_MOST_IN_A_TABLE]
-    columns = {
-        model.name: TableColumn(model.short_name, note="near chance" if model.near_chance else "", named=True)
-        for model in results.models
-    }
+    columns = {model.name: TableColumn(model.short_name, note=model.note, named=True) for model in results.models}
     # A judge that is not scored here has a column for its recorded answers.
     for model in (model for finding in shown for model in finding.models):
         columns.setdefault(model.name, TableColumn(model.name, named=True))

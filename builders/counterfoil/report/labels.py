@@ -139,10 +139,10 @@ def labels_table(checks: LabelChecks, groups: Sequence[str], *, people: bool = T
                 _share(error, "") if error else TableCell("unknown"),
             ]
         if people:
-            told = shift_checks.people or SelectedByPeople(0, None, None, 0, None, None)
+            people_selected = shift_checks.people or SelectedByPeople(0, None, None, 0, None, None)
             for selected, kappa, images in (
-                (told.class_selected, told.class_kappa, told.class_images),
-                (told.shift_selected, told.shift_kappa, told.shift_images),
+                (people_selected.class_selected, people_selected.class_kappa, people_selected.class_images),
+                (people_selected.shift_selected, people_selected.shift_kappa, people_selected.shift_images),
             ):
                 cells += [
                     TableCell(UNCHECKED) if selected is None else _share(selected, f"{counted(images, 'image')}"),

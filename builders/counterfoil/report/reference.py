@@ -220,8 +220,8 @@ def model_sentences(results: Results) -> Iterator[str]:
         if model.matched:
             alike.setdefault(model.matched, []).append(model.short_name)
     for matched, names in alike.items():
-        of = f" of {some_of(names, _MOST_NAMES)}" if len(names) < len(results.models) else ""
-        yield f"Outputs{of} matched {matched}."
+        of_models = f" of {some_of(names, _MOST_NAMES)}" if len(names) < len(results.models) else ""
+        yield f"Outputs{of_models} matched {matched}."
     for model in results.models:
         if model.read:
             yield f"{model.short_name}: {model.read}."

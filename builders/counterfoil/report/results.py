@@ -144,6 +144,11 @@ class ModelFacts(Strict):
     likely_order: str = ""
     read: str = ""
 
+    @property
+    def note(self) -> str:
+        """What tables say beside its name, if anything: that it is near chance."""
+        return reference.NEAR_CHANCE if self.near_chance else ""
+
 
 @dataclass(frozen=True, slots=True)
 class LeftOut(Strict):

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.documents import Count, Strict
 from counterfoil.report.labels import checked_shifts
-from counterfoil.report.reference import NEAR_CHANCE
 from counterfoil.report.sections import CardSection, MeasureFacts, ReportSection, Shown
 from counterfoil.report.words import (
     NOTHING,
@@ -150,18 +149,12 @@ def ten_points_table(results: Results, models: Sequence[ModelFacts], *, short: b
 
 
 def _levels_table(results: Results, models: Sequence[ModelFacts], measure: str, caption: str, short: bool) -> Table:
-    columns = [
-        TableColumn(model.short_name if short else model.name, note=_note(model), named=True) for model in models
-    ]
+    columns = [TableColumn(model.short_name if short else model.name, note=model.note, named=True) for model in models]
     rows = []
     for severity in results.severity:
         results_of_shift = [results.rows.one(measure, model=model.name, group=severity.shift) for model in models]
         rows.append(TableRow((text_cell(severity.shift), *(_level_cell(each, severity) for each in results_of_shift))))
     return Table(caption, (TableColumn("shift", "shift"), *columns), tuple(rows))
-
-
-def _note(model: ModelFacts) -> str:
-    return NEAR_CHANCE if model.near_chance else ""
 
 
 def _failures_table(severity: Severity, results: Results, models: Sequence[ModelFacts]) -> Table:
@@ -175,7 +168,7 @@ def _failures_table(severity: Severity, results: Results, models: Sequence[Model
         right = 0 if first is None else first.n or 0
         bounds = dict.fromkeys(level_words(bound, severity)[0] for bound in (fail, hold))
         cells = (
-            TableCell(model.short_name, _note(model), model.name),
+            TableCell(model.short_name, model.note, model.name),
             TableCell(f"{right:,} of {severity.trajectories:,}", sort=right),
             _level_cell(first, severity),
             TableCell(" to ".join(bounds)),
@@ -257,8 +250,8 @@ def middle_model(severity: Severity, results: Results) -> ModelFacts | None:
 
 def earliest(results: Results, shifts: Sequence[Severity]) -> tuple[Severity, ModelFacts, ResultRow] | None:
     """Return which of these shifts and which sound model lose ten points at the lowest level; None if none does."""
-    crossings = [found for found in _crossings(results, shifts) if found[2].value is not None]
-    return min(crossings, key=lambda found: found[2].value or 0.0, default=None)
+    crossings = [crossing for crossing in _crossings(results, shifts) if crossing[2].value is not None]
+    return min(crossings, key=lambda crossing: crossing[2].value or 0.0, default=None)
 
 
 def _crossings(results: Results, shifts: Sequence[Severity]) -> Iterator[tuple[Severity, ModelFacts, ResultRow]]:

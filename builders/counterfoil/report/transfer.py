@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from counterfoil.documents import Count, Strict, csv_text
 from counterfoil.recipe.keep.misclassified import TOP1, TOP3
-from counterfoil.report.reference import NEAR_CHANCE
 from counterfoil.report.sections import CardSection, MeasureFacts, ReportSection, Shown
 from counterfoil.report.words import (
     Table,
@@ -153,7 +152,7 @@ def called(name: str, results: Results, *, short: bool = True) -> tuple[str, str
     model = next((facts for facts in results.models if facts.name == name), None)
     if model is None:
         return name, ""  # a judge that is not scored here
-    return model.short_name if short else name, NEAR_CHANCE if model.near_chance else ""
+    return model.short_name if short else name, model.note
 
 
 def kept_words(transfer: Transfer) -> str:

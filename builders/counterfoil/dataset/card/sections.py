@@ -18,7 +18,6 @@ from counterfoil.recipe.schema_mine import MinedFacts, mined_facts
 from counterfoil.report.headline import by_loss, headline_of
 from counterfoil.report.labels import JudgedLabels, LabelChecks, labels_table, share_words, worst_classes
 from counterfoil.report.reference import (
-    NEAR_CHANCE,
     VALIDATION,
     VALIDATION_GAP,
     near_chance_sentences,
@@ -255,7 +254,7 @@ def robustness_of(results: Results) -> Robustness:
         )
         rows.append(TableRow(cells))
     shown = models[:MOST_COLUMNS]
-    heads = [TableColumn(model.name, note=NEAR_CHANCE if model.near_chance else "", named=True) for model in shown]
+    heads = [TableColumn(model.name, note=model.note, named=True) for model in shown]
     by_shift = table_of(
         "Drops in accuracy from the base",
         [TableColumn("shift", "name"), *map(TableColumn, ("all models", "relative drop", "slope", "classes")), *heads],
@@ -386,7 +385,7 @@ def _lead_drop_cell(results: Results, drop: ResultRow | None) -> TableCell:
 
 
 def _model_cell(model: ModelFacts) -> TableCell:
-    return TableCell(model.name, NEAR_CHANCE if model.near_chance else "", model.name)
+    return TableCell(model.name, model.note, model.name)
 
 
 def _largest_drops(results: Results, model: ModelFacts) -> list[TableCell]:
