@@ -18,7 +18,7 @@ from counterfoil.data import LabelledImages
 from counterfoil.engines import LocalEngine
 from counterfoil.errors import RunFailure
 from counterfoil.models.classifiers import Classifier, load_classifier
-from counterfoil.prediction.asking import Asked, Placement, ask, prepared_batches
+from counterfoil.prediction.asking import AskedModel, Placement, ask, prepared_batches
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import MappedClassifier, logits_of
 from counterfoil.prediction.passes import score_models
@@ -40,7 +40,7 @@ def sharp(models: dict[str, str]) -> Classifier:
 
 def answers_of(classifiers: list[Classifier], images: list[bytes | None], batch_size: int) -> list[Predictions]:
     """Return the answers of every model in one pass, which no model fails."""
-    members = [Asked(MappedClassifier(classifier, MAP, "cpu")) for classifier in classifiers]
+    members = [AskedModel(MappedClassifier(classifier, MAP, "cpu")) for classifier in classifiers]
     list(ask(images, np.zeros(len(images), dtype=np.int64), members, device="cpu", batch_size=batch_size))
     assert all(member.failure is None and member.done == len(images) for member in members)
     return [Predictions(**member.finished()) for member in members]
@@ -109,7 +109,7 @@ def test_a_model_that_gives_no_numbers_fails_by_name_and_the_others_go_on(
     broken = load_classifier(models["no_red"])
     torch.nn.init.constant_(broken.module.get_classifier().bias, float("nan"))
     images: list[bytes | None] = [encoded(seed) for seed in range(5)]
-    failing, whole = members = [Asked(MappedClassifier(classifier, MAP, "cpu")) for classifier in (broken, sharp)]
+    failing, whole = members = [AskedModel(MappedClassifier(classifier, MAP, "cpu")) for classifier in (broken, sharp)]
     assert list(ask(images, np.zeros(5, dtype=np.int64), members, device="cpu", batch_size=2)) == [2, 4, 5]
     assert isinstance(failing.failure, RunFailure)
     assert "no_red" in str(failing.failure) and "not finite" in str(failing.failure)
@@ -117,7 +117,7 @@ def test_a_model_that_gives_no_numbers_fails_by_name_and_the_others_go_on(
 
 
 def test_fewer_images_than_rows_is_a_failure(sharp: Classifier) -> None:
-    member = Asked(MappedClassifier(sharp, MAP, "cpu"))
+    member = AskedModel(MappedClassifier(sharp, MAP, "cpu"))
     with pytest.raises(RunFailure, match="2 images were expected and 1 were read"):
         list(ask([encoded(0)], np.zeros(2, np.int64), [member], device="cpu", batch_size=4))
 

@@ -23,7 +23,8 @@ from publishing_cases import REPO, Publisher, call, contents, keys_of, published
 from counterfoil.data.hub import with_retries
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import RunFailure
-from counterfoil.evaluation import result_files
+from counterfoil.evaluation.tasks import TASKS
+from counterfoil.evaluation.tasks.classes import tables
 from counterfoil.publishing.files import (
     Addition,
     Changes,
@@ -109,7 +110,8 @@ def test_the_card_and_the_manifest_go_last(local: dict[str, str], remote: dict[s
 
 def test_what_dataset_commands_store_is_owned() -> None:
     """Every table that can be written is owned, so that old ones go when new results lack them."""
-    written = set(re.findall(r'"([a-z]+\.csv)"', Path(inspect.getfile(result_files)).read_text()))
+    written = set(re.findall(r'"([a-z]+\.csv)"', Path(inspect.getfile(tables)).read_text()))
+    written |= {task.table for task in TASKS.values()} | {"measures.csv", "labels.csv"}
     written |= {shown.file for shown in NESTED.values()} - {"", "compare.csv"}  # no dataset reports a comparison
     assert {"results.csv", "findings.csv", "transfer.csv", "distances.csv"} <= written
     paths = [f"{EVALUATED.name}/{name}" for name in (*written, EVALUATED.document)]

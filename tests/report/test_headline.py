@@ -10,6 +10,7 @@ import pytest
 from counterfoil.cli.drops_table import drops_table
 from counterfoil.dataset.card.sections import robustness_of
 from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.shift_report import PageSection
 from counterfoil.evaluation.tasks.classes.report import evaluation_html
 from counterfoil.report.comparison import ComparedGroup, ModelComparison, comparison_sentences
 from counterfoil.report.headline import by_loss, headline_of
@@ -126,9 +127,10 @@ def test_one_model_shows_each_drop_once() -> None:
 
 
 def test_the_report_shows_the_gate_and_folds_what_most_readers_skip() -> None:
-    gate = "The gate says fail for m.", Table("The gate", (TableColumn("line", "name"),), ())
+    sentence, table = "The gate says fail for m.", Table("The gate", (TableColumn("line", "name"),), ())
+    gate = [PageSection("The gate", [("", table)], sentences=[sentence])]
     text = evaluation_html(DOUBTED, [], gate=gate)
-    assert text.index(gate[0]) < text.index("Drop in accuracy") and gate[0] not in evaluation_html(DOUBTED, [])
+    assert text.index(sentence) < text.index("Drop in accuracy") and sentence not in evaluation_html(DOUBTED, [])
     folded = " ".join(re.findall(r'<details class="fold">.*?</details>', text, re.DOTALL))
     assert all(f">{title}</h2>" in folded for title in ("Shifts", "Models", "How each number is computed"))
     assert not any(f">{title}</h2>" in folded for title in ("Drop in accuracy", "Are the labels still true?"))

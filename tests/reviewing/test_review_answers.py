@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from colour_world import build_colours, png_of, save_colour_model
 from counterfoil.building.closing import close_again
 from counterfoil.cli.main import app
-from counterfoil.dataset.label_checks import Task, TaskResult, read_people
+from counterfoil.dataset.label_checks import ReviewTask, TaskResult, read_people
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
@@ -166,7 +166,7 @@ def reviewed(files: list[Path], tmp_path_factory: pytest.TempPathFactory) -> tup
     return directory, review_answers(directory, files)
 
 
-def task_result(outcome: Review, shift: str, task: Task = "class") -> TaskResult:
+def task_result(outcome: Review, shift: str, task: ReviewTask = "class") -> TaskResult:
     result = outcome.selection.of(shift, task)
     assert result is not None
     return result

@@ -41,8 +41,8 @@ MOST_A_CLASS = 200
 LEAST_COVERED = 0.8
 # (shift, class id) → the number of accepted images that the judge answered, and how often it contradicted the label.
 JudgedCounts = Mapping[tuple[str, str], tuple[int, int]]
-Task = Literal["class", "shift"]
-TASKS: tuple[Task, ...] = ("class", "shift")
+ReviewTask = Literal["class", "shift"]
+TASKS: tuple[ReviewTask, ...] = ("class", "shift")
 # A rater who passes a smaller share of one kind of controls is named, but the rater's answers still count.
 FEWEST_PASSED = 0.75
 
@@ -356,13 +356,13 @@ class Selection:
     raters: Annotated[tuple[RaterResult, ...], Field(min_length=1)]
     controls: AllControls
     shifts: tuple[ShiftSelected, ...]
-    images: dict[Task, dict[str, Selected]]
+    images: dict[ReviewTask, dict[str, Selected]]
 
     def __post_init__(self) -> None:
         if len({shift.name for shift in self.shifts}) < len(self.shifts):
             raise ValueError("a shift appears twice")
 
-    def of(self, shift: str, task: Task) -> TaskResult | None:
+    def of(self, shift: str, task: ReviewTask) -> TaskResult | None:
         """Return a shift's result under a task; None if no person was asked."""
         selected = next((each for each in self.shifts if each.name == shift), None)
         return None if selected is None else selected.by_class if task == "class" else selected.by_shift

@@ -63,7 +63,7 @@ class Model:
 
 
 @dataclass
-class Asked:
+class AskedModel:
     """A model with its answers so far: to the first `done` images, of which those of parts are `saved`."""
 
     model: Any
@@ -151,11 +151,11 @@ class Pass:
         if known is not None:
             report(self.stage, len(self.images), len(self.images))
             return known
-        answering = Asked(model, cache)
+        answering = AskedModel(model, cache)
         self.ask([answering])
         return answering.finished()
 
-    def ask(self, models: Sequence[Asked]) -> None:
+    def ask(self, models: Sequence[AskedModel]) -> None:
         """Let models answer all images, and save the answers in parts. They have answered as many images before."""
         images, done = self.images, models[0].done
         if self.placement is None:
@@ -169,7 +169,7 @@ class Pass:
                 done = event if isinstance(event, int) else done
                 report(self.stage, done, len(images), lost)
 
-    def _ask_on(self, placement: Placement, models: Sequence[Asked]) -> Generator[int | Lost]:
+    def _ask_on(self, placement: Placement, models: Sequence[AskedModel]) -> Generator[int | Lost]:
         """Do the work of `ask` on the workers of an engine. Also yield lost workers."""
         images, batch_size = self.images, self.batch_size
         through = done = models[0].done
@@ -200,7 +200,7 @@ class Pass:
 def ask(
     images: Iterable[bytes | None],
     labels: NDArray[np.int64],
-    models: Sequence[Asked],
+    models: Sequence[AskedModel],
     batch_size: int,
     device: str,
     photographs: bool = False,
@@ -322,7 +322,7 @@ class _Asking:
                 )
 
         def answer(chunk: Chunk) -> Doing[int, _Answers]:
-            in_pass = [Asked(model) for model in models]
+            in_pass = [AskedModel(model) for model in models]
             before = 0
             batches = ask(chunk.encoded, chunk.labels, in_pass, self.batch_size, self.device, self.photographs)
             with closing(batches):

@@ -14,7 +14,7 @@ from counterfoil.models.classifiers.of_predictions import refuse_by_row
 from counterfoil.models.devices import free_bytes, give_back_memory
 from counterfoil.models.score_scale import AnyScale
 from counterfoil.prediction.answer_cache import joined
-from counterfoil.prediction.asking import Asked, Pass, Placement
+from counterfoil.prediction.asking import AskedModel, Pass, Placement
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import MappedClassifier, take_over
 from counterfoil.prediction.predictions import Predictions
@@ -68,7 +68,7 @@ def score_models(
     failures: dict[str, CounterfoilError] = {} if failed is None else failed
     scored: dict[str, Scored] = {}
 
-    def unanswered(name: str) -> Asked | None:
+    def unanswered(name: str) -> AskedModel | None:
         """Load a model that must compute answers. Return None if its answers are in a file or in the cache."""
         class_map, classifier = maps[name], load(name)
         _refuse_unfit(classifier, class_map)
@@ -85,14 +85,14 @@ def score_models(
             scored[name] = Scored(classifier.released(), class_map, Predictions(**known))
             return None
         _refuse_vast_batch(classifier, batch_size, device)
-        return Asked(model, cache)
+        return AskedModel(model, cache)
 
-    def passes(names: Sequence[str], own_device: str | None) -> Iterator[list[Asked]]:
+    def passes(names: Sequence[str], own_device: str | None) -> Iterator[list[AskedModel]]:
         """Yield lists of models that fit in memory together, and that have answered the same images before.
 
         own_device: the device, if this process answers.
         """
-        waiting: list[Asked] = []
+        waiting: list[AskedModel] = []
         free = _free_for_a_pass(own_device)
         for name in names:
             try:

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from counterfoil.dataset.label_checks import Task
+from counterfoil.dataset.label_checks import ReviewTask
 from counterfoil.documents import STRICT, Form, parse_document
 from counterfoil.errors import UserError
 from counterfoil.regular_files import named_path, read_regular
@@ -49,7 +49,7 @@ _Token = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
 class AnsweredGrid:
     """A grid in the file: the pictures shown under a label, and those selected."""
 
-    task: Task
+    task: ReviewTask
     label: Annotated[str, Field(max_length=_LONGEST_LABEL)]
     shown: Annotated[_Ids, Field(min_length=1)]
     selected: _Ids
@@ -106,7 +106,7 @@ class Asked:
     classes: Sequence[str]
     shifts: Sequence[str]
 
-    def can_show(self, task: Task, label: str, id: str) -> bool:
+    def can_show(self, task: ReviewTask, label: str, id: str) -> bool:
         """Check whether a page can show a picture under a label, of it or as a control."""
         picture = self.known.get(id)
         if isinstance(picture, RealControl):

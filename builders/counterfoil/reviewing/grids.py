@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from counterfoil.dataset.label_checks import Task
+from counterfoil.dataset.label_checks import ReviewTask
 from counterfoil.errors import UserError
 from counterfoil.store.reading import planned_rows
 
@@ -140,7 +140,7 @@ def choose_images(
 class Grid:
     """One question. label: the class id or shift to look for. pictures: as shown."""
 
-    task: Task
+    task: ReviewTask
     label: str
     pictures: tuple[ShownPicture, ...]
 
@@ -171,7 +171,7 @@ def shift_grids(
 
 
 def _grids(
-    task: Task,
+    task: ReviewTask,
     label: str,
     labelled: Sequence[AcceptedImage],
     real: Sequence[RealControl],

@@ -15,10 +15,10 @@ from counterfoil.dataset.label_checks import (
     AllControls,
     ControlsPassed,
     RaterResult,
+    ReviewTask,
     Selected,
     Selection,
     ShiftSelected,
-    Task,
     TaskResult,
     share_of,
 )
@@ -73,8 +73,8 @@ def agreement(answers: Mapping[str, Mapping[int, bool]]) -> tuple[float | None, 
 
 def selection_of(raters: Sequence[RaterAnswers], task_list: Asked) -> Selection:
     """Count the answers of these people."""
-    # Task → image → rater → whether they selected it.
-    answers: dict[Task, dict[AcceptedImage, dict[int, bool]]] = {task: {} for task in TASKS}
+    # ReviewTask → image → rater → whether they selected it.
+    answers: dict[ReviewTask, dict[AcceptedImage, dict[int, bool]]] = {task: {} for task in TASKS}
     for index, rater in enumerate(raters):
         for grid in rater.grids:
             for id, image in _own(grid, task_list).items():

@@ -21,7 +21,7 @@ from counterfoil.data.pins import SourcePin
 from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.dataset.card.contact_sheets import decode_reduced, encoded_images
 from counterfoil.dataset.card.index_page import write_index
-from counterfoil.dataset.label_checks import TASKS, Task
+from counterfoil.dataset.label_checks import TASKS, ReviewTask
 from counterfoil.errors import RunFailure, UserError, some_of
 from counterfoil.generate.screen import open_shifts
 from counterfoil.models.loading_errors import reading_errors, skipped_reason
@@ -236,7 +236,7 @@ class ReviewPage:
 
     directory: Path
     page: Path
-    tasks: tuple[Task, ...]
+    tasks: tuple[ReviewTask, ...]
     shifts: tuple[str, ...]
     classes: tuple[str, ...]
     all_shifts: int
@@ -255,7 +255,7 @@ def review(
     page: str | Path | None = None,
     *,
     images: int | None = None,
-    tasks: Sequence[Task] = TASKS,
+    tasks: Sequence[ReviewTask] = TASKS,
     shifts: Sequence[str] | None = None,
     seed: int = 0,
     source: str | None = None,
@@ -339,7 +339,7 @@ def review(
 
 
 def _shifts(
-    dataset: SoundDataset, tasks: Sequence[Task], requested: Sequence[str] | None, seed: int
+    dataset: SoundDataset, tasks: Sequence[ReviewTask], requested: Sequence[str] | None, seed: int
 ) -> tuple[list[str], list[str]]:
     """Return the shifts to ask about, in the recipe's order, and the ones among them that have no threshold yet."""
     known = [shift.name for shift in dataset.recipe.all_shifts()]
@@ -368,7 +368,7 @@ def _shifts(
 def _notes(
     chosen: Chosen,
     base: Sequence[AcceptedImage],
-    tasks: Sequence[Task],
+    tasks: Sequence[ReviewTask],
     without: Sequence[str],
     waiting: Sequence[str],
 ) -> list[str]:

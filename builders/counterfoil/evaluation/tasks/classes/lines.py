@@ -101,10 +101,8 @@ class ClassLines:
                 and not self._any_right(model, labels)
             ):
                 question, reason = None, reason or f"{model} is right on no image of the base"
-            yield (
-                Judged(line, model, group.name, "undecided", reason=reason, classes=counts, level=group.level),
-                question,
-            )
+            undecided = Judged(line, model, group.name, "undecided", reason=reason, classes=counts, level=group.level)
+            yield undecided, question
 
     def _any_right(self, model: str, labels: Sequence[int]) -> bool:
         """Return whether a model is right on a base image of these labels."""
