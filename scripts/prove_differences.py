@@ -112,7 +112,9 @@ def retrieval() -> Iterator[str]:
         rows.append(
             [
                 name,
-                _percent(np.mean([len(set(of) & set(near)) for of, near in zip(taken, plain, strict=True)]) / TAKEN),
+                _percent(
+                    float(np.mean([len(set(of) & set(near)) for of, near in zip(taken, plain, strict=True)])) / TAKEN
+                ),
                 _percent(sum(count for count in times.values() if count > 1) / sum(times.values())),
                 f"{np.mean([texts[cell] @ features[of].T for cell, of in enumerate(taken)]):.4f}",
                 _percent(np.mean([labels[of] == label for (_, label), of in zip(cells, taken, strict=True)])),
@@ -178,7 +180,7 @@ def float16() -> Iterator[str]:
 class Faint(Inversion):
     """Learns with gradients as small as those of large latents. Steps of AdamW do not depend on their scale."""
 
-    def _losses(self, *arguments: Any) -> torch.Tensor:
+    def _losses(self, *arguments: Any) -> torch.Tensor:  # pyrefly: ignore[bad-override]
         return super()._losses(*arguments) / LATENTS_OF_768
 
 

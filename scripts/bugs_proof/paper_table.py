@@ -114,14 +114,14 @@ def recount(folder: Path) -> list[dict[str, Any]]:
         ])  # fmt: skip
         tested = looks[-1] if len(looks) else np.zeros(4, np.int64)
         _same(name, tested, [test[key] for key in ("pairs", "both", "failing", "rescued")])
-        fresh = None
+        fresh, of_fresh = None, {}
         if test["fresh"] is not None:
             fresh = pair_counts(answers[test["fresh"]["round"]], name)
             _same(name, fresh, [test["fresh"][key] for key in ("pairs", "both", "failing", "rescued")])
             _same(name, fresh[1] + fresh[[2, 3]], [finding["set"]["failures"], finding["rest"]["failures"]])
-        counted.append(finding | {"tested": tested, "fresh": fresh, "answers": [answers[at] for at in rounds]})
-        if fresh is not None:
-            counted[-1]["fresh_answers"] = answers[test["fresh"]["round"]]
+            of_fresh = {"fresh_answers": answers[test["fresh"]["round"]]}
+        of_test = {"tested": tested, "fresh": fresh, "answers": [answers[at] for at in rounds]}
+        counted.append(finding | of_test | of_fresh)
     values = np.array([log_e(finding["tested"][2], finding["tested"][3]) for finding in counted])
     m = len(values)
     # e-BH: the largest k of which k e-values reach m / (α k).

@@ -91,13 +91,18 @@ def measured_mending(
         settings = MendSettings(GRID, "lbfgs", None, 0, None, effects=False)
         prepared = prepare(source, given_variants(using), {}, settings)
         mended_model = mend_one(load_mendable(called, source)[called[0]], prepared, out, "cpu")
-    heads = {variant.role: mended_model.heads[variant.name] for variant in mended_model.summary.arms}
+    heads = {}
+    for variant in mended_model.summary.arms:
+        head = mended_model.heads[variant.name]
+        assert isinstance(head, LinearHead)
+        heads[variant.role] = head
     if name == CHECKED:
         command = mend(
             {name: original}, recipe, using, out.with_name(f"{out.name}-command"), transform=transform(),
             audited=[str(audited)], test="test", save=str(learned), device="cpu",
         )  # fmt: skip
-        assert np.array_equal(command.heads[name].weight, heads[MENDED].weight)
+        head = command.heads[name]
+        assert isinstance(head, LinearHead) and np.array_equal(head.weight, heads[MENDED].weight)
     models = {role: HeadOnTrunk(network, heads.get(role), features) for role in HEADS}
     evaluation = out.with_name(f"{out.name}-judged")
     evaluate(judged, models, transform=transform(), out=evaluation, device="cpu", reference=False, seed=SEED)

@@ -287,7 +287,7 @@ class ResampledTask(Task, Generic[Model]):
     outputs: ClassVar[str]
     """What a model gives, as its facts say."""
     report: ClassVar[ShiftReport]
-    subject: OpenDataset
+    subject: OpenDataset  # pyrefly: ignore[bad-override-mutable-attribute]
     models: Sequence[Model]
     left_out: tuple[int, str]
     """How many images are not compared, and a clause on why beside rows that some group lacks."""

@@ -160,7 +160,8 @@ class Inversion:
             optimizer.zero_grad(set_to_none=True)
             (by_class.sum() * scale).backward()
             for part in parameters:
-                part.grad /= scale  # pyrefly: ignore[unsupported-operation]
+                assert part.grad is not None
+                part.grad /= scale
             optimizer.step()
             losses[step] = by_class.detach().float().cpu().numpy()
             yield 1

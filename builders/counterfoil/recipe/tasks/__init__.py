@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from counterfoil.recipe.tasks.labels import SourceLabels
-from counterfoil.recipe.tasks.objects import SourceObjects
+from counterfoil.recipe.tasks.labels import LabelsSource
+from counterfoil.recipe.tasks.objects import ObjectsSource
 from counterfoil.recipe.tasks.task import SourceTask, is_every_image
 
-TASKS = {task.name: task for task in (SourceTask(), SourceObjects(), SourceLabels())}
+TASKS = {task.name: task for task in (SourceTask(), ObjectsSource(), LabelsSource())}
 
 
 def derive_task(source: Mapping[str, Any]) -> SourceTask:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CONDITIONS, UNKNOWN = "conditions", "unknown_conditions"
 
 
-class SourceLabels(WholeImages):
+class LabelsSource(WholeImages):
     """Each image has any number of the recipe's conditions."""
 
     name = "labels"

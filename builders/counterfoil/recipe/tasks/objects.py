@@ -24,7 +24,7 @@ MOST_OBJECTS = 100_000
 MOVING = frozenset(("zoom_blur", "elastic_transform", "rotation"))
 
 
-class SourceObjects(WholeImages):
+class ObjectsSource(WholeImages):
     """Each image has objects, with a box and a category each."""
 
     name = "objects"

@@ -22,7 +22,7 @@ from counterfoil.evaluation.scored_models import StoredAnswers
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers
 from counterfoil.evaluation.tasks.classes.measures import MEASURES
 from counterfoil.evaluation.tasks.classes.measures.findings import judges_among
-from counterfoil.evaluation.tasks.classes.resampling import Sample, drawn_averages, resampled_numbers
+from counterfoil.evaluation.tasks.classes.resampling import Resample, drawn_averages, resampled_numbers
 from counterfoil.report.labels import LabelChecks, label_note, lost_to_labels, wrong_labels
 from counterfoil.report.sections import MeasureFacts
 from counterfoil.resampled_stats import Number
@@ -37,7 +37,7 @@ def line_measures() -> dict[str, MeasureFacts]:
 
 
 @dataclass(frozen=True)
-class Question:
+class LineQuestion:
     """What a line measures in one group: a model on its images of these labels, or the first model less the last.
 
     sides: group and model of each side.
@@ -63,7 +63,7 @@ class ClassLines:
     def subject(self) -> Subject:
         return self.answered.subject
 
-    def comparisons(self, line: GateLine, model: str) -> Iterator[tuple[Judged, Question | None]]:
+    def comparisons(self, line: GateLine, model: str) -> Iterator[tuple[Judged, LineQuestion | None]]:
         answered, subject, drop = self.answered, self.answered.subject, line.measure in DROPS
         stored = self.stored.get((line.other_model, model))
         line_labels = labels_named(line.class_name, subject.classes) if line.class_name else range(len(subject.classes))
@@ -93,7 +93,7 @@ class ClassLines:
                 sides = ((0, model), *sides)
             elif line.other_model:
                 sides = ((index, stored.name if stored else line.other_model), *sides)
-            question = Question(line, sides, labels) if labels else None
+            question = LineQuestion(line, sides, labels) if labels else None
             if (
                 line.measure == "relative_drop"
                 and line.share == _ACCURACY
@@ -113,7 +113,7 @@ class ClassLines:
         rows = self.answered.rows(group)
         return rows[np.isin(self.subject.labels[rows], labels)]
 
-    def numbers(self, questions: Sequence[Question]) -> Sequence[Number]:
+    def numbers(self, questions: Sequence[LineQuestion]) -> Sequence[Number]:
         subject, answered = self.subject, self.answered
         right = {name: answered.answers.correct[:, index] for index, name in enumerate(answered.models)}
         right |= {answers.name: answers.right for answers in self.stored.values()}
@@ -143,10 +143,10 @@ class ClassLines:
                 numbers.append(line_number(each.line, [drawn[each.line, side] for side in each.sides]))
         return numbers
 
-    def _sample(self, question: Question, group: int, model: str) -> Sample:
+    def _sample(self, question: LineQuestion, group: int, model: str) -> Resample:
         value_of = MEASURES[question.line.share].resampled
         assert value_of is not None
-        return Sample(value_of, group, self.answered.models.index(model), question.labels)
+        return Resample(value_of, group, self.answered.models.index(model), question.labels)
 
     def judged(self, judged: Judged, number: Number, reach: float) -> Judged:
         """Return the line with its verdict: wrong labels may excuse a line that fails."""

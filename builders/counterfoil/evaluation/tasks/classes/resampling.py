@@ -82,7 +82,7 @@ def weighted_mean(values: NDArray[np.bool_], weights: NDArray[np.float64]) -> ND
 
 
 @dataclass(frozen=True)
-class Sample:
+class Resample:
     """What is resampled: a measure of a model's answers in a group, to images of these labels or to all."""
 
     value_of: Resampled
@@ -95,7 +95,7 @@ class Sample:
         return rows if self.labels is None else rows[np.isin(answered.subject.labels[rows], self.labels)]
 
 
-def resampled_numbers(answered: AllAnswers, samples: Sequence[Sample]) -> list[Drawn]:
+def resampled_numbers(answered: AllAnswers, samples: Sequence[Resample]) -> list[Drawn]:
     """Return each measure with its resamples. Images are drawn for all of them together.
 
     The bias is that of the resamples: their mean less the value.
@@ -128,13 +128,13 @@ def resampled_numbers(answered: AllAnswers, samples: Sequence[Sample]) -> list[D
 def resampled_rows(answered: AllAnswers, name: str, value_of: Resampled) -> Iterator[ResultRow]:
     """Yield a measure of each model in each group, and in each class of it with enough images."""
     label_of = {cls.id: label for label, cls in enumerate(answered.subject.classes)}
-    samples: dict[tuple[str, str, str], Sample] = {}
+    samples: dict[tuple[str, str, str], Resample] = {}
     for index in answered.places:
         labels_of = {"": None, **{cls.class_id: (label_of[cls.class_id],) for cls in answered.enough(index)}}
         for model, model_name in enumerate(answered.models):
             for class_id, labels in labels_of.items():
                 key = model_name, answered.group(index).name, class_id
-                samples[key] = Sample(value_of, index, model, labels)
+                samples[key] = Resample(value_of, index, model, labels)
     numbers = resampled_numbers(answered, list(samples.values()))
     for (model_name, group, class_id), number in zip(samples, numbers, strict=True):
         if math.isfinite(number.value):
