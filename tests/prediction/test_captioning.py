@@ -156,7 +156,6 @@ def pairs(values: list[float], number_type: str = "<f8") -> pa.Array:
         {"captions": [b"a"], "likelihoods": [-1.5]},
         {"captions": [b"a"]},
     ],
-    ids=str,
 )
 def test_damaged_entries_are_made_again(
     plain: Captioner, pictures: list[bytes | None], tmp_path: Path, columns: dict[str, Any]
