@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
+from counterfoil.arrays import AnyFloats, Bools, Floats, Ints
 from counterfoil.stats import (
     CONFIDENCE,
     REPLICATES,
@@ -57,10 +58,10 @@ class ClassUnits:
     """
 
     class_id: str
-    base_present: NDArray[np.bool_]
-    base_correct: NDArray[np.bool_]
-    shift_present: NDArray[np.bool_]
-    shift_correct: NDArray[np.bool_]
+    base_present: Bools
+    base_correct: Bools
+    shift_present: Bools
+    shift_correct: Bools
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -81,13 +82,13 @@ class Drops:
     interval.
     """
 
-    base_accuracy: NDArray[np.float64]
-    accuracy: NDArray[np.float64]
-    drop: NDArray[np.float64]
-    replicates: NDArray[np.float64]
-    base_replicates: NDArray[np.float64]
+    base_accuracy: Floats
+    accuracy: Floats
+    drop: Floats
+    replicates: Floats
+    base_replicates: Floats
     classes: Mapping[str, Estimate | None]
-    averaged: NDArray[np.bool_]
+    averaged: Bools
     agreed: EndDistances
 
     def interval(self, model: int) -> Estimate:
@@ -106,8 +107,8 @@ class Drops:
 class Averages:
     """The class-averaged accuracy of every model, (models,), and its bootstrap replicates, (replicates, models)."""
 
-    accuracy: NDArray[np.float64]
-    replicates: NDArray[np.float64]
+    accuracy: Floats
+    replicates: Floats
     agreed: EndDistances
 
     def interval(self, model: int) -> Estimate:
@@ -127,7 +128,7 @@ class Slope:
     n_models: int
 
 
-def accuracy_per_class(present: NDArray[np.bool_], correct: NDArray[np.bool_]) -> NDArray[np.float64]:
+def accuracy_per_class(present: Bools, correct: Bools) -> Floats:
     """Return each model's share of right answers to the present images, (models,), from (n,) and (n, models)."""
     if not present.any():
         return np.full(correct.shape[1], np.nan)
@@ -145,7 +146,7 @@ def drops(
     seed: int,
     salt: str,
     replicates: int = REPLICATES,
-    averaged: NDArray[np.bool_] | None = None,
+    averaged: Bools | None = None,
 ) -> Drops:
     """Return class-averaged accuracies on base and shift, their difference, and the bootstrap replicates of it.
 
@@ -228,14 +229,12 @@ def slope(
     return Slope(fitted.value, fitted.low, fitted.high, intercept, r_squared, int(x.size))
 
 
-def probits(accuracy: NDArray[np.float64], images: int) -> NDArray[np.float64]:
+def probits(accuracy: Floats, images: int) -> Floats:
     """Return the normal quantile of (k + ½) / (n + 1) for k right of n images. It is finite for accuracies 0 and 1."""
     return ndtri((accuracy * images + 0.5) / (images + 1))
 
 
-def effective_robustness(
-    base_accuracy: NDArray[np.float64], accuracy: NDArray[np.float64], images: tuple[int, int]
-) -> NDArray[np.float64]:
+def effective_robustness(base_accuracy: Floats, accuracy: Floats, images: tuple[int, int]) -> Floats:
     """Return the accuracy under the shift minus the accuracy that the probit line of the *other* models predicts.
 
     Arguments and result are fractions of shape (…, models). A value is NaN if there are fewer than five other models,
@@ -280,9 +279,7 @@ def effective_robustness_intervals(drops: Drops, images: tuple[int, int]) -> dic
     }
 
 
-def _impact(
-    drop: NDArray[np.float64], replicates: NDArray[np.float64], agreed: EndDistances, averaged: NDArray[np.bool_]
-) -> Estimate | None:
+def _impact(drop: Floats, replicates: Floats, agreed: EndDistances, averaged: Bools) -> Estimate | None:
     """Return the drop (models,) averaged over the marked models; None if none are marked."""
     if not averaged.any():
         return None
@@ -292,9 +289,7 @@ def _impact(
     return percentile_interval(float(drop[averaged].mean()), replicates[:, averaged].mean(axis=1), (below, above))
 
 
-def _draws(
-    cls: ClassUnits, rng: np.random.Generator, replicates: int, paired: bool
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _draws(cls: ClassUnits, rng: np.random.Generator, replicates: int, paired: bool) -> tuple[Floats, Floats]:
     """Return the accuracy of one class in every replicate, on base and on shift, (replicates, models) each."""
     either = cls.base_present | cls.shift_present
     sides = (
@@ -307,10 +302,10 @@ def _draws(
     return base, shift
 
 
-_Units = tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]
+_Units = tuple[Bools, Bools, Bools]
 
 
-def drawn_accuracies(sides: Sequence[_Units], rng: np.random.Generator, replicates: int) -> list[NDArray[np.float64]]:
+def drawn_accuracies(sides: Sequence[_Units], rng: np.random.Generator, replicates: int) -> list[Floats]:
     """Return the accuracy of each side in every replicate, (replicates, models) each. All sides share the drawn units.
 
     A side holds the units that are present (n,), the right answers (n, models), and the units to draw (n,). Only the
@@ -332,7 +327,7 @@ def drawn_accuracies(sides: Sequence[_Units], rng: np.random.Generator, replicat
     return accuracies
 
 
-def _weights(units: int, replicates: int, rng: np.random.Generator) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+def _weights(units: int, replicates: int, rng: np.random.Generator) -> Iterator[tuple[slice, Floats]]:
     """Yield blocks of replicates and their `bootstrap_weights`; the size of a block bounds the memory."""
     rows = max(1, _DRAWN_AT_ONCE // max(1, units))
     for start in range(0, replicates, rows):
@@ -341,15 +336,15 @@ def _weights(units: int, replicates: int, rng: np.random.Generator) -> Iterator[
 
 
 # The rows (k,) of a side, and the values (n,) of all images: right answers, or differences of right answers.
-Side = tuple[NDArray[np.int64], NDArray[np.bool_] | NDArray[np.float64]]
+Side = tuple[Ints, Bools | Floats]
 
 
 def draw_class_averages(
     sides: Sequence[Side],
-    strata: NDArray[np.int64],
-    units: NDArray[np.int64],
+    strata: Ints,
+    units: Ints,
     generator_of: Callable[[int], np.random.Generator],
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return each side's average over strata in each bootstrap replicate, (replicates, sides).
 
     strata, units: (n,). Units are drawn within each stratum, each with all of its images. generator_of: returns the
@@ -386,14 +381,14 @@ class ClassAverage:
 
     value: float
     images: float
-    counts: NDArray[np.int64]
-    shares: NDArray[np.float64]
+    counts: Ints
+    shares: Floats
     variance: float
     freedom: float
-    draws: NDArray[np.float64]
+    draws: Floats
 
     @classmethod
-    def of(cls, labels: NDArray[np.int64], right: NDArray[Any], draws: NDArray[np.float64]) -> ClassAverage:
+    def of(cls, labels: Ints, right: NDArray[Any], draws: Floats) -> ClassAverage:
         """Average right answers over classes, from the labels (n,) and the right answers (n,) of some images."""
         _, label, count = np.unique(labels, return_inverse=True, return_counts=True)
         share = np.bincount(label, weights=right) / count
@@ -447,7 +442,7 @@ class AverageComparison:
         return self.first.value - self.second.value
 
     @property
-    def drawn(self) -> NDArray[np.float64]:
+    def drawn(self) -> Floats:
         """The value in each bootstrap replicate, (R,). Those of a relative difference come from the delta method."""
         if self.second is None:
             return self.first.draws
@@ -495,13 +490,13 @@ class AverageComparison:
 BINS = 15
 
 
-def confidence_bins(confidence: NDArray[np.floating]) -> NDArray[np.int64]:
+def confidence_bins(confidence: AnyFloats) -> Ints:
     """Return the bin of each confidence, numbered from 0."""
     return np.clip(np.ceil(confidence.astype(np.float64) * BINS).astype(np.int64) - 1, 0, BINS - 1)
 
 
 def calibration_errors(
-    confidence: NDArray[np.floating], right: NDArray[np.bool_], rng: np.random.Generator, replicates: int = REPLICATES
+    confidence: AnyFloats, right: Bools, rng: np.random.Generator, replicates: int = REPLICATES
 ) -> list[Estimate]:
     """Return the expected calibration error of each model, with its interval.
 
@@ -530,23 +525,19 @@ class NearChance:
     chance on this class.
     """
 
-    models: NDArray[np.bool_]
+    models: Bools
     classes: Mapping[str, float] = field(default_factory=dict)
     chances: Mapping[str, float] = field(default_factory=dict)
-    cells: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+    cells: Mapping[str, Bools] = field(default_factory=dict)
 
 
-def near_chance(
-    accuracy: NDArray[np.float64], images: NDArray[np.int64] | int, chance: NDArray[np.float64] | float
-) -> NDArray[np.bool_]:
+def near_chance(accuracy: Floats, images: Ints | int, chance: Floats | float) -> Bools:
     """Return whether the Wilson interval of each accuracy starts below `chance_line`."""
     low, _ = wilson_intervals(accuracy, images)
     return np.asarray(low < chance_line(np.asarray(chance, np.float64)))
 
 
-def find_near_chance(
-    class_ids: Sequence[str], accuracy: NDArray[np.float64], images: NDArray[np.int64], chances: NDArray[np.float64]
-) -> NearChance:
+def find_near_chance(class_ids: Sequence[str], accuracy: Floats, images: Ints, chances: Floats) -> NearChance:
     """Find the models and the classes that are near chance, among m models and k >= 1 classes.
 
     accuracy: (k, m), on the base. images: (k,), all above 0. chances: (k, m). A model is judged by its accuracy and its

@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.resampled_stats import Drawn, Units, mean_of_finite, mean_over_categories
 from counterfoil.stats import REPLICATES, chance_line, seeded
 
-THRESHOLDS: NDArray[np.float64] = np.linspace(0.5, 0.95, 10)  # IoU thresholds, as pycocotools computes them
-RECALLS: NDArray[np.float64] = np.linspace(0.0, 1.0, 101)
+THRESHOLDS: Floats = np.linspace(0.5, 0.95, 10)  # IoU thresholds, as pycocotools computes them
+RECALLS: Floats = np.linspace(0.0, 1.0, 101)
 MOST_DETECTIONS = 100  # detections kept per category and image, highest scores first
 # Ranges of an object's area in square pixels. A range includes both of its ends. The first range holds every object.
 AREAS: dict[str, tuple[float, float]] = {
@@ -60,12 +61,12 @@ class Objects:
     found nor as missed. ValueError if shapes differ or a number is impossible.
     """
 
-    image: NDArray[np.int64]
-    box: NDArray[np.float64]
-    category: NDArray[np.int64]
-    area: NDArray[np.float64]
-    crowd: NDArray[np.bool_]
-    order: NDArray[np.int64]
+    image: Ints
+    box: Floats
+    category: Ints
+    area: Floats
+    crowd: Bools
+    order: Ints
 
     @classmethod
     def of(
@@ -96,11 +97,11 @@ class Detections:
     ValueError if shapes differ or a number is impossible.
     """
 
-    image: NDArray[np.int64]
-    box: NDArray[np.float64]
-    category: NDArray[np.int64]
-    score: NDArray[np.float64]
-    order: NDArray[np.int64]
+    image: Ints
+    box: Floats
+    category: Ints
+    score: Floats
+    order: Ints
 
     @classmethod
     def of(cls, image: ArrayLike, box: ArrayLike, category: ArrayLike, score: ArrayLike) -> Detections:
@@ -115,9 +116,7 @@ class Detections:
         return cls(images[order], boxes[order], categories[order], scores[order], order)
 
 
-def _checked(
-    image: ArrayLike, box: ArrayLike, category: ArrayLike
-) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+def _checked(image: ArrayLike, box: ArrayLike, category: ArrayLike) -> tuple[Ints, Floats, Ints]:
     images, categories = np.asarray(image, np.int64).reshape(-1), np.asarray(category, np.int64).reshape(-1)
     boxes = np.asarray(box, np.float64).reshape(-1, 4)
     if not len(images) == len(boxes) == len(categories):
@@ -146,16 +145,16 @@ class Matches:
 
     images: int
     categories: int
-    score: NDArray[np.float64]
-    image: NDArray[np.int64]
-    category: NDArray[np.int64]
-    row: NDArray[np.int64]
-    matched: NDArray[np.bool_]
-    ignored: NDArray[np.bool_]
-    found: NDArray[np.int64]
-    object_image: NDArray[np.int64]
-    object_category: NDArray[np.int64]
-    counted: NDArray[np.bool_]
+    score: Floats
+    image: Ints
+    category: Ints
+    row: Ints
+    matched: Bools
+    ignored: Bools
+    found: Ints
+    object_image: Ints
+    object_category: Ints
+    counted: Bools
 
 
 def match(objects: Objects, detections: Detections, images: int, categories: int) -> Matches:
@@ -213,9 +212,7 @@ def match(objects: Objects, detections: Detections, images: int, categories: int
     )
 
 
-def _overlaps(
-    objects: Objects, boxes: NDArray[np.float64], group: NDArray[np.int64], object_group: NDArray[np.int64]
-) -> list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]]:
+def _overlaps(objects: Objects, boxes: Floats, group: Ints, object_group: Ints) -> list[tuple[Ints, Ints, Floats]]:
     """Return pairs (detection, object, IoU) of the same group whose IoU reaches the lowest threshold, in steps.
 
     The first step has each group's first detection that overlaps an object, the second step has each group's second
@@ -224,7 +221,7 @@ def _overlaps(
     start, stop = np.searchsorted(object_group, group), np.searchsorted(object_group, group, side="right")
     sizes = stop - start
     block = np.cumsum(sizes) // _PAIRS_AT_ONCE
-    close: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]] = []
+    close: list[tuple[Ints, Ints, Floats]] = []
     for number in np.unique(block):
         some = np.flatnonzero((block == number) & (sizes > 0))
         detection = np.repeat(some, sizes[some])
@@ -244,7 +241,7 @@ def _overlaps(
     return [pairs for pairs in zip(*parts, strict=True) if len(pairs[0])]
 
 
-def box_iou(boxes: NDArray[np.float64], others: NDArray[np.float64], crowd: NDArray[np.bool_]) -> NDArray[np.float64]:
+def box_iou(boxes: Floats, others: Floats, crowd: Bools) -> Floats:
     """Return the shared area of two boxes over their union, or over the first box's area if the other is a crowd."""
     sides = np.minimum(boxes[:, 2:] + boxes[:, :2], others[:, 2:] + others[:, :2]) - np.maximum(
         boxes[:, :2], others[:, :2]
@@ -265,14 +262,14 @@ class AveragePrecision:
     The arrays have shape (k, a, t), or (k, a, t, r) for r resamples. A category without an object that counts is NaN.
     """
 
-    precision: NDArray[np.float64]
-    recall: NDArray[np.float64]
+    precision: Floats
+    recall: Floats
 
-    def measure(self, name: str) -> NDArray[np.float64]:
+    def measure(self, name: str) -> Floats:
         """Return one of `MEASURES`, () or (r,): the mean over categories that have objects; NaN if none has."""
         return mean_of_finite(self.by_category(name))
 
-    def by_category(self, name: str = "AP") -> NDArray[np.float64]:
+    def by_category(self, name: str = "AP") -> Floats:
         """Return one of `MEASURES` for each category, (k,) or (k, r)."""
         of, area, thresholds = MEASURES[name]
         return getattr(self, of)[:, list(AREAS).index(area), thresholds].mean(axis=1)
@@ -315,12 +312,12 @@ def average_precision(matches: Matches, weights: NDArray[np.integer[Any]] | None
 
 
 def _accumulate(
-    matched: NDArray[np.bool_],
-    ignored: NDArray[np.bool_],
-    image: NDArray[np.int64],
+    matched: Bools,
+    ignored: Bools,
+    image: Ints,
     weights: NDArray[np.int32],
-    total: NDArray[np.int64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    total: Ints,
+) -> tuple[Floats, Floats]:
     """Return average precision and recall, (t, r) each, of one category's detections, sorted by falling score.
 
     matched, ignored: (t, d). image: (d,). weights: (r, images). total: (r,) the number of objects to find. The envelope
@@ -390,7 +387,7 @@ def best_f1_score(matches: Matches) -> float:
     return float(score[last[np.argmax(total[last])]])
 
 
-def image_f1(matches: Matches, score: float) -> NDArray[np.float64]:
+def image_f1(matches: Matches, score: float) -> Floats:
     """Return the F1 of each image, (images,), at IoU 0.5, from the detections with at least this score.
 
     F1 is 2 · found / (objects + detections) over all categories. An image without objects and detections has an F1 of
@@ -466,7 +463,7 @@ def bootstrap_scores(
     return DetectorScores(measures, tuple(categories))
 
 
-def _object_units(matches: Matches, area: int, units: Units) -> tuple[NDArray[np.int64], int]:
+def _object_units(matches: Matches, area: int, units: Units) -> tuple[Ints, int]:
     """Count the units with an object that counts: of each category, (k,), and of any category."""
     counting = matches.counted[area]
     category, unit = matches.object_category[counting], units.of_image[matches.object_image[counting]]

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.arrays import AnyFloats, Floats, Ints
 from counterfoil.stats import jackknife_variance, normal_interval
 
 # FID is marked as biased below this number of images per feature. Heusel's code asks for 10,000 images for the 2,048
@@ -57,8 +58,8 @@ class SubsetEstimate:
 
 
 def kernel_distance(
-    features: NDArray[np.floating],
-    others: NDArray[np.floating],
+    features: AnyFloats,
+    others: AnyFloats,
     units: Sequence[object] | NDArray | None = None,
     other_units: Sequence[object] | NDArray | None = None,
     *,
@@ -103,10 +104,10 @@ def kernel_distance(
 
 
 def subset_estimate(
-    features: NDArray[np.floating],
-    others: NDArray[np.floating],
-    units: NDArray[np.int64],
-    other_units: NDArray[np.int64],
+    features: AnyFloats,
+    others: AnyFloats,
+    units: Ints,
+    other_units: Ints,
 ) -> SubsetEstimate:
     """Return the unbiased MMD² of features [n, d] and [m, d], without pairs of one unit, and its variance in parts.
 
@@ -138,14 +139,14 @@ def subset_estimate(
     )
 
 
-def _by_unit(units: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+def _by_unit(units: Ints) -> tuple[Ints, Floats, Ints]:
     """Return the order that groups rows by unit, the size of each unit, and the position at which each unit begins."""
     order = np.argsort(units, kind="stable")
     sizes = np.unique(units, return_counts=True)[1]
     return order, sizes.astype(np.float64), np.cumsum(sizes) - sizes
 
 
-def _summed(kernel: NDArray[np.float64], left: tuple, right: tuple) -> NDArray[np.float64]:
+def _summed(kernel: Floats, left: tuple, right: tuple) -> Floats:
     """Sum the kernel over the rows of each unit and the columns of each unit."""
     if len(left[1]) < len(kernel):
         kernel = np.add.reduceat(kernel[left[0]], left[2], axis=0)
@@ -154,7 +155,7 @@ def _summed(kernel: NDArray[np.float64], left: tuple, right: tuple) -> NDArray[n
     return kernel
 
 
-def _within(sums: NDArray[np.float64], sizes: NDArray[np.float64]) -> tuple[float, NDArray[np.float64], float]:
+def _within(sums: Floats, sizes: Floats) -> tuple[float, Floats, float]:
     """Return the mean kernel between units, this mean without each unit, and the variance that pairs of units add."""
     units, n = len(sizes), float(sizes.sum())
     np.fill_diagonal(sums, 0.0)
@@ -168,12 +169,12 @@ def _within(sums: NDArray[np.float64], sizes: NDArray[np.float64]) -> tuple[floa
     return whole / pairs, (whole - 2 * rows) / (pairs - 2 * of_unit), variance
 
 
-def _kernel(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+def _kernel(x: Floats, y: Floats) -> Floats:
     inner = x @ y.T / x.shape[1] + 1.0
     return inner * inner * inner  # a power of 3 takes NumPy ten times as long
 
 
-def _drawn(units: NDArray[np.int64], most: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def _drawn(units: Ints, most: int, rng: np.random.Generator) -> Ints:
     """Draw whole units at random: as many as fit into `most` rows, but at least `FEWEST_UNITS`. Return their rows."""
     counts = np.bincount(units)
     order = rng.permutation(len(counts))
@@ -191,12 +192,12 @@ class FeatureStatistics:
     """Statistics of n features of width d: mean (d,), the root of the covariance (d, d), and the covariance's trace."""
 
     n: int
-    mean: NDArray[np.float64]
-    root: NDArray[np.float64]
+    mean: Floats
+    root: Floats
     trace: float
 
 
-def feature_statistics(features: NDArray[np.floating]) -> FeatureStatistics:
+def feature_statistics(features: AnyFloats) -> FeatureStatistics:
     """Compute statistics of features [n, d] in double precision; n is 2 or more."""
     mean = features.mean(axis=0, dtype=np.float64)
     covariance = np.zeros((len(mean), len(mean)))

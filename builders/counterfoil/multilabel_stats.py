@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.arrays import AnyFloats, Bools, Floats, Floats32, Ints
 from counterfoil.resampled_stats import Drawn, Units, mean_over_categories
 from counterfoil.stats import seeded
 
@@ -33,19 +34,19 @@ _WEIGHTS_AT_ONCE = 1 << 22  # weights held in memory at once: resamples times im
 class LabelTruth:
     """The labels of n images. present, known: (n, k), which labels an image has, and of which that is known."""
 
-    present: NDArray[np.bool_]
-    known: NDArray[np.bool_]
+    present: Bools
+    known: Bools
 
     @property
-    def having(self) -> NDArray[np.bool_]:
+    def having(self) -> Bools:
         return self.known & self.present
 
     @property
-    def lacking(self) -> NDArray[np.bool_]:
+    def lacking(self) -> Bools:
         return self.known & ~self.present
 
     @property
-    def least(self) -> NDArray[np.int64]:
+    def least(self) -> Ints:
         """Return the number of images that have each label or that lack it, whichever is smaller, (k,)."""
         return np.minimum(self.having.sum(axis=0), self.lacking.sum(axis=0))
 
@@ -54,7 +55,7 @@ class LabelTruth:
         return LabelTruth(self.present[images][:, labels], self.known[images][:, labels])
 
 
-def label_precision(scores: NDArray[np.floating], truth: LabelTruth, weights: NDArray[np.int32]) -> NDArray[np.float64]:
+def label_precision(scores: AnyFloats, truth: LabelTruth, weights: NDArray[np.int32]) -> Floats:
     """Return the average precision of each label, (k, r), in r resamples.
 
     weights: (n, r) how often each image is drawn. A resample without an image that has the label gives NaN.
@@ -67,7 +68,7 @@ def label_precision(scores: NDArray[np.floating], truth: LabelTruth, weights: ND
     return np.stack(precision)
 
 
-def label_auroc(scores: NDArray[np.floating], truth: LabelTruth, weights: NDArray[np.int32]) -> NDArray[np.float64]:
+def label_auroc(scores: AnyFloats, truth: LabelTruth, weights: NDArray[np.int32]) -> Floats:
     """Return the area under each label's ROC curve, (k, r), for weights (n, r). A pair of equal scores counts half.
 
     A resample in which all images that know the label have it, or all lack it, gives NaN.
@@ -82,7 +83,7 @@ def label_auroc(scores: NDArray[np.floating], truth: LabelTruth, weights: NDArra
 
 
 def _by_falling_score(
-    scores: NDArray[np.floating], truth: LabelTruth, weights: NDArray[np.int32]
+    scores: AnyFloats, truth: LabelTruth, weights: NDArray[np.int32]
 ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
     """Yield, for each label, how many drawn images with it and without it reach each score, (scores, r) each.
 
@@ -111,15 +112,15 @@ class LabelThresholds:
     half: (n, k) the half, 0 or 1, that each image belongs to. values: (2, k) the thresholds that are used on each half.
     """
 
-    half: NDArray[np.int64]
-    values: NDArray[np.float64]
+    half: Ints
+    values: Floats
 
-    def answers(self, scores: NDArray[np.floating]) -> NDArray[np.bool_]:
+    def answers(self, scores: AnyFloats) -> Bools:
         """Return (n, k) bool: whether the score of each label reaches the threshold for the image's half."""
         return scores >= np.take_along_axis(self.values, self.half, axis=0)
 
 
-def choose_thresholds(scores: NDArray[np.floating], truth: LabelTruth, seed: int) -> LabelThresholds:
+def choose_thresholds(scores: AnyFloats, truth: LabelTruth, seed: int) -> LabelThresholds:
     """Choose, for each label and each half of the images, the threshold of the highest balanced accuracy.
 
     The images that know a label are halved anew for each label, so that both halves have the same number of images with
@@ -139,7 +140,7 @@ def choose_thresholds(scores: NDArray[np.floating], truth: LabelTruth, seed: int
     return LabelThresholds(half, values)
 
 
-def _best_threshold(scores: NDArray[np.floating], present: NDArray[np.bool_]) -> float:
+def _best_threshold(scores: AnyFloats, present: Bools) -> float:
     order = np.argsort(-scores, kind="stable")
     ranked = scores[order]
     last_of_score = np.flatnonzero(np.append(np.diff(ranked) != 0, True))
@@ -165,10 +166,10 @@ class LabelScores:
     the number of all images. If images share units, both count units.
     """
 
-    values: Mapping[str, NDArray[np.float64]]
-    draws: Mapping[str, NDArray[np.float32]]
-    halves: Mapping[str, NDArray[np.float64]]
-    images: NDArray[np.int64]
+    values: Mapping[str, Floats]
+    draws: Mapping[str, Floats32]
+    halves: Mapping[str, Floats]
+    images: Ints
     whole: int
     by_units: bool = False
 
@@ -188,7 +189,7 @@ class LabelScores:
 
 
 def score_labels(
-    scores: Sequence[NDArray[np.floating]],
+    scores: Sequence[AnyFloats],
     truth: LabelTruth,
     thresholds: LabelThresholds,
     seed: int,
@@ -205,7 +206,7 @@ def score_labels(
     units = units or Units.of_images(images)
     answers = [thresholds.answers(group) for group in scores]
 
-    def measured(group: int, weights: NDArray[np.int32]) -> dict[str, NDArray[np.float64]]:
+    def measured(group: int, weights: NDArray[np.int32]) -> dict[str, Floats]:
         return {
             PRECISION: label_precision(scores[group], truth, weights),
             AUROC: label_auroc(scores[group], truth, weights),
@@ -242,7 +243,7 @@ def score_labels(
     return tuple(results)
 
 
-def label_accuracy(answers: NDArray[np.bool_], truth: LabelTruth, weights: NDArray[np.int32]) -> NDArray[np.float64]:
+def label_accuracy(answers: Bools, truth: LabelTruth, weights: NDArray[np.int32]) -> Floats:
     """Return the balanced accuracy of each label, (k, r), for weights (n, r).
 
     A resample in which all images that know the label have it, or all lack it, gives NaN.

@@ -14,8 +14,9 @@ from typing import Literal
 
 import numpy as np
 import scipy  # its parts are loaded where they are first used
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from counterfoil.arrays import Floats
 from counterfoil.stats import CONFIDENCE, POWER, Bounds
 
 # Tail probabilities below this are summed in logarithms. SciPy's own function is accurate down to about 1e-300.
@@ -79,7 +80,7 @@ def tango_interval(count: PairCount, level: float = CONFIDENCE) -> Bounds:
     return float(low), float(_tango_end(count.failing, count.rescued, count.pairs, reach))
 
 
-def tango_uppers(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, level: float) -> NDArray[np.float64]:
+def tango_uppers(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, level: float) -> Floats:
     """Return the one-sided upper bounds that belong to `tango_interval`; 1 without pairs.
 
     The three arrays, of many tests at once, are broadcast against each other.
@@ -95,7 +96,7 @@ def pairs_of_half_width(count: PairCount, half_width: float) -> int:
     return math.ceil((float(scipy.stats.norm.isf((1 - CONFIDENCE) / 2)) / half_width) ** 2 * variance)
 
 
-def _tango_end(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, reach: float) -> NDArray[np.float64]:
+def _tango_end(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, reach: float) -> Floats:
     """Find by bisection the largest difference whose score is at least -reach. The score falls with the difference."""
     counts = (np.asarray(values, dtype=np.float64) for values in (failing, rescued, pairs))
     b, c, n = np.broadcast_arrays(*counts)
@@ -108,9 +109,7 @@ def _tango_end(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, reach: 
     return np.minimum(high, 1.0)
 
 
-def _tango_variance(
-    b: NDArray[np.float64], c: NDArray[np.float64], n: NDArray[np.float64], difference: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _tango_variance(b: Floats, c: Floats, n: Floats, difference: Floats) -> Floats:
     """Return the variance of one pair's difference, at the maximum-likelihood share of rescued pairs."""
     linear = (2 * n - b + c) * difference - b - c
     constant = -c * difference * (1 - difference)
@@ -129,7 +128,7 @@ def log_e_value(failing: int, discordant: int) -> float:
     return float(log_e_values(failing, discordant))
 
 
-def log_e_values(failing: ArrayLike, discordant: ArrayLike) -> NDArray[np.float64]:
+def log_e_values(failing: ArrayLike, discordant: ArrayLike) -> Floats:
     """Return `log_e_value` of many tests at once; the two arrays are broadcast against each other."""
     k, n = np.broadcast_arrays(np.asarray(failing, dtype=np.float64), np.asarray(discordant, dtype=np.float64))
     # Half of Beta(½, ½) is above ½, so the logarithm of its tail is log ½.
@@ -138,7 +137,7 @@ def log_e_values(failing: ArrayLike, discordant: ArrayLike) -> NDArray[np.float6
     return np.where(n == 0, 0.0, values.reshape(n.shape))
 
 
-def _log_upper_tail(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+def _log_upper_tail(a: Floats, b: Floats) -> Floats:
     """Return log P(X > ½) of X ~ Beta(a, b), even if the probability is too small for a float."""
     tail = scipy.special.betaincc(a, b, 0.5)
     small = tail < _SMALLEST_TAIL

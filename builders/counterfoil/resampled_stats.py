@@ -10,6 +10,7 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.arrays import AnyFloats, Bools, Floats, Ints
 from counterfoil.stats import (
     NORMAL,
     Bounds,
@@ -43,7 +44,7 @@ class Drawn:
     """
 
     value: float
-    drawn: NDArray[np.float64]
+    drawn: Floats
     bias: float
     unseen: Bounds
     images: int
@@ -136,7 +137,7 @@ class Number(Protocol):
         ...
 
     @property
-    def drawn(self) -> NDArray[np.float64]: ...
+    def drawn(self) -> Floats: ...
 
     def interval(self, reach: float) -> Estimate: ...
 
@@ -163,7 +164,7 @@ class Units:
     count: the number of units, each of which has an image.
     """
 
-    of_image: NDArray[np.int64]
+    of_image: Ints
     count: int
 
     @property
@@ -177,7 +178,7 @@ class Units:
         return cls(np.arange(images), images)
 
     @classmethod
-    def of(cls, units: NDArray[np.int64]) -> Self:
+    def of(cls, units: Ints) -> Self:
         """Return units from any numbers, (n,); equal numbers mark one unit."""
         numbers, of_image = np.unique(units, return_inverse=True)
         return cls(of_image.reshape(-1), len(numbers))
@@ -192,7 +193,7 @@ class Units:
         first = np.stack([rng.permutation(self.count) < self.count // 2 for _ in range(_SPLITS)]).astype(np.int32)
         return np.concatenate([first, 1 - first])[:, self.of_image]
 
-    def counted(self, marked: NDArray[np.bool_]) -> NDArray[np.int64]:
+    def counted(self, marked: Bools) -> Ints:
         """Return how many units have an image that is marked, (k,), for k marks of each image, (n, k)."""
         marked_units = np.zeros((self.count, marked.shape[1]), bool)
         image, column = np.nonzero(marked)
@@ -200,7 +201,7 @@ class Units:
         return marked_units.sum(axis=0)
 
 
-def mean_of_finite(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def mean_of_finite(values: Floats) -> Floats:
     """Return the mean over the first axis without its NaN values; NaN if every value is NaN."""
     finite = np.isfinite(values)
     with np.errstate(invalid="ignore"):
@@ -208,10 +209,10 @@ def mean_of_finite(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def mean_over_categories(
-    values: NDArray[np.float64],
-    draws: NDArray[np.floating],
-    halves: NDArray[np.float64],
-    images: NDArray[np.int64],
+    values: Floats,
+    draws: AnyFloats,
+    halves: Floats,
+    images: Ints,
     whole: int,
     bias_of_halves: float = _BIAS_OF_HALVES,
     *,

@@ -24,7 +24,9 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 import scipy  # its parts are loaded where they are first used
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from counterfoil.arrays import Bools, Floats, Ints
 
 CONFIDENCE = 0.95
 MISSING = 0.05  # the share of reported intervals that may miss the true value
@@ -47,9 +49,9 @@ FEWEST_UNITS = 5
 
 Bounds: TypeAlias = tuple[float, float]
 # One number, or an array of them.
-_Numbers = TypeVar("_Numbers", float, NDArray[np.float64])
+_Numbers = TypeVar("_Numbers", float, Floats)
 # The distances from a value to the lower and to the upper end of its interval, two arrays (models,).
-EndDistances: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
+EndDistances: TypeAlias = tuple[Floats, Floats]
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def wilson_interval(part: float, whole: float, level: float = CONFIDENCE) -> Bou
     return low, 1.0 if share == 1 else max(share, min(1.0, middle + half))
 
 
-def wilson_intervals(shares: NDArray[np.float64], whole: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def wilson_intervals(shares: Floats, whole: ArrayLike) -> tuple[Floats, Floats]:
     """Return the low ends and the high ends of `wilson_interval` for shares of `whole` rows; shares may be averages."""
     middle, half = _wilson(shares, np.asarray(whole, np.float64), NORMAL)
     return np.clip(middle - half, 0.0, shares), np.clip(middle + half, shares, 1.0)
@@ -158,9 +160,7 @@ def stopped_rate(failed: ArrayLike, k: int) -> StoppedRate:
 # ---- Shares of rows that share units
 
 
-def count_by_unit(
-    hit: NDArray[np.bool_], units: NDArray[np.int64] | None
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def count_by_unit(hit: Bools, units: Ints | None) -> tuple[Ints, Ints]:
     """Return (hits, rows), the number of each per unit, (k,) each. Without `units`, each of the n rows is a unit."""
     if units is None:
         return hit.astype(np.int64), np.ones(len(hit), np.int64)
@@ -238,7 +238,7 @@ def clustered_interval(counts: ArrayLike, rows: ArrayLike, level: float = CONFID
     return few_units_interval(share, effective, len(whole), level)
 
 
-def clustered_rates(failed: NDArray[np.int64], images: NDArray[np.int64]) -> list[Estimate]:
+def clustered_rates(failed: Ints, images: Ints) -> list[Estimate]:
     """Return, for each of m models, the share of all images on which the model fails.
 
     failed (c, m), images (c,): counts by caption; each caption has an image. The interval is `clustered_interval`, or
@@ -250,9 +250,7 @@ def clustered_rates(failed: NDArray[np.int64], images: NDArray[np.int64]) -> lis
     return [Estimate(int(counts.sum()) / total, *clustered_interval(counts, images)) for counts in failed.T]
 
 
-def matched_rates(
-    failed: NDArray[np.int64], images: NDArray[np.int64], weights: NDArray[np.int64]
-) -> NDArray[np.float64] | None:
+def matched_rates(failed: Ints, images: Ints, weights: Ints) -> Floats | None:
     """Return (m,) mean failure rates over classes with `weights` (k,), from failed (k, m) and images (k,).
 
     Classes without images are left out. None if no class with a weight has images.
@@ -279,9 +277,9 @@ def mover(*ends: tuple[Any, Any]) -> tuple[Any, Any]:
 
 
 def balanced_accuracy_interval(
-    right: Sequence[NDArray[np.bool_]],
-    predicted: Sequence[NDArray[np.bool_]],
-    units: Sequence[NDArray[np.int64]] | None,
+    right: Sequence[Bools],
+    predicted: Sequence[Bools],
+    units: Sequence[Ints] | None,
 ) -> Bounds:
     """Return the 95 % interval of the balanced accuracy averaged over folds; each argument has one array per fold.
 
@@ -304,7 +302,7 @@ def balanced_accuracy_interval(
     return max(0.0, value - float(below)), min(1.0, value + float(above))
 
 
-def distances_of_share(accuracy: NDArray[np.float64], total: int) -> EndDistances:
+def distances_of_share(accuracy: Floats, total: int) -> EndDistances:
     """Return the distances to Wilson's ends for shares (models,) of `total` images that are 0 or 1; 0 for others."""
     below, above = _wilson_distances(accuracy, total)
     agree = (accuracy == 0) | (accuracy == 1)
@@ -312,10 +310,10 @@ def distances_of_share(accuracy: NDArray[np.float64], total: int) -> EndDistance
 
 
 def distances_of_difference(
-    base: tuple[NDArray[np.float64], int],
-    shift: tuple[NDArray[np.float64], int],
-    base_correct: NDArray[np.bool_],
-    shift_correct: NDArray[np.bool_],
+    base: tuple[Floats, int],
+    shift: tuple[Floats, int],
+    base_correct: Bools,
+    shift_correct: Bools,
 ) -> EndDistances:
     """Return what `distances_of_share` returns, for base accuracy minus shifted accuracy, (models,).
 
@@ -343,12 +341,12 @@ def distances_with_correlation(first: tuple[Any, Any], other: tuple[Any, Any], c
     return np.sqrt(np.maximum(below, 0.0)), np.sqrt(np.maximum(above, 0.0))
 
 
-def _wilson_distances(accuracy: NDArray[np.float64], total: int) -> EndDistances:
+def _wilson_distances(accuracy: Floats, total: int) -> EndDistances:
     low, high = wilson_intervals(accuracy, total)
     return accuracy - low, high - accuracy
 
 
-def _correlation(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _correlation(first: Bools, second: Bools) -> Floats:
     """Return the correlation of right answers to paired images, (models,), with Newcombe's continuity correction."""
     pairs = len(first)
     both, only_first = (first & second).sum(axis=0), (first & ~second).sum(axis=0)
@@ -366,7 +364,7 @@ def normal_interval(value: float, error: float) -> Bounds:
     return value - NORMAL * error, value + NORMAL * error
 
 
-def least_squares_line(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[Estimate, float, float]:
+def least_squares_line(x: Floats, y: Floats) -> tuple[Estimate, float, float]:
     """Return (slope with its t interval, intercept, R²) of a line through n ≥ 3 points; R² is 0 if all y are equal."""
     fit: Any = scipy.stats.linregress(x, y)
     half = float(scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, x.size - 2)) * float(fit.stderr)
@@ -435,9 +433,7 @@ class FailureCount:
         return self.rate * self.effective_rows
 
 
-def count_failures(
-    failed: NDArray[np.bool_], units: NDArray[np.int64], in_set: NDArray[np.bool_]
-) -> tuple[FailureCount, FailureCount]:
+def count_failures(failed: Bools, units: Ints, in_set: Bools) -> tuple[FailureCount, FailureCount]:
     """Return the failures in the set and in the rest of n rows.
 
     failed, in_set: (n,). units: (n,), equal numbers mark one unit.
@@ -572,7 +568,7 @@ def seeded(seed: int, *names: str) -> np.random.Generator:
     return np.random.default_rng(int.from_bytes(digest[:16], "big"))
 
 
-def bootstrap_weights(units: int, replicates: int, rng: np.random.Generator) -> NDArray[np.float64]:
+def bootstrap_weights(units: int, replicates: int, rng: np.random.Generator) -> Floats:
     """Draw `units` of the units with replacement in each replicate; return how often each is drawn.
 
     The result has shape (replicates, units).
@@ -583,7 +579,7 @@ def bootstrap_weights(units: int, replicates: int, rng: np.random.Generator) -> 
 
 
 def percentile_interval(
-    value: float, replicates: NDArray[np.float64], beside: tuple[float, float] = (0.0, 0.0), least: float = -1.0
+    value: float, replicates: Floats, beside: tuple[float, float] = (0.0, 0.0), least: float = -1.0
 ) -> Estimate:
     """Return `value` with the 95 % percentile interval of its finite bootstrap replicates.
 
@@ -594,9 +590,7 @@ def percentile_interval(
     return Estimate(value) if math.isnan(low) else Estimate(value, low, high)
 
 
-def percentile_ends(
-    values: NDArray[np.float64], replicates: NDArray[np.float64], beside: NDArray[np.float64], least: float = -1.0
-) -> NDArray[np.float64]:
+def percentile_ends(values: Floats, replicates: Floats, beside: Floats, least: float = -1.0) -> Floats:
     """Return the ends (2, …) of `percentile_interval` for values (…), replicates (R, …) and beside (2, …).
 
     A replicate with a value that is not finite is left out. The ends are NaN if fewer than two replicates are left.
@@ -611,7 +605,7 @@ def percentile_ends(
     return np.where((beside == 0).all(axis=0), np.stack([low, high]), opened)
 
 
-def mean_over_units(values: NDArray[np.float64], units: NDArray[np.int64], rng: np.random.Generator) -> Estimate:
+def mean_over_units(values: Floats, units: Ints, rng: np.random.Generator) -> Estimate:
     """Return the mean of values (n,) from -1 to 1, with an interval from a bootstrap of units.
 
     units: (n,), equal numbers mark one unit. If all values are -1, all 0 or all 1, the bound is Wilson's for a share of
@@ -638,7 +632,7 @@ def mean_over_units(values: NDArray[np.float64], units: NDArray[np.int64], rng: 
     return percentile_interval(value, drawn)
 
 
-def jackknife_variance(without: NDArray[np.float64]) -> float:
+def jackknife_variance(without: Floats) -> float:
     """Return the jackknife variance of a value. without: (n,) the value with each of n units left out in turn."""
     return float(((without - without.mean()) ** 2).sum()) * (1 - 1 / len(without))
 
@@ -707,9 +701,7 @@ def e_bh(log_e: Sequence[float], alpha: float) -> list[bool]:
     return [q <= alpha for q in e_q_values(log_e)]
 
 
-def simultaneous_reach(
-    values: NDArray[np.float64], replicates: NDArray[np.float64], least_error: ArrayLike = 0.0
-) -> float:
+def simultaneous_reach(values: Floats, replicates: Floats, least_error: ArrayLike = 0.0) -> float:
     """Return how many standard errors long the intervals of all `values` (…) must be so that all hold at once.
 
     The result is the 95 % quantile of the largest standardised deviation in the bootstrap `replicates` (R, …), and at

@@ -35,9 +35,9 @@ from counterfoil.store.decoding import rgb_image
 from counterfoil.store.layout import writable_cache
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from PIL import Image
 
+    from counterfoil.arrays import Ints
     from counterfoil.data.pins import SourcePin
     from counterfoil.generate.screen import Scorer
     from counterfoil.models.classifiers import Classifier
@@ -147,7 +147,7 @@ class Judges:
         return answers
 
     def _ask(
-        self, name: str, images: Sequence[bytes | None], labels: NDArray[np.int64], rules: Sequence[str]
+        self, name: str, images: Sequence[bytes | None], labels: Ints, rules: Sequence[str]
     ) -> Iterator[dict[str, float]]:
         """Yield the columns of a judge for each image. Each image comes with its label and its failure rule."""
         import torch

@@ -12,8 +12,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Floats
 from counterfoil.errors import RunFailure
 from counterfoil.generate.render import Renderer
 from counterfoil.generate.screen import Scorer
@@ -35,7 +35,7 @@ POINTS = tuple((np.arange(POINTS_A_SEARCH) / (POINTS_A_SEARCH - 1)).tolist())
 _CLEAR = 2.0
 
 
-def scales_reaching(scores: NDArray[np.float64], shares: Sequence[float]) -> list[float]:
+def scales_reaching(scores: Floats, shares: Sequence[float]) -> list[float]:
     """Return the scales at which the mean score reaches the fractions `shares` of its whole gain.
 
     scores: the shift scores of images at `POINTS`, (scenes, points). Scores between points are interpolated linearly.
@@ -43,7 +43,7 @@ def scales_reaching(scores: NDArray[np.float64], shares: Sequence[float]) -> lis
     """
     from scipy.optimize import isotonic_regression
 
-    def error(differences: NDArray[np.float64]) -> float:
+    def error(differences: Floats) -> float:
         return float(differences.std(ddof=1) / np.sqrt(len(differences)))
 
     gained = scores[:, -1] - scores[:, 0]
@@ -115,7 +115,7 @@ def with_scales(recipe: Recipe, scales: Mapping[str, Sequence[float]] | None) ->
 
 def _measured(
     recipe: Recipe, shifts: Sequence[str], device: str, pins: Mapping[str, Any], tokens: ClassTokens | None
-) -> dict[str, NDArray[np.float64]]:
+) -> dict[str, Floats]:
     """Return, for each shift, the shift scores (scenes, points)."""
     from PIL import Image
 

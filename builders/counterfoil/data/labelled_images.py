@@ -10,8 +10,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Ints
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.recipe import sha256_json
 from counterfoil.regular_files import on_a_line
@@ -51,8 +51,8 @@ class LabelledImages:
     name: str
     content: str
     keys: tuple[str, ...]
-    labels: NDArray[np.int64]
-    groups: NDArray[np.int64]
+    labels: Ints
+    groups: Ints
     group_names: tuple[str, ...]
     read: Reading
     units: tuple[str, ...] | None = None
@@ -115,7 +115,7 @@ def thinned(images: LabelledImages, most: int) -> LabelledImages:
     return rows_of(images, np.unique(np.linspace(0, len(images) - 1, most).round().astype(np.int64)))
 
 
-def rows_of(images: LabelledImages, chosen: NDArray[np.int64]) -> LabelledImages:
+def rows_of(images: LabelledImages, chosen: Ints) -> LabelledImages:
     """Return the images of ascending rows, with a content hash of their own."""
     rows = chosen.tolist()
     keys = tuple(images.keys[row] for row in rows)
@@ -132,7 +132,7 @@ def rows_of(images: LabelledImages, chosen: NDArray[np.int64]) -> LabelledImages
     )
 
 
-def first_of_classes(keys: Sequence[str], labels: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+def first_of_classes(keys: Sequence[str], labels: Ints, most: int) -> Ints:
     """Return at most `most` rows of each label. The rows whose keys have the lowest hashes are taken, so all callers
     get the same rows.
     """
@@ -144,9 +144,7 @@ def first_of_classes(keys: Sequence[str], labels: NDArray[np.int64], most: int) 
     return np.sort(np.concatenate(chosen)) if chosen else np.empty(0, dtype=np.int64)
 
 
-def evenly_chosen(
-    names: Sequence[str], labels: NDArray[np.int64], most: int, preferred: Collection[str] = ()
-) -> NDArray[np.int64]:
+def evenly_chosen(names: Sequence[str], labels: Ints, most: int, preferred: Collection[str] = ()) -> Ints:
     """Return at most `most` rows, ascending, spread over the labels as evenly as the rows allow. `preferred` rows come
     first, then rows in the order of their hashed names.
 
@@ -173,7 +171,7 @@ class Chunk:
 
     start: int
     encoded: tuple[bytes | None, ...]
-    labels: NDArray[np.int64]
+    labels: Ints
 
     @property
     def id(self) -> str:
@@ -243,12 +241,12 @@ class Chunks(Sequence[Chunk]):
 class Halves:
     """The rows of each half, int64, ascending. Every row is in exactly one half."""
 
-    discover: NDArray[np.int64]
-    confirm: NDArray[np.int64]
+    discover: Ints
+    confirm: Ints
 
 
 def deal_halves(
-    labels: NDArray[np.int64],
+    labels: Ints,
     seed: int,
     units: Sequence[str] | None = None,
     contents: Sequence[str] | None = None,

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Ints
 from counterfoil.data.folders import refuse_among_inputs
 from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.data.labels import ConditionLabels, conditions_of, labels_of
@@ -171,9 +171,9 @@ class _Part:
 
     rows: Rows
     keys: tuple[str, ...]
-    chosen: NDArray[np.int64]
-    labels: NDArray[np.int64]
-    groups: NDArray[np.int64]
+    chosen: Ints
+    labels: Ints
+    groups: Ints
     units: tuple[str, ...] | None
     content: str
     class_names: tuple[str, ...] | None
@@ -221,7 +221,7 @@ def _part(
 
 def _chosen(
     rows: Rows,
-    labels: NDArray[np.int64],
+    labels: Ints,
     content: str,
     class_names: tuple[str, ...] | None,
     unit_column: str | None,

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools, Ints
 from counterfoil.data.labelled_images import NO_LABEL
 from counterfoil.data.pins import InputDataset
 from counterfoil.data.tables import Rows
@@ -37,7 +38,7 @@ class Labels:
     values: Sequence[str | int | None]
     known: tuple[str | int, ...]
 
-    def places(self, classes: Sequence[RecipeClass] | None, where: str, *, numbers: bool = False) -> NDArray[np.int64]:
+    def places(self, classes: Sequence[RecipeClass] | None, where: str, *, numbers: bool = False) -> Ints:
         """Return (n,) positions in `classes`, or in `known`. A label without a class has the position -1. numbers:
         match by source label.
         """
@@ -76,7 +77,7 @@ def labels_of(rows: Rows, column: str) -> Labels:
     return Labels(numbers, tuple(sorted({number for number in numbers if number is not None})))
 
 
-def label_numbers(rows: Rows, column: str) -> NDArray[np.int64]:
+def label_numbers(rows: Rows, column: str) -> Ints:
     """Return labels as numbers, int64 [n]. A text's number is its position in `known`. A missing label is -1."""
     if not any(isinstance(value, str) for value in rows.column(column)):
         return np.asarray([-1 if number is None else number for number in rows.numbers(column)], dtype=np.int64)
@@ -157,18 +158,18 @@ class ConditionLabels(RowTruth):
         return {column: np.flatnonzero(self.values[row] == value).tolist() for column, value in marks.items()}
 
     @property
-    def present(self) -> NDArray[np.bool_]:
+    def present(self) -> Bools:
         return self.values == PRESENT
 
     @property
-    def unknown(self) -> NDArray[np.bool_]:
+    def unknown(self) -> Bools:
         return self.values == UNKNOWN
 
-    def of_label(self, label: int) -> NDArray[np.bool_]:
+    def of_label(self, label: int) -> Bools:
         """Return the rows of a label, bool [n]."""
         return self.values[:, label // 2] == (ABSENT if label % 2 else PRESENT)
 
-    def sets(self) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    def sets(self) -> tuple[Ints, tuple[str, ...]]:
         """Return the number of each row's set of conditions, int64 [n], and the names of all sets that occur."""
         values, numbers = np.unique(self.values, axis=0, return_inverse=True)
         return numbers.reshape(-1).astype(np.int64), tuple(map(self._name_of_set, values))
@@ -201,7 +202,7 @@ def conditions_of(rows: Rows, source: InputDataset) -> ConditionLabels:
     return ConditionLabels(conditions.names, values, tuple(notes))
 
 
-_Masks = tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]
+_Masks = tuple[Bools, Bools, Bools]
 
 
 def _by_labels(rows: Rows, column: str, conditions: Conditions) -> _Masks:
@@ -278,7 +279,7 @@ def _by_columns(rows: Rows, _label_column: str, conditions: Conditions) -> _Mask
             f"Its columns are {', '.join(rows.columns)}.",
         )
     problems: list[str] = []
-    masks: list[NDArray[np.bool_]] = []
+    masks: list[Bools] = []
     for column in conditions.columns:
         values = [condition_number(value) for value in rows.column(column)]
         blank = [value is None for value in values]

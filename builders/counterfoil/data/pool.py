@@ -19,10 +19,9 @@ from counterfoil.recipe.corruptions import MATCH
 from counterfoil.recipe.names import LOCK, ROWS
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
     from PIL import Image
 
+    from counterfoil.arrays import Bools
     from counterfoil.data.tables import Rows
     from counterfoil.recipe import Recipe, RecipeClass
 
@@ -123,7 +122,7 @@ def truth_of(recipe: Recipe, rows: Rows) -> RowTruth:
     return _READ[name](rows, recipe.source) if name in _READ else RowTruth()
 
 
-def rows_of_classes(recipe: Recipe, rows: Rows) -> Callable[[RecipeClass], NDArray[np.bool_]]:
+def rows_of_classes(recipe: Recipe, rows: Rows) -> Callable[[RecipeClass], Bools]:
     """Return a function from a class to its rows of the pool, by label. A row with conditions belongs to several
     classes.
     """

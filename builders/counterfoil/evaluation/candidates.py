@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools, Ints
 from counterfoil.data import LabelledImages
 from counterfoil.data.hub import HubDataset, locate_dataset
 from counterfoil.dataset import SoundDataset
@@ -47,9 +48,9 @@ class Unpicked:
     """
 
     keys: tuple[str, ...]
-    labels: NDArray[np.int64]
-    indices: NDArray[np.int64]
-    accepted: NDArray[np.bool_]
+    labels: Ints
+    indices: Ints
+    accepted: Bools
     recorded: Mapping[str, NDArray[np.int8]]
 
 

@@ -12,8 +12,8 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools, Ints
 from counterfoil.data import LabelledImages, thinned
 from counterfoil.data.hub import HubDataset, locate_dataset
 from counterfoil.data.labelled_images import evenly_chosen, rows_of
@@ -67,11 +67,11 @@ class JudgedImages:
     """
 
     shifts: tuple[JudgedShift, ...] = ()
-    wrong: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+    wrong: Mapping[str, Bools] = field(default_factory=dict)
 
 
 def read_judged(
-    directory: Path, recipe: Recipe, receipts: Sequence[Receipt], keys: Sequence[str], shifts: NDArray[np.int64]
+    directory: Path, recipe: Recipe, receipts: Sequence[Receipt], keys: Sequence[str], shifts: Ints
 ) -> JudgedImages:
     """Return the judges' recorded answers. keys, shifts: (n,), for the dataset's images, from the same files."""
     every = recipe.all_shifts()
@@ -106,7 +106,7 @@ def read_judged(
     return JudgedImages(judged, wrong)
 
 
-def read_units(dataset: OpenDataset, rows: NDArray[np.int64]) -> Units | None:
+def read_units(dataset: OpenDataset, rows: Ints) -> Units | None:
     """Return the units of the images to compare; None if the recipe names none, or if no two images share one.
 
     rows: (groups, n), as `rows_in_every_group` returns them. Raise RunFailure if no build can have written the table.
@@ -191,9 +191,9 @@ class Subject:
     base: bool
     parts: tuple[SubjectPart, ...]
     keys: tuple[str, ...]
-    labels: NDArray[np.int64]
-    shifts: NDArray[np.int64]
-    indices: NDArray[np.int64]
+    labels: Ints
+    shifts: Ints
+    indices: Ints
     min_images_per_class: int
     models: tuple[str, ...]
     repo: str | None
@@ -310,7 +310,7 @@ def open_dataset(source: str | Path) -> OpenDataset:
     )
 
 
-def rows_in_every_group(dataset: OpenDataset, known: NDArray[np.int64]) -> NDArray[np.int64]:
+def rows_in_every_group(dataset: OpenDataset, known: Ints) -> Ints:
     """Return those of some rows whose source row has an image in every group, (groups, n).
 
     Image i of every group is made from the same source row. Raise UserError if no image is left.
@@ -325,7 +325,7 @@ def rows_in_every_group(dataset: OpenDataset, known: NDArray[np.int64]) -> NDArr
 
 def _accepted_rows(
     dataset: SoundDataset,
-) -> tuple[tuple[str, ...], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[tuple[str, ...], Ints, Ints, Ints]:
     """Return keys, shifts (as positions), labels and indices of all accepted images, (n,) each."""
     position = {shift.name: index for index, shift in enumerate(dataset.recipe.all_shifts())}
     keys: list[str] = []
@@ -469,7 +469,7 @@ def _groups(images: LabelledImages, name: str) -> tuple[Group, ...]:
     return tuple(groups)
 
 
-def _numbered(images: LabelledImages) -> NDArray[np.int64]:
+def _numbered(images: LabelledImages) -> Ints:
     """Return the number of each image in its group and class, in order."""
     indices = np.zeros(len(images), dtype=np.int64)
     for group in range(len(images.group_names)):

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import numpy as np
-from numpy.typing import NDArray
 
 from counterfoil import __version__
+from counterfoil.arrays import Bools, Floats32, Ints
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.tasks.classes.answers import ModelAnswers
 from counterfoil.progress import report
@@ -69,23 +69,23 @@ class ChosenFailures:
     gets wrong, shown or not.
     """
 
-    rows: NDArray[np.int64]
-    partners: NDArray[np.int64]
+    rows: Ints
+    partners: Ints
     count: int
 
     @property
-    def images(self) -> NDArray[np.int64]:
+    def images(self) -> Ints:
         """The rows of all images to show, ascending and unique."""
         return np.union1d(self.rows, self.partners[self.partners >= 0])
 
 
 def base_partners(
-    labels: NDArray[np.int64],
-    groups: NDArray[np.int64],
-    indices: NDArray[np.int64],
-    readable: NDArray[np.bool_],
+    labels: Ints,
+    groups: Ints,
+    indices: Ints,
+    readable: Bools,
     shifts: Sequence[int],
-) -> NDArray[np.int64]:
+) -> Ints:
     """Return for each readable shifted image the row of its base image (same class and index), (n,); else -1."""
     partners = np.full(len(labels), -1, dtype=np.int64)
     cells = list(zip(labels.tolist(), indices.tolist(), strict=True))
@@ -96,11 +96,11 @@ def base_partners(
 
 
 def choose_failures(
-    correct: NDArray[np.bool_],
-    readable: NDArray[np.bool_],
-    labels: NDArray[np.int64],
-    groups: NDArray[np.int64],
-    partners: NDArray[np.int64],
+    correct: Bools,
+    readable: Bools,
+    labels: Ints,
+    groups: Ints,
+    partners: Ints,
     most: int | None = None,
 ) -> ChosenFailures:
     """Return the readable images that at least one model gets wrong, in the dataset's order; correct: (n, models).
@@ -149,7 +149,7 @@ def image_link(key: str) -> str:
 def failures_data(
     subject: Subject,
     answers: ModelAnswers,
-    confidence: NDArray[np.float32],
+    confidence: Floats32,
     chosen: ChosenFailures,
     models: Sequence[tuple[str, Callable[[int], str], str]],
     order: Sequence[str],

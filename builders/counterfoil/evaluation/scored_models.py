@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools
 from counterfoil.data import LabelledImages
 from counterfoil.data.folders import placed
 from counterfoil.data.open_source import trained_names
@@ -579,8 +579,8 @@ class StoredAnswers:
     """A model of an earlier evaluation. name: file and model, for people. right, unreadable: (images,) each."""
 
     name: str
-    right: NDArray[np.bool_]
-    unreadable: NDArray[np.bool_]
+    right: Bools
+    unreadable: Bools
     near_chance: bool
     sha256: str
 

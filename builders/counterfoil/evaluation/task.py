@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Ints
 from counterfoil.documents import csv_text, preview_column
 from counterfoil.errors import CounterfoilError, UserError, collected_in, raise_together
 from counterfoil.evaluation.dataset import Group, OpenDataset, Subject
@@ -163,7 +163,7 @@ class Task(ABC):
         return {}
 
     @abstractmethod
-    def image_columns(self) -> tuple[NDArray[np.int64], dict[str, Any]]:
+    def image_columns(self) -> tuple[Ints, dict[str, Any]]:
         """Return the scored images, by their rows in the dataset, and their columns in predictions.parquet."""
 
     # ---- Failures
@@ -188,7 +188,7 @@ class Task(ABC):
         """Yield the images that some model gets wrong."""
 
     @abstractmethod
-    def partners(self) -> NDArray[np.int64]:
+    def partners(self) -> Ints:
         """Return for each image of the dataset the row of its base image, (n,), or -1."""
 
     def predictions(self, preview: int | None) -> bytes:
@@ -328,7 +328,7 @@ class ResampledTask(Task, Generic[Model]):
     def page(self, results: Results, notes: Sequence[str], gate: Sequence[PageSection]) -> str:
         return self.report.html(results, notes, gate)
 
-    def partners(self) -> NDArray[np.int64]:
+    def partners(self) -> Ints:
         rows, _ = self.image_columns()
         by_group = rows.reshape(len(self.subject.groups), -1)
         partners = np.full(len(self.subject.keys), -1)

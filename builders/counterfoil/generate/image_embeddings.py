@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Floats32
 from counterfoil.errors import UserError, first_of
 from counterfoil.recipe import Recipe, Shift
 from counterfoil.recipe.names import did_you_mean
@@ -26,7 +26,7 @@ _MOST_PROBLEMS = 20
 _FLOATS: Mapping[str, Any] = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
 _HINT = "Each class of the shift needs a vector under its key, all as wide as the generator takes them."
 
-Vector = NDArray[np.float32]
+Vector = Floats32
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from counterfoil.arrays import AnyFloats, Bools, Floats, Ints
 
 # Products of two numbers on this grid are multiples of 2^-52, and their sums over unit vectors stay below 2.
 _GRID = 2.0**26
@@ -29,16 +30,16 @@ class NearestRows:
     with the prompt.
     """
 
-    rows: NDArray[np.int64]
-    ranks: NDArray[np.int64]
-    scores: NDArray[np.float64]
+    rows: Ints
+    ranks: Ints
+    scores: Floats
 
 
 def nearest_rows(
-    pool: NDArray[np.floating],
-    prompts: NDArray[np.floating],
+    pool: AnyFloats,
+    prompts: AnyFloats,
     wanted: Sequence[int],
-    usable: NDArray[np.bool_],
+    usable: Bools,
     *,
     chunk_rows: int = _CHUNK_ROWS,
     list_entries: int = _LIST_ENTRIES,
@@ -68,11 +69,11 @@ def nearest_rows(
 
 
 def _deal(
-    lists: dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]],
+    lists: dict[int, tuple[Ints, Floats]],
     wanted: Sequence[int],
     given: list[list[int]],
     near: list[list[float]],
-    free: NDArray[np.bool_],
+    free: Bools,
 ) -> None:
     """Deal rows in rounds until every prompt has its rows, or until a list ends.
 
@@ -93,9 +94,7 @@ def _deal(
             near[prompt].append(float(scores[at[prompt]]))
 
 
-def _lists(
-    pool: NDArray[np.floating], prompts: NDArray[np.float64], free: NDArray[np.bool_], length: int, chunk_rows: int
-) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+def _lists(pool: AnyFloats, prompts: Floats, free: Bools, length: int, chunk_rows: int) -> list[tuple[Ints, Floats]]:
     """Return, for each prompt, at most `length` free rows with their scores. The nearest row is first."""
     lists = [(np.empty(0, dtype=np.int64), np.empty(0)) for _ in range(len(prompts))]
     for rows, start, scores in _scored(pool, prompts, free, chunk_rows):
@@ -111,13 +110,13 @@ def _lists(
 
 
 def _ranks(
-    pool: NDArray[np.floating],
-    prompts: NDArray[np.float64],
-    usable: NDArray[np.bool_],
+    pool: AnyFloats,
+    prompts: Floats,
+    usable: Bools,
     given: Sequence[Sequence[int]],
     near: Sequence[Sequence[float]],
     chunk_rows: int,
-) -> list[NDArray[np.int64]]:
+) -> list[Ints]:
     """Return the rank of each given row among the usable rows, from 1, by nearness to its prompt."""
     ranks = [np.ones(len(rows), dtype=np.int64) for rows in given]
     for rows, start, scores in _scored(pool, prompts, usable, chunk_rows):
@@ -131,9 +130,7 @@ def _ranks(
     return ranks
 
 
-def _scored(
-    pool: NDArray[np.floating], prompts: NDArray[np.float64], chosen: NDArray[np.bool_], chunk_rows: int
-) -> Iterator[tuple[NDArray[np.int64], int, NDArray[np.float64]]]:
+def _scored(pool: AnyFloats, prompts: Floats, chosen: Bools, chunk_rows: int) -> Iterator[tuple[Ints, int, Floats]]:
     """Yield a chunk of chosen rows, the first prompt of a block, and the scores of the block (prompts, rows)."""
     every = np.flatnonzero(chosen)
     for first in range(0, len(every), chunk_rows):
@@ -143,5 +140,5 @@ def _scored(
             yield rows, start, prompts[start : start + _BLOCK_PROMPTS] @ vectors
 
 
-def _on_grid(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
+def _on_grid(vectors: AnyFloats) -> Floats:
     return np.rint(np.asarray(vectors, dtype=np.float64) * _GRID) / _GRID

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.arrays import AnyFloats, Bools, Floats, Ints
 from counterfoil.mending.domino import AS_JAIN_SET, fit_domino
 from counterfoil.mining.methods.svm import Direction, fit_direction
 
@@ -25,14 +26,12 @@ TRAINED = (EARLY, LFF)
 _LEAST = float(np.finfo(np.float32).tiny)
 
 
-def unsureness(true_confidence: NDArray[np.floating]) -> NDArray[np.float64]:
+def unsureness(true_confidence: AnyFloats) -> Floats:
     """Return (n,) minus the log of the share that a classifier gives the true class, (n,): its cross-entropy."""
     return -np.log(np.maximum(np.asarray(true_confidence, np.float64), _LEAST))
 
 
-def relative_difficulty(
-    biased_confidence: NDArray[np.floating], true_confidence: NDArray[np.floating]
-) -> NDArray[np.float64]:
+def relative_difficulty(biased_confidence: AnyFloats, true_confidence: AnyFloats) -> Floats:
     """Return (n,) cross-entropy under a biased classifier over the sum of both classifiers' (Nam 2020, equation 3).
 
     Near one for rows that only the biased classifier finds hard; a half where both are sure.
@@ -43,13 +42,13 @@ def relative_difficulty(
 
 
 def by_direction(
-    points: NDArray[np.float64],
-    labels: NDArray[np.int64],
-    right: NDArray[np.bool_],
-    units: NDArray[np.int64],
-    scored: NDArray[np.float64],
-    scored_labels: NDArray[np.int64],
-) -> NDArray[np.float64]:
+    points: Floats,
+    labels: Ints,
+    right: Bools,
+    units: Ints,
+    scored: Floats,
+    scored_labels: Ints,
+) -> Floats:
     """Return minus the decision value (m,) of each scored row's class; 0 for a class with too few failures.
 
     points (n, d), scored (m, d): whitened. right, units: (n,).
@@ -64,13 +63,13 @@ def by_direction(
 
 
 def most_wrong_slice(
-    features: NDArray[np.floating],
-    labels: NDArray[np.int64],
-    shares: NDArray[np.floating],
-    scored: NDArray[np.floating],
-    scored_labels: NDArray[np.int64],
-    scored_shares: NDArray[np.floating],
-) -> NDArray[np.float64]:
+    features: AnyFloats,
+    labels: Ints,
+    shares: AnyFloats,
+    scored: AnyFloats,
+    scored_labels: Ints,
+    scored_shares: AnyFloats,
+) -> Floats:
     """Return the log-odds (m,) that each scored row is in the slice of its class where the model is most wrong.
 
     A slicer is fitted to the rows (n, d) of each class alone, for its task "this class or another", as Jain set it.
@@ -85,5 +84,5 @@ def most_wrong_slice(
     return odds
 
 
-def _this_or_another(features: NDArray, shares: NDArray) -> tuple[NDArray, NDArray[np.int64], NDArray]:
+def _this_or_another(features: NDArray, shares: NDArray) -> tuple[NDArray, Ints, NDArray]:
     return features, np.ones(len(features), np.int64), np.stack([1 - shares, shares], axis=1)

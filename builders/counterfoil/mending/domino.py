@@ -16,10 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-_Floats = NDArray[np.float64]
+from counterfoil.arrays import AnyFloats, Floats, Ints
+
+_Floats = Floats
 # As the released code has it, so that no component's share of rows or of a class is nothing.
 _EPSILON = float(np.finfo(np.float64).eps)
 
@@ -73,10 +74,10 @@ class DominoSlices:
     centre: _Floats
     axes: _Floats
     mixture: Mixture
-    kept: NDArray[np.int64]
+    kept: Ints
     log_likelihoods: tuple[float, ...]
 
-    def scores(self, features: NDArray[np.floating], labels: NDArray[np.int64], predictions: _Floats) -> _Floats:
+    def scores(self, features: AnyFloats, labels: Ints, predictions: _Floats) -> _Floats:
         """Return the (n, slices) log-odds that a row is in each slice; arguments as `fit_domino` takes them."""
         points = (np.asarray(features, np.float64) - self.centre) @ self.axes.T
         joint = self.mixture.joint(points, np.eye(predictions.shape[1])[labels], predictions, self.settings)
@@ -88,9 +89,9 @@ class DominoSlices:
 
 
 def fit_domino(
-    features: NDArray[np.floating],
-    labels: NDArray[np.int64],
-    predictions: NDArray[np.floating],
+    features: AnyFloats,
+    labels: Ints,
+    predictions: AnyFloats,
     settings: DominoSettings | None = None,
     *,
     seed: int,

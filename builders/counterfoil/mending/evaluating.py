@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools, Floats, Floats32, Ints
 from counterfoil.errors import UserError
 from counterfoil.mending import document
 from counterfoil.mending.network import Network
@@ -53,8 +54,8 @@ class ChosenLambda:
     """
 
     index: int
-    worst: NDArray[np.float64]
-    allowed: NDArray[np.bool_]
+    worst: Floats
+    allowed: Bools
 
 
 def lambda_grid(values: Iterable[float]) -> tuple[float, ...]:
@@ -70,12 +71,12 @@ def lambda_grid(values: Iterable[float]) -> tuple[float, ...]:
 
 def choose_lambda(
     grid: tuple[float, ...],
-    context_accuracy: NDArray[np.float64],
-    overall: NDArray[np.float64],
+    context_accuracy: Floats,
+    overall: Floats,
     *,
-    context_rows: NDArray[np.int64],
+    context_rows: Ints,
     before: float,
-    untouched: tuple[NDArray[np.float64], float] | None = None,
+    untouched: tuple[Floats, float] | None = None,
     most_loss: float = MOST_LOSS,
     fewest: int = FEWEST_ROWS,
 ) -> ChosenLambda:
@@ -105,11 +106,11 @@ def choose_lambda(
 
 
 def worst_accuracy(
-    context_accuracy: NDArray[np.float64],
-    overall: NDArray[np.float64],
-    context_rows: NDArray[np.int64],
+    context_accuracy: Floats,
+    overall: Floats,
+    context_rows: Ints,
     fewest: int = FEWEST_ROWS,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return the accuracy of each head in its worst context, (g,). The arrays are those of `choose_lambda`.
 
     Contexts with fewer than `fewest` rows are left out. If every context has fewer rows, the rows of all contexts are
@@ -124,9 +125,7 @@ def worst_accuracy(
     return overall.astype(np.float64)
 
 
-def measure_set(
-    name: str, before: NDArray[np.bool_], after: NDArray[np.bool_], units: NDArray[np.int64], *, seed: int
-) -> document.SetMeasured:
+def measure_set(name: str, before: Bools, after: Bools, units: Ints, *, seed: int) -> document.SetMeasured:
     """Measure a head on n rows. `name` is part of the seed.
 
     before, after: (n,) bool, whether the old and the new head are right. units: (n,).
@@ -144,7 +143,7 @@ def measure_set(
 def difference_of_gains(
     right_a: NDArray[np.bool_ | np.floating],
     right_b: NDArray[np.bool_ | np.floating],
-    units: NDArray[np.int64],
+    units: Ints,
     *,
     seed: int,
     salt: str,
@@ -161,7 +160,7 @@ def compare_heads(
     name: str,
     right_a: NDArray[np.bool_ | np.floating],
     right_b: NDArray[np.bool_ | np.floating],
-    units: NDArray[np.int64],
+    units: Ints,
     *,
     seed: int,
     lam: float | None = None,
@@ -288,9 +287,9 @@ def _interval(low: float | None, high: float | None) -> str:
 class EvaluationRows:
     """n rows to evaluate heads on. features: (n, d) float32. labels, units: (n,)."""
 
-    features: NDArray[np.float32]
-    labels: NDArray[np.int64]
-    units: NDArray[np.int64]
+    features: Floats32
+    labels: Ints
+    units: Ints
 
 
 @dataclass(frozen=True)
@@ -302,26 +301,26 @@ class HeadEvaluation:
     """
 
     audited: EvaluationRows
-    discover: NDArray[np.int64]
-    confirm: NDArray[np.int64]
-    failed: NDArray[np.bool_]
-    untouched: NDArray[np.bool_]
-    context: NDArray[np.int64]
-    among: Callable[[Sequence[int]], NDArray[np.int64]]
+    discover: Ints
+    confirm: Ints
+    failed: Bools
+    untouched: Bools
+    context: Ints
+    among: Callable[[Sequence[int]], Ints]
     contexts: Sequence[Context]
     class_ids: Sequence[str]
     test: EvaluationRows | None
-    allowed: NDArray[np.bool_]
+    allowed: Bools
     before: RightAnswers
     seed: int
 
     def answers(self, head: LinearHead | Network) -> RightAnswers:
         return right_answers_of(head, self.audited, self.test, self.allowed)
 
-    def units(self, on_test: bool) -> NDArray[np.int64]:
+    def units(self, on_test: bool) -> Ints:
         return self.test.units if on_test and self.test is not None else self.audited.units
 
-    def sets(self, judged_by: str = document.CONFIRM) -> Iterator[tuple[str, bool, NDArray[np.int64]]]:
+    def sets(self, judged_by: str = document.CONFIRM) -> Iterator[tuple[str, bool, Ints]]:
         """Yield (name, on_test, rows) of each set in table order; no confirm half if the test split judges."""
         confirm, failed = self.confirm, self.failed
         yield document.TEST, self.test is not None, confirm if self.test is None else np.arange(len(self.test.labels))
@@ -343,10 +342,10 @@ class HeadEvaluation:
 class RightAnswers:
     """The rows that a head answers rightly: audited (n,) bool, test (m,) bool or None."""
 
-    audited: NDArray[np.bool_]
-    test: NDArray[np.bool_] | None
+    audited: Bools
+    test: Bools | None
 
-    def of(self, on_test: bool, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def of(self, on_test: bool, rows: Ints) -> Bools:
         if not on_test:
             return self.audited[rows]
         assert self.test is not None
@@ -354,11 +353,11 @@ class RightAnswers:
 
 
 def right_answers_of(
-    head: LinearHead | Network, audited: EvaluationRows, test: EvaluationRows | None, allowed: NDArray[np.bool_]
+    head: LinearHead | Network, audited: EvaluationRows, test: EvaluationRows | None, allowed: Bools
 ) -> RightAnswers:
     """Return the rows that a head answers rightly. allowed: (classes, outputs) bool, right outputs of each class."""
 
-    def right(rows: EvaluationRows) -> NDArray[np.bool_]:
+    def right(rows: EvaluationRows) -> Bools:
         return allowed[rows.labels, head.logits(rows.features).argmax(axis=1)]
 
     return RightAnswers(right(audited), None if test is None else right(test))
@@ -394,7 +393,7 @@ def chosen_on_discover(
 
 def _by_context(
     answers: Sequence[RightAnswers], evaluation: HeadEvaluation, context_indices: Sequence[int]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+) -> tuple[Floats, Floats, Ints]:
     """Return, for g heads on the discover half, accuracy by context (g, c), overall (g,), and row counts (c,)."""
     rows = evaluation.discover
     context = evaluation.among(context_indices)[rows]
@@ -423,9 +422,7 @@ def best_variant(
     return candidates[scores.index(max(scores))][0]
 
 
-def accuracy_by_set(
-    answers: RightAnswers, sets: Iterable[tuple[str, bool, NDArray[np.int64]]]
-) -> dict[str, float | None]:
+def accuracy_by_set(answers: RightAnswers, sets: Iterable[tuple[str, bool, Ints]]) -> dict[str, float | None]:
     return {name: float(answers.of(on_test, rows).mean()) if len(rows) else None for name, on_test, rows in sets}
 
 

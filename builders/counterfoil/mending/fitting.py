@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.arrays import AnyFloats, Floats, Ints
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.mending.variants import rows_of_cells
 from counterfoil.models.classifiers.head import LinearHead
@@ -56,15 +57,15 @@ class Lesson:
     mean, not negative; None if each row counts once.
     """
 
-    features: NDArray[np.floating] = field(repr=False)
+    features: AnyFloats = field(repr=False)
     targets: NDArray[np.integer] = field(repr=False)
-    weights: NDArray[np.floating] | None = field(default=None, repr=False)
+    weights: AnyFloats | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.targets)
 
     @property
-    def shares(self) -> NDArray[np.float64]:
+    def shares(self) -> Floats:
         """The weight of each row in the mean, (n,). The weights sum to 1."""
         weights = np.ones(len(self)) if self.weights is None else self.weights.astype(np.float64)
         return weights / weights.sum()
@@ -116,12 +117,10 @@ def fit_head(
 class _Objective:
     """The objective and its gradient at a vector that holds W, row by row, and then b. Both are float64."""
 
-    def __init__(
-        self, lessons: Sequence[tuple[Lesson, NDArray[np.float64]]], shape: tuple[int, ...], decay: float
-    ) -> None:
+    def __init__(self, lessons: Sequence[tuple[Lesson, Floats]], shape: tuple[int, ...], decay: float) -> None:
         self.lessons, self.shape, self.decay = lessons, shape, decay
 
-    def __call__(self, parameters: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+    def __call__(self, parameters: Floats) -> tuple[float, Floats]:
         outputs, width = self.shape
         weight, bias = parameters[: outputs * width].reshape(outputs, width), parameters[outputs * width :]
         gradient = self.decay * parameters
@@ -147,7 +146,7 @@ class _Objective:
         return loss, gradient
 
 
-def _descend(objective: _Objective, begun: NDArray[np.float64], epochs: int) -> tuple[NDArray[np.float64], int]:
+def _descend(objective: _Objective, begun: Floats, epochs: int) -> tuple[Floats, int]:
     at, velocity = begun.copy(), np.zeros_like(begun)
     first = loss = np.inf
     for epoch in range(epochs):
@@ -166,17 +165,17 @@ def _descend(objective: _Objective, begun: NDArray[np.float64], epochs: int) -> 
     return at, epochs
 
 
-def _minimise(objective: _Objective, begun: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
+def _minimise(objective: _Objective, begun: Floats) -> tuple[Floats, int]:
     from scipy import optimize
 
     last: dict[str, float] = {}
 
-    def looked_at(parameters: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+    def looked_at(parameters: Floats) -> tuple[float, Floats]:
         loss, gradient = objective(parameters)
         last["left"] = float(gradient @ gradient) - _LITTLE * 2 * objective.decay * loss
         return loss, gradient
 
-    def after_a_step(_: NDArray[np.float64]) -> None:
+    def after_a_step(_: Floats) -> None:
         if last["left"] <= 0:
             raise StopIteration  # a step ends at its last evaluation
 
@@ -188,10 +187,10 @@ def _minimise(objective: _Objective, begun: NDArray[np.float64]) -> tuple[NDArra
 
 
 def balanced_lesson(
-    features: NDArray[np.floating],
+    features: AnyFloats,
     targets: NDArray[np.integer],
-    classes: NDArray[np.int64],
-    groups: NDArray[np.int64],
+    classes: Ints,
+    groups: Ints,
     *,
     seed: int,
     fewest: int = FEWEST_IN_A_CELL,

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Floats, Ints
 from counterfoil.data import LabelledImages
 from counterfoil.data.open_source import OpenSource
 from counterfoil.errors import UserError
@@ -135,7 +135,7 @@ def read_key_table(
     return values_by_column, metadata
 
 
-def numbered_groups(by_key: Mapping[str, str], keys: Sequence[str], name: str) -> NDArray[np.int64]:
+def numbered_groups(by_key: Mapping[str, str], keys: Sequence[str], name: str) -> Ints:
     """Return the number of each row's group, (n,). Raise UserError for a row without a group."""
     missing = [key for key in keys if key not in by_key]
     if missing:
@@ -196,9 +196,7 @@ def _table(name: str) -> dict[str, str]:
         raise UserError(f"{name}: not a CSV file: {error}") from error
 
 
-def read_train_weights(
-    name: str, whole: LabelledImages, keys: Sequence[str]
-) -> tuple[NDArray[np.float64], Mapping[str, Any]]:
+def read_train_weights(name: str, whole: LabelledImages, keys: Sequence[str]) -> tuple[Floats, Mapping[str, Any]]:
     """Return the weights of the rows `keys` of the train split `whole`, (n,), and their origin.
 
     Raise UserError for a missing file, rows of another split, no origin, or no weight above 1.

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools, Floats
 from counterfoil.data.folders import refuse_among_inputs
 from counterfoil.dataset.card.index_page import write_index
 from counterfoil.documents import document_text, read_document
@@ -104,7 +104,7 @@ def collective_of(prepared: Prepared, mended_models: Sequence[MendedModel]) -> d
     )
 
 
-def failure_overlap(failed: NDArray[np.bool_]) -> NDArray[np.float64]:
+def failure_overlap(failed: Bools) -> Floats:
     """Return the intersection over union of failures for each pair of models, (m, m); NaN without failures.
 
     failed: (m, n), for m models and n rows.

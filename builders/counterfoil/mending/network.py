@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.arrays import Floats32
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.mending.fitting import MOMENTUM, WEIGHT_DECAY, FittedHead, Lesson
 from counterfoil.models.classifiers import Classifier
@@ -87,7 +88,7 @@ class Network:
             kept=False,
         )
 
-    def logits(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
+    def logits(self, features: Floats32) -> Floats32:
         import torch
 
         module = self.module.to(self.device)
@@ -107,7 +108,7 @@ class Network:
         module.load_state_dict({key: torch.from_numpy(values) for key, values in tensors.items()})
         return replace(self, module=module.eval())
 
-    def _images(self, features: NDArray[np.float32]) -> torch.Tensor:
+    def _images(self, features: Floats32) -> torch.Tensor:
         import torch
 
         return torch.from_numpy(np.ascontiguousarray(features)).reshape(-1, *self.shape).to(self.device)

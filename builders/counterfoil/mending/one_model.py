@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.arrays import AnyFloats, Bools, Floats, Floats32, Ints
 from counterfoil.data import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together, warn
 from counterfoil.mending import document, evaluating
@@ -81,7 +82,7 @@ class SeenModel:
     clip: RecipeClip | None
     audited: evaluating.EvaluationRows
 
-    def allowed(self) -> NDArray[np.bool_]:
+    def allowed(self) -> Bools:
         """Return which outputs are right for each class, (classes, outputs) bool."""
         class_map = self.audit.target.class_map
         allowed_outputs = np.zeros((len(class_map.targets), class_map.num_classes), dtype=bool)
@@ -89,7 +90,7 @@ class SeenModel:
             allowed_outputs[label, list(outputs)] = True
         return allowed_outputs
 
-    def lesson(self, features: NDArray[np.float32], labels: NDArray[np.int64]) -> Lesson:
+    def lesson(self, features: Floats32, labels: Ints) -> Lesson:
         """Return rows to learn from. If a class has several outputs, the target is the one that the model prefers."""
         logits = np.where(self.allowed()[labels], self.head.logits(features), -np.inf)
         return Lesson(features, logits.argmax(axis=1))
@@ -158,7 +159,7 @@ def see_model(
     return seen
 
 
-def refuse_infinite_features(model: str, features: NDArray[np.floating], images: str) -> None:
+def refuse_infinite_features(model: str, features: AnyFloats, images: str) -> None:
     wrong = int((~np.isfinite(features).all(axis=1)).sum())
     if wrong:
         raise RunFailure(
@@ -177,12 +178,12 @@ class ContextRows:
     """
 
     contexts: Sequence[Context]
-    features: NDArray[np.floating]
-    labels: NDArray[np.int64]
-    vectors: NDArray[np.float32]
+    features: AnyFloats
+    labels: Ints
+    vectors: Floats32
     alone: Mapping[int, int]
 
-    def among(self, indices: Sequence[int]) -> NDArray[np.int64]:
+    def among(self, indices: Sequence[int]) -> Ints:
         """Return for each row the nearest context of its class by CLIP, (n,); -1 if the class alone is nearer."""
         nearest = np.full(len(self.labels), -1, dtype=np.int64)
         for label in sorted({self.contexts[index].label for index in indices}):
@@ -197,9 +198,9 @@ class ContextRows:
 def context_rows(
     contexts: Sequence[Context],
     recipe: Recipe,
-    features: NDArray[np.floating],
-    labels: NDArray[np.int64],
-    embed_texts: Callable[[Sequence[str]], NDArray[np.floating]] | None,
+    features: AnyFloats,
+    labels: Ints,
+    embed_texts: Callable[[Sequence[str]], AnyFloats] | None,
 ) -> ContextRows:
     """Return the CLIP vectors of rows and contexts. embed_texts: CLIP's text encoder; None if there is no context."""
     used = sorted({context.label for context in contexts})
@@ -222,7 +223,7 @@ class MendedModel:
     classifier: Classifier
     heads: Mapping[str, LinearHead | Network]
     audit: Audited
-    context: NDArray[np.int64]
+    context: Ints
     notes: tuple[str, ...]
 
 
@@ -255,7 +256,7 @@ class HeadFitting:
     """Data shared by all heads of one model. train_rows: indices into the source's training rows. grid: values of λ."""
 
     train: Lesson
-    train_rows: NDArray[np.int64]
+    train_rows: Ints
     kept: KeptHeads
     grid: tuple[float, ...]
     evaluation: evaluating.HeadEvaluation
@@ -422,16 +423,16 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
 def _hardness(
     baseline: str,
     pool: LabelledImages,
-    rows: NDArray[np.int64],
-    features: NDArray[np.float32],
+    rows: Ints,
+    features: Floats32,
     prepared: Prepared,
     seen: SeenModel,
     fitting: HeadFitting,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return how hard a baseline calls the pool's rows `rows` (n,), whose features are given."""
     allowed, labels, settings = seen.allowed(), pool.labels[rows], prepared.settings
 
-    def true_shares(head: LinearHead | Network, of: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray:
+    def true_shares(head: LinearHead | Network, of: Floats32, labels: Ints) -> NDArray:
         return (torch_softmax(head.logits(of)) * allowed[labels]).sum(axis=1)
 
     shares = true_shares(seen.head, features, labels)
@@ -476,7 +477,7 @@ def _base_notes(prepared: Prepared, seen: SeenModel) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _rows(prepared: Prepared, images: LabelledImages, seen: SeenModel) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+def _rows(prepared: Prepared, images: LabelledImages, seen: SeenModel) -> tuple[Ints, Floats32]:
     """Return the rows whose image can be decoded, and their features. Raise RunFailure if there are none."""
     features = embed(images, seen.embedder, precision="float32")
     rows = np.flatnonzero([digest is not None for digest in prepared.pixels[images.content]])
@@ -486,7 +487,7 @@ def _rows(prepared: Prepared, images: LabelledImages, seen: SeenModel) -> tuple[
     return rows, features[rows]
 
 
-def _balanced(prepared: Prepared, context: NDArray[np.int64], keys: tuple[str, ...]) -> list[Variant]:
+def _balanced(prepared: Prepared, context: Ints, keys: tuple[str, ...]) -> list[Variant]:
     """Return variants of balanced groups: by CLIP, or by true groups, which are an oracle."""
     variants = []
     for dataset in prepared.given:
@@ -587,7 +588,7 @@ def _with_effects(
     ranks = np.asarray([(debug.contexts[index].rank or 0) if index >= 0 else 0 for index in debug.context.tolist()])
     last = int(ranks.max(initial=0))
     most = int(np.bincount(debug.context[debug.context >= 0], minlength=1).max(initial=0))
-    fewer: list[tuple[str, int, NDArray[np.int64]]] = []
+    fewer: list[tuple[str, int, Ints]] = []
     for k in range(1, last + 2) if last else ():
         fewer.append(("by_k", k, rows_within(ranks, debug.context, k=k)))
     for number in [*(number for number in _IMAGES if number < most), *([most] if most else [])]:

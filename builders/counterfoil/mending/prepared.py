@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from counterfoil.accuracy_stats import find_near_chance
+from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.data import LabelledImages, rows_of
 from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.data.open_source import OpenSource, open_source
@@ -310,9 +310,9 @@ def refuse_mined_on_judges(
 def refuse_near_chance(
     model: str,
     dataset: str,
-    right: NDArray[np.bool_],
-    labels: NDArray[np.int64],
-    chances: NDArray[np.float64],
+    right: Bools,
+    labels: Ints,
+    chances: Floats,
     classes: Sequence[str],
     fewest: int,
 ) -> tuple[str, ...]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Floats, Ints
 from counterfoil.data import LabelledImages, rows_of
 from counterfoil.data.labelled_sources import labelled_split, row_key
 from counterfoil.data.open_source import open_source
@@ -44,12 +44,12 @@ RETRAINED = "lambda 0"
 SAVED_ROLES = ("mended", "upweighted", "rival")
 
 
-def choose_train_rows(labels: NDArray[np.int64], most_per_class: int, seed: int = 0) -> NDArray[np.int64]:
+def choose_train_rows(labels: Ints, most_per_class: int, seed: int = 0) -> Ints:
     """Return at most `most_per_class` rows of each class, in order. A smaller number draws a subset of these rows."""
     return rows_of_cells(labels, dict.fromkeys(np.unique(labels).tolist(), most_per_class), seed)
 
 
-def equal_numbers(variants: Mapping[str, NDArray[np.int64]], seed: int = 0) -> dict[str, NDArray[np.int64]]:
+def equal_numbers(variants: Mapping[str, Ints], seed: int = 0) -> dict[str, Ints]:
     """Choose rows of each variant so that all variants have equally many images of each class.
 
     variants: name → the labels of its images.
@@ -59,7 +59,7 @@ def equal_numbers(variants: Mapping[str, NDArray[np.int64]], seed: int = 0) -> d
     return {name: rows_of_cells(labels, fewest, seed) for name, labels in variants.items()}
 
 
-def rows_of_cells(cells: NDArray[np.int64], most: Mapping[int, int], seed: int) -> NDArray[np.int64]:
+def rows_of_cells(cells: Ints, most: Mapping[int, int], seed: int) -> Ints:
     """Return at most `most[cell]` rows of each cell, in order, drawn without replacement. cells: (n,) each row's cell.
 
     The draw of a cell is the beginning of a shuffle. The shuffle does not depend on the number or on the other cells.
@@ -107,9 +107,9 @@ class DebugImages:
     dataset: str
     group: str
     images: LabelledImages
-    labels: NDArray[np.int64]
+    labels: Ints
     contexts: tuple[Context, ...]
-    context: NDArray[np.int64]
+    context: Ints
     seeds: frozenset[int]
     units: tuple[str, ...] | None
     mined: tuple[Mapping[str, Any], ...]
@@ -124,7 +124,7 @@ class DebugImages:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def only(self, rows: NDArray[np.int64]) -> DebugImages:
+    def only(self, rows: Ints) -> DebugImages:
         return replace(
             self,
             images=rows_of(self.images, rows),
@@ -230,7 +230,7 @@ def _images(opened: OpenDataset, source: str, group: str, shifts: Sequence[int],
     )
 
 
-def seeds_of(opened: OpenDataset, rows: NDArray[np.int64]) -> list[int]:
+def seeds_of(opened: OpenDataset, rows: Ints) -> list[int]:
     """Return the seed of each image's noise. Return none for rows of a pool and for edits of rows."""
     recipe = opened.recipe
     if recipe.kind.takes_rows:
@@ -244,7 +244,7 @@ def seeds_of(opened: OpenDataset, rows: NDArray[np.int64]) -> list[int]:
     ]
 
 
-def _pool_units(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) -> tuple[str, ...] | None:
+def _pool_units(opened: OpenDataset, rows: Ints, recipe: Recipe) -> tuple[str, ...] | None:
     """Return the units of images that are rows of the recipe's source or edits of such rows; None for other images."""
     source = recipe.source
     if source.unit_column is None or not _of_source(opened, recipe):
@@ -275,7 +275,7 @@ def _of_source(opened: OpenDataset, recipe: Recipe) -> bool:
     return SourcePin.of(recorded) is not None and open_source(source, recorded).pin.document() == recorded
 
 
-def edited_rows(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) -> frozenset[str]:
+def edited_rows(opened: OpenDataset, rows: Ints, recipe: Recipe) -> frozenset[str]:
     """Return the keys of the source rows that the chosen images are edits of; empty for other images."""
     if not opened.recipe.kind.alters_rows or not _of_source(opened, recipe):
         return frozenset()
@@ -283,7 +283,7 @@ def edited_rows(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) ->
     return frozenset(row_key(opened.recipe.generator.split, row) for row in pool_rows)
 
 
-def edited_images(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) -> LabelledImages | None:
+def edited_images(opened: OpenDataset, rows: Ints, recipe: Recipe) -> LabelledImages | None:
     """Return the source rows that the images are edits of, to compare their pixels; None if there are none."""
     keys = edited_rows(opened, rows, recipe)
     if not keys:
@@ -294,7 +294,7 @@ def edited_images(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) 
 
 
 def _contexts(
-    opened: OpenDataset, shifts: Sequence[int], recipe: Recipe, label_of: NDArray[np.int64]
+    opened: OpenDataset, shifts: Sequence[int], recipe: Recipe, label_of: Ints
 ) -> tuple[tuple[Context, ...], dict[tuple[int, int], int]]:
     """Return the captions of the shifts by class, and (shift, label of the dataset) → index of the context.
 
@@ -330,13 +330,13 @@ def _contexts(
 
 
 def rows_within(
-    ranks: NDArray[np.int64],
-    shifts: NDArray[np.int64],
+    ranks: Ints,
+    shifts: Ints,
     *,
     k: int | None = None,
     images: int | None = None,
     seed: int = 0,
-) -> NDArray[np.int64]:
+) -> Ints:
     """Return rows of n images, in order: from the first k contexts of each class, at most `images` per context.
 
     ranks: (n,), the rank of the image's context in its class; the context with most failures has rank 0. shifts: (n,),
@@ -366,8 +366,8 @@ class Variant:
     of: str | None = None
     what: str | None = None
     debug: DebugImages | None = None
-    weights: NDArray[np.float64] | None = None
-    groups: NDArray[np.int64] | None = None
+    weights: Floats | None = None
+    groups: Ints | None = None
     offered: int = 0
     chosen_by: str | None = None
     lacking: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

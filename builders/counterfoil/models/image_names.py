@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Ints
 from counterfoil.documents import as_cell
 from counterfoil.errors import UserError
 from counterfoil.report.words import counted
@@ -32,7 +32,7 @@ Parts = tuple[str, ...]
 class FoundImages:
     """rows: (lines,) the image that each line names, NO_IMAGE or SEVERAL. how: the rule in words; empty if exact."""
 
-    rows: NDArray[np.int64]
+    rows: Ints
     how: str = ""
 
 
@@ -80,11 +80,11 @@ def find_images(names: Sequence[str], keys: Sequence[str], paths: Sequence[str],
     return images
 
 
-def _by_rule(names: Sequence[str], paths: Sequence[str], exact: NDArray[np.int64], where: str) -> FoundImages:
+def _by_rule(names: Sequence[str], paths: Sequence[str], exact: Ints, where: str) -> FoundImages:
     """Return the images by the rule that fits most of them. exact: (lines,) the images of names written exactly."""
     of_names = [plain_parts(name) for name in names]
     ends = _Ends([plain_parts(path) for path in paths])
-    best, images, rivals = _AS_WRITTEN, exact, list[NDArray[np.int64]]()
+    best, images, rivals = _AS_WRITTEN, exact, list[Ints]()
     for rule, rows in _tried(of_names, ends, exact):
         if _fitted(rows) > _fitted(images):
             best, images, rivals = rule, rows, []
@@ -101,7 +101,7 @@ def _by_rule(names: Sequence[str], paths: Sequence[str], exact: NDArray[np.int64
     return FoundImages(images, best.words())
 
 
-def _fitted(rows: NDArray[np.int64]) -> int:
+def _fitted(rows: Ints) -> int:
     """Return how many images are found, and lines that fit several."""
     return len(np.unique(rows[rows >= 0])) + int((rows == SEVERAL).sum())
 
@@ -151,7 +151,7 @@ class _Ends:
         return by_end.get(end, NO_IMAGE)
 
 
-def _tried(names: Sequence[Parts], ends: _Ends, exact: NDArray[np.int64]) -> Iterator[tuple[_Rule, NDArray[np.int64]]]:
+def _tried(names: Sequence[Parts], ends: _Ends, exact: Ints) -> Iterator[tuple[_Rule, Ints]]:
     """Yield the rules that fit most of the first names, those that say most of a path first."""
     yield _AS_WRITTEN, _applied(_AS_WRITTEN, names, ends, exact)
     rules, taken_off = Counter[_Rule](), Counter[Parts]()
@@ -168,7 +168,7 @@ def _tried(names: Sequence[Parts], ends: _Ends, exact: NDArray[np.int64]) -> Ite
         yield rule, _applied(rule, names, ends, exact)
 
 
-def _applied(rule: _Rule, names: Sequence[Parts], ends: _Ends, exact: NDArray[np.int64]) -> NDArray[np.int64]:
+def _applied(rule: _Rule, names: Sequence[Parts], ends: _Ends, exact: Ints) -> Ints:
     rows = exact.copy() if rule == _AS_WRITTEN else np.full(len(names), NO_IMAGE, dtype=np.int64)
     first = len(rule.taken_off)
     for line, name in enumerate(names):

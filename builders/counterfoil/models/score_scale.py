@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+
+from counterfoil.arrays import AnyFloats, Floats, Floats32
 
 if TYPE_CHECKING:
     import torch
@@ -47,9 +48,9 @@ class ScaleEvidence:
         self._decimals, self._digits = 0, _FEWEST_DIGITS
         self._columns = 0
         # Rows: sum, numbers above 0, sum of the powers of ten above these numbers, log of the sum of exponentials.
-        self._rows: list[NDArray[np.float64]] = []
+        self._rows: list[Floats] = []
 
-    def add(self, scores: NDArray[np.float64]) -> None:
+    def add(self, scores: Floats) -> None:
         if not scores.size:
             return
         finite = scores[np.isfinite(scores)]
@@ -114,7 +115,7 @@ class ScaleEvidence:
         return "the numbers lie between -1 and 1, as similarities do"
 
 
-def _decimals(values: NDArray[np.float64]) -> int:
+def _decimals(values: Floats) -> int:
     """Return after how many decimals all numbers end, at most one more than are looked at."""
     error = _relative_error(values)
     for decimals in range(_MOST_DECIMALS + 1):
@@ -124,7 +125,7 @@ def _decimals(values: NDArray[np.float64]) -> int:
     return _MOST_DECIMALS + 1
 
 
-def _digits(values: NDArray[np.float64], powers: NDArray[np.float64]) -> int:
+def _digits(values: Floats, powers: Floats) -> int:
     """Return how many digits the numbers have at most, by their powers of ten."""
     error, shares = _relative_error(values), values / powers
     for digits in range(_FEWEST_DIGITS, _MOST_DIGITS + 1):
@@ -134,7 +135,7 @@ def _digits(values: NDArray[np.float64], powers: NDArray[np.float64]) -> int:
     return _MOST_DIGITS + 1
 
 
-def _relative_error(values: NDArray[np.float64]) -> float:
+def _relative_error(values: Floats) -> float:
     with np.errstate(over="ignore"):
         single = (values == values.astype(np.float32)).all()
     return _OF_SINGLE if single else _OF_DOUBLE
@@ -157,7 +158,7 @@ def as_logits(scores: torch.Tensor, scale: AnyScale) -> torch.Tensor:
     return (scores / 100 if scale == "percent" else scores).clamp_min(_LEAST).log()
 
 
-def confidences(scores: NDArray[np.floating], scale: AnyScale) -> NDArray[np.float32]:
+def confidences(scores: AnyFloats, scale: AnyScale) -> Floats32:
     """Return how sure each score (n, k) is; NaN if the scale is unknown. Scores of -inf are no possible answer."""
     if scale == UNKNOWN:
         return np.full(scores.shape, np.nan, dtype=np.float32)

@@ -13,8 +13,8 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools, Ints
 from counterfoil.data import LabelledImages
 from counterfoil.data.labelled_images import Chunk, Chunks, stretch_rows
 from counterfoil.engines import Advanced, Doing, Engine, Finished, LocalEngine, Lost, Work
@@ -38,9 +38,9 @@ class Batch:
     """
 
     inputs: Any
-    readable: NDArray[np.bool_]
-    at: NDArray[np.int64]
-    labels: NDArray[np.int64]
+    readable: Bools
+    at: Ints
+    labels: Ints
 
 
 class Model:
@@ -199,7 +199,7 @@ class Pass:
 
 def ask(
     images: Iterable[bytes | None],
-    labels: NDArray[np.int64],
+    labels: Ints,
     models: Sequence[AskedModel],
     batch_size: int,
     device: str,
@@ -241,7 +241,7 @@ def prepared_batches(
     batch_size: int,
     device: str,
     photographs: bool = False,
-) -> Generator[tuple[NDArray[np.bool_], Mapping[str, Any]]]:
+) -> Generator[tuple[Bools, Mapping[str, Any]]]:
     """Yield for each batch which images are readable (b,), and the inputs of `Model.answers` by input key.
 
     If preparing an image fails for an input key, the error takes the place of the inputs.

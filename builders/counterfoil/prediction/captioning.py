@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.arrays import Floats, Ints
 from counterfoil.data import LabelledImages
 from counterfoil.models.captioners import Captioner, CaptionExample
 from counterfoil.prediction.answer_cache import AnswerCache, Columns
@@ -71,11 +72,11 @@ class Likelihoods:
 
     keys: tuple[str, ...]
     captions: tuple[str, ...]
-    sums: NDArray[np.float64]
-    tokens: NDArray[np.int64]
+    sums: Floats
+    tokens: Ints
 
     @property
-    def per_token(self) -> NDArray[np.float64]:
+    def per_token(self) -> Floats:
         """The sums divided by the numbers of tokens (n, k), so that long captions are not at a disadvantage."""
         return self.sums / np.maximum(self.tokens, 1)
 

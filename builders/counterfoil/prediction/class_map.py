@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Floats
 from counterfoil.errors import UserError, some_of
 from counterfoil.models.classifiers.classifier import MOST_LINES, in_columns, shortened, side_by_side
 from counterfoil.recipe.names import PREDICTIONS, plain_name
@@ -67,7 +67,7 @@ class ClassMap:
         return self.num_classes
 
     @property
-    def chances(self) -> NDArray[np.float64]:
+    def chances(self) -> Floats:
         """The probability that a random answer is right, for each label (labels,). The sum may exceed 1."""
         return np.array([len(set(outputs)) / self.answering for outputs in self.targets])
 

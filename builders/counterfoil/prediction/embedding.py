@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from PIL import Image
 
+from counterfoil.arrays import AnyFloats, Bools
 from counterfoil.data import LabelledImages
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key
@@ -97,7 +98,7 @@ def embed(
     precision: Precision = "float16",
     placement: Placement | None = None,
     device: str = "cpu",
-) -> NDArray[np.floating]:
+) -> AnyFloats:
     """Return the features [n, width] of n images, kept in `folder` or the user's cache. Undecodable images have NaN.
 
     The entry depends on the images' content, the embedder's key, the batch size and the precision. With `placement`,
@@ -153,7 +154,7 @@ def digests_of(
     return known["sha256"]
 
 
-def first_of_content(contents: NDArray[np.uint8]) -> NDArray[np.bool_]:
+def first_of_content(contents: NDArray[np.uint8]) -> Bools:
     """Return for each row whether no earlier row has the same content: (n, 32) -> (n,)."""
     first = np.zeros(len(contents), dtype=bool)
     whole = np.ascontiguousarray(contents).view(f"V{contents.shape[1]}").reshape(len(contents))

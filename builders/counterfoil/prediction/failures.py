@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import AnyFloats, Bools, Floats, Ints
 from counterfoil.data import LabelledImages
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers import Classifier, load_classifier
@@ -42,11 +42,11 @@ _MINED = "mine.failure"
 def failures(
     rule: str,
     predictions: Predictions,
-    labels: NDArray[np.int64],
+    labels: Ints,
     classes: Sequence[RecipeClass],
     class_map: ClassMap,
     setting: str = _MINED,
-) -> NDArray[np.bool_]:
+) -> Bools:
     """Return which answers are failures (n,). The value is False for an unreadable image.
 
     labels: (n,) positions in `classes`. ImageNet's outputs for classes that the recipe lacks have the parents of the
@@ -110,8 +110,8 @@ class ConditionScores:
     """
 
     classifier: Classifier
-    values: NDArray[np.float64]
-    readable: NDArray[np.bool_]
+    values: Floats
+    readable: Bools
 
 
 def map_conditions(names: Sequence[str], classes: Sequence[RecipeClass], facts: ClassifierFacts) -> ClassMap:
@@ -181,9 +181,7 @@ def condition_scores(
     return ConditionScores(scored[name].classifier, values, answers.readable)
 
 
-def best_thresholds(
-    scores: NDArray[np.floating], present: NDArray[np.bool_], names: Sequence[str]
-) -> NDArray[np.float64]:
+def best_thresholds(scores: AnyFloats, present: Bools, names: Sequence[str]) -> Floats:
     """Return the threshold with the largest F1 on these rows, for each condition: [n, K] scores and truth -> [K].
 
     A score of at least the threshold means yes. If several thresholds have the largest F1, the lowest is taken. Answers
@@ -201,9 +199,7 @@ def best_thresholds(
     return np.asarray([_best_threshold(column, has) for column, has in zip(scores.T, present.T, strict=True)])
 
 
-def binary_answers(
-    scores: NDArray[np.floating], present: NDArray[np.bool_], thresholds: NDArray[np.float64]
-) -> NDArray[np.bool_]:
+def binary_answers(scores: AnyFloats, present: Bools, thresholds: Floats) -> Bools:
     """Return which answers are wrong: [n, K] scores and truth, [K] thresholds -> bool [n, K]. ValueError for NaN."""
     _refuse_misfit(scores, present)
     if thresholds.shape != scores.shape[1:] or np.isnan(thresholds).any():
@@ -211,7 +207,7 @@ def binary_answers(
     return (scores >= thresholds) != present
 
 
-def _best_threshold(scores: NDArray[np.floating], has: NDArray[np.bool_]) -> float:
+def _best_threshold(scores: AnyFloats, has: Bools) -> float:
     order = np.argsort(-scores, kind="stable")
     ordered = scores[order]
     hits = np.cumsum(has[order])
@@ -223,7 +219,7 @@ def _best_threshold(scores: NDArray[np.floating], has: NDArray[np.bool_]) -> flo
     return float(ordered[last[best]])
 
 
-def _refuse_misfit(scores: NDArray[np.floating], present: NDArray[np.bool_]) -> None:
+def _refuse_misfit(scores: AnyFloats, present: Bools) -> None:
     if scores.ndim != 2 or scores.shape != present.shape:
         raise ValueError(f"expected scores and truth of one shape (n, K), found {scores.shape} and {present.shape}")
     if np.isnan(scores).any():

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import AnyFloats, Bools, Floats32, Ints
 from counterfoil.data import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, some_of
 from counterfoil.models.classifiers.classifier import Recorded
@@ -61,23 +61,23 @@ def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch
     return logits
 
 
-def torch_softmax(logits: NDArray[np.floating]) -> NDArray[np.float32]:
+def torch_softmax(logits: AnyFloats) -> Floats32:
     import torch
 
     return torch.from_numpy(logits).softmax(dim=1).float().numpy()
 
 
-def shares_of(scale: AnyScale) -> Callable[[NDArray[np.floating]], NDArray[np.float32]]:
+def shares_of(scale: AnyScale) -> Callable[[AnyFloats], Floats32]:
     """Return how the confidences of a model's scores are computed. `Classifier.logits` are logits if they can be."""
     return partial(confidences, scale=scale) if scale in ("sigmoids", UNKNOWN) else torch_softmax
 
 
 def answer_columns(
-    logits: NDArray[np.floating],
-    labels: NDArray[np.int64],
+    logits: AnyFloats,
+    labels: Ints,
     class_map: ClassMap,
     ranked: int,
-    softmax: Callable[[NDArray[np.floating]], NDArray[np.float32]] = torch_softmax,
+    softmax: Callable[[AnyFloats], Floats32] = torch_softmax,
 ) -> dict[str, np.ndarray]:
     """Return the columns of `Predictions` for a batch of scores (b, num_classes) and labels (b,).
 
@@ -112,7 +112,7 @@ def answer_columns(
     }
 
 
-def _tied(scores: NDArray[np.floating], best: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _tied(scores: AnyFloats, best: Ints) -> Bools:
     """Return whether the two best scores of each row are equal."""
     if best.shape[1] < 2:
         return np.zeros(len(best), dtype=bool)

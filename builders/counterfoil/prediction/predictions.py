@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools, Floats, Floats32, Ints
 from counterfoil.prediction.answer_cache import Columns
 
 if TYPE_CHECKING:
@@ -31,15 +32,15 @@ class Predictions:
     scores are equal, if it is known.
     """
 
-    readable: NDArray[np.bool_]
+    readable: Bools
     answers: NDArray[np.int32]
-    shares: NDArray[np.float32]
-    correct: NDArray[np.bool_]
-    correct_top_k: NDArray[np.bool_]
-    true_confidence: NDArray[np.float32]
-    logits: NDArray[np.float64] | None = None
-    correct_otherwise: NDArray[np.bool_] | None = None
-    tied: NDArray[np.bool_] | None = None
+    shares: Floats32
+    correct: Bools
+    correct_top_k: Bools
+    true_confidence: Floats32
+    logits: Floats | None = None
+    correct_otherwise: Bools | None = None
+    tied: Bools | None = None
 
     @classmethod
     def empty(cls, n: int, ranked: int = 1, outputs: int | None = None, both_ways: bool = False) -> Predictions:
@@ -60,13 +61,13 @@ class Predictions:
         return self.answers[:, 0]
 
     @property
-    def confidence(self) -> NDArray[np.float32]:
+    def confidence(self) -> Floats32:
         return self.shares[:, 0]
 
     def columns(self) -> Columns:
         return {field.name: values for field in fields(self) if (values := getattr(self, field.name)) is not None}
 
-    def fill(self, rows: NDArray[np.int64] | NDArray[np.bool_], columns: Mapping[str, NDArray]) -> None:
+    def fill(self, rows: Ints | Bools, columns: Mapping[str, NDArray]) -> None:
         """Set these rows of the columns. Columns that these answers do not have are ignored."""
         for name, values in self.columns().items():
             if name in columns:

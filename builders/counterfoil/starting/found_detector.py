@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.arrays import Floats
 from counterfoil.errors import UserError
 from counterfoil.models.config_files import CONFIG, LARGEST_SIDE, MOST_CLASSES, is_text
 from counterfoil.models.detectors.of_onnx import OTHER_WAYS, input_shape, run_graph
@@ -193,7 +194,7 @@ def _order(boxes: NDArray[Any]) -> str:
 
 
 def _raw_form(
-    look: _Look, output: str, table: NDArray[np.float64], categories: Sequence[str]
+    look: _Look, output: str, table: Floats, categories: Sequence[str]
 ) -> tuple[dict[str, Any], tuple[str, ...], int]:
     """Return the same of a table with a box and a score for each label in each row, or in each column."""
     labels = look.labels or tuple(categories)
@@ -256,7 +257,7 @@ def _separate_outputs(outputs: Mapping[str, NDArray[Any]]) -> tuple[str, str, st
     return names_of["boxes"][0], names_of["scores"][0], names_of["labels"][0]
 
 
-def _are_rows(rows: NDArray[np.float64]) -> bool:
+def _are_rows(rows: Floats) -> bool:
     """Return whether six columns are corners, a score and a label."""
     ordered = (rows[:, 2:4] >= rows[:, :2]).all()
     scores, labels = rows[:, 4], rows[:, 5]

@@ -15,10 +15,9 @@ from counterfoil.errors import UserError
 from counterfoil.recipe.names import ROWS
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
-    from numpy.typing import NDArray
 
+    from counterfoil.arrays import Bools
     from counterfoil.data.pins import SourcePin
     from counterfoil.data.tables import Rows
     from counterfoil.generate.image_embeddings import ImageEmbeddings
@@ -143,7 +142,7 @@ def _named_rows(recipe: Recipe, table: RowTable | None) -> Iterator[tuple[str, s
         yield f"{ROWS}: {cell}class '{class_id}'", class_id, [row.row for row in chosen]
 
 
-def in_drawn_order(of_class: NDArray[np.bool_], seed: int) -> list[int]:
+def in_drawn_order(of_class: Bools, seed: int) -> list[int]:
     """Return the rows of a class in the order of a hash of the seed and the row number.
 
     The order does not depend on the number of rows.

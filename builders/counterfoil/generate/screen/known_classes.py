@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import AnyFloats, Floats
 from counterfoil.models.config_files import is_integer
 from counterfoil.recipe import Recipe
 from counterfoil.stats import chance_line, wilson_interval
@@ -114,7 +114,7 @@ def own_captions(recipe: Recipe) -> dict[str, str]:
 
 
 def known_classes(
-    caption: str, texts: Mapping[str, str], captions: NDArray[np.floating], images: Mapping[str, NDArray[np.floating]]
+    caption: str, texts: Mapping[str, str], captions: AnyFloats, images: Mapping[str, AnyFloats]
 ) -> KnownClasses | None:
     """Measure which classes CLIP knows. Return None if there are fewer than two classes, or no images.
 
@@ -140,15 +140,15 @@ def known_classes(
 def _known(
     class_id: str,
     column: int,
-    images: NDArray[np.floating],
-    captions: NDArray[np.float64],
+    images: AnyFloats,
+    captions: Floats,
     named: Sequence[Sequence[str]],
 ) -> KnownClass:
     """Return the answers to the images of a class.
 
     `named` holds, for each caption, the ids of the classes that share it.
     """
-    margins: list[NDArray[np.float64]] = []
+    margins: list[Floats] = []
     taken = np.zeros(len(named), dtype=np.int64)
     for start in range(0, len(images), _ROWS_AT_ONCE):
         # Compare in float32, because scores are stored as float32. So equal stored scores are a tie here too.

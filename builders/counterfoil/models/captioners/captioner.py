@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Floats, Ints
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.loading_errors import computing
 
@@ -124,7 +124,7 @@ class Captioner:
 
     def log_likelihoods(
         self, image: Image, captions: Sequence[str], *, examples: Sequence[CaptionExample] = ()
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    ) -> tuple[Floats, Ints]:
         """Return the natural log-likelihoods (k,) of captions given the image, and their numbers of tokens (k,).
 
         Both include the end of the caption. If lengths differ, divide by the number of tokens, because log-likelihoods
@@ -221,7 +221,7 @@ class Captioner:
             return (prefix + whole[len(before) :]).rstrip()
         return f"{prefix} {decode(chosen).strip()}".rstrip()
 
-    def _sums(self, seen: SeenImage, first: torch.Tensor, tokens: list[list[int]], width: int) -> NDArray[np.float64]:
+    def _sums(self, seen: SeenImage, first: torch.Tensor, tokens: list[list[int]], width: int) -> Floats:
         """Return log-likelihoods of at most `SCORED_TOGETHER` captions of at most `width` tokens."""
         import torch
 

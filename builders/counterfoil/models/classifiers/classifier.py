@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
+from counterfoil.arrays import Floats, Ints
 from counterfoil.models.loading_errors import while_loading
 from counterfoil.models.score_scale import AnyScale
 from counterfoil.models.weights_files import weights_sha256
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     import torch
 
 # Batches: rows of labelled images (b,), and the scores of these rows (b, num_classes).
-Recorded = Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]
+Recorded = Iterator[tuple[Ints, Floats]]
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import AnyFloats, Floats32
 from counterfoil.documents import document_bytes
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.classifiers import of_timm
@@ -37,20 +37,20 @@ _CAN_BE = "Only models whose head is a single Linear can be mended: timm models 
 class LinearHead:
     """A last layer from d features to K outputs. weight: (K, d) float32. bias: (K,) float32."""
 
-    weight: NDArray[np.float32] = field(repr=False)
-    bias: NDArray[np.float32] = field(repr=False)
+    weight: Floats32 = field(repr=False)
+    bias: Floats32 = field(repr=False)
 
     def __post_init__(self) -> None:
         if self.weight.ndim != 2 or self.bias.shape != self.weight.shape[:1]:
             raise ValueError(f"a head's weight (K, d) and bias (K,): {self.weight.shape} and {self.bias.shape}")
 
-    def tensors(self) -> dict[str, NDArray[np.float32]]:
+    def tensors(self) -> dict[str, Floats32]:
         return {"weight": self.weight, "bias": self.bias}
 
-    def holding(self, tensors: Mapping[str, NDArray[np.float32]]) -> LinearHead:
+    def holding(self, tensors: Mapping[str, Floats32]) -> LinearHead:
         return LinearHead(tensors["weight"], tensors["bias"])
 
-    def logits(self, features: NDArray[np.floating]) -> NDArray[np.float32]:
+    def logits(self, features: AnyFloats) -> Floats32:
         """Return logits (n, K) float32 of features (n, d), summed in float64."""
         logits = np.empty((len(features), len(self.bias)), dtype=np.float32)
         weight, bias = self.weight.T.astype(np.float64), self.bias.astype(np.float64)
@@ -68,9 +68,7 @@ def head_of(classifier: Classifier, device: str = "cpu") -> LinearHead:
     return head
 
 
-def refuse_other_logits(
-    model: str, head: LinearHead, features: NDArray[np.floating], logits: NDArray[np.floating]
-) -> None:
+def refuse_other_logits(model: str, head: LinearHead, features: AnyFloats, logits: AnyFloats) -> None:
     """Raise RunFailure if a head on features (n, d) does not give the model's logits (n, K), up to `TOLERANCE`."""
     if features.shape[1:] != head.weight.shape[1:] or logits.shape[1:] != head.bias.shape:
         raise RunFailure(
@@ -168,7 +166,7 @@ def _single_linear(classifier: Classifier) -> nn.Linear:
     )
 
 
-def _probed(classifier: Classifier, device: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _probed(classifier: Classifier, device: str) -> tuple[Floats32, Floats32]:
     """Return features and logits of two images of noise. Models of one input size get the same images."""
     import torch
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Floats32
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
 from counterfoil.models.classifiers.of_timm import TimmDocument, checked_config, timm_transform
@@ -229,9 +229,7 @@ def refuse_other_size(name: str, dimensions: Sequence[Any], prepared: Sequence[i
         )
 
 
-def _run(
-    session: Any, images: NDArray[np.float32], batch: int | None, outputs: Sequence[str]
-) -> dict[str, NDArray[np.float32]]:
+def _run(session: Any, images: Floats32, batch: int | None, outputs: Sequence[str]) -> dict[str, Floats32]:
     """Return these outputs of the graph (n, …) for n images, in batches of the graph's size."""
     entry = session.inputs[0]
     size = batch or len(images)

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.documents import as_cell
 from counterfoil.errors import UserError, some_of
 from counterfoil.models.answer_tables import AnswerTable, columns_called, open_table
@@ -279,7 +279,7 @@ def _answer_column(table: AnswerTable, rest: Sequence[str], who: str) -> str:
     )
 
 
-def _numbers(batch: pa.RecordBatch, first: int = 0) -> NDArray[np.float64]:
+def _numbers(batch: pa.RecordBatch, first: int = 0) -> Floats:
     """Return the columns from `first` on as scores (b, columns), NaN for an empty cell."""
     columns: Iterator[Any] = (column.to_numpy(zero_copy_only=False) for column in batch.columns[first:])
     return np.stack(list(columns), axis=1).astype(np.float64)
@@ -416,7 +416,7 @@ class RecordedClassifier(Classifier):
             if usable.any():
                 yield batch_rows[usable], scores[usable]
 
-    def found(self, names: Sequence[Any], keys: Sequence[str], paths: Sequence[str]) -> NDArray[np.int64]:
+    def found(self, names: Sequence[Any], keys: Sequence[str], paths: Sequence[str]) -> Ints:
         """Return the index of each line's image, or NO_IMAGE."""
         who = f"model {self.name!r}: {self.table.path}"
         if not self.columns.is_row:
@@ -455,7 +455,7 @@ class RecordedClassifier(Classifier):
             names += batch.column(0).to_pylist()
         return names
 
-    def _scores(self, batch: pa.RecordBatch) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    def _scores(self, batch: pa.RecordBatch) -> tuple[Floats, Bools]:
         """Return scores (b, num_classes) as the file writes them, and whether each row has an answer (b,)."""
         if self.columns.answer is not None:
             values = batch.column(1).to_pylist()
@@ -479,12 +479,12 @@ class RecordedClassifier(Classifier):
         return values, answered
 
 
-def _answered(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _answered(values: Floats) -> Bools:
     """Return which rows have an answer: not those in which every score is missing or minus infinity."""
     return np.asarray((values > -np.inf).any(axis=1))
 
 
-def _given(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _given(values: Floats) -> Floats:
     """Return the rows that have an answer, in which an empty score is minus infinity."""
     given = values[_answered(values)]
     return np.where(np.isnan(given), -np.inf, given)

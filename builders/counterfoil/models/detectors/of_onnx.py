@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.arrays import Floats32
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.classifiers.of_onnx import Deployed, deployed_graph, refuse_other_size
 from counterfoil.models.config_files import CONFIG, refuse_problems
@@ -83,7 +84,7 @@ class OnnxDetector(Detector):
             "labels": torch.from_numpy(answers.labels),
         }
 
-    def _prepared(self, image: Image.Image) -> tuple[NDArray[np.float32], InputPlacement]:
+    def _prepared(self, image: Image.Image) -> tuple[Floats32, InputPlacement]:
         """Return an image as the graph takes it, (C, H, W), and where it is in the input."""
         form = self.form
         if form is not None and form.resize == "none":
@@ -174,7 +175,7 @@ def _only_resizes(settings: Mapping[str, Any]) -> bool:
     return not settings.get("do_center_crop") and settings.get("pad_size") is None
 
 
-def run_graph(session: Graph, pixels: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
+def run_graph(session: Graph, pixels: Floats32) -> dict[str, NDArray[Any]]:
     """Return the outputs for one image (C, H, W), by name."""
     given: dict[str, NDArray[Any]] = {}
     for entry in session.inputs:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from counterfoil.arrays import Floats, Ints
 from counterfoil.models.config_files import Foreign, Label, declared, expected
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class InputPlacement:
     scale: tuple[float, float]
     offset: tuple[float, float] = (0.0, 0.0)
 
-    def in_image(self, boxes: NDArray[np.float64]) -> NDArray[np.float64]:
+    def in_image(self, boxes: Floats) -> Floats:
         """Return corners in pixels of the input as corners in pixels of the image."""
         return (boxes - (*self.offset, *self.offset)) / (*self.scale, *self.scale)
 
@@ -108,9 +109,9 @@ def letterboxed(image: Image, size: tuple[int, int], corner: bool, pad: int) -> 
 class GraphAnswers:
     """The answers to one image: corners in pixels of the input (d, 4), scores (d,) and labels (d,)."""
 
-    boxes: NDArray[np.float64]
-    scores: NDArray[np.float64]
-    labels: NDArray[np.float64]
+    boxes: Floats
+    scores: Floats
+    labels: Floats
 
 
 def read_outputs(
@@ -156,7 +157,7 @@ def _separate(names: Sequence[str], boxes: NDArray[Any], scores: NDArray[Any], l
     return GraphAnswers(boxes.reshape(-1, 4), scores.reshape(-1), labels.reshape(-1))
 
 
-def _candidates(output: NDArray[Any], width: int) -> NDArray[np.float64]:
+def _candidates(output: NDArray[Any], width: int) -> Floats:
     """Return an output [1, N, width] or [1, width, N] of an image as rows (N, width)."""
     given = output.reshape(output.shape[1:]) if output.ndim == 3 and output.shape[0] == 1 else output
     fits = [side == width for side in given.shape]
@@ -165,7 +166,7 @@ def _candidates(output: NDArray[Any], width: int) -> NDArray[np.float64]:
     return (given if fits[1] else given.T).astype(np.float64)
 
 
-def _raw(form: OutputForm, rows: NDArray[np.float64], sides: tuple[int, int]) -> GraphAnswers:
+def _raw(form: OutputForm, rows: Floats, sides: tuple[int, int]) -> GraphAnswers:
     """Return the best label of each candidate, as the exports' own programs do."""
     boxes, rest = rows[:, :4], rows[:, 4:]
     if form.strides is not None:
@@ -183,7 +184,7 @@ def grid_cells(sides: tuple[int, int], strides: Sequence[int]) -> int:
     return sum((sides[0] // stride) * (sides[1] // stride) for stride in strides)
 
 
-def _from_grids(boxes: NDArray[np.float64], sides: tuple[int, int], strides: Sequence[int]) -> NDArray[np.float64]:
+def _from_grids(boxes: Floats, sides: tuple[int, int], strides: Sequence[int]) -> Floats:
     """Return centre and size in pixels of boxes relative to the cells of grids, row by row, as YOLOX has them."""
     if len(boxes) != grid_cells(sides, strides):
         raise ValueError(f"{len(boxes):,} candidates, expected {grid_cells(sides, strides):,} for strides {strides}")
@@ -197,7 +198,7 @@ def _from_grids(boxes: NDArray[np.float64], sides: tuple[int, int], strides: Seq
     return np.concatenate([centres, np.exp(boxes[:, 2:]) * scale], axis=1)
 
 
-def _corners(boxes: NDArray[np.float64], order: BoxOrder) -> NDArray[np.float64]:
+def _corners(boxes: Floats, order: BoxOrder) -> Floats:
     if order == "xyxy":
         return boxes
     first, sides = boxes[:, :2], boxes[:, 2:]
@@ -205,7 +206,7 @@ def _corners(boxes: NDArray[np.float64], order: BoxOrder) -> NDArray[np.float64]
     return np.concatenate([start, start + sides], axis=1)
 
 
-def distinct(answers: GraphAnswers, iou: float) -> NDArray[np.int64]:
+def distinct(answers: GraphAnswers, iou: float) -> Ints:
     """Return the answers that no better answer of the same label overlaps by more than `iou`, best first."""
     order = np.argsort(-answers.scores, kind="stable")[:_MOST_COMPARED]
     boxes, labels = answers.boxes[order], answers.labels[order]
@@ -223,5 +224,5 @@ def distinct(answers: GraphAnswers, iou: float) -> NDArray[np.int64]:
     return order[left]
 
 
-def _sigmoid(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _sigmoid(values: Floats) -> Floats:
     return 1 / (1 + np.exp(-np.clip(values, -700, 700)))

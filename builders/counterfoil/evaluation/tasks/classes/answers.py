@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from counterfoil import accuracy_stats
 from counterfoil.accuracy_stats import Averages, ClassUnits, Drops, NearChance, find_near_chance
+from counterfoil.arrays import Bools, Floats, Floats32, Ints
 from counterfoil.data import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure
 from counterfoil.evaluation.dataset import Group, Subject
@@ -36,15 +37,13 @@ Asked = TypeVar("Asked", bound=Request)
 class ModelAnswers:
     """Every model's answers to all images, in the dataset's order. Arrays are (images, models); readable: (images,)."""
 
-    readable: NDArray[np.bool_]
+    readable: Bools
     prediction: NDArray[np.int32]
-    correct: NDArray[np.bool_]
-    correct_top_k: NDArray[np.bool_]
+    correct: Bools
+    correct_top_k: Bools
 
 
-def near_chance_on_base(
-    subject: Subject, answers: ModelAnswers, chances: NDArray[np.float64], min_images: int
-) -> NearChance:
+def near_chance_on_base(subject: Subject, answers: ModelAnswers, chances: Floats, min_images: int) -> NearChance:
     """Return which models and classes are near chance on the base; `chances` (labels, models).
 
     Without a base, models are judged by the average over the classes of all readable images. A preview has too few
@@ -70,17 +69,17 @@ def near_chance_on_base(
 class AnsweredImages:
     """n images of one group. labels, indices, present: (n,). correct: (n, models)."""
 
-    labels: NDArray[np.int64]
-    indices: NDArray[np.int64]
-    present: NDArray[np.bool_]
-    correct: NDArray[np.bool_]
+    labels: Ints
+    indices: Ints
+    present: Bools
+    correct: Bools
 
     @classmethod
     def of_group(cls, subject: Subject, answers: ModelAnswers, group: int) -> AnsweredImages:
         rows = np.flatnonzero(subject.shifts == group)
         return cls(subject.labels[rows], subject.indices[rows], answers.readable[rows], answers.correct[rows])
 
-    def by_label(self) -> dict[int, NDArray[np.int64]]:
+    def by_label(self) -> dict[int, Ints]:
         """Return the rows of the present images of each label."""
         rows = np.flatnonzero(self.present)
         order = rows[np.argsort(self.labels[rows], kind="stable")]
@@ -97,7 +96,7 @@ def aligned_units(
     for label in labels:
         rows_of_label = [(side, rows.get(label, np.empty(0, dtype=np.int64))) for side, rows in sides]
         indices = np.union1d(*(side.indices[rows] for side, rows in rows_of_label))
-        parts: list[NDArray[np.bool_]] = []
+        parts: list[Bools] = []
         for side, rows in rows_of_label:
             at = np.searchsorted(indices, side.indices[rows])
             present, correct = np.zeros(len(indices), bool), np.zeros((len(indices), side.correct.shape[1]), bool)
@@ -199,14 +198,14 @@ class AllAnswers:
         return tuple(scores.class_map for scores in self.scored)
 
     @property
-    def confidence(self) -> NDArray[np.float32]:
+    def confidence(self) -> Floats32:
         """Each model's confidence in its top answer, (images, models)."""
         return self.once(
             ("confidence",), lambda: np.stack([scores.predictions.confidence for scores in self.scored], axis=1)
         )
 
     @property
-    def sound(self) -> NDArray[np.bool_]:
+    def sound(self) -> Bools:
         """The models that are not near chance on the base, (models,) bool."""
         return ~self.near_chance.models
 
@@ -223,7 +222,7 @@ class AllAnswers:
     def group(self, index: int) -> Group:
         return self.subject.groups[index]
 
-    def rows(self, index: int) -> NDArray[np.int64]:
+    def rows(self, index: int) -> Ints:
         """Return the readable images of a group."""
         return self.once(
             ("rows", index), lambda: np.flatnonzero((self.subject.shifts == index) & self.answers.readable)
@@ -340,14 +339,14 @@ EVERYWHERE: tuple[ShownIn, ...] = ("terminal", "report", "card")
 class AnsweredGroup:
     """A model's answers to n readable images of a group, (n,) each. confidence: NaN where the model gives none."""
 
-    labels: NDArray[np.int64]
-    correct: NDArray[np.bool_]
-    correct_top_k: NDArray[np.bool_]
-    confidence: NDArray[np.float64]
+    labels: Ints
+    correct: Bools
+    correct_top_k: Bools
+    confidence: Floats
 
 
 # The value of a measure in r resamples, (r,): weights (r, n) say how often each image is drawn.
-Resampled = Callable[[AnsweredGroup, NDArray[np.float64]], NDArray[np.float64]]
+Resampled = Callable[[AnsweredGroup, Floats], Floats]
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Ints
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.failures import base_partners, choose_failures, failures_data, failures_html, write_browser
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, answer_names
@@ -51,7 +51,7 @@ def _pictures(subject: Subject, keys: frozenset[str]) -> Iterator[Image | None]:
             yield from (part.images.decoded(encoded) for _, encoded in part.images.images(part_keys))
 
 
-def failure_partners(answered: AllAnswers, shifts: Sequence[int]) -> NDArray[np.int64]:
+def failure_partners(answered: AllAnswers, shifts: Sequence[int]) -> Ints:
     subject, readable = answered.subject, answered.answers.readable
     shifts = shifts if subject.base else ()
     return base_partners(subject.labels, subject.shifts, subject.indices, readable, shifts)
@@ -124,10 +124,10 @@ def pick_examples(answered: AllAnswers, results: Results) -> list[tuple[str, lis
 
 
 # Rows of a base image and of its shifted partner, and the models that flipped.
-_Flipped = tuple[int, int, NDArray[np.int64]]
+_Flipped = tuple[int, int, Ints]
 
 
-def _flipped(answered: AllAnswers, partners: NDArray[np.int64], shift: int, label: int) -> list[_Flipped]:
+def _flipped(answered: AllAnswers, partners: Ints, shift: int, label: int) -> list[_Flipped]:
     subject, correct = answered.subject, answered.answers.correct
     rows = np.flatnonzero((subject.labels == label) & (subject.shifts == shift) & (partners >= 0))
     pairs = []

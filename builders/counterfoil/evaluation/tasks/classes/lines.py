@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from counterfoil.accuracy_stats import AverageComparison, ClassAverage
+from counterfoil.arrays import Ints
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.gate import DROPS, GateLine, Judged, indices_of_groups, labels_named, line_number
 from counterfoil.evaluation.scored_models import StoredAnswers
@@ -109,7 +109,7 @@ class ClassLines:
         rows = self._rows(0, labels)
         return bool(self.answered.answers.correct[rows, self.answered.models.index(model)].any())
 
-    def _rows(self, group: int, labels: Sequence[int]) -> NDArray[np.int64]:
+    def _rows(self, group: int, labels: Sequence[int]) -> Ints:
         rows = self.answered.rows(group)
         return rows[np.isin(self.subject.labels[rows], labels)]
 

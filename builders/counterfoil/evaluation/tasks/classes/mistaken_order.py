@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Ints
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers
 from counterfoil.prediction.class_map import folder_orders
 from counterfoil.report.words import listed, percent
@@ -32,17 +32,17 @@ class BetterOrder:
     given, better: the shares of right answers in the given and in this order, on images that did not choose this order.
     """
 
-    means: NDArray[np.int64]
+    means: Ints
     kind: str
     given: Estimate
     better: Estimate
 
 
 def better_order(
-    labels: NDArray[np.int64],
-    answers: NDArray[np.int64],
+    labels: Ints,
+    answers: Ints,
     classes: int,
-    named: Sequence[tuple[str, NDArray[np.int64]]] = (),
+    named: Sequence[tuple[str, Ints]] = (),
 ) -> BetterOrder | None:
     """Return the order that outputs seem to have; None if none is clearly better.
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from counterfoil.accuracy_stats import Side, draw_class_averages
+from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, AnsweredGroup, Resampled
 from counterfoil.models.score_scale import UNKNOWN
@@ -20,7 +20,7 @@ from counterfoil.stats import REPLICATES, bootstrap_weights, seeded
 _WEIGHTS_AT_ONCE = 1 << 22  # replicates times images
 
 
-def drawn_averages(subject: Subject, sides: Sequence[Side], seed: int) -> NDArray[np.float64]:
+def drawn_averages(subject: Subject, sides: Sequence[Side], seed: int) -> Floats:
     """Return the class average of each side in every replicate, (replicates, sides); NaN if a draw has no image.
 
     Units are drawn within a class. If groups share units, the units of these groups are drawn together. Otherwise the
@@ -31,7 +31,7 @@ def drawn_averages(subject: Subject, sides: Sequence[Side], seed: int) -> NDArra
     return draw_class_averages(sides, strata, units, _generators(subject, seed))
 
 
-def image_weights(subject: Subject, seed: int) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+def image_weights(subject: Subject, seed: int) -> Iterator[tuple[slice, Floats]]:
     """Yield blocks of replicates, and how often each of the n images is drawn in them, (block, n)."""
     first_group, units = strata_and_units(subject)
     strata = subject.labels * len(subject.groups) + first_group
@@ -60,7 +60,7 @@ def _generators(subject: Subject, seed: int) -> Callable[[int], np.random.Genera
     return generator_of
 
 
-def strata_and_units(subject: Subject) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def strata_and_units(subject: Subject) -> tuple[Ints, Ints]:
     """Return each row's first group of those that share units, and its unit within the class in these groups."""
     first_group, units = subject.shifts.copy(), np.arange(len(subject.keys), dtype=np.int64)
     start = 0
@@ -75,7 +75,7 @@ def strata_and_units(subject: Subject) -> tuple[NDArray[np.int64], NDArray[np.in
     return first_group, units
 
 
-def weighted_mean(values: NDArray[np.bool_], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def weighted_mean(values: Bools, weights: Floats) -> Floats:
     """Return the mean of values (n,) in each resample, (r,), from weights (r, n); NaN if no image is drawn."""
     with np.errstate(invalid="ignore"):
         return weights @ values / weights.sum(axis=1)
@@ -90,7 +90,7 @@ class Resample:
     model: int
     labels: tuple[int, ...] | None = None
 
-    def rows(self, answered: AllAnswers) -> NDArray[np.int64]:
+    def rows(self, answered: AllAnswers) -> Ints:
         rows = answered.rows(self.group)
         return rows if self.labels is None else rows[np.isin(answered.subject.labels[rows], self.labels)]
 

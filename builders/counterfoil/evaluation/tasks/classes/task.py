@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Ints
 from counterfoil.documents import csv_text
 from counterfoil.engines import engine_and_device
 from counterfoil.evaluation.dataset import Subject, limit_subject, usual_side
@@ -229,7 +229,7 @@ class ClassesTask(Task):
         commit = revision if revision and re.fullmatch(r"[0-9a-f]{40}", revision) else None
         return entry_files(with_public_names(results), dataset_id, commit)
 
-    def image_columns(self) -> tuple[NDArray[np.int64], dict[str, Any]]:
+    def image_columns(self) -> tuple[Ints, dict[str, Any]]:
         return np.arange(len(self.subject.keys)), image_answers(self.answered)
 
     @classmethod
@@ -262,6 +262,6 @@ class ClassesTask(Task):
             truth = {"_cls": "Classification", "tags": [], "label": name}
             yield Failure(row, name, truth, [{"category_id": label}], of_models)
 
-    def partners(self) -> NDArray[np.int64]:
+    def partners(self) -> Ints:
         groups = self.subject.groups
         return failure_partners(self.answered, [index for index, group in enumerate(groups) if index and group.paired])

@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools
 from counterfoil.evaluation.shift_report import DIFFERENCE, DROP
 from counterfoil.evaluation.task import ResampledModel, difference_rows
 from counterfoil.evaluation.tasks.labels.subject import MultilabelSubject
@@ -54,7 +54,7 @@ class MeasuredClassifier(ResampledModel):
     answered: ConditionScores
     class_map: ClassMap
     thresholds: LabelThresholds
-    answers: NDArray[np.bool_]
+    answers: Bools
     scores: tuple[LabelScores, ...]
     known: tuple[int, ...] | None = None
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools, Ints
 from counterfoil.data.labelled_images import evenly_chosen
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.dataset import OpenDataset, limit_subject, pair_texts, read_units, rows_in_every_group
@@ -48,7 +48,7 @@ def open_conditions(dataset: OpenDataset) -> tuple[OpenDataset, LabelTruth]:
     return replace(dataset, classes=classes), LabelTruth(present, known)
 
 
-def measured_labels(dataset: OpenDataset, truth: LabelTruth, minimum: int) -> NDArray[np.bool_]:
+def measured_labels(dataset: OpenDataset, truth: LabelTruth, minimum: int) -> Bools:
     """Return which labels, (k,), so many images have and so many lack, for the images to compare.
 
     Raise UserError if there is none.
@@ -62,9 +62,7 @@ def measured_labels(dataset: OpenDataset, truth: LabelTruth, minimum: int) -> ND
     return np.asarray(measured)
 
 
-def previewed(
-    dataset: OpenDataset, truth: LabelTruth, minimum: int, most: int
-) -> tuple[OpenDataset, NDArray[np.bool_]]:
+def previewed(dataset: OpenDataset, truth: LabelTruth, minimum: int, most: int) -> tuple[OpenDataset, Bools]:
     """Return a preview of at most `most` images a group, and which labels it measures: those of the whole dataset.
 
     Raise UserError if so few images cannot have and lack each label twice.
@@ -102,7 +100,7 @@ class MultilabelSubject:
     """
 
     dataset: OpenDataset
-    rows: NDArray[np.int64]
+    rows: Ints
     labels: tuple[RecipeClass, ...]
     truth: LabelTruth
     few: tuple[LeftOut, ...]
@@ -113,9 +111,9 @@ class MultilabelSubject:
         cls,
         dataset: OpenDataset,
         truth: LabelTruth,
-        readable: NDArray[np.bool_],
+        readable: Bools,
         minimum: int,
-        of_whole: NDArray[np.bool_] | None = None,
+        of_whole: Bools | None = None,
     ) -> MultilabelSubject:
         """Choose images and labels.
 

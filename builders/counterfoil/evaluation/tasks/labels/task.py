@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools, Ints
 from counterfoil.documents import csv_text
 from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
@@ -56,7 +56,7 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
     def __init__(self, subject: OpenDataset, models: Any, options: EvaluationOptions) -> None:
         super().__init__(subject, models, options)
         self.subject, self.truth = open_conditions(subject)
-        self.of_whole: NDArray[np.bool_] | None = None
+        self.of_whole: Bools | None = None
         if options.limit is not None:
             preview, self.of_whole = previewed(self.subject, self.truth, self.min_images, options.limit)
             self.subject, self.truth = open_conditions(preview)
@@ -173,7 +173,7 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
                 shift = self.subject.groups[group].name
                 yield Failure(int(subject.rows[group, image]), shift, _labels(names[having]), annotations, answers)
 
-    def image_columns(self) -> tuple[NDArray[np.int64], dict[str, Any]]:
+    def image_columns(self) -> tuple[Ints, dict[str, Any]]:
         return self.conditions.rows.ravel(), label_columns(self.conditions, self.models)
 
 

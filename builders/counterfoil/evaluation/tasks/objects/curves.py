@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Floats
 from counterfoil.detection_stats import RECALLS, Matches
 from counterfoil.evaluation.figures import INK, KIND_COLOURS, LINES, MUTED, RULE, as_svg, panels_in_rows, short
 from counterfoil.evaluation.shift_report import sorted_drops
@@ -24,7 +24,7 @@ _STEP = 5
 _MOST_SHIFTS = 7
 
 
-def precision_curve(matches: Matches) -> NDArray[np.float64]:
+def precision_curve(matches: Matches) -> Floats:
     """Return the precision at each of `RECALLS`, (101,), as pycocotools has it: the best at that or a higher recall.
 
     It is the mean over categories that have objects, NaN without any; the mean of the curve is AP50.

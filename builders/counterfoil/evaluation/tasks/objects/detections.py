@@ -19,8 +19,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Floats, Ints
 from counterfoil.data.written_objects import is_box, is_number
 from counterfoil.detection_stats import Detections
 from counterfoil.documents import parse_entries
@@ -61,10 +61,10 @@ class ModelDetections:
     """
 
     name: str
-    row: NDArray[np.int64]
-    box: NDArray[np.float64]
-    category: NDArray[np.int64]
-    score: NDArray[np.float64]
+    row: Ints
+    box: Floats
+    category: Ints
+    score: Floats
     matched: str = ""
     sha256: str = ""
     complete: bool = False

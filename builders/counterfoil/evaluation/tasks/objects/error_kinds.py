@@ -16,8 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.detection_stats import THRESHOLDS, Detections, Matches, Objects, box_iou
 
 KINDS = ("class", "place", "both", "double", "background")
@@ -34,16 +34,16 @@ class ErrorKinds:
     place or class is about, or -1. missed: (o,) whether an object is missed.
     """
 
-    kind: NDArray[np.int64]
-    about: NDArray[np.int64]
-    missed: NDArray[np.bool_]
+    kind: Ints
+    about: Ints
+    missed: Bools
 
     def counts(self) -> dict[str, int]:
         """Return how many errors there are of each kind, in the order of `KINDS`, and the missed objects."""
         of_kind = np.bincount(self.kind[self.kind >= 0], minlength=len(KINDS)).tolist()
         return {**dict(zip(KINDS, of_kind, strict=True)), MISSED: int(self.missed.sum())}
 
-    def confusions(self, objects: Objects, matches: Matches) -> NDArray[np.int64]:
+    def confusions(self, objects: Objects, matches: Matches) -> Ints:
         """Return how often an object of one category is taken for another, (true, detected)."""
         table = np.zeros((matches.categories, matches.categories), np.int64)
         taken = np.flatnonzero(self.kind == CLASS)
@@ -74,12 +74,12 @@ def error_kinds(objects: Objects, detections: Detections, matches: Matches, scor
 
 
 def _kinds(
-    boxes: NDArray[np.float64],
-    category: NDArray[np.int64],
+    boxes: Floats,
+    category: Ints,
     objects: Objects,
-    things: NDArray[np.int64],
-    used: NDArray[np.bool_],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    things: Ints,
+    used: Bools,
+) -> tuple[Ints, Ints]:
     """Return the kind of each false box of an image, and the place in `things` that it is about, or -1."""
     nothing = np.full(len(boxes), -1, np.int64)
     if not len(things):

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from counterfoil import __version__
+from counterfoil.arrays import Floats, Ints
 from counterfoil.detection_stats import AREAS, Detections, Matches, Objects, image_f1
 from counterfoil.evaluation.failures import FOLDER, write_page
 from counterfoil.evaluation.tasks.objects.error_kinds import KINDS, ErrorKinds
@@ -62,7 +62,7 @@ def detection_failures(
     detectors: Sequence[ScoredDetector],
     groups: Sequence[str],
     categories: Sequence[str],
-    sides: NDArray[np.int64],
+    sides: Ints,
     keys: Sequence[Sequence[str]],
     most: int = MOST_ROWS,
 ) -> DetectionFailures:
@@ -147,17 +147,17 @@ def _marked(scored: ScoredDetector, group: int, scene: int, objects: Objects) ->
     return {"found": times_found, "boxes": boxes}
 
 
-def _of_image(image: NDArray[np.int64], scene: int) -> range:
+def _of_image(image: Ints, scene: int) -> range:
     """Return the rows of an image, which are consecutive."""
     return range(int(np.searchsorted(image, scene)), int(np.searchsorted(image, scene, side="right")))
 
 
-def _sizes(area: NDArray[np.float64]) -> NDArray[np.int64]:
+def _sizes(area: Floats) -> Ints:
     """Return each area's size as a number. An area at a bound belongs to both sizes; it gets the smaller one."""
     return np.searchsorted([AREAS[name][1] for name in _SIZES[:-1]], area)
 
 
-def _rounded(box: NDArray[np.float64]) -> list[float]:
+def _rounded(box: Floats) -> list[float]:
     return [round(float(side), 1) for side in box]
 
 

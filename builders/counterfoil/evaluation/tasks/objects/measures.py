@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Floats
 from counterfoil.detection_stats import (
     MEASURES,
     Detections,
@@ -61,7 +61,7 @@ class MeasuredModel(ResampledModel):
     matches: tuple[Matches, ...]
     score: float
     scores: tuple[DetectorScores, ...]
-    f1: NDArray[np.float64]
+    f1: Floats
     errors: tuple[ErrorKinds, ...]
 
     @property

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.evaluation.tasks.objects.subject import DetectionSubject
 
 # A box is outside if it leaves its image by more than this share of the image's side.
@@ -14,9 +14,7 @@ _MOST_OUTSIDE = 0.1
 _FEWEST = 20
 
 
-def misplaced_detections(
-    subject: DetectionSubject, row: NDArray[np.int64], box: NDArray[np.float64], score: NDArray[np.float64]
-) -> tuple[bool, str]:
+def misplaced_detections(subject: DetectionSubject, row: Ints, box: Floats, score: Floats) -> tuple[bool, str]:
     """Return whether most boxes are outside, and a sentence on them and the likely cause; empty if the boxes fit.
 
     Only the better half of the detections counts, because detections of low scores may be anywhere. The other arguments
@@ -73,6 +71,6 @@ def misplaced_objects(subject: DetectionSubject) -> str:
     )
 
 
-def _outside(start: NDArray[np.float64], end: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _outside(start: Floats, end: Floats) -> Bools:
     """Return which boxes leave their image by far. start, end: corners as shares of the image's sides, (n, 2)."""
     return np.any((start < -_BEYOND) | (end > 1 + _BEYOND), axis=1)

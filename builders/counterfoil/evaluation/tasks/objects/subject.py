@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Ints
 from counterfoil.data.labelled_images import evenly_chosen
 from counterfoil.data.written_objects import is_box, is_number
 from counterfoil.detection_stats import Objects
@@ -34,7 +34,7 @@ class DetectionSubject:
 
     dataset: OpenDataset
     objects: tuple[Mapping[str, list[Any]], ...]
-    rows: NDArray[np.int64]
+    rows: Ints
     left_out: int
     units: Units | None = None
 
@@ -65,7 +65,7 @@ class DetectionSubject:
         return [self.dataset.keys[row] for row in self.rows[group].tolist()]
 
     @cached_property
-    def sides(self) -> NDArray[np.int64]:
+    def sides(self) -> Ints:
         """Width and height in pixels, (images, 2). All images made from one source row have one size."""
         keys = self.keys_of(0)
         sizes = {key: open_size(encoded) for key, encoded in self.dataset.images(frozenset(keys))}

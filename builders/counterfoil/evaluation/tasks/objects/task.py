@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.arrays import Floats, Ints
 from counterfoil.documents import csv_text
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset
@@ -240,7 +241,7 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
             row = int(subject.rows[group, image])
             yield Failure(row, self.subject.groups[group].name, self._labels(image, boxes), annotations, answers)
 
-    def _labels(self, image: int, boxes: Sequence[tuple[int, NDArray[np.float64], float | None]]) -> dict[str, Any]:
+    def _labels(self, image: int, boxes: Sequence[tuple[int, Floats, float | None]]) -> dict[str, Any]:
         """Return boxes (category, box, score) as FiftyOne has them: x, y, width and height as shares of the image."""
         sides = np.tile(self.objects.sides[image], 2)
         detections = [
@@ -255,7 +256,7 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         ]
         return {"_cls": "Detections", "detections": detections}
 
-    def image_columns(self) -> tuple[NDArray[np.int64], dict[str, Any]]:
+    def image_columns(self) -> tuple[Ints, dict[str, Any]]:
         """Return the rows of images, and columns: objects; `f1`, `found`, `missed` and `false` for each model.
 
         They are named `f1.MODEL` and so on, and count at IoU .50, from the score with the best F1 on the base.

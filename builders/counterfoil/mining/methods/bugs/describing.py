@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from counterfoil.arrays import AnyFloats, Floats, Ints
 from counterfoil.data import LabelledImages
 from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.methods.bugs.descriptions import CLASS, Description, Piece, pieces_of
@@ -35,12 +36,12 @@ REFERENCES = 5
 STARTS = 3
 # At most this many rows are used to choose the number of clusters, because the cost of a silhouette is quadratic.
 MOST_ROWS = 500
-_Floats = NDArray[np.float64]
+_Floats = Floats
 
 
 def cluster_failures(
-    features: NDArray[np.floating], answers: NDArray[np.integer], *, most: int, least: int, seed: int
-) -> list[tuple[NDArray[np.int64], int]]:
+    features: AnyFloats, answers: NDArray[np.integer], *, most: int, least: int, seed: int
+) -> list[tuple[Ints, int]]:
     """Cluster the failures of one class. Return at most `most` clusters of `least` or more rows, largest first.
 
     Each cluster is its rows, the most central row first, and its most frequent answer. Rows with the same answer are
@@ -53,7 +54,7 @@ def cluster_failures(
     groups = [np.flatnonzero(of_answer == index) for index in range(len(values)) if counts[index] >= least]
     rare = np.flatnonzero(counts[of_answer] < least)
     groups += [rare] if len(rare) >= least else []
-    clusters: list[tuple[NDArray[np.int64], int]] = []
+    clusters: list[tuple[Ints, int]] = []
     for rows in groups:
         for part in _split(features[rows], least, seed):
             part_rows = rows[part]
@@ -65,7 +66,7 @@ def cluster_failures(
     return clusters[:most]
 
 
-def _split(features: _Floats, least: int, seed: int) -> list[NDArray[np.int64]]:
+def _split(features: _Floats, least: int, seed: int) -> list[Ints]:
     """Return the rows of each cluster. All rows are one cluster if no other number of clusters is clearly better."""
     whole = np.arange(len(features), dtype=np.int64)
     # Principal components (n, k), k ≤ `PRINCIPAL`, and their standard deviations (k,).
@@ -100,7 +101,7 @@ def _silhouette(points: _Floats, number: int, least: int, seed: int) -> float:
     return float(silhouette_score(points, labels)) if len(np.unique(labels)) > 1 else 0.0
 
 
-def _labels(points: _Floats, number: int, least: int, seed: int) -> NDArray[np.int64]:
+def _labels(points: _Floats, number: int, least: int, seed: int) -> Ints:
     """Return the cluster of each row, (n,). A cluster with fewer than `least` rows joins the cluster with the nearest
     centre; the smallest cluster is joined first.
     """
@@ -225,7 +226,7 @@ class ClusterDescriber:
             return Described(None, reason, tuple(sorted(set(captions))[:8]))
         chosen = sorted(often, key=lambda piece: -often[piece])[:_MOST_PIECES]
 
-        def score(descriptions: Sequence[Description]) -> NDArray[np.float64]:
+        def score(descriptions: Sequence[Description]) -> Floats:
             prompts = [description.prompt(base, cls.name) for description in descriptions]
             # A prompt that is too long for the captioner gets the lowest likelihood.
             fitting = [index for index, prompt in enumerate(prompts) if self.captioner.fits(prompt)]
@@ -264,7 +265,7 @@ class ClusterDescriber:
             captions += [text for texts in captioned.values() for text in texts or ()]
         return captions
 
-    def _log_likelihoods(self, keys: Sequence[str], captions: Sequence[str]) -> NDArray[np.float64]:
+    def _log_likelihoods(self, keys: Sequence[str], captions: Sequence[str]) -> Floats:
         """Return the log-likelihoods, (captions, images): per token, unless the rank is their product."""
         parts = []
         for images, image_keys in self._by_images(keys):

@@ -12,8 +12,8 @@ from dataclasses import asdict, replace
 from math import ceil
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Ints
 from counterfoil.mining.findings import (
     SHORTENED_TO,
     AnswerCount,
@@ -217,7 +217,7 @@ def _wrong(pairs: Sequence[Pairs], names: Sequence[str], *, described: bool) -> 
     often: Counter[int] = Counter()
     images = 0
     for pair in pairs:
-        rows: NDArray[np.int64] = pair.described if described else pair.base
+        rows: Ints = pair.described if described else pair.base
         images += len(rows)
         for row in rows[pair.drawn.failed[rows]].tolist():
             answer = int(pair.drawn.answers[row])

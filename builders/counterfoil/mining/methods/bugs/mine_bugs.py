@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Floats32
 from counterfoil.data import LabelledImages, rows_of
 from counterfoil.data.open_source import open_source
 from counterfoil.documents import csv_text, document_text, read_document
@@ -208,12 +208,12 @@ def clip_features(several: Mapping[str, LabelledImages], recipe: Recipe, device:
     """
     loaded: list[Embedder] = []
 
-    def features(keys: Sequence[str]) -> NDArray[np.float32]:
+    def features(keys: Sequence[str]) -> Floats32:
         if not loaded:
             pin = pin_clip(recipe.screen.clip, recipe.screen.weights)
             clip = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=pin.revision)
             loaded.append(clip_embedder(clip, pin))
-        vector_by_key: dict[str, NDArray[np.float32]] = {}
+        vector_by_key: dict[str, Floats32] = {}
         for start, images in several.items():
             image_keys = frozenset(key.removeprefix(start) for key in keys if key.startswith(start))
             if image_keys:

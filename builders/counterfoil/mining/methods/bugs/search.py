@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools, Floats32, Ints
 from counterfoil.errors import UserError
 from counterfoil.mining.findings import ClassAudit
 from counterfoil.mining.findings_layer import unique_slugs
@@ -51,13 +51,13 @@ class FailedImages:
     """n images with the target's answers. The arrays labels, failed and answers are (n,), as in a round."""
 
     keys: tuple[str, ...]
-    labels: NDArray[np.int64]
-    failed: NDArray[np.bool_]
-    answers: NDArray[np.int64]
+    labels: Ints
+    failed: Bools
+    answers: Ints
 
 
 # A function from keys of n images to their features, unit vectors (n, width).
-Features = Callable[[Sequence[str]], NDArray[np.float32]]
+Features = Callable[[Sequence[str]], Floats32]
 Describe = Callable[[Sequence[FailureCluster]], Sequence[Described]]
 
 

@@ -9,8 +9,8 @@ from math import log
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools, Ints
 from counterfoil.data import LabelledImages
 from counterfoil.errors import UserError
 from counterfoil.mining.findings import Purpose
@@ -82,15 +82,15 @@ class DrawnRound:
     asked: RoundAsked
     seed: int
     shift_names: tuple[str, ...]
-    shifts: NDArray[np.int64]
-    labels: NDArray[np.int64]
-    indices: NDArray[np.int64]
-    failed: NDArray[np.bool_]
-    answers: NDArray[np.int64]
+    shifts: Ints
+    labels: Ints
+    indices: Ints
+    failed: Bools
+    answers: Ints
     keys: tuple[str, ...]
     images: LabelledImages
 
-    def of(self, label: int, name: str | None = None) -> NDArray[np.int64]:
+    def of(self, label: int, name: str | None = None) -> Ints:
         """Return the rows of a class in drawing order: its base images, or the images of the cell `name`."""
         shift = 0 if name is None else self.shift_names.index(name)
         rows = np.flatnonzero((self.shifts == shift) & (self.labels == label))
@@ -110,8 +110,8 @@ class Pairs:
     """n pairs of a round in drawing order: the rows of the described images and the rows of the base images, (n,)."""
 
     drawn: DrawnRound
-    described: NDArray[np.int64]
-    base: NDArray[np.int64]
+    described: Ints
+    base: Ints
 
     @property
     def count(self) -> PairCount:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from counterfoil import accuracy_stats
+from counterfoil.arrays import Bools, Ints
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Measure, answer_names
 from counterfoil.evaluation.tasks.classes.resampling import weighted_mean
 from counterfoil.prediction.class_map import Outputs
@@ -16,7 +16,7 @@ from counterfoil.report.results import ResultRow, row
 from counterfoil.stats import Estimate, wilson_estimate, wilson_interval
 
 
-def _over_images(answered: AllAnswers, name: str, correct: NDArray[np.bool_]) -> Iterator[ResultRow]:
+def _over_images(answered: AllAnswers, name: str, correct: Bools) -> Iterator[ResultRow]:
     places = [(answered.group(index).name, answered.rows(index)) for index in answered.places]
     if not answered.subject.base:
         places.append(("", np.flatnonzero(answered.answers.readable)))
@@ -68,7 +68,7 @@ def _base_accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
 MOST_MISTAKEN = 50_000
 
 
-def _answered_labels(answered: AllAnswers, model: int) -> NDArray[np.int64]:
+def _answered_labels(answered: AllAnswers, model: int) -> Ints:
     """Return the class of each answer, (images,): the image's class if it is right, -1 if the output has no class."""
     means = np.full(answered.maps[model].num_classes, -1, dtype=np.int64)
     for label, outputs in reversed(list(enumerate(answered.maps[model].targets))):
@@ -120,7 +120,7 @@ def _confusion(answered: AllAnswers) -> Iterator[ResultRow]:
             yield row("confusion", share, model=model_name, group=group, class_id=class_id, against=against, n=n)
 
 
-def _each(answered: AllAnswers) -> Iterator[tuple[int, str, NDArray[np.int64], NDArray[np.int64]]]:
+def _each(answered: AllAnswers) -> Iterator[tuple[int, str, Ints, Ints]]:
     """Yield for every model and group: index of the model, the group, its readable images, their answered classes."""
     for model in range(len(answered.models)):
         answered_labels = answered.once(("said", model), lambda model=model: _answered_labels(answered, model))

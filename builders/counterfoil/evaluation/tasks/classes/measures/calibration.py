@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from counterfoil.accuracy_stats import BINS, calibration_errors, confidence_bins
+from counterfoil.arrays import AnyFloats, Bools, Floats
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, AnsweredGroup, Measure
 from counterfoil.models.score_scale import UNKNOWN
 from counterfoil.report.results import ResultRow, Results, row
@@ -17,7 +17,7 @@ _MOST_LINES = 8
 _DIGITS = 5  # confidences are rounded, because another batch size changes their last bits
 
 
-def _groups(answered: AllAnswers) -> Iterator[tuple[int, int, NDArray[np.floating], NDArray[np.bool_]]]:
+def _groups(answered: AllAnswers) -> Iterator[tuple[int, int, AnyFloats, Bools]]:
     """Yield model, group, confidence and correctness of its readable images, for models that have confidences."""
     for model in range(len(answered.models)):
         if answered.scored[model].classifier.score_scale == UNKNOWN:
@@ -42,7 +42,7 @@ def _error(answered: AllAnswers) -> Iterator[ResultRow]:
         yield row("calibration_error", errors_of[model, index], n=len(right), **key)
 
 
-def _resampled_error(images: AnsweredGroup, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def _resampled_error(images: AnsweredGroup, weights: Floats) -> Floats:
     """Return the error in each resample; NaN for a model without confidences."""
     confidence = images.confidence.round(_DIGITS)
     if np.isnan(confidence).any():

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from counterfoil import accuracy_stats
+from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, NestedMeasure, Request
 from counterfoil.evaluation.tasks.classes.resampling import drawn_averages, strata_and_units
 from counterfoil.report.comparison import ACCURACY, DROP_GAIN, GAIN, MCNEMAR, ONLY_RIGHT, ComparedGroup, ModelComparison
@@ -52,7 +52,7 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
     subject = answered.subject
     places = [answered.models.index(name) for name in pair]
     correct = answered.answers.correct[:, places]
-    measured: dict[int, NDArray[np.int64]] = {}
+    measured: dict[int, Ints] = {}
     for group in answered.places:
         most = np.bincount(subject.labels[answered.rows(group)], minlength=1).max()
         measured[group] = answered.rows(group) if most >= answered.min_images else np.empty(0, dtype=np.int64)
@@ -107,10 +107,10 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
 
 def _compared(
     answered: AllAnswers,
-    correct: NDArray[np.bool_],
+    correct: Bools,
     group: int,
-    rows: NDArray[np.int64],
-    replicates: NDArray[np.float64],
+    rows: Ints,
+    replicates: Floats,
     reach: Bounds,
     comparison: ModelComparison,
 ) -> list[ResultRow]:
@@ -160,7 +160,7 @@ def _drop_gain(answered: AllAnswers, places: list[int], group: int) -> Estimate 
     return percentile_interval(float(value), replicates, (below, above), least=-2.0)
 
 
-def _reaches_of_equal_gains(samples: Sequence[tuple[NDArray[np.float64], int]]) -> NDArray[np.float64]:
+def _reaches_of_equal_gains(samples: Sequence[tuple[Floats, int]]) -> Floats:
     """Return how far the interval of each sample's mean gain reaches below and above, (samples, 2).
 
     samples: the gains of some images, -1, 0 or 1, and the number of their units. Gains that differ reach 0, because

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from counterfoil import stats, trajectory_stats
 from counterfoil.accuracy_stats import Drops, drawn_accuracies
+from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.figures import LINES, severity_figure
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, NestedMeasure
@@ -46,27 +46,27 @@ class Trajectories:
     models), false if there is no image.
     """
 
-    levels: NDArray[np.float64]
-    labels: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    right: NDArray[np.bool_]
+    levels: Floats
+    labels: Ints
+    rows: Ints
+    right: Bools
 
     @property
-    def present(self) -> NDArray[np.bool_]:
+    def present(self) -> Bools:
         """Whether each place has an image, (n, K + 1)."""
         return self.rows >= 0
 
     @property
-    def complete(self) -> NDArray[np.bool_]:
+    def complete(self) -> Bools:
         """Whether a trajectory has an image at every place, (n,)."""
         return np.asarray(self.present.all(axis=1))
 
     @property
-    def right_at_base(self) -> NDArray[np.bool_]:
+    def right_at_base(self) -> Bools:
         """Whether each model is right on the base image, (n, models)."""
         return self.right[:, 0]
 
-    def only(self, which: NDArray[np.bool_]) -> Trajectories:
+    def only(self, which: Bools) -> Trajectories:
         return replace(self, labels=self.labels[which], rows=self.rows[which], right=self.right[which])
 
 
@@ -145,14 +145,14 @@ class _Curve:
     answered: AllAnswers
     shift: str
     drops_of_top: Drops | None
-    levels: NDArray[np.float64]
-    labels: NDArray[np.int64]
-    by_class: NDArray[np.float64]
-    counts: NDArray[np.int64]
-    replicates: NDArray[np.float64]
-    agreed: NDArray[np.float64]
-    agreed_drops: NDArray[np.float64]
-    drops_of_class: NDArray[np.float64]
+    levels: Floats
+    labels: Ints
+    by_class: Floats
+    counts: Ints
+    replicates: Floats
+    agreed: Floats
+    agreed_drops: Floats
+    drops_of_class: Floats
 
     @classmethod
     def of(cls, answered: AllAnswers, shift: str, scenes: Trajectories, drops: Drops | None = None) -> _Curve:
@@ -216,12 +216,12 @@ class _Curve:
         )
 
     @property
-    def accuracy(self) -> NDArray[np.float64]:
+    def accuracy(self) -> Floats:
         """Accuracy averaged over classes, (K + 1, m)."""
         return self.by_class.mean(axis=0)
 
     @property
-    def images(self) -> NDArray[np.int64]:
+    def images(self) -> Ints:
         """The number of images, (K + 1,)."""
         return self.counts.sum(axis=0)
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from counterfoil import accuracy_stats, feature_stats
 from counterfoil.accuracy_stats import ClassUnits, near_chance
+from counterfoil.arrays import AnyFloats, Bools, Ints
 from counterfoil.data import LabelledImages, first_of_classes, labelled_source, labelled_split, rows_of, thinned
 from counterfoil.data.folders import placed
 from counterfoil.data.labelled_images import deal_halves
@@ -47,8 +47,8 @@ from counterfoil.store.layout import writable_cache
 class _Side:
     """Features [n, d] of decodable images, and the unit of each image (n,)."""
 
-    features: NDArray[np.floating]
-    units: NDArray[np.int64]
+    features: AnyFloats
+    units: Ints
 
 
 @dataclass(frozen=True)
@@ -170,14 +170,14 @@ def _distances(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureMode
     return replace(distances, sets=tuple(images for images, _ in compared)), rows
 
 
-def _side_of(images: LabelledImages, model: FeatureModel, asking: Asking) -> tuple[_Side, NDArray[np.bool_]]:
+def _side_of(images: LabelledImages, model: FeatureModel, asking: Asking) -> tuple[_Side, Bools]:
     """Return the features of a source's decodable images, and which images can be decoded, bool [n]."""
     features = _features(images, model, None, asking)
     decodable = np.isfinite(features).all(axis=1)
     return _Side(features[decodable], _units(images)[decodable]), np.asarray(decodable)
 
 
-def _features(images: LabelledImages, model: FeatureModel, folder: Path | None, asking: Asking) -> NDArray[np.floating]:
+def _features(images: LabelledImages, model: FeatureModel, folder: Path | None, asking: Asking) -> AnyFloats:
     """Return features [n, d] of n images, NaN if an image cannot be decoded. Unit vectors get length √d."""
     # KID of similar sets is a small difference of large means, so half precision is too coarse.
     with renamed(f"features, {model.name}: {images.name}"):
@@ -193,12 +193,12 @@ def _features(images: LabelledImages, model: FeatureModel, folder: Path | None, 
     return features * np.float32(np.sqrt(features.shape[1])) if model.scaled else features
 
 
-def _groups(subject: Subject) -> list[tuple[SetOfImages, str, tuple[int, ...], NDArray[np.bool_]]]:
+def _groups(subject: Subject) -> list[tuple[SetOfImages, str, tuple[int, ...], Bools]]:
     """Return the image sets to compare, each with its classes and its rows, bool (n,).
 
     If there are several groups, the whole dataset is the first set.
     """
-    sets: list[tuple[SetOfImages, str, tuple[int, ...], NDArray[np.bool_]]] = []
+    sets: list[tuple[SetOfImages, str, tuple[int, ...], Bools]] = []
     tops = np.array([group.top for group in subject.groups])
     of_dataset = (np.arange(len(subject.keys)) < len(subject.parts[0].images)) & tops[subject.shifts]
     places = np.unique(subject.shifts[of_dataset]).tolist()
@@ -211,12 +211,12 @@ def _groups(subject: Subject) -> list[tuple[SetOfImages, str, tuple[int, ...], N
     return sets
 
 
-def _units(images: LabelledImages) -> NDArray[np.int64]:
+def _units(images: LabelledImages) -> Ints:
     """Return the unit of each image as a number. If the images have no units, each image is its own unit."""
     return np.unique(images.units if images.units is not None else images.keys, return_inverse=True)[1].reshape(-1)
 
 
-def _subject_units(subject: Subject) -> NDArray[np.int64]:
+def _subject_units(subject: Subject) -> Ints:
     """Return the unit of each image. With paired noise, images of one class and index share a unit."""
     numbered, start = [], 0
     for part in subject.parts:
@@ -321,7 +321,7 @@ class SourceImages:
     rows: int
     sets: ConditionLabels | None = None
 
-    def of_classes(self, classes: Sequence[RecipeClass], labels: Sequence[int]) -> NDArray[np.bool_]:
+    def of_classes(self, classes: Sequence[RecipeClass], labels: Sequence[int]) -> Bools:
         """Return bool [n], the images of these classes. An image with several conditions needs only one of them."""
         if self.sets is None:
             return np.isin(self.images.labels, labels)

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.figures import transfer_figure
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, NestedMeasure
@@ -154,7 +154,7 @@ def relation_of(
     )
 
 
-def _captions(subject: Subject, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _captions(subject: Subject, rows: Ints) -> tuple[Ints, Ints]:
     """Return the captions of some rows, as shift · classes + class, and each row's index among them, (rows,)."""
     return np.unique(subject.shifts[rows] * len(subject.classes) + subject.labels[rows], return_inverse=True)
 
@@ -162,9 +162,9 @@ def _captions(subject: Subject, rows: NDArray[np.int64]) -> tuple[NDArray[np.int
 def _rates(
     answered: AllAnswers,
     judge: _Judge,
-    failures_of: Sequence[Mapping[str, NDArray[np.bool_]]],
+    failures_of: Sequence[Mapping[str, Bools]],
     shift_index: int | None,
-    rows: NDArray[np.int64],
+    rows: Ints,
 ) -> list[ResultRow]:
     """Return every model's failure rates on images that the judge gets wrong, in one shift or, for None, in all."""
     if not len(rows):
@@ -223,16 +223,12 @@ def _rates(
     return result_rows
 
 
-def _rows_of(
-    subject: Subject, readable: NDArray[np.bool_], group: int, mixture: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def _rows_of(subject: Subject, readable: Bools, group: int, mixture: Ints) -> Ints:
     """Return the readable images of a group whose classes are in a mixture."""
     return np.flatnonzero((subject.shifts == group) & readable & (mixture[subject.labels] > 0))
 
 
-def _matched(
-    subject: Subject, rows: NDArray[np.int64], failed: NDArray[np.bool_], mixture: NDArray[np.int64]
-) -> NDArray[np.float64] | None:
+def _matched(subject: Subject, rows: Ints, failed: Bools, mixture: Ints) -> Floats | None:
     counts = np.zeros((len(mixture), failed.shape[1]), dtype=np.int64)
     np.add.at(counts, subject.labels[rows], failed[rows].astype(np.int64))
     return matched_rates(counts, np.bincount(subject.labels[rows], minlength=len(mixture)), mixture)
