@@ -44,8 +44,8 @@ def mend(
             "--with",
             metavar="DATASET[:GROUP]...",
             help="What to mend with: a built dataset (its group contexts, else hard, else all shifts), weights.parquet "
-            "from mine --weights, dfr:clip, dfr:COLUMN or dfr:FILE; or images of a split of the recipe's source that a "
-            "method calls hard: direction:SPLIT, confidence:SPLIT, domino:SPLIT, early:SPLIT or lff:SPLIT. Required.",
+            "from mine --weights, dfr:clip, dfr:COLUMN or dfr:FILE; or rows of a split that direction:SPLIT, "
+            "confidence:, domino:, early: or lff: calls hard. Required.",
         ),
     ] = None,
     out: Annotated[
