@@ -44,8 +44,8 @@ def mend(
             "--with",
             metavar="DATASET[:GROUP]...",
             help="What to mend with: a built dataset (its group contexts, else hard, else all shifts), weights.parquet "
-            "from mine --weights, dfr:clip, dfr:COLUMN or dfr:FILE; or rows of a split that direction:SPLIT, confidence:, "
-            "domino:, early: or lff: calls hard. Required.",
+            "from mine --weights, dfr:clip, dfr:COLUMN or dfr:FILE; or rows of a split that direction:SPLIT, "
+            "confidence:, domino:, early: or lff: calls hard. Required.",
         ),
     ] = None,
     out: Annotated[
