@@ -151,7 +151,7 @@ def test_answers_are_a_documented_file(dataset: Path, models: dict[str, str], tm
     sharp = models["sharp"]
     result = evaluate(dataset, [sharp, models["no_red"]], out=tmp_path, device="cpu")
     table = pq.read_table(result.files["predictions"])
-    assert table.column_names[:4] == ["key", "label", "class_id", "shift"]
+    assert table.column_names[:5] == ["key", "shift", "label", "class_id", "class"]
     rows = table.to_pylist()
     assert len(rows) == 3 * 3 * 12
     base = [row for row in rows if row["shift"] == "base"]

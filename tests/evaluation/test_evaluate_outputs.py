@@ -18,7 +18,7 @@ from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.tasks.classes.entries import entry_files
 from counterfoil.plan import sample_key
-from counterfoil.prediction import passes
+from counterfoil.prediction.asking import Pass
 from counterfoil.report.results import results_from
 
 OVER_ALL, OVER_CLASSES = "accuracy_all_outputs", "accuracy_class_outputs"
@@ -115,7 +115,7 @@ def test_answers_of_both_ways_are_remembered(
     wide: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = run(wide, "classes", tmp_path / "first")
-    monkeypatch.setattr(passes, "predict", None)  # no model runs again
+    monkeypatch.setattr(Pass, "ask", None)  # no model runs again
     again = run(wide, "classes", tmp_path / "again")
     assert again.results.rows == first.results.rows
 

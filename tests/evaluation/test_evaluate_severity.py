@@ -15,7 +15,6 @@ from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import with_public_names
 from counterfoil.evaluation.tasks.classes.entries import entry_files
 from counterfoil.evaluation.tasks.classes.report import evaluation_html
-from counterfoil.evaluation.tasks.classes.tables import result_tables
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.report.results import NESTED, results_from
 from counterfoil.report.severity import middle_model, order_changes, severity_words
@@ -28,7 +27,8 @@ BETWEEN = ("swap_25", "swap_50", "swap_75")
 def test_only_the_whole_shift_is_in_the_other_tables(graded: Evaluation, evaluation: Evaluation) -> None:
     results = graded.results
     assert [group.name for group in results.groups] == ["base", "dusk", "swap"]
-    tables = result_tables(results)
+    assert graded.task is not None
+    tables = graded.task.all_tables(results)
     for name, (_, text) in tables.items():
         if name != "measures":
             assert not any(level in text for level in BETWEEN), name
@@ -91,7 +91,7 @@ def test_the_page_shows_the_drops_of_classes_and_the_table_has_all(graded: Evalu
     assert {row.cells[0].text for row in table.rows} == {cls.name for cls in graded.results.classes}
     assert all(cell.below for row in table.rows for cell in row.cells[1:])
     assert table.caption in graded.files["report"].read_text()
-    rows = csv_rows(result_tables(graded.results)["measures"][1])
+    rows = csv_rows(graded.files["measures"].read_text())
     drops = [row for row in rows if row["measure"] == "severity_drop" and row["class_id"]]
     assert len(drops) == len(graded.models) * 3 * 4
     assert all(float(row["low"]) <= float(row["value"]) <= float(row["high"]) for row in drops)
