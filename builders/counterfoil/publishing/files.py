@@ -215,7 +215,10 @@ _BELOW = {
     layout.RECEIPTS: re.compile(r"[^/]+-\d{5,}\.json"),
     layout.FIGURES: re.compile(r"(contact-sheet|shift-[^/]+)\.webp"),
     layout.TOKENS: re.compile(r"[^/]+\.safetensors|manifest\.json"),
-    layout.EVALUATION: re.compile(r"results\.json|eval_results/[^/]+\.yaml|[a-z]+\.csv"),
+    layout.EVALUATION: re.compile(
+        r"results\.json|eval_results/[^/]+\.yaml"
+        r"|(results|robustness|shifts|classes|measures|detection|multilabel|labels|findings|transfer|distances)\.csv"
+    ),
     layout.REVIEW: re.compile(r"selection\.(json|csv)"),
 }
 # Folders that the Hub's client never writes to.
