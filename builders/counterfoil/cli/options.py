@@ -98,7 +98,7 @@ _PANELS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "mend": {
         _DATA: ("--test", "--own"),
-        "How heads are fitted": ("--lambda", "--fit", "--per-class", "--seed", "--effects"),
+        "How heads are fitted": ("--lambda", "--fit", "--epochs", "--per-class", "--seed", "--effects"),
         _MODELS: ("--device", "--set"),
         _OUTPUT: ("--save", "--open"),
     },

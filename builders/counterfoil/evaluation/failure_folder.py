@@ -51,7 +51,6 @@ class Failure:
 
 def failures_frame(task: type[Task], predictions: Path, models: Sequence[str], model: str | None = None) -> Any:
     """Return a row per image and model that is wrong about it. See `Evaluation.failures`."""
-    import pandas
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -65,15 +64,17 @@ def failures_frame(task: type[Task], predictions: Path, models: Sequence[str], m
         names = pq.read_schema(predictions).names
     except (OSError, pa.ArrowException) as error:
         raise UserError(f"{predictions} cannot be read: {error}", "Run the evaluation again to write it.") from error
-    frames = []
+    tables = []
     for name in [model] if model is not None else models:
         columns = {f"{column}.{name}": column for column in task.answer_columns}
         known = ("key", "path", *task.truth_columns, "shift", *columns)
         table = pq.read_table(predictions, columns=[column for column in known if column in names])
-        frame = table.to_pandas().rename(columns=columns).assign(model=name)
-        frames.append(frame[task.wrong(frame)])
+        table = table.rename_columns([columns.get(column, column) for column in table.column_names])
+        wrong = table.filter(pa.array(task.wrong(table.to_pandas()), pa.bool_()))
+        tables.append(wrong.append_column("model", pa.array([name] * wrong.num_rows, pa.string())))
     shown = [column for column in task.answer_columns if column != "right"]
-    frame = pandas.concat(frames).reindex(columns=["model", "key", "path", *task.truth_columns, *shown, "shift"])
+    ordered = ["model", "key", "path", *task.truth_columns, *shown, "shift"]
+    frame = pa.concat_tables(tables).to_pandas().reindex(columns=ordered)
     frame["path"] = frame["path"].astype(object).where(frame["path"].notna(), None)
     return task.worst_first(frame).reset_index(drop=True)
 

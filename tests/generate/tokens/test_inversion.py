@@ -182,8 +182,8 @@ def test_training_images_are_cut_and_resized_as_the_papers_code_does(size: tuple
     height, width = pixels.shape[:2]
     crop = min(height, width)
     cut = pixels[(height - crop) // 2 : (height + crop) // 2, (width - crop) // 2 : (width + crop) // 2]
-    theirs = Image.fromarray(cut).resize((48, 48), resample=Image.Resampling.BICUBIC)
-    assert np.array_equal(np.array(centred_square(image, 48)), np.array(theirs))
+    expected = Image.fromarray(cut).resize((48, 48), resample=Image.Resampling.BICUBIC)
+    assert np.array_equal(np.array(centred_square(image, 48)), np.array(expected))
     if size == (64, 64):
         assert np.array_equal(np.array(centred_square(image, 64)), pixels)
 
