@@ -85,8 +85,9 @@ def evaluate(
         names = task.choose_models(models_of(lines))
         judged = judged_models(lines, names)
     with collected_in(errors):
-        task.prepare(lines, judged)
+        task.read_earlier(lines, judged)
     raise_together(errors)
+    task.prepare()
     folder = report_folder(task.subject, given.out, given.limit)
     task.ask(names)
     results = task.results()

@@ -402,7 +402,7 @@ def labels_named(name: str, classes: NamedClasses) -> list[int]:
 
 
 class Comparing(Protocol):
-    """What answers lines: the numbers of some models on some images."""
+    """The numbers of some models on some images, which answer lines."""
 
     @property
     def subject(self) -> Subject: ...

@@ -115,8 +115,12 @@ class Task(ABC):
     def choose_models(self, against: Sequence[str]) -> Sequence[str]:
         """Return the names of the models to score. against: those that a gate compares with."""
 
-    def prepare(self, lines: Sequence[GateLine], judged: Sequence[str]) -> None:
-        """Open what the options name, before any long step. judged: the models that a gate judges."""
+    def read_earlier(self, lines: Sequence[GateLine], judged: Sequence[str]) -> None:
+        """Read the earlier evaluations that lines compare with. judged: the models that a gate judges."""
+        return
+
+    def prepare(self) -> None:
+        """Open what the options name, before any long step and before a folder is made."""
         return
 
     @abstractmethod

@@ -98,12 +98,11 @@ class ClassesTask(Task):
         self.chosen = choose_models(self.subject, self.named, self.options, against)
         return self.chosen.names
 
-    def prepare(self, lines: Sequence[GateLine], judged: Sequence[str]) -> None:
-        """Read earlier evaluations."""
+    def read_earlier(self, lines: Sequence[GateLine], judged: Sequence[str]) -> None:
         files = [line.other_model for line in lines if is_stored(line.other_model)]
         self.stored: Mapping[tuple[str, str], StoredAnswers] = read_stored(files, judged, self.subject)
 
-    def ask(self, names: Sequence[str]) -> None:
+    def prepare(self) -> None:
         subject, options, chosen = self.subject, self.options, self.chosen
         made_by, device = engine_and_device(options.device, options.workers, options.engine)
         placement = Placement(made_by, device, tuple(subject.classes))
@@ -111,16 +110,19 @@ class ClassesTask(Task):
         spread = placement if several else placement.worth_for(len(subject.keys))
         if spread is not None:
             made_by.expect(WORKERS_IMPORT)
-        asking = Asking(chosen, device, options.batch_size, spread)
-        requests = (
+        self.asking = Asking(chosen, device, options.batch_size, spread)
+        self.requests = (
             prepared_distances(subject, options.distances, options.against),
             prepared_reference(subject, chosen.stands_for, tuple(chosen.mended), options.reference),
             *([] if options.compare is None else [ComparedModels(*options.compare)]),
         )
+
+    def ask(self, names: Sequence[str]) -> None:
+        subject, options, asking = self.subject, self.options, self.asking
         # Each part's answers are kept by its own content.
         parts = [asking.scored(part.images, names, subject.workplace / "predictions") for part in subject.parts]
         scored = [join_scored([part[name] for part in parts]) for name in names]
-        answered = AllAnswers.of(subject, scored, self.min_images, options.seed, asking, requests)
+        answered = AllAnswers.of(subject, scored, self.min_images, options.seed, asking, self.requests)
         # Bootstrapping the drops takes most of the time.
         for done, shift in enumerate(answered.shifts, start=1):
             if subject.base:
