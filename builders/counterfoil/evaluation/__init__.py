@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from counterfoil.evaluation.evaluate_dataset import evaluate
+    from counterfoil.evaluation.options import EvaluationOptions
 
-__all__ = ["evaluate"]
+__all__ = ["EvaluationOptions", "evaluate"]
 
 
 def __getattr__(name: str) -> Any:
@@ -18,4 +19,8 @@ def __getattr__(name: str) -> Any:
         from counterfoil.evaluation.evaluate_dataset import evaluate
 
         return evaluate
+    if name == "EvaluationOptions":
+        from counterfoil.evaluation.options import EvaluationOptions
+
+        return EvaluationOptions
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
