@@ -134,7 +134,9 @@ def test_an_actor_that_dies_costs_its_item_alone_and_nothing_is_counted_twice(tw
     assert killed
     assert finished(heard_events) == {6: 60, 1: 10, 2: 20, 3: 30}
     assert counted(heard_events) == 12
-    (lost,) = [event.message for event in heard_events if isinstance(event, Lost)]
+    losses = [event.message for event in heard_events if isinstance(event, Lost)]
+    # Ray may lose the actor that replaces the killed one too, while its node is busy. That costs no item.
+    (lost,) = [message for message in losses if "another worker restarts" in message]
     assert "was lost" in lost
     assert "another worker restarts 6" in lost
 
