@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
+from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 from statsmodels.stats.proportion import test_proportions_2indep as reference_test
 
@@ -201,6 +202,13 @@ def test_holm_is_the_step_down_of_its_definition() -> None:
         expected[int(index)] = largest
     assert holm(p_values) == pytest.approx([expected[index] for index in range(4)])
     assert holm([]) == []
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 1e-9, 0.001, 0.01, 0.02, 0.04, 0.5, 1.0]) | st.floats(0, 1), min_size=1, max_size=40)
+)
+def test_holm_is_that_of_statsmodels(p_values: list[float]) -> None:
+    assert holm(p_values) == pytest.approx(list(multipletests(p_values, method="holm")[1]), abs=1e-15)
 
 
 STOPPED_RUNS = 2000

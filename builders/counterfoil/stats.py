@@ -402,14 +402,16 @@ def lang_reiczigel_interval(seen: tuple[int, int], wrong: tuple[int, int], detec
 def fleiss_kappa(counts: Sequence[tuple[int, int]]) -> float | None:
     """Return Fleiss' kappa (1971), or None if it is undefined.
 
-    counts: for each image, the number of raters who selected it and of raters who did not.
+    counts: for each image, the number of raters who selected it and of raters who did not. Every image has the same
+    number of raters, at least two.
     """
-    from statsmodels.stats.inter_rater import fleiss_kappa as kappa
-
     table = np.asarray(counts, dtype=np.float64)
     if len(table) == 0 or np.count_nonzero(table.sum(axis=0)) < 2:
         return None
-    return float(kappa(table, method="fleiss"))
+    raters = table[0].sum()
+    agreed = (((table**2).sum(axis=1) - raters) / (raters * (raters - 1))).mean()
+    by_chance = ((table.sum(axis=0) / table.sum()) ** 2).sum()
+    return float((agreed - by_chance) / (1 - by_chance))
 
 
 # ---- A set of rows against the rest: Farrington and Manning's score test
@@ -670,12 +672,11 @@ def benjamini_hochberg(p: Sequence[float]) -> list[float]:
 
 def holm(p: Sequence[float]) -> list[float]:
     """Return Holm's adjusted p-values. Rejecting those up to a level bounds the chance of any false rejection by it."""
-    from statsmodels.stats.multitest import multipletests
-
-    if not p:
-        return []
-    adjusted: Any = multipletests(p, method="holm")
-    return [float(value) for value in adjusted[1]]
+    values = np.asarray(p, dtype=np.float64)
+    order = np.argsort(values, kind="stable")
+    adjusted = np.empty(len(values))
+    adjusted[order] = np.minimum(np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1)), 1)
+    return adjusted.tolist()
 
 
 def e_q_values(log_e: Sequence[float]) -> list[float]:

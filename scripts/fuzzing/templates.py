@@ -104,7 +104,6 @@ def preload() -> None:
     import open_clip  # noqa: F401
     import pyarrow.parquet  # noqa: F401
     import scipy.stats  # noqa: F401
-    import statsmodels.api  # noqa: F401
     import timm  # noqa: F401
     import torch
     import transformers  # noqa: F401

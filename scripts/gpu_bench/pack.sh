@@ -54,7 +54,7 @@ for minor in {17..28}; do platforms+=(--platform "manylinux_2_${minor}_x86_64");
   --python-version "$target" --implementation cp "${platforms[@]}" --target .gpu/site $pins
 # Commands, tests, sources, and parts of Arrow that nothing here loads.
 rm -rf .gpu/site/bin .gpu/site/pyarrow/{include,src,includes} .gpu/site/pyarrow/*.{pxd,pxi,pyx} \
-  .gpu/site/pyarrow/*{flight,gandiva}* .gpu/site/statsmodels/datasets
+  .gpu/site/pyarrow/*{flight,gandiva}*
 find .gpu/site -type d -name tests -prune -exec rm -rf {} +
 find .gpu/site -name '*.pyi' -delete
 tar -C .gpu -cf - site | xz -T0 -9 >.gpu/site.tar.xz

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import mlcroissant
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from page_answers import TOKENS, answers, data_of, is_own, is_true, known_of, written
+from statsmodels.stats.inter_rater import fleiss_kappa as kappa_of_statsmodels
 from typer.testing import CliRunner
 
 from colour_world import build_colours, png_of, save_colour_model
@@ -76,6 +78,7 @@ def test_kappa_is_fleiss(counts: list[tuple[int, int]]) -> None:
     assert (kappa is None) == (exact is None)
     if exact is not None:
         assert kappa == pytest.approx(float(exact), abs=1e-9)
+        assert kappa == pytest.approx(kappa_of_statsmodels(np.array(counts), method="fleiss"), abs=1e-12)
 
 
 def test_kappa_is_undefined_without_two_raters_or_two_answers() -> None:
