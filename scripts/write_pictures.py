@@ -18,8 +18,8 @@ import yaml
 from PIL import Image
 
 from counterfoil.building import build
+from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.dataset.card.contact_sheets import OVERVIEW, Sheet, line_height
-from counterfoil.recipe.corruptions import CORRUPTIONS
 from counterfoil.recipe.prompts import DEFAULT_SEVERITY
 from counterfoil.report.pictures import webp
 from counterfoil.store import read_rows

@@ -17,8 +17,8 @@ from typer.main import get_command
 import counterfoil
 import docs_reference
 from counterfoil.cli.main import app
+from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.recipe import load_recipe
-from counterfoil.recipe.corruptions import CORRUPTIONS
 from docs_reference import DOCS, keys
 
 ROOT = DOCS.parent

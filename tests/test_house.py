@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.recipe.corruptions import CORRUPTIONS
 from counterfoil.report.results import NESTED
 
 ROOT = Path(__file__).parents[1]
@@ -21,7 +21,18 @@ PACKAGE = ROOT / "builders" / "counterfoil"
 # The packages of each layer, in order: a package imports itself, earlier ones of its layer, and lower layers.
 LAYERS: tuple[tuple[str, ...], ...] = (
     (
-        *("arrays", "errors", "signals", "progress", "stats", "paired_stats", "accuracy_stats", "trajectory_stats"),
+        *(
+            "arrays",
+            "errors",
+            "registry",
+            "corrupting",
+            "signals",
+            "progress",
+            "stats",
+            "paired_stats",
+            "accuracy_stats",
+            "trajectory_stats",
+        ),
         "resampled_stats",
         "detection_stats",
         *("multilabel_stats", "feature_stats", "regular_files", "parquet_pages", "foreign_tables", "documents"),

@@ -17,6 +17,8 @@ Each command is a function here. They are listed in the order in which most peop
     publish_model(folder, repo)              publish a model on the Hub
     learn_tokens(recipe, out)                learn class tokens by textual inversion
     import_tokens(recipe, source, out)       import class tokens from files
+    corrupt(image, name, severity)           corrupt one image; corruptions() lists the names
+    Corrupt(names, severities)               the same as a transform of training code
 
 Three functions read a recipe without running it: load_recipe(name), resolve_classes(recipe), make_plan(recipe).
 
@@ -39,6 +41,8 @@ __version__ = "0.2.0"
 if TYPE_CHECKING:
     from counterfoil.building import build
     from counterfoil.building.regenerate_dataset import regenerate
+    from counterfoil.corrupting.corrupt import corrupt, corruptions
+    from counterfoil.corrupting.transform import Corrupt
     from counterfoil.data.resolved_classes import resolve_classes
     from counterfoil.dataset.verification import verify
     from counterfoil.evaluation import evaluate
@@ -57,8 +61,11 @@ if TYPE_CHECKING:
     from counterfoil.starting.init_recipe import init
 
 _HOMES = {
+    "Corrupt": "counterfoil.corrupting.transform",
     "build": "counterfoil.building",
     "calibrate": "counterfoil.reviewing.calibrate_dataset",
+    "corrupt": "counterfoil.corrupting.corrupt",
+    "corruptions": "counterfoil.corrupting.corrupt",
     "disable_progress_bars": "counterfoil.progress",
     "enable_progress_bars": "counterfoil.progress",
     "evaluate": "counterfoil.evaluation",
@@ -82,9 +89,12 @@ _HOMES = {
 }
 
 __all__ = [
+    "Corrupt",
     "__version__",
     "build",
     "calibrate",
+    "corrupt",
+    "corruptions",
     "disable_progress_bars",
     "enable_progress_bars",
     "evaluate",
@@ -130,7 +140,8 @@ def _taking_one(function: Any) -> Any:
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return _taking_one(getattr(import_module(_HOMES[name]), name))
+        public = getattr(import_module(_HOMES[name]), name)
+        return public if isinstance(public, type) else _taking_one(public)
     raise AttributeError(f"module 'counterfoil' has no attribute '{name}'")
 
 

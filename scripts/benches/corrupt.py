@@ -64,9 +64,9 @@ def measure(options: argparse.Namespace) -> Iterator[Page]:
 
 def ours(pixels: np.ndarray, name: str, seed: int) -> np.ndarray:
     """Corrupt as a build does."""
-    from counterfoil.generate.corruptions import corrupt
+    from counterfoil.corrupting.corrupt import corrupt
 
-    return corrupt(pixels, name, SEVERITY, seed)
+    return corrupt(pixels, name, SEVERITY, seed=seed)
 
 
 def published(pixels: np.ndarray, name: str, seed: int) -> np.ndarray:

@@ -15,18 +15,18 @@ from PIL import Image
 
 from counterfoil.building import BuildProgress, BuildResult, build
 from counterfoil.building.regenerate_dataset import regenerate
+from counterfoil.corrupting.corrupt import corrupt
+from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.data.open_source import lab_dataset
 from counterfoil.data.truth import RowTruth
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import edits_of, open_dataset
-from counterfoil.generate.corruptions import corrupt
 from counterfoil.generate.rows import CorruptedRows
 from counterfoil.plan.layout import sample_seed
 from counterfoil.progress import listening
 from counterfoil.recipe import load_recipe
-from counterfoil.recipe.corruptions import CORRUPTIONS
 from counterfoil.store.reading import read_receipts, read_rows, read_shard
 from counterfoil.store.rows import TableForm
 from drawn_folders import draw_folder
@@ -79,7 +79,7 @@ def test_the_base_is_the_row_itself_and_a_shift_is_its_corruption(dataset: Path)
             np.testing.assert_array_equal(pixels(row), real)
         else:
             seed = sample_seed(0, row["class_id"], row["index"], None)
-            np.testing.assert_array_equal(pixels(row), corrupt(real, row["shift"], row["severity"], seed))
+            np.testing.assert_array_equal(pixels(row), corrupt(real, row["shift"], row["severity"], seed=seed))
             assert np.abs(pixels(row).astype(int) - real).mean() > 1
 
 
@@ -99,7 +99,7 @@ def test_a_photograph_is_decoded_once_for_all_groups_while_there_is_room(
         samples: list[Any] = [SimpleNamespace(row=row, shift=shift, seed=row) for row in range(3)]
         for row, drawn in enumerate(renderer.render(samples)):
             real = source.pixels("validation", row)
-            expected = real if shift == "base" else corrupt(real, shift, severity, row)
+            expected = real if shift == "base" else corrupt(real, shift, severity, seed=row)
             np.testing.assert_array_equal(drawn, expected)
     assert len(read) == reads
 
@@ -113,7 +113,7 @@ def test_levels_are_the_severities_of_one_row(dataset: Path, tmp_path: Path) -> 
             mild, base = (rows[before["key"].replace("fog", name)] for name in ("fog_1", "base"))
             assert (mild["severity"], mild["source_row"]) == (1, before["source_row"])
             seed = sample_seed(0, before["class_id"], before["index"], None)
-            np.testing.assert_array_equal(pixels(mild), corrupt(pixels(base).astype(np.uint8), "fog", 1, seed))
+            np.testing.assert_array_equal(pixels(mild), corrupt(pixels(base).astype(np.uint8), "fog", 1, seed=seed))
 
 
 def test_the_library_that_corrupts_is_of_the_stack(dataset: Path) -> None:
@@ -141,7 +141,7 @@ def test_severities_of_one_corruption_share_their_noise(dataset: Path) -> None:
     row = next(row for row in rows_of(dataset) if row["shift"] == "gaussian_noise")
     real = lab_dataset("lab:wardrobe").pixels("validation", row["source_row"]).astype(float)
     seed = sample_seed(0, row["class_id"], row["index"], None)
-    mild, strong = (corrupt(real.astype(np.uint8), "gaussian_noise", severity, seed) - real for severity in (1, 2))
+    mild, strong = (corrupt(real.astype(np.uint8), "gaussian_noise", severity, seed=seed) - real for severity in (1, 2))
     inside = (real > 60) & (real < 195)
     assert np.corrcoef(mild[inside], strong[inside])[0, 1] > 0.95
 

@@ -9,7 +9,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from counterfoil import paired_stats, stats
-from counterfoil.generate.corruptions import apply_gain, contrast_match, corrupt
+from counterfoil.corrupting.corrupt import corrupt
+from counterfoil.corrupting.corruptions import CORRUPTIONS
+from counterfoil.corrupting.match import apply_gain, contrast_match
 from counterfoil.lab import scenery
 from counterfoil.lab.boxes import boxes_scene, objects_in, render_boxes
 from counterfoil.lab.planted import KINDS, planted_world
@@ -18,7 +20,6 @@ from counterfoil.lab.vocabulary import SHIFTS
 from counterfoil.lab.world import render, render_graded
 from counterfoil.plan import make_plan
 from counterfoil.recipe import load_recipe
-from counterfoil.recipe.corruptions import CORRUPTIONS
 from lab_training.corpora import pretraining_scene, unbiased_scene
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.corrupting.corruptions import MATCH
 from counterfoil.data.labelled_sources import NamedDataset
 from counterfoil.data.labels import conditions_of, labels_of
 from counterfoil.data.listed_folders import listed_rows
@@ -15,7 +16,6 @@ from counterfoil.data.pins import SourcePin
 from counterfoil.data.truth import RowTruth
 from counterfoil.errors import UserError
 from counterfoil.models.names import refuse_elsewhere
-from counterfoil.recipe.corruptions import MATCH
 from counterfoil.recipe.names import LOCK, ROWS
 
 if TYPE_CHECKING:

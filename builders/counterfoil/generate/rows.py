@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from counterfoil.corrupting.corrupt import corrupt
+from counterfoil.corrupting.match import apply_gain, contrast_match
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.generate.corruptions import apply_gain, contrast_match, corrupt
 from counterfoil.generate.pictures import DrawnAhead, as_pictures
 from counterfoil.generate.render import Renderer, own_randomness
 from counterfoil.generate.steps import paired_attention
@@ -123,7 +124,9 @@ class CorruptedRows(PoolRows):
             raise RunFailure(error.problems, "Each row decoded when it was chosen. Check the disk.") from error
         if matched is not None:
             return apply_gain(pixels, *contrast_match(pixels, matched))
-        return pixels if shift.corruption is None else corrupt(pixels, shift.corruption, shift.severity, sample.seed)
+        return (
+            pixels if shift.corruption is None else corrupt(pixels, shift.corruption, shift.severity, seed=sample.seed)
+        )
 
     def _decoded(self, row: int) -> np.ndarray:
         """Return a row's reduced picture, and keep it for the next groups while there is room."""

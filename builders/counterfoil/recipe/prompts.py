@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.recipe.corruptions import CORRUPTIONS, MATCH
+from counterfoil.corrupting.corruptions import CORRUPTIONS, MATCH
 from counterfoil.recipe.keep import SHIFT, Column, KeepRule
 from counterfoil.recipe.keep.rule import as_stored
 from counterfoil.recipe.names import did_you_mean

@@ -24,7 +24,6 @@ from counterfoil.data.open_source import OpenSource, open_source
 from counterfoil.data.pictures import MOST_BYTES, MOST_LOOKED_AT, evenly_spread, look_at_pictures
 from counterfoil.data.tables import Outline, plain_folder
 from counterfoil.errors import RunFailure, UserError, first_of, some_of
-from counterfoil.generate.corruptions import twice_compressed
 from counterfoil.generate.screen.thresholds import images_needed
 from counterfoil.models.names import LAB
 from counterfoil.recipe.layering import class_slug
@@ -103,7 +102,7 @@ def look_at_files(folder: ImageFolder, *, corrupts: bool) -> tuple[list[str], in
     pictures = look_at_pictures(((name, _content(folder.folder / name)) for name in looked), len(looked), decode=True)
     notes = [*folder.notes(), *pictures.notes(len(files))]
     if corrupts:
-        notes += twice_compressed(pictures.jpeg_sides, pictures.of(len(files)))
+        notes += pictures.twice_compressed(len(files))
     if pictures.damaged:
         named = [f"{shown_name(name)} ({reason})" for name, reason in pictures.damaged.items()]
         notes.append(

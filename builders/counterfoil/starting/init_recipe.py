@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.data import NamedDataset
 from counterfoil.data.labelled_sources import refuse_among_images
 from counterfoil.data.resolved_classes import resolve_classes
@@ -27,7 +28,6 @@ from counterfoil.models.devices import free_bytes, resolve_device
 from counterfoil.models.names import HUB, LAB, local_folder
 from counterfoil.plan.estimate import walk_minutes
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.corruptions import CORRUPTIONS
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.recipe.names import dataset_name_problem, derived_name, is_local
 from counterfoil.recipe.strict_yaml import dump_yaml

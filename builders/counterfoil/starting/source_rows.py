@@ -123,7 +123,6 @@ def sampled_pictures(recipe: Recipe) -> tuple[int | None, tuple[str, ...]]:
         return None, ()
     from counterfoil.data.pictures import evenly_spread, look_at_pictures
     from counterfoil.data.pool import pool_of
-    from counterfoil.generate.corruptions import twice_compressed
 
     pool, pictures, total = pool_of(recipe), None, 0
     with contextlib.suppress(CounterfoilError, OSError):  # a build says what is wrong with a folder
@@ -138,5 +137,5 @@ def sampled_pictures(recipe: Recipe) -> tuple[int | None, tuple[str, ...]]:
     pixels = sum(width * height for width, height in pictures.sides) / len(pictures.sides)
     notes = pictures.notes(total, applied=pool.exif == "apply")
     if any(shift.corruption == "jpeg_compression" for shift in recipe.all_shifts()):
-        notes += twice_compressed(pictures.jpeg_sides, pictures.of(total))
+        notes += pictures.twice_compressed(total)
     return round(pixels**0.5), tuple(notes)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil import __version__
+from counterfoil.corrupting.corruptions import SMALL_BELOW
 from counterfoil.dataset.card import markdown
 from counterfoil.dataset.card.contact_sheets import OVERVIEW, Tally, contact_sheets, sheet_name, tally_of
 from counterfoil.dataset.card.croissant import croissant_bytes
@@ -58,7 +59,6 @@ from counterfoil.dataset.card.tables import (
 from counterfoil.dataset.label_checks import Selection, ShiftSelected, people_of, with_people
 from counterfoil.dataset.reading import other_stacks
 from counterfoil.errors import UserError
-from counterfoil.generate.corruptions import SMALL_BELOW
 from counterfoil.generate.screen import FewImages, ScreenDoubts, Thresholds, open_shifts, stored_thresholds
 from counterfoil.plan import Plan
 from counterfoil.recipe import Recipe

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from counterfoil.corrupting.corruptions import MATCH
 from counterfoil.dataset.card.markdown import code
 from counterfoil.dataset.card.tables import InputRow
 from counterfoil.generate.screen import ScreenDoubts
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.corruptions import MATCH
 from counterfoil.recipe.layering import without_folders
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import counted

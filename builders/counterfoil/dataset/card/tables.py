@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from counterfoil.corrupting.corruptions import CORRUPTIONS, MATCH, OWN
 from counterfoil.dataset.card.contact_sheets import Tally
 from counterfoil.errors import some_of
 from counterfoil.generate.screen import open_shifts
 from counterfoil.recipe import Recipe, Shift, ThresholdSpec
-from counterfoil.recipe.corruptions import CORRUPTIONS, MATCH, OWN
 from counterfoil.recipe.keep import ACCEPTED, FAILED, OPEN, SURPLUS
 from counterfoil.recipe.names import without_folders
 from counterfoil.report.words import counted

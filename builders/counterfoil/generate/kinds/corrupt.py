@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from counterfoil.corrupting.corrupt import SMALLEST_SIDE
 from counterfoil.data.pins import SourcePin
 from counterfoil.data.pool import licences_of_rows, partners, pool_rows, rows_of_classes, truth_of
 from counterfoil.data.tables import Rows
 from counterfoil.errors import UserError, some_of
-from counterfoil.generate.corruptions import SMALLEST_SIDE
 from counterfoil.generate.kinds.kind import ChosenTable, ImageMaker, Materials, in_drawn_order, pool_of_rows
 from counterfoil.generate.rows import CorruptedRows
 from counterfoil.plan import RowTable, rows_wanted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from counterfoil.recipe.corruptions import MATCH
+from counterfoil.corrupting.corruptions import MATCH
 from counterfoil.recipe.keep import Column
 from counterfoil.recipe.kinds.kind import AlteringKind
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.recipe.keep import Column
 from counterfoil.recipe.names import LONGEST_CLASS_NAME, plain_name, quoted
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem, sequence
@@ -20,8 +21,6 @@ OBJECTS = "objects"
 MOST_CATEGORIES = 10_000
 # This limit is far above the number of objects in any image of COCO, LVIS or Open Images.
 MOST_OBJECTS = 100_000
-# Corruptions that move pixels. After such a corruption a box no longer surrounds its object.
-MOVING = frozenset(("zoom_blur", "elastic_transform", "rotation"))
 
 
 class ObjectsSource(WholeImages):
@@ -76,7 +75,7 @@ class ObjectsSource(WholeImages):
         yield from super().problems(parts)
         for path, spec in parts.of_shifts:
             corruption = spec.get("corruption")
-            if isinstance(corruption, str) and corruption in MOVING:
+            if isinstance(corruption, str) and corruption in CORRUPTIONS and CORRUPTIONS[corruption].moves_pixels:
                 message = (
                     f"{corruption} moves what is in the image, so that boxes no longer lie around their objects;"
                     " expected a change that leaves every pixel in place, such as fog"

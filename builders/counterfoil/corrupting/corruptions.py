@@ -1,42 +1,63 @@
-"""The corruptions of photographs by name: those of Hendrycks and Dietterich 2019, and corruptions by cameras and
-pipelines.
+"""The corruptions of photographs by name: those of Hendrycks and Dietterich 2019, those of cameras and pipelines, and
+those of plugins.
 
-`generate/corruption_kinds.py` has a function of the same name for each corruption.
+`corruption_kinds.py` has a function of the same name for each corruption of our own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from counterfoil.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)
 class Corruption:
     """A corruption: the kind of its shifts, one sentence on its effect, and its constants.
 
-    large, small: the constants of severities 1 to 5. Large pictures have the constants of ImageNet-C, small pictures
-    those of CIFAR-10-C. deviation: the difference from the published definition, if there is one.
+    A plugin gives `apply`, and `draw` if the corruption is random. Both work on a picture, float64 [height, width, 3]
+    from 0 to 1, and must give the same numbers on every processor.
     """
 
     kind: str
+    """One of `KINDS`. Reports group shifts by it."""
     says: str
+    """What it does, one sentence."""
     large: tuple[Any, ...]
-    small: tuple[Any, ...]
+    """The constants of severities 1 to 5. Our published ones are those of ImageNet-C."""
+    small: tuple[Any, ...] = ()
+    """The constants for pictures whose shorter side is under 85 pixels, those of CIFAR-10-C. Empty: `large`."""
     deviation: str | None = None
+    """The difference from the published definition, if there is one."""
+    moves_pixels: bool = False
+    """Whether it moves pixels, so that boxes and masks no longer fit."""
+    apply: Callable[..., Any] | None = None
+    """A function from the picture, the severity's constants and the random arrays to the corrupted picture, of the same
+    shape. Levels outside 0 to 1 are clipped. None: the function of `corruption_kinds.py`."""
+    draw: Callable[..., tuple[Any, ...]] | None = None
+    """A function from a `numpy.random.Generator`, the picture and the constants to the random arrays."""
 
 
+KINDS = ("noise", "blur", "weather", "digital", "camera")
+SEVERITIES = 5
+# Pictures whose shorter side is less than `SMALL_BELOW` get the constants for 32 pixels. The limit is the geometric
+# mean of 32 and 224. Pictures of 64 pixels belong below the limit for two reasons. Their own published constants
+# (Tiny-ImageNet-C) are nearer to the constants for 32 pixels. And the largest disk for 224 pixels would be a third as
+# wide as such a picture.
+SMALL_BELOW = 85
 OWN = "Not of the published set."
 
 
-def _own(says: str, large: tuple[float, ...], small: tuple[float, ...] | None = None) -> Corruption:
-    return Corruption("camera", says, large, small or large, OWN)
+def _own(says: str, large: tuple[float, ...], small: tuple[float, ...] = (), *, moves: bool = False) -> Corruption:
+    return Corruption("camera", says, large, small or large, OWN, moves)
 
 
 # The corruption "match" gives each base image of a built dataset the brightness and contrast of its shifted partner.
 MATCH = "match"
 # The published fifteen corruptions and their extra four come first, then the corruptions by cameras and pipelines.
-CORRUPTIONS: Mapping[str, Corruption] = {
+_OWN: Mapping[str, Corruption] = {
     "gaussian_noise": Corruption(
         "noise",
         "Adds normal noise to every channel of every pixel, as a sensor does in poor light.",
@@ -84,6 +105,7 @@ CORRUPTIONS: Mapping[str, Corruption] = {
         "Averages the picture with its own middle at growing sizes, as a zoom during the exposure does.",
         ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03)),
         ((1.06, 0.01), (1.11, 0.01), (1.16, 0.01), (1.21, 0.01), (1.26, 0.01)),
+        moves_pixels=True,
     ),
     "gaussian_blur": Corruption("blur", "Blurs by a Gaussian.", (1, 2, 3, 4, 6), (0.4, 0.6, 0.7, 0.8, 1)),
     "snow": Corruption(
@@ -159,6 +181,7 @@ CORRUPTIONS: Mapping[str, Corruption] = {
             for a, b, c in ((0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03))
         ),
         "Lengths grow with the shorter side, so that every size is bent in the same form.",
+        moves_pixels=True,
     ),
     "pixelate": Corruption(
         "digital", "Shows the picture in larger pixels.", (0.6, 0.5, 0.4, 0.3, 0.25), (0.95, 0.9, 0.85, 0.75, 0.65)
@@ -182,6 +205,7 @@ CORRUPTIONS: Mapping[str, Corruption] = {
     "rotation": _own(
         "Turns the picture by 5 to 45 degrees to either side and fills the corners with its mirror image.",
         (5, 10, 20, 30, 45),
+        moves=True,
     ),
     "occlusion": _own("Covers 5 to 40 % of the picture with a grey rectangle.", (0.05, 0.1, 0.2, 0.3, 0.4)),
     "low_resolution": _own(
@@ -190,3 +214,17 @@ CORRUPTIONS: Mapping[str, Corruption] = {
         (0.8, 0.65, 0.5, 0.4, 0.3),
     ),
 }
+
+
+def _problem(found: Any) -> str | None:
+    if not isinstance(found, Corruption):
+        return "no `Corruption`"
+    if found.kind not in KINDS:
+        return f"of kind '{found.kind}', not one of {', '.join(KINDS)}"
+    if len(found.large) != SEVERITIES or len(found.small) not in (0, SEVERITIES):
+        return f"without constants for {SEVERITIES} severities"
+    return None if found.apply is not None else "without a function `apply`"
+
+
+# Of our own and of installed plugins.
+CORRUPTIONS: Registry[Corruption] = Registry("counterfoil.corruptions", _OWN, _problem)

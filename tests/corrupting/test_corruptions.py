@@ -20,17 +20,16 @@ from hypothesis import strategies as st
 from PIL import Image
 from scipy.special import ndtri
 
-from counterfoil.generate import corruption_kinds
-from counterfoil.generate.corruptions import (
-    apply_gain,
+from counterfoil.corrupting import corruption_kinds
+from counterfoil.corrupting.corrupt import (
     constants_of,
-    contrast_match,
     corrupt,
     corrupted_by,
     random_arrays,
-    twice_compressed,
 )
-from counterfoil.recipe.corruptions import CORRUPTIONS
+from counterfoil.corrupting.corruptions import CORRUPTIONS
+from counterfoil.corrupting.match import apply_gain, contrast_match
+from counterfoil.data.pictures import SourcePictures
 
 PUBLISHED = {
     32: {
@@ -166,7 +165,7 @@ def test_the_seed_decides_every_byte(name: str) -> None:
         picture = photograph(*sides)
         before = picture.copy()
         for severity in range(1, 6):
-            corrupted = [corrupt(picture, name, severity, seed) for seed in (0, 0, 1, 2, 3, 2**53 - 1)]
+            corrupted = [corrupt(picture, name, severity, seed=seed) for seed in (0, 0, 1, 2, 3, 2**53 - 1)]
             assert all(image.shape == picture.shape and image.dtype == np.uint8 for image in corrupted)
             assert np.array_equal(corrupted[0], corrupted[1])
             others = {image.tobytes() for image in corrupted}
@@ -186,7 +185,7 @@ def test_a_higher_severity_is_farther_from_the_picture(name: str, side: int) -> 
     far = [
         np.mean(
             [
-                np.abs(corrupt(picture, name, severity, seed) - picture.astype(float)).mean()
+                np.abs(corrupt(picture, name, severity, seed=seed) - picture.astype(float)).mean()
                 for seed, picture in enumerate(pictures)
             ]
         )
@@ -216,9 +215,9 @@ def test_any_picture_has_a_corrupted_one_of_its_shape(
     else:
         picture += np.uint8({"black": 0, "white": 255, "grey": 127}[content])
     with np.errstate(all="raise", under="ignore"):
-        corrupted = corrupt(picture, name, severity, seed)
+        corrupted = corrupt(picture, name, severity, seed=seed)
     assert corrupted.shape == picture.shape and corrupted.dtype == np.uint8
-    assert np.array_equal(corrupted, corrupt(picture, name, severity, seed))
+    assert np.array_equal(corrupted, corrupt(picture, name, severity, seed=seed))
 
 
 @pytest.mark.parametrize("severity", range(1, 6))
@@ -226,7 +225,7 @@ def test_noise_has_the_mean_and_the_spread_of_its_constant(severity: int) -> Non
     grey = np.full((84, 200, 3), 102, np.uint8)  # 0.4
 
     def deviation_of(name: str) -> tuple[float, float]:
-        noisy = corrupt(grey, name, severity, 3) / 255.0
+        noisy = corrupt(grey, name, severity, seed=3) / 255.0
         assert noisy.mean() == pytest.approx(0.4, abs=0.006)
         return float(noisy.std()), float(constants_of(name, severity, 84, 200))
 
@@ -236,7 +235,7 @@ def test_noise_has_the_mean_and_the_spread_of_its_constant(severity: int) -> Non
     assert deviation == pytest.approx(0.4 * constant, rel=0.03)
     deviation, constant = deviation_of("shot_noise")
     assert deviation == pytest.approx((0.4 / constant) ** 0.5, rel=0.03)
-    struck = corrupt(grey, "impulse_noise", severity, 3)
+    struck = corrupt(grey, "impulse_noise", severity, seed=3)
     share = constants_of("impulse_noise", severity, 84, 200)
     assert np.mean(struck == 0) == pytest.approx(share / 2, rel=0.15)
     assert np.mean(struck == 255) == pytest.approx(share / 2, rel=0.15)
@@ -289,21 +288,22 @@ def test_a_large_picture_costs_a_bounded_fractal() -> None:
     for name in ("fog", "frost"):
         constants = CORRUPTIONS[name].small[0]
         assert sum(array.size for array in random_arrays(name, np.random.default_rng(0), wide, constants)) < 2**21
-    assert corrupt((wide + 90).astype(np.uint8), "fog", 5, 0).shape == wide.shape
+    assert corrupt((wide + 90).astype(np.uint8), "fog", 5, seed=0).shape == wide.shape
 
 
 def test_the_camera_halves_light_tints_turns_and_covers() -> None:
     white, grey = (np.full((50, 60, 3), level, np.uint8) for level in (255, 127))
     # Half of the light is sRGB's level 188, a quarter 137.
-    assert corrupt(white, "darker", 2, 0)[0, 0].tolist() == [188, 188, 188]
+    assert corrupt(white, "darker", 2, seed=0)[0, 0].tolist() == [188, 188, 188]
     tints = {
-        tuple(np.sign(corrupt(grey, "colour_cast", 3, seed)[0, 0].astype(int) - 127).tolist()) for seed in range(9)
+        tuple(np.sign(corrupt(grey, "colour_cast", 3, seed=seed)[0, 0].astype(int) - 127).tolist()) for seed in range(9)
     }
     assert {(red, blue) for red, _, blue in tints} == {(1, -1), (-1, 1)}
     picture = photograph(90, 120)
     assert (
         np.abs(
-            corrupt(picture, "greyscale", 5, 0) - np.asarray(Image.fromarray(picture).convert("L"), float)[..., None]
+            corrupt(picture, "greyscale", 5, seed=0)
+            - np.asarray(Image.fromarray(picture).convert("L"), float)[..., None]
         ).max()
         <= 1
     )
@@ -313,14 +313,14 @@ def test_the_camera_halves_light_tints_turns_and_covers() -> None:
         for sign in (1, -1)
     }
     nearest = [
-        min((np.abs(corrupt(picture, "rotation", 3, seed)[middle] - turned[sign]).max(), sign) for sign in (1, -1))
+        min((np.abs(corrupt(picture, "rotation", 3, seed=seed)[middle] - turned[sign]).max(), sign) for sign in (1, -1))
         for seed in range(9)
     ]
     assert max(far for far, _ in nearest) <= 1 and {sign for _, sign in nearest} == {1, -1}
-    covered = [corrupt(white, "occlusion", 4, seed) < 255 for seed in range(20)]
+    covered = [corrupt(white, "occlusion", 4, seed=seed) < 255 for seed in range(20)]
     assert all(mask.mean() == pytest.approx(0.3, abs=0.02) for mask in covered)
     assert len({mask.tobytes() for mask in covered}) > 15
-    assert [corrupt(white, name, 5, 0).min() for name in ("low_resolution", "rotation")] == [255, 255]
+    assert [corrupt(white, name, 5, seed=0).min() for name in ("low_resolution", "rotation")] == [255, 255]
 
 
 def test_the_shorter_side_chooses_the_table() -> None:
@@ -332,13 +332,13 @@ def test_the_shorter_side_chooses_the_table() -> None:
 def test_other_names_severities_and_pictures_are_refused() -> None:
     picture = photograph(20, 20)
     with pytest.raises(KeyError):
-        corrupt(picture, "rain", 1, 0)
+        corrupt(picture, "rain", 1, seed=0)
     for severity in (0, 6):
         with pytest.raises(ValueError, match="severity is 1 to 5"):
-            corrupt(picture, "fog", severity, 0)
+            corrupt(picture, "fog", severity, seed=0)
     for other in (picture[:7], picture[..., 0], picture / 255.0):
         with pytest.raises(ValueError, match="a picture is uint8"):
-            corrupt(other, "fog", 1, 0)
+            corrupt(other, "fog", 1, seed=0)
 
 
 def test_plain_gain_and_offset_are_found_in_what_they_made() -> None:
@@ -370,7 +370,8 @@ def test_flat_pictures_are_matched_by_their_mean() -> None:
 )
 def test_small_jpeg_files_are_counted(sides: list[int], counted: str | None) -> None:
     words = [f"{counted} {'is' if counted == '1 image' else 'are'} JPEG already and under 85 pixels"] if counted else []
-    assert [note.split(",")[0] for note in twice_compressed(sides)] == words
+    pictures = SourcePictures(sides=[(side, side) for side in sides], jpeg_sides=sides)
+    assert [note.split(",")[0] for note in pictures.twice_compressed(len(sides))] == words
 
 
 def test_compressing_a_small_jpeg_file_again_changes_it_less() -> None:
@@ -379,6 +380,7 @@ def test_compressing_a_small_jpeg_file_again_changes_it_less() -> None:
     Image.fromarray(picture).save(buffer, "JPEG", quality=75)
     compressed = np.asarray(Image.open(buffer))
     lossless, again = (
-        np.abs(corrupt(image, "jpeg_compression", 2, 0) - image.astype(float)).mean() for image in (picture, compressed)
+        np.abs(corrupt(image, "jpeg_compression", 2, seed=0) - image.astype(float)).mean()
+        for image in (picture, compressed)
     )
     assert again < lossless

@@ -1,0 +1,118 @@
+"""Look objects up by name: this package's own, and those that installed packages register as entry points.
+
+A package of your own registers a corruption, for example, with these lines of its `pyproject.toml`:
+
+    [project.entry-points."counterfoil.corruptions"]
+    dead_pixels = "my_package:DEAD_PIXELS"
+
+An installed package is trusted as this package is. A recipe or a dataset may name what a plugin registers, and never
+installs one.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from counterfoil.errors import UserError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+Registered = TypeVar("Registered")
+# The groups of entry points, each with what its objects are called.
+GROUPS = {
+    "counterfoil.corruptions": "corruption",
+    "counterfoil.measures": "measure",
+    "counterfoil.classifiers": "kind of classifier",
+    "counterfoil.detectors": "kind of detector",
+    "counterfoil.trackers": "tracker",
+    "counterfoil.engines": "engine",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """The installed package that registers a name.
+
+    package, version: its name and version in the package index.
+    """
+
+    package: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.package} {self.version}"
+
+
+class Registry(Mapping[str, Registered]):
+    """The objects of one kind by name: our own first, in their order, then those of installed packages by name.
+
+    A plugin is imported when its name is first looked up. Looking up an unknown name raises KeyError. A name that two
+    packages register, one that cannot be imported, and one of another kind raise UserError.
+
+    group: the entry points' group, one of `GROUPS`. own: our own objects. problem: what is wrong with a plugin's
+    object, as words after "is", or None.
+    """
+
+    def __init__(self, group: str, own: Mapping[str, Registered], problem: Callable[[Any], str | None]) -> None:
+        self.group, self.own, self.problem = group, own, problem
+        self._loaded: dict[str, Registered] = {}
+
+    def __getitem__(self, name: str) -> Registered:
+        if name not in self._loaded:
+            self._loaded[name] = self._load(name)
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.own
+        yield from sorted({point.name for point in _points(self.group)} - set(self.own))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.own or any(point.name == name for point in _points(self.group))
+
+    def plugin(self, name: str) -> Plugin | None:
+        """Return the package that registers a name, or None if the name is our own or unknown."""
+        point = None if name in self.own else next((point for point in _points(self.group) if point.name == name), None)
+        return None if point is None else _plugin_of(point)
+
+    def _load(self, name: str) -> Registered:
+        points = [point for point in _points(self.group) if point.name == name]
+        claimed = [*(["counterfoil"] if name in self.own else []), *(str(_plugin_of(point)) for point in points)]
+        what = GROUPS[self.group]
+        if len(claimed) > 1:
+            raise UserError(
+                f"the {what} '{name}' is registered by {' and by '.join(claimed)}", "Uninstall all but one of them."
+            )
+        if not points:
+            return self.own[name]
+        try:
+            loaded = points[0].load()
+        except Exception as error:
+            raise UserError(
+                f"the {what} '{name}' cannot be imported from {claimed[0]}: {type(error).__name__}: {error}",
+                f"Repair or uninstall that package. It registers {points[0].value}.",
+            ) from error
+        if (problem := self.problem(loaded)) is not None:
+            raise UserError(
+                f"{claimed[0]} registers '{name}' as a {what}, but {points[0].value} is {problem}",
+                "Repair or uninstall that package. docs/how-to/plugins.md says what each kind of plugin is.",
+            )
+        return loaded
+
+
+@functools.cache
+def _points(group: str) -> tuple[EntryPoint, ...]:
+    from importlib.metadata import entry_points
+
+    return tuple(entry_points(group=group))
+
+
+def _plugin_of(point: EntryPoint) -> Plugin:
+    assert point.dist is not None
+    return Plugin(point.dist.name, point.dist.version)
