@@ -28,8 +28,9 @@ GROUPS = {
     "counterfoil.measures": "measure",
     "counterfoil.classifiers": "kind of classifier",
     "counterfoil.detectors": "kind of detector",
-    "counterfoil.trackers": "tracker",
     "counterfoil.engines": "engine",
+    "counterfoil.keep_rules": "keep rule",
+    "counterfoil.trackers": "tracker",
 }
 
 
@@ -59,29 +60,8 @@ class Registry(Mapping[str, Registered]):
 
     def __init__(self, group: str, own: Mapping[str, Registered], problem: Callable[[Any], str | None]) -> None:
         self.group, self.own, self.problem = group, own, problem
-        self._loaded: dict[str, Registered] = {}
 
     def __getitem__(self, name: str) -> Registered:
-        if name not in self._loaded:
-            self._loaded[name] = self._load(name)
-        return self._loaded[name]
-
-    def __iter__(self) -> Iterator[str]:
-        yield from self.own
-        yield from sorted({point.name for point in _points(self.group)} - set(self.own))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.own or any(point.name == name for point in _points(self.group))
-
-    def plugin(self, name: str) -> Plugin | None:
-        """Return the package that registers a name, or None if the name is our own or unknown."""
-        point = None if name in self.own else next((point for point in _points(self.group) if point.name == name), None)
-        return None if point is None else _plugin_of(point)
-
-    def _load(self, name: str) -> Registered:
         points = [point for point in _points(self.group) if point.name == name]
         claimed = [*(["counterfoil"] if name in self.own else []), *(str(_plugin_of(point)) for point in points)]
         what = GROUPS[self.group]
@@ -104,6 +84,36 @@ class Registry(Mapping[str, Registered]):
                 "Repair or uninstall that package. docs/how-to/plugins.md says what each kind of plugin is.",
             )
         return loaded
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.own
+        yield from sorted({point.name for point in _points(self.group)} - set(self.own))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.own or any(point.name == name for point in _points(self.group))
+
+    def plugin(self, name: str) -> Plugin | None:
+        """Return the package that registers a name, or None if the name is our own or unknown."""
+        point = None if name in self.own else next((point for point in _points(self.group) if point.name == name), None)
+        return None if point is None else _plugin_of(point)
+
+
+def uncallable(found: Any) -> str | None:
+    """Return what is wrong with an object that should be a function, or None."""
+    return None if callable(found) else "no function"
+
+
+def lacking(*functions: str) -> Callable[[Any], str | None]:
+    """Return what says which of these functions an object lacks."""
+
+    def problem(found: Any) -> str | None:
+        absent = [f"`{name}`" for name in functions if not callable(getattr(found, name, None))]
+        return f"without a function {' and '.join(absent)}" if absent else None
+
+    return problem
 
 
 @functools.cache

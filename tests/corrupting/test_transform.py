@@ -1,5 +1,5 @@
-"""`counterfoil.corrupt` and `counterfoil.Corrupt`: images in the form that they came in, with the same bytes, and nothing
-beside an image that no longer fits it."""
+"""`counterfoil.corrupt` and `counterfoil.Corrupt`: images in the form that they came in, with the same bytes, and
+nothing beside an image that no longer fits it."""
 
 from __future__ import annotations
 

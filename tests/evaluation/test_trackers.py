@@ -16,6 +16,7 @@ from counterfoil.evaluation import trackers
 from counterfoil.evaluation.gate import GateLine, GateResult, Judged
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.trackers import TRACKERS, TrackedRun, check_trackers, tracked_run
+from counterfoil.registry import Registry, uncallable
 
 
 @pytest.fixture
@@ -59,7 +60,8 @@ def test_one_tracker_that_fails_stops_no_other_and_tells_no_password(
         raise ConnectionError("cannot reach https://me:secret@host.example/api")
 
     taken: list[TrackedRun] = []
-    monkeypatch.setattr(trackers, "TRACKERS", {"wandb": refuse, "mlflow": taken.append})
+    own = {"wandb": refuse, "mlflow": taken.append}
+    monkeypatch.setattr(trackers, "TRACKERS", Registry("counterfoil.trackers", own, uncallable))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: True)
     with pytest.raises(RunFailure) as failed:
         judged.report_to("wandb", "mlflow")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from counterfoil.engines.engine import Advanced, Delivered, Doing, Engine, EngineChoice, Event, Finished, Lost, Work
 from counterfoil.engines.local import LocalEngine
@@ -10,12 +10,12 @@ from counterfoil.engines.ray_engine import RayEngine
 from counterfoil.errors import UserError
 from counterfoil.models.devices import resolve_device, resolve_devices
 from counterfoil.recipe.names import did_you_mean
+from counterfoil.registry import Registry, lacking
 
-# To add an engine, add a file in this folder and a line here. An engine imports its library only when it runs.
-ENGINES: Mapping[str, type[Engine]] = {
-    "local": LocalEngine,
-    "ray": RayEngine,
-}
+# Of our own and of installed plugins.
+ENGINES: Registry[type[Engine]] = Registry(
+    "counterfoil.engines", {"local": LocalEngine, "ray": RayEngine}, lacking("of", "run")
+)
 
 __all__ = [
     "ENGINES",

@@ -21,6 +21,7 @@ from counterfoil import __version__
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.gate import GateResult
 from counterfoil.recipe.names import did_you_mean
+from counterfoil.registry import Registry, uncallable
 from counterfoil.report.results import Results
 
 PROJECT = "counterfoil"
@@ -134,18 +135,18 @@ def _tensorboard(run: TrackedRun) -> None:
             writer.add_text("files", f"    {file}")
 
 
-TRACKERS: dict[str, Callable[[TrackedRun], None]] = {
-    "wandb": _wandb,
-    "mlflow": _mlflow,
-    "trackio": _trackio,
-    "tensorboard": _tensorboard,
-}
+TRACKERS: Registry[Callable[[TrackedRun], None]] = Registry(
+    "counterfoil.trackers",
+    {"wandb": _wandb, "mlflow": _mlflow, "trackio": _trackio, "tensorboard": _tensorboard},
+    uncallable,
+)
 
 
 def check_trackers(names: Sequence[str]) -> None:
     """Raise UserError with every name that is no tracker, or whose library is not installed."""
     problems = [f"there is no tracker {name!r}{did_you_mean(name, TRACKERS)}" for name in names if name not in TRACKERS]
-    lacking = [name for name in dict.fromkeys(names) if name in TRACKERS and importlib.util.find_spec(name) is None]
+    own = [name for name in dict.fromkeys(names) if name in TRACKERS.own]
+    lacking = [name for name in own if importlib.util.find_spec(name) is None]
     for name in lacking:
         how = f"pip install 'counterfoil[{name}]'"
         if name == "trackio":

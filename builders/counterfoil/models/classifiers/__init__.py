@@ -7,15 +7,16 @@ name before it loads any weights. The file's `load` loads the weights.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers import of_onnx, of_open_clip, of_predictions, of_python, of_timm, of_transformers
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
 from counterfoil.models.names import refuse_elsewhere
-from counterfoil.recipe.names import HUB, LAB, LOCAL, ONNX, OPEN_CLIP, PREDICTIONS, PYTHON, TRANSFORMERS, did_you_mean
+from counterfoil.recipe.names import PYTHON, did_you_mean
 from counterfoil.recipe.prompts import RecipeClass
+from counterfoil.registry import Registry, lacking
 
 
 class ClassifierKind(Protocol):
@@ -26,18 +27,22 @@ class ClassifierKind(Protocol):
     def load(self, name: str, device: str, classes: Sequence[RecipeClass]) -> Classifier: ...
 
 
-# Maps the prefix of a name to its kind. A name without a prefix is timm's.
-CLASSIFIER_KINDS: Mapping[str, ClassifierKind] = {
-    "": of_timm,
-    LAB: of_timm,
-    LOCAL: of_timm,
-    HUB: of_timm,
-    TRANSFORMERS: of_transformers,
-    OPEN_CLIP: of_open_clip,
-    ONNX: of_onnx,
-    PREDICTIONS: of_predictions,
-    PYTHON: of_python,
-}
+# Maps the prefix of a name, before the colon, to its kind. A name without a prefix is timm's.
+CLASSIFIER_KINDS: Registry[ClassifierKind] = Registry(
+    "counterfoil.classifiers",
+    {
+        "": of_timm,
+        "lab": of_timm,
+        "local-dir": of_timm,
+        "hf-hub": of_timm,
+        "transformers": of_transformers,
+        "open_clip": of_open_clip,
+        "onnx": of_onnx,
+        "predictions": of_predictions,
+        "python": of_python,
+    },
+    lacking("describe", "load"),
+)
 _PREFIX = re.compile(r"[A-Za-z][\w-]*:")
 
 
@@ -54,12 +59,11 @@ def load_classifier(name: str, device: str = "cpu", classes: Sequence[RecipeClas
 def _kind_of(name: str) -> ClassifierKind:
     refuse_elsewhere(name, "model")
     match = _PREFIX.match(name)
-    prefix = match[0] if match else ""
+    prefix = match[0].removesuffix(":") if match else ""
     if prefix not in CLASSIFIER_KINDS:
-        known = [kind for kind in CLASSIFIER_KINDS if kind not in ("", PYTHON)]  # people do not write these
-        near = did_you_mean(prefix[:-1], [kind[:-1] for kind in known])
+        known = [kind for kind in CLASSIFIER_KINDS if f"{kind}:" not in (":", PYTHON)]  # people do not write these
         raise UserError(
-            f"model {name!r}: there is no kind of classifier {prefix[:-1]!r}{near}",
-            f"A name is timm's, or begins with one of {', '.join(known)}",
+            f"model {name!r}: there is no kind of classifier {prefix!r}{did_you_mean(prefix, known)}",
+            f"A name is timm's, or begins with one of {', '.join(f'{kind}:' for kind in known)}",
         )
     return CLASSIFIER_KINDS[prefix]

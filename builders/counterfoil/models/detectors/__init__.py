@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from counterfoil.errors import UserError
 from counterfoil.models.detectors import of_onnx, of_transformers
 from counterfoil.models.detectors.detector import Detector
 from counterfoil.models.names import refuse_elsewhere
 from counterfoil.recipe.names import did_you_mean
+from counterfoil.registry import Registry, uncallable
 
 # Prefix of a name, before its colon → what loads it on a device.
-DETECTOR_KINDS: Mapping[str, Callable[[str, str], Detector]] = {
-    "lab": of_transformers.load,
-    "transformers": of_transformers.load,
-    "onnx": of_onnx.load,
-}
+DETECTOR_KINDS: Registry[Callable[[str, str], Detector]] = Registry(
+    "counterfoil.detectors",
+    {"lab": of_transformers.load, "transformers": of_transformers.load, "onnx": of_onnx.load},
+    uncallable,
+)
 
 
 def load_detector(name: str, device: str = "cpu") -> Detector:

@@ -1,5 +1,7 @@
 """Decide which candidates of a cell are kept: verdicts, keep rules, quotas and tables."""
 
+from typing import Any
+
 from counterfoil.recipe.keep.cells import (
     ACCEPTED,
     FAILED,
@@ -18,15 +20,25 @@ from counterfoil.recipe.keep.same_image import SOURCE_SIMILARITY, SameImageRule,
 from counterfoil.recipe.keep.thresholds import ThresholdsRule
 from counterfoil.recipe.keep.top import TopRule
 from counterfoil.recipe.keep.visible import VisibleRule
+from counterfoil.registry import Registry
 
-# Maps the name of a rule in recipes and in the schema to the rule.
-KEEP_RULES: dict[str, type[KeepRule]] = {
-    "thresholds": ThresholdsRule,
-    "misclassified": MisclassifiedRule,
-    "top": TopRule,
-    "visible": VisibleRule,
-    "same_image": SameImageRule,
-}
+
+def _problem(found: Any) -> str | None:
+    return None if isinstance(found, type) and issubclass(found, KeepRule) else "no class that extends `KeepRule`"
+
+
+# Maps the name of a rule in recipes and in the schema to the rule: of our own and of installed plugins.
+KEEP_RULES: Registry[type[KeepRule]] = Registry(
+    "counterfoil.keep_rules",
+    {
+        "thresholds": ThresholdsRule,
+        "misclassified": MisclassifiedRule,
+        "top": TopRule,
+        "visible": VisibleRule,
+        "same_image": SameImageRule,
+    },
+    _problem,
+)
 
 __all__ = [
     "ACCEPTED", "CLIP_SCORES", "FAILED", "KEEP_RULES", "OBJECT", "OPEN", "SHIFT", "SOURCE_SIMILARITY", "SURPLUS",

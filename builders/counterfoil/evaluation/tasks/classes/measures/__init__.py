@@ -6,6 +6,7 @@ The key in the table is the measure's name everywhere: in rows, measures.csv, re
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from counterfoil.evaluation.tasks.classes.answers import EVERYWHERE, Measure, NestedMeasure
 from counterfoil.evaluation.tasks.classes.measures import (
@@ -20,13 +21,26 @@ from counterfoil.evaluation.tasks.classes.measures import (
     source,
     transfer,
 )
+from counterfoil.registry import Registry
 
-MEASURES: Mapping[str, Measure] = {
-    **accuracy.MEASURES,
-    **drop.MEASURES,
-    **accuracy.MORE_MEASURES,
-    **calibration.MEASURES,
-}
+
+def _problem(found: Any) -> str | None:
+    if not isinstance(found, Measure):
+        return "no `Measure`"
+    return None if found.resampled or found.rows else "without a function `rows` or `resampled`"
+
+
+# Of our own and of installed plugins.
+MEASURES: Registry[Measure] = Registry(
+    "counterfoil.measures",
+    {
+        **accuracy.MEASURES,
+        **drop.MEASURES,
+        **accuracy.MORE_MEASURES,
+        **calibration.MEASURES,
+    },
+    _problem,
+)
 # The order here is the order of the rows.
 NESTED_MEASURES: Mapping[str, NestedMeasure] = {
     "findings": findings.MEASURE,

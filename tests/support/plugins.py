@@ -1,0 +1,30 @@
+"""Packages that register objects, as `pip install` leaves them: a module, and its metadata beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from counterfoil import registry
+
+
+def install(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, package: str, entries: dict[str, dict[str, str]], source: str = ""
+) -> None:
+    """Install a package into a folder that is on the path until the test ends.
+
+    entries: group → name → value of the entry point. source: of the package's one module, named as the package.
+    """
+    folder.mkdir(exist_ok=True)
+    (folder / f"{package}.py").write_text(source, encoding="utf-8")
+    metadata = folder / f"{package}-1.2.3.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.4\nName: {package}\nVersion: 1.2.3\n", encoding="utf-8")
+    lines = [
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in named.items())
+        for group, named in entries.items()
+    ]
+    (metadata / "entry_points.txt").write_text("\n".join(lines), encoding="utf-8")
+    monkeypatch.syspath_prepend(folder)
+    registry._points.cache_clear()
