@@ -97,8 +97,7 @@ class Registry(Mapping[str, Registered]):
 
     def plugin(self, name: str) -> Plugin | None:
         """Return the package that registers a name, or None if the name is our own or unknown."""
-        point = None if name in self.own else next((point for point in _points(self.group) if point.name == name), None)
-        return None if point is None else _plugin_of(point)
+        return None if name in self.own else plugin_of(self.group, name)
 
 
 def uncallable(found: Any) -> str | None:
@@ -114,6 +113,11 @@ def lacking(*functions: str) -> Callable[[Any], str | None]:
         return f"without a function {' and '.join(absent)}" if absent else None
 
     return problem
+
+
+def plugin_of(group: str, name: str) -> Plugin | None:
+    """Return an installed package that registers a name in a group, or None."""
+    return next((_plugin_of(point) for point in _points(group) if point.name == name), None)
 
 
 @functools.cache

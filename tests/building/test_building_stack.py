@@ -48,7 +48,7 @@ def small(out: Path) -> tuple[Recipe, Inputs]:
 
 
 def local_stack(recipe: Recipe) -> dict[str, Any]:
-    return rendering_stack("cpu", recipe.generator)
+    return rendering_stack("cpu", recipe)
 
 
 def elsewhere(recipe: Recipe) -> dict[str, Any]:
@@ -201,8 +201,8 @@ def test_what_a_worker_measures_of_validation_images_is_what_this_process_would(
 def of_gpus(**names: str) -> Any:
     """Return a function like `rendering_stack` on a machine with these GPUs."""
 
-    def stack(device: str, generator: Any) -> dict[str, Any]:
-        measured = rendering_stack("cpu", generator)
+    def stack(device: str, recipe: Any) -> dict[str, Any]:
+        measured = rendering_stack("cpu", recipe)
         return measured | {"device": names[device.replace(":", "")], "cuda": "13.2", "threads": None}
 
     return stack
@@ -214,7 +214,7 @@ def test_another_kind_of_gpu_in_the_same_machine_is_refused_and_named(
     measured = of_gpus(cuda0="NVIDIA A100-SXM4-80GB", cuda1="NVIDIA A100-SXM4-80GB", cuda2="Tesla T4")
     monkeypatch.setattr(workers, "rendering_stack", measured)
     recipe = load_recipe("wardrobe-mini", TINY)
-    stack = measured("cuda:0", recipe.generator)
+    stack = measured("cuda:0", recipe)
     writer = ShardWriter.of_plan(tmp_path, make_plan(recipe), {}, stack)
     lacking: Any = None
     job = Job(recipe, lacking, "cuda:0", writer)

@@ -284,7 +284,9 @@ class DatasetBuild:
     def _opened(self, part: PlanPart | None = None) -> contextlib.AbstractContextManager[DatasetStore]:
         """Open the dataset's store, with the stack of this engine's workers."""
         recipe, inputs = self.recipe, self.inputs
-        stack = stack_where_done(self.engine, self.device, partial(rendering_stack, generator=recipe.generator))
+        stack = stack_where_done(
+            self.engine, self.device, partial(rendering_stack, recipe=recipe), models=recipe.runs_models
+        )
         return DatasetStore.open(
             self.out,
             make_plan(recipe, inputs.placeholders, edited=inputs.counted(recipe)),

@@ -171,6 +171,8 @@ def pins_of(
         pins["embeddings"] = embeddings.hashes()
     if recipe.judges:
         pins["judges"] = pin_judges(recipe)
+    if recipe.plugins:
+        pins["plugins"] = {what: plugin.package for what, plugin in recipe.plugins.items()}
     if recipe.kind.takes_rows:
         pool = pin_pool(recipe, None if lock is None else lock.inputs.get("pool"))
         maker_of(recipe).check_rows(recipe, pool)

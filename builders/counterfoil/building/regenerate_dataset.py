@@ -34,7 +34,7 @@ from counterfoil.regular_files import named_path
 from counterfoil.store import Receipt, layout, read_receipts
 from counterfoil.store.atomic import try_folder
 from counterfoil.store.decoding import UnreadableImage
-from counterfoil.store.lock import Lock, read_lock
+from counterfoil.store.lock import Lock, read_lock, stack_differences
 from counterfoil.store.manifest import file_faults, read_manifest
 from counterfoil.store.reading import read_shard
 from counterfoil.store.receipts import standing_shards
@@ -204,11 +204,11 @@ def compare(
     others = tuple(path for path in other if not _is_shard(path) and path not in left_out)
     new_shards = {(receipt.group, receipt.shard): receipt for receipt in read_receipts(out)}
     old_stack = original.lock.stack
-    lines = differences(old_stack, lock.stack)
+    lines = stack_differences(old_stack, lock.stack)
     same_stack: set[tuple[str, int]] = set()
     for shard, receipt in new_shards.items():
         before = original_shards[shard].stack if shard in original_shards else old_stack
-        of_shard = differences(before, receipt.stack)
+        of_shard = stack_differences(before, receipt.stack)
         lines = [*lines, *of_shard]
         if not of_shard:
             same_stack.add(shard)

@@ -40,6 +40,12 @@ class Made:
     candidates: list[Candidate]
 
 
+def _one_torch_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+
+
 class ShardMaker:
     """Renders, screens and encodes whole shards with loaded models.
 
@@ -56,15 +62,14 @@ class ShardMaker:
         judges: Judges | None = None,
         encoders: int = 1,
     ) -> None:
-        import torch
-
         self.plan = plan
         self.renderer = renderer
         self.scorer = scorer
         self.thresholds = thresholds
         self.judges = judges
         # The screening thread has one torch thread; each thread has its own setting.
-        self._behind = ThreadPoolExecutor(1, "screen", torch.set_num_threads, (1,))
+        prepare = _one_torch_thread if plan.recipe.runs_models else None
+        self._behind = ThreadPoolExecutor(1, "screen", prepare)
         self._encoders = ThreadPoolExecutor(encoders, "encode") if encoders > 1 else None
 
     def make(self, shards: Sequence[Shard]) -> Generator[int | Made]:

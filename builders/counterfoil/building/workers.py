@@ -168,6 +168,10 @@ class Job:
         )
 
     @property
+    def models(self) -> bool:
+        return self.recipe.runs_models
+
+    @property
     def imports(self) -> Sequence[str]:
         return imported_for(self.recipe)
 
@@ -225,7 +229,7 @@ class Job:
 
         This process may run on another machine than the main process.
         """
-        stack = rendering_stack(self.device, self.recipe.generator)
+        stack = rendering_stack(self.device, self.recipe)
         if not self.allow_mixed:
             try:
                 refuse_other_stack(self.writer.directory, self.writer.stack, stack)

@@ -24,12 +24,13 @@ from counterfoil.plan import Plan, RowTable, make_plan
 from counterfoil.recipe import Recipe, load_own_recipe, sha256_json
 from counterfoil.recipe.kinds import kind_of
 from counterfoil.recipe.layering import text_of, without_folders
+from counterfoil.recipe.names import quoted
 from counterfoil.recipe.rows_table import MOST_BYTES, ChosenKind
 from counterfoil.regular_files import open_regular
 from counterfoil.store import Receipt
 from counterfoil.store.inside import list_files, read_inside, refuse_unfit
 from counterfoil.store.layout import EMBEDDINGS, LOCK, MANIFEST, RECEIPTS, RECIPE, ROWS, THRESHOLDS, TOKENS
-from counterfoil.store.lock import HASHES, LEVELS, Lock, read_lock
+from counterfoil.store.lock import HASHES, LEVELS, Lock, read_lock, stack_differences
 from counterfoil.store.manifest import Entry as FileEntry
 from counterfoil.store.manifest import read_manifest
 from counterfoil.store.reading import no_dataset
@@ -292,7 +293,10 @@ class _Reader:
                 lines += differences(lock.inputs.get(LEVELS, {}), recipe.scales, LEVELS)
             groups = {shard.group: shard.of for shard in make_plan(recipe).shards}
         except (CounterfoilError, *_ODD) as error:
-            return self._fault(RECIPE, "cannot be read", error_lines(error, path))
+            plugins = self._pinned("plugins")
+            named = plugins.items() if isinstance(plugins, Mapping) else ()
+            needed = [f"its {quoted(str(what))} is of the package {quoted(str(package))}" for what, package in named]
+            return self._fault(RECIPE, "cannot be read", (*error_lines(error, path), *needed))
         if lines:
             what = f"is not the recipe that {LOCK} was written for ({LOCK} there, {RECIPE} here)"
             return self._fault(RECIPE, what, lines, mistake=True, hint=_OTHER_RECIPE)
@@ -444,7 +448,7 @@ def _pins_as_a_build(lock: Lock) -> bool:
 
 def other_stacks(stack: Mapping[str, Any], receipts: Iterable[Receipt]) -> Counter[tuple[str, ...]]:
     """Count the shards of each other stack, by its differences from `stack`."""
-    each = (tuple(differences(stack, receipt.stack)) for receipt in receipts)
+    each = (tuple(stack_differences(stack, receipt.stack)) for receipt in receipts)
     return Counter(lines for lines in each if lines)
 
 

@@ -20,8 +20,9 @@ Doing: TypeAlias = Generator[Yielded, None, Result]
 class Work(Protocol[Item_contra, Result_co]):
     """The task of a worker: data that pickles, and a method that prepares the worker.
 
-    A work object may have two more attributes. `less_memory` is a sentence that says how the work can use less memory.
-    `imports` lists the heavy modules that a server imports once before it forks workers. Work holds nothing of the
+    A work object may have three more attributes. `less_memory` is a sentence that says how the work can use less
+    memory. `imports` lists the heavy modules that a server imports once before it forks workers. `models` is False for
+    work that needs no torch, which then is not imported. Work holds nothing of the
     program that runs, `__main__`, since workers do not import it.
     """
 

@@ -82,7 +82,8 @@ class LocalEngine(Engine):
             return
         work, item = work.on(devices[0]), items[0]
         try:
-            with one_thread(), work.ready() as do:
+            threads = one_thread() if getattr(work, "models", True) else contextlib.nullcontext()
+            with threads, work.ready() as do:
                 for item in items:
                     for event in events_of(do(item)):
                         yield Finished(item, event.result) if isinstance(event, Done) else event
@@ -173,9 +174,14 @@ def called_on(device: str, function: Callable[..., Value], *arguments: Any) -> V
     return _only_result(LocalEngine(devices=(device,)), call, function.__name__.replace("_", " "))
 
 
-def stack_where_done(engine: Engine, device: str, measure: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
-    """Return the stack of a device that this engine works on. measure: pickles, and is called with the device."""
-    return _only_result(engine, Call(measure, device), "the stack")
+def stack_where_done(
+    engine: Engine, device: str, measure: Callable[[str], dict[str, Any]], *, models: bool = True
+) -> dict[str, Any]:
+    """Return the stack of a device that this engine works on.
+
+    measure: pickles, and is called with the device. models: whether it needs torch.
+    """
+    return _only_result(engine, Call(measure, device, models), "the stack")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,13 +190,15 @@ class Call:
 
     function: Callable[[str], Any]
     device: str
+    models: bool = True
 
     def on(self, device: str) -> Call:
         return replace(self, device=device)
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[Callable[[str], Doing[int, Any]]]:
-        touch(self.device)
+        if self.models:
+            touch(self.device)
         yield self._called
 
     def _called(self, item: str) -> Doing[int, Any]:

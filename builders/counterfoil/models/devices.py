@@ -27,24 +27,16 @@ from counterfoil.recipe.kinds import kind_of
 if TYPE_CHECKING:
     import torch
 
+    from counterfoil.recipe import Recipe
     from counterfoil.recipe.schema_inputs import Generator
 
 # The version of Counterfoil that last changed the bytes of an image or a row. Raise this number with every such change.
 # The stack has this number instead of the installed version, so that later versions can resume a directory.
 RENDERING_VERSION = "0.2.0"
 
-# The libraries that draw, score and encode images.
-_LIBRARIES = (
-    "torch",
-    "diffusers",
-    "transformers",
-    "open-clip-torch",
-    "timm",
-    "numpy",
-    "pillow",
-    "pyarrow",
-    "webdataset",
-)
+# The libraries that draw and score images, and those that encode and store them.
+_OF_MODELS = ("torch", "diffusers", "transformers", "open-clip-torch", "timm")
+_LIBRARIES = ("numpy", "pillow", "pyarrow", "webdataset")
 
 # Value of the setting `quantize` → the package that quantises, and the extra of Counterfoil that installs it.
 _QUANTISERS = {
@@ -136,13 +128,15 @@ def touch(device: str) -> None:
 
 def prepare_worker(device: str) -> None:
     """Prepare a worker process: set one thread and reuse freed memory on a CPU, or make its GPU the default device."""
-    import torch
-
     if device == "cpu":
-        torch.set_num_threads(1)
+        if "torch" in sys.modules:  # else it reads the variables that the process was started with
+            sys.modules["torch"].set_num_threads(1)
         keep_freed_memory()
-    elif holds_context(device) and torch.cuda.is_available():
-        torch.cuda.set_device(device)
+    elif holds_context(device):
+        import torch
+
+        if torch.cuda.is_available():
+            torch.cuda.set_device(device)
 
 
 def resolve_dtype(dtype: str, device: str) -> torch.dtype:
@@ -208,15 +202,8 @@ def stack_of(
     else:
         capability = torch.backends.cpu.get_cpu_capability()
         hardware = {"device": device, "cpu_capability": capability, "kernels": kernels_digest()}
-    versions = {"counterfoil": RENDERING_VERSION, "python": f"{sys.version_info.major}.{sys.version_info.minor}"}
-    versions |= {name: metadata.version(name) for name in _LIBRARIES}
-    for name in libraries:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError as error:
-            raise UserError(absent_library(name)) from error
     return {
-        "versions": versions,
+        "versions": _versions((*_OF_MODELS, *_LIBRARIES, *libraries)),
         **hardware,
         "dtype": str(resolve_dtype(dtype, device)).removeprefix("torch."),
         "batch_size": batch_size,
@@ -224,6 +211,16 @@ def stack_of(
         **arithmetic(device),
         **({"compiled": compiler_of(device)} if compiled else {}),
     }
+
+
+def _versions(libraries: Sequence[str]) -> dict[str, str]:
+    versions = {"counterfoil": RENDERING_VERSION, "python": f"{sys.version_info.major}.{sys.version_info.minor}"}
+    for name in libraries:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError as error:
+            raise UserError(absent_library(name)) from error
+    return versions
 
 
 @cache
@@ -270,10 +267,16 @@ def libraries_of(generator: Generator) -> tuple[str, ...]:
     return (*quantiser, *(("peft",) if generator.lora else ()), *kind_of(generator).libraries)
 
 
-def rendering_stack(device: str, generator: Generator) -> dict[str, Any]:
-    """Return the stack (`stack_of`) of a device that renders a recipe's images."""
-    libraries, compiled = libraries_of(generator), generator.compile
-    return stack_of(device, generator.dtype, generator.batch_size, libraries, compiled=compiled)
+def rendering_stack(device: str, recipe: Recipe) -> dict[str, Any]:
+    """Return the stack (`stack_of`) of a device that renders a recipe's images.
+
+    Without a model, images depend on a few libraries alone, on every processor and device.
+    """
+    generator = recipe.generator
+    libraries = (*libraries_of(generator), *sorted({plugin.package for plugin in recipe.plugins.values()}))
+    if not recipe.runs_models:
+        return {"versions": _versions((*_LIBRARIES, *libraries))}
+    return stack_of(device, generator.dtype, generator.batch_size, libraries, compiled=generator.compile)
 
 
 # The files with the limit and the use of a container's memory, in control groups of version 2 and of version 1.

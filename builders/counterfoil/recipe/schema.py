@@ -26,7 +26,7 @@ from pydantic import Field, model_validator
 
 from counterfoil.errors import UserError
 from counterfoil.recipe.checks import cross_section_problems
-from counterfoil.recipe.keep import Column, MisclassifiedRule
+from counterfoil.recipe.keep import KEEP_RULES, Column, MisclassifiedRule
 from counterfoil.recipe.keep.misclassified import PARENTS, TOP1, failure_of, judge_columns
 from counterfoil.recipe.kinds import RETRIEVAL, GeneratorKind, kind_of, written
 from counterfoil.recipe.layering import (
@@ -59,6 +59,7 @@ from counterfoil.recipe.section import Section, checked
 from counterfoil.recipe.strict_yaml import dump_yaml
 from counterfoil.recipe.tasks import TASKS
 from counterfoil.recipe.tasks.task import SourceTask
+from counterfoil.registry import GROUPS, Plugin, plugin_of
 
 
 class Recipe(Section):
@@ -153,6 +154,21 @@ class Recipe(Section):
         rules = [rule for shift in self.all_shifts() for rule in shift.keep]
         second = () if self.screen.judge is None else (self.screen.judge,)
         return tuple(dict.fromkeys((*(name for rule in rules for name in rule.judges()), *second)))
+
+    @property
+    def runs_models(self) -> bool:
+        """Return whether a model draws, ranks or screens images, so that rows depend on torch."""
+        return self.kind.draws or bool(self.kind.models or self.judges) or self.screen.model is not None
+
+    @property
+    def plugins(self) -> dict[str, Plugin]:
+        """Return the installed packages that images and rows depend on, by what each registers: `corruption rust`."""
+        named = [("counterfoil.corruptions", shift.corruption or "") for shift in self.all_shifts()]
+        rules = {type(rule) for shift in self.all_shifts() for rule in shift.keep}
+        named += [("counterfoil.keep_rules", name) for name, rule in KEEP_RULES.items() if rule in rules]
+        named += [("counterfoil.classifiers", judge.partition(":")[0]) for judge in self.judges]
+        registered = {f"{GROUPS[group]} {name}": plugin_of(group, name) for group, name in named}
+        return {what: plugin for what, plugin in registered.items() if plugin is not None}
 
     def failure_asked(self, shift: Shift, judge: str) -> str | None:
         """Return the failure rule of a judge for a shift's images, or None; the screen's judge sees every image."""

@@ -124,8 +124,19 @@ def refuse_other_hashes(directory: Path, existing: Lock, lock: Lock) -> None:
         raise UserError(problems, hint="Build into another folder, or restore the recipe that this one was built with.")
 
 
+def stack_differences(existing: Mapping[str, Any], stack: Mapping[str, Any]) -> list[str]:
+    """Return one line for each difference of two stacks.
+
+    A stack without models is compared with what it holds alone, since earlier versions recorded those of torch too.
+    """
+    if "dtype" not in stack and isinstance(existing.get("versions"), Mapping):
+        versions = {name: value for name, value in existing["versions"].items() if name in stack.get("versions", {})}
+        existing = {"versions": versions}
+    return differences(existing, stack)
+
+
 def refuse_other_stack(directory: Path, existing: Mapping[str, Any], stack: Mapping[str, Any]) -> None:
-    if lines := differences(existing, stack):
+    if lines := stack_differences(existing, stack):
         raise UserError(
             [f"{directory} was rendered by another stack, which may change bytes:", *(f"  {line}" for line in lines)],
             hint="Use the old stack, build into another folder, or pass --allow-mixed (the card will say so).",

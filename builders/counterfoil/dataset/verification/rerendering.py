@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ from counterfoil.data.pool import loadable_pool, wrong_pool
 from counterfoil.dataset import StandingDataset
 from counterfoil.dataset.reading import wrong_model
 from counterfoil.dataset.verification.problems import Outcome, Rerendered
-from counterfoil.documents import differences
 from counterfoil.errors import UserError
 from counterfoil.generate.kinds import Materials, maker_of
 from counterfoil.generate.pictures import decoded, psnr
@@ -26,6 +26,7 @@ from counterfoil.progress import report
 from counterfoil.recipe import Recipe, load_own_recipe
 from counterfoil.store import Receipt, StoredFile
 from counterfoil.store.layout import LOCK, RECIPE, What
+from counterfoil.store.lock import stack_differences
 from counterfoil.store.reading import read_file
 
 _MODEL, _ADAPTER = "generator.model", "generator.adapter"
@@ -127,9 +128,9 @@ class Rerenderer:
 
         generator, device = self.recipe.generator, self.materials.device
         done: list[Rerendered] = []
-        with one_thread(), computing_on(device):
+        with one_thread() if self.recipe.runs_models else contextlib.nullcontext(), computing_on(device):
             renderer = maker_of(self.recipe).renderer(self.materials)
-            stack = rendering_stack(device, generator)
+            stack = rendering_stack(device, self.recipe)
             rows = self._rows(chosen)
             while batch := list(islice(rows, generator.batch_size)):
                 samples = []
@@ -148,7 +149,7 @@ class Rerenderer:
                     if pixels is not None:
                         rendered = encode_image(Image.fromarray(pixels), self.recipe)
                         compared = compare_images(row["image"]["bytes"], rendered)
-                    fields = tuple(differences(position.receipt.stack, stack))
+                    fields = tuple(stack_differences(position.receipt.stack, stack))
                     done.append(Rerendered(position.path, row["key"], *compared, fields))
                 report("re-rendering", len(done), len(chosen))
         return done
