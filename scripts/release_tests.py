@@ -51,6 +51,19 @@ GROUPS = {
         ),
         tests=("tests/test_wheel.py",),
     ),
+    "plugins": ReleaseGroup(
+        covers=(
+            "builders/counterfoil/corrupting",
+            "builders/counterfoil/registry.py",
+            "builders/counterfoil/plugins.py",
+            "builders/counterfoil/testing.py",
+            "builders/counterfoil/evaluation/tasks/classes/measures",
+            "builders/counterfoil/models/classifiers",
+            "examples",
+            "tests/test_testing.py",
+        ),
+        tests=("tests/test_example_plugin.py",),
+    ),
     "browser": ReleaseGroup(
         covers=(
             "cards",

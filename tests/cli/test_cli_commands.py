@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import typer
 import yaml
@@ -140,18 +141,32 @@ def test_check_reads_the_settings_of_a_method() -> None:
 HEAVY = "torch datasets pandas matplotlib diffusers transformers open_clip timm sklearn scipy numpy pyarrow PIL"
 
 
-@pytest.mark.parametrize("words", [("check", "wardrobe-star"), ("show", "wardrobe-mini"), ("recipes",), ("--help",)])
-def test_nothing_heavy_is_imported(words: tuple[str, ...]) -> None:
+def imports_none(heavy: str, *words: str) -> None:
+    """Run a command in a process of its own, and assert that it ends well without these modules."""
     code = (
         "import sys\nfrom counterfoil.cli.main import main\n"
         f"sys.argv = ['counterfoil', *{words!r}]\n"
         "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
-        f"heavy = sorted(set({HEAVY!r}.split()) & set(sys.modules))\n"
+        f"heavy = sorted(set({heavy!r}.split()) & set(sys.modules))\n"
         "print(heavy, file=sys.stderr)\nsys.exit(bool(heavy))\n"
     )
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("words", [("check", "wardrobe-star"), ("show", "wardrobe-mini"), ("recipes",), ("--help",)])
+def test_nothing_heavy_is_imported(words: tuple[str, ...]) -> None:
+    imports_none(HEAVY, *words)
+
+
+def test_corruptions_and_predictions_need_no_model_library(tmp_path: Path) -> None:
+    heavy, built = "torch torchvision diffusers transformers timm open_clip", tmp_path / "built"
+    imports_none(heavy, "build", "wardrobe-corrupt", "--set", "samples.candidates=1", "--out", str(built))
+    rows = [row for path in sorted(built.glob("data/*/*.parquet")) for row in pq.read_table(path).to_pylist()]
+    answers = tmp_path / "answers.csv"
+    answers.write_text("key,prediction\n" + "".join(f"{row['key']},{row['class_id']}\n" for row in rows))
+    imports_none(heavy, "evaluate", str(built), "--models", f"predictions:{answers}", "--out", str(tmp_path / "out"))
 
 
 def test_version() -> None:

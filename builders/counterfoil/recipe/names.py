@@ -116,7 +116,9 @@ BEFORE_FOLDERS = (TRANSFORMERS, OPEN_CLIP)
 # A path begins with `.`, `/` or `~`, also after the prefix of a classifier. A name of the Hub does not.
 _FILES, _FOLDERS = "|".join(BEFORE_FILES), "|".join(BEFORE_FOLDERS)
 _LOCAL = re.compile(
-    rf"(?:(?P<scheme>(?:{_FOLDERS})?{LOCAL}|{_FILES}|(?:{_FOLDERS})(?=[./~]))|(?=[./~]))(?P<path>.+)", re.DOTALL
+    # Any prefix, also a plugin's, may precede a path. `//` begins an address.
+    rf"(?:(?P<scheme>(?:{_FOLDERS})?{LOCAL}|{_FILES}|[A-Za-z][\w-]*:(?=[./~])(?!//))|(?=[./~]))(?P<path>.+)",
+    re.DOTALL,
 )
 # The address of a chat model's server. The host in the address is not published.
 _ADDRESS = re.compile(r"https?://", re.IGNORECASE)

@@ -1,0 +1,46 @@
+"""What a plugin is made of, one name for each kind: `from counterfoil.plugins import Corruption`.
+
+`counterfoil.testing` checks what a plugin promises, and docs/how-to/plugins.md shows how to register one.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from counterfoil.corrupting.corruptions import Corruption
+    from counterfoil.engines.engine import Engine
+    from counterfoil.evaluation.tasks.classes.answers import EVERYWHERE, AnsweredGroup, Measure
+    from counterfoil.evaluation.trackers import TrackedRun
+    from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
+    from counterfoil.models.detectors.detector import Detector
+    from counterfoil.recipe.keep.rule import Column, KeepRule, Verdict
+
+# Each is imported when it is asked for, so that a corruption loads no more than numpy.
+_HOMES = {
+    "EVERYWHERE": "counterfoil.evaluation.tasks.classes.answers",
+    "AnsweredGroup": "counterfoil.evaluation.tasks.classes.answers",
+    "Classifier": "counterfoil.models.classifiers.classifier",
+    "ClassifierFacts": "counterfoil.models.classifiers.classifier",
+    "Column": "counterfoil.recipe.keep.rule",
+    "Corruption": "counterfoil.corrupting.corruptions",
+    "Detector": "counterfoil.models.detectors.detector",
+    "Engine": "counterfoil.engines.engine",
+    "KeepRule": "counterfoil.recipe.keep.rule",
+    "Measure": "counterfoil.evaluation.tasks.classes.answers",
+    "TrackedRun": "counterfoil.evaluation.trackers",
+    "Verdict": "counterfoil.recipe.keep.rule",
+}
+
+__all__ = [
+    "EVERYWHERE", "AnsweredGroup", "Classifier", "ClassifierFacts", "Column", "Corruption", "Detector", "Engine",
+    "KeepRule", "Measure",
+    "TrackedRun", "Verdict",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'counterfoil.plugins' has no attribute '{name}'")

@@ -1,0 +1,149 @@
+"""Check what plugins promise. Each function raises AssertionError with the promise that is broken.
+
+    from counterfoil.testing import check_corruption
+
+    def test_dead_pixels():
+        check_corruption("dead_pixels")
+
+The same functions check our own corruptions, measures, classifiers and keep rules.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+
+from counterfoil.corrupting.corrupt import SMALLEST_SIDE, constants_of, corrupt, random_arrays
+from counterfoil.corrupting.corruption_kinds import plasma
+from counterfoil.corrupting.corruptions import SEVERITIES
+
+if TYPE_CHECKING:
+    from counterfoil.recipe.keep.rule import KeepRule, Verdict
+    from counterfoil.recipe.prompts import RecipeClass
+
+_SIZES = ((SMALLEST_SIDE, SMALLEST_SIDE), (33, 32), (90, 101))
+# Numpy computes with the oldest instructions that it knows.
+_OLD_PROCESSOR = {"NPY_DISABLE_CPU_FEATURES": "AVX512_ICL AVX512_SPR AVX512F AVX512_SKX AVX2 FMA3 AVX F16C"}
+
+
+def check_corruption(name: str, *, farther: bool = True) -> None:
+    """Check that a corruption keeps shape and type, that arguments decide every byte, and that a seed matters if it
+    draws.
+
+    farther: whether a higher severity must change the picture more. Several published corruptions do not.
+    """
+    for size in _SIZES:
+        picture = _photograph(*size)
+        before = picture.copy()
+        for severity in range(1, SEVERITIES + 1):
+            corrupted = [corrupt(picture, name, severity, seed=seed) for seed in (0, 0, 1, 2, 2**53 - 1)]
+            where = f"{name} at severity {severity}, {size[0]} x {size[1]} pixels"
+            assert {image.shape for image in corrupted} == {picture.shape}, f"{where}: the shape changes"
+            assert np.array_equal(picture, before), f"{where}: the picture that was given changes"
+            assert np.array_equal(corrupted[0], corrupted[1]), f"{where}: the same seed gives other bytes"
+            arrays = random_arrays(name, np.random.default_rng(0), picture / 255.0, constants_of(name, severity, *size))
+            if not arrays:
+                assert len({image.tobytes() for image in corrupted}) == 1, f"{where}: it is random without `draw`"
+    if farther:
+        pictures = np.stack([_photograph(96, 96, seed) for seed in range(6)])
+        levels = range(1, SEVERITIES + 1)
+        far = [float(np.abs(corrupt(pictures, name, level) - pictures.astype(float)).mean()) for level in levels]
+        assert far == sorted(far), f"{name}: a higher severity changes less: {far}"
+    here, there = corrupted_digest(name), _digest_on_old_processor(name)
+    assert here == there, f"{name}: another processor gives other bytes; draw arrays and avoid matrix products"
+
+
+def corrupted_digest(name: str) -> str:
+    """Hash pictures under all severities of a corruption."""
+    pictures = [corrupt(_photograph(*size), name, level) for size in _SIZES for level in range(1, SEVERITIES + 1)]
+    return sha256(b"".join(picture.tobytes() for picture in pictures)).hexdigest()
+
+
+def check_measure(name: str, images: int = 60) -> None:
+    """Check that a measure's values are finite, one a resample, and count an image drawn twice as two images.
+
+    Only measures with `resampled` are checked. images: the number of made-up answers.
+    """
+    from counterfoil.evaluation.tasks.classes.answers import AnsweredGroup
+    from counterfoil.evaluation.tasks.classes.measures import MEASURES
+
+    resampled = MEASURES[name].resampled
+    assert resampled is not None, f"{name} has no `resampled`"
+    rng = np.random.default_rng(0)
+    correct = rng.random(images) < 0.7
+    answers = AnsweredGroup(
+        rng.integers(0, 5, images), correct, correct | (rng.random(images) < 0.2), rng.random(images)
+    )
+    weights = rng.multinomial(images, np.full(images, 1 / images), size=7).astype(np.float64)
+    values = np.asarray(resampled(answers, weights))
+    assert values.shape == (7,), f"{name}: 7 resamples give an array of shape {values.shape}"
+    assert np.isfinite(values).all(), f"{name}: not all values are finite: {values}"
+    for row, value in zip(weights.astype(int), values, strict=True):
+        drawn = np.repeat(np.arange(images), row)
+        of_drawn = AnsweredGroup(
+            answers.labels[drawn], answers.correct[drawn], answers.correct_top_k[drawn], answers.confidence[drawn]
+        )
+        alone = resampled(of_drawn, np.ones((1, images)))
+        assert np.allclose(alone, value, atol=1e-9), f"{name}: weights give {value}, the drawn images {alone[0]}"
+
+
+def check_classifier(name: str, classes: Sequence[RecipeClass] = (), images: Sequence[Image.Image] = ()) -> None:
+    """Check that a model is what its description says, and that an image's scores do not depend on its batch.
+
+    images: photographs that the model takes; made-up ones of 64 x 64 pixels by default.
+    """
+    import torch
+
+    from counterfoil.models.classifiers import describe_classifier, load_classifier
+
+    described, classifier = describe_classifier(name, classes), load_classifier(name, "cpu", classes)
+    for fact in ("architecture", "num_classes", "label_names"):
+        there, here = getattr(described, fact), getattr(classifier, fact)
+        assert there == here, f"{name}: {fact} is described as {there!r} and loaded as {here!r}"
+    transform = classifier.transform()
+    pictures = list(images) or [Image.fromarray(_photograph(64, 64, seed)) for seed in range(5)]
+    tensors = [transform(picture) for picture in pictures]
+    assert all(torch.equal(tensor, transform(picture)) for tensor, picture in zip(tensors, pictures, strict=True)), (
+        f"{name}: its transform is random"
+    )
+    together = classifier.logits(torch.stack(tensors), "cpu")
+    shape = (len(pictures), classifier.num_classes)
+    assert tuple(together.shape) == shape, f"{name}: scores are {tuple(together.shape)}, expected {shape}"
+    assert torch.isfinite(together).all(), f"{name}: not all scores are finite"
+    alone = torch.cat([classifier.logits(tensor[None], "cpu") for tensor in tensors])
+    assert torch.allclose(together, alone, rtol=1e-4, atol=1e-4), f"{name}: an image's scores depend on its batch"
+
+
+def check_keep_rule(rule: KeepRule, cell: Sequence[Verdict]) -> None:
+    """Check that a rule gives a reason of its own or None for each candidate, the same twice, and leaves them alone."""
+    reasons = rule.dropped(cell)
+    assert len(reasons) == len(cell), f"{len(reasons)} reasons for {len(cell)} candidates"
+    unknown = {reason for reason in reasons if reason is not None} - set(rule.reasons)
+    assert not unknown, f"{sorted(unknown)} are not among `reasons`, {list(rule.reasons)}"
+    assert rule.dropped(cell) == reasons, "the same candidates are decided differently"
+    if not rule.whole_cell:
+        alone: list[Any] = [rule.dropped([verdict])[0] for verdict in cell]
+        assert alone == reasons, "a candidate's decision depends on others, which `whole_cell` must say"
+
+
+def _photograph(height: int, width: int, seed: int = 0) -> np.ndarray:
+    """Return a picture whose details, as in photographs, are weaker the finer they are, uint8 [height, width, 3]."""
+    side = 2 ** (max(height, width) - 1).bit_length()
+    channels = np.random.default_rng(seed).uniform(-1, 1, (3, side**2 - 1))
+    picture = np.stack([plasma(side, 1.7, channel) for channel in channels], axis=2)
+    return np.rint(picture[:height, :width] * 255).astype(np.uint8)
+
+
+def _digest_on_old_processor(name: str) -> str:
+    code = f"import counterfoil.testing; print(counterfoil.testing.corrupted_digest({name!r}))"
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    environment = os.environ | _OLD_PROCESSOR | {"PYTHONPATH": path, "PYTHONWARNINGS": "ignore"}
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    return run.stdout.strip()

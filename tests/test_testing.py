@@ -1,0 +1,90 @@
+"""The promises of `counterfoil.testing`: what is registered keeps them, and what breaks one is told which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from counterfoil.corrupting.corruptions import CORRUPTIONS
+from counterfoil.evaluation.tasks.classes.measures import MEASURES
+from counterfoil.recipe.keep.rule import Verdict
+from counterfoil.recipe.keep.thresholds import ThresholdsRule
+from counterfoil.recipe.keep.top import TopRule
+from counterfoil.testing import check_classifier, check_corruption, check_keep_rule, check_measure
+from support.plugins import install
+
+# As published: see tests/corrupting/test_corruptions.py.
+NOT_EVER_FARTHER = {"saturate", "elastic_transform", "spatter", "frost", "glass_blur", "motion_blur"}
+BROKEN = """
+import numpy as np
+from counterfoil.plugins import Corruption, Measure
+def made(apply, draw=None):
+    return Corruption("noise", "Breaks.", (.1, .2, .3, .4, .5), apply=apply, draw=draw)
+RANDOM = made(lambda picture, share: picture + np.random.rand())
+WIDER = made(lambda picture, share: np.concatenate([picture, picture], 1))
+WEAKER = made(lambda picture, share: picture * share)
+def in_place(picture, share):
+    picture *= share
+    return picture
+def unweighted(images, weights):
+    return np.full(len(weights), images.correct.mean())
+UNWEIGHTED = Measure(None, "Unweighted", "percent", "None.", resampled=unweighted)
+"""
+
+
+@pytest.mark.release(of="plugins")
+@pytest.mark.parametrize("name", CORRUPTIONS)
+def test_every_corruption_keeps_its_promises(name: str) -> None:
+    check_corruption(name, farther=name not in NOT_EVER_FARTHER)
+
+
+@pytest.mark.parametrize("name", [name for name in MEASURES.own if MEASURES.own[name].resampled])
+def test_every_measure_of_resamples_keeps_its_promises(name: str) -> None:
+    check_measure(name)
+
+
+@pytest.mark.parametrize("name", ["lab:resnet10t"])
+def test_a_classifier_of_the_lab_keeps_its_promises(name: str) -> None:
+    check_classifier(name)
+
+
+@pytest.mark.parametrize(
+    ("rule", "whole"),
+    [(TopRule(k=2, by="object"), True), (ThresholdsRule(), False)],
+    ids=["top", "thresholds"],
+)
+def test_keep_rules_keep_their_promises(rule: Any, whole: bool) -> None:
+    scores = [0.1, 0.5, None, 0.3]
+    cell = [Verdict({"object": score, "shift": score}, {"object": 0.2, "shift": 0.2}) for score in scores]
+    check_keep_rule(rule, cell)
+    assert rule.whole_cell is whole
+
+
+@pytest.mark.parametrize(
+    ("group", "value", "check", "words"),
+    [
+        ("corruptions", "RANDOM", check_corruption, "the same seed gives other bytes"),
+        ("corruptions", "WIDER", check_corruption, "the shape changes"),
+        ("corruptions", "WEAKER", check_corruption, "a higher severity changes less"),
+        ("measures", "UNWEIGHTED", check_measure, "weights give"),
+    ],
+)
+def test_a_broken_promise_is_told(
+    group: str, value: str, check: Callable[[str], None], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = f"broken_{value.lower()}"
+    install(tmp_path, monkeypatch, package, {f"counterfoil.{group}": {"broken": f"{package}:{value}"}}, BROKEN)
+    with pytest.raises(AssertionError, match=words):
+        check("broken")
+
+
+def test_a_rule_without_a_reason_of_its_own_is_told() -> None:
+    class Strange(TopRule):
+        def dropped(self, left: Any) -> list[str | None]:
+            return ["strange" for _ in left]
+
+    with pytest.raises(AssertionError, match="'strange'"):
+        check_keep_rule(Strange(k=1), [Verdict({}, {})])
