@@ -61,6 +61,7 @@ GROUPS = {
             "builders/counterfoil/models/classifiers",
             "examples",
             "tests/test_testing.py",
+            "tests/test_example_plugin.py",
         ),
         tests=("tests/test_example_plugin.py",),
     ),
