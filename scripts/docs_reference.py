@@ -26,6 +26,7 @@ from pydantic_core import PydanticUndefined
 
 import counterfoil
 from counterfoil.cli.main import app
+from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.schema_mine import METHOD_SETTINGS
@@ -55,6 +56,8 @@ recipe `null` drops an inherited value. `extends_sha256` pins the recipe that it
 """
 # Where `docs/reference/files.md` gets the table of columns.
 COLUMNS_MARK = "<!-- The table of columns: ROW_COLUMNS and LAST_COLUMNS of store/rows.py. -->"
+# Where `docs/reference/corruptions.md` gets the table of corruptions.
+CORRUPTIONS_MARK = "<!-- The table of corruptions: CORRUPTIONS of corrupting/corruptions.py. -->"
 _PYTHON_OPENING = """# Python
 
 Each command is a function of `counterfoil` that prints nothing and returns what it found. Heavy libraries load when a
@@ -72,8 +75,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Put the table of columns where a page asks for it."""
-    return _with_columns(markdown)
+    """Put the tables of columns and of corruptions where a page asks for them."""
+    return _with_tables(markdown)
 
 
 def on_post_build(config: MkDocsConfig) -> None:
@@ -107,7 +110,7 @@ def _without_links(prose: str) -> str:
 def markdown_pages() -> dict[str, str]:
     """Return the Markdown of every page by its path, with text in place of the site's directives."""
     stored = {path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md")}
-    markdown = {path: _with_columns(text) for path, text in {**stored, **pages()}.items()}
+    markdown = {path: _with_tables(text) for path, text in {**stored, **pages()}.items()}
     markdown["reference/python.md"] = re.sub(
         r"^::: (\S+)$", _documented, markdown["reference/python.md"], flags=re.MULTILINE
     )
@@ -120,8 +123,22 @@ def _documented(directive: re.Match[str]) -> str:
     return f"## {name}\n\n```python\n{name}{inspect.signature(function)}\n```\n\n{inspect.getdoc(function)}"
 
 
-def _with_columns(markdown: str) -> str:
-    return markdown.replace(COLUMNS_MARK, columns_table())
+def _with_tables(markdown: str) -> str:
+    return markdown.replace(COLUMNS_MARK, columns_table()).replace(CORRUPTIONS_MARK, corruptions_table())
+
+
+def corruptions_table() -> str:
+    """Return every corruption with what it does and its constants at severities 1 to 5."""
+    lines = ["| Corruption | What it does | Constants of severities 1 to 5 |", "|:--|:--|:--|"]
+    for name, corruption in CORRUPTIONS.items():
+        constants = [corruption.large, *([corruption.small] if corruption.small not in ((), corruption.large) else [])]
+        rows = ["; ".join(_constant(constant) for constant in severities) for severities in constants]
+        lines.append(f"| `{name}` | {corruption.says} | {'<br>small: '.join(rows)} |")
+    return "\n".join(lines)
+
+
+def _constant(constant: Any) -> str:
+    return ", ".join(f"{part:g}" for part in constant) if isinstance(constant, tuple) else f"{constant:g}"
 
 
 def columns_table() -> str:
@@ -266,7 +283,7 @@ def main() -> None:
     for path, text in pages().items():
         (folder / path).write_text(text, encoding="utf-8")
     files = folder / "reference" / "files.md"
-    files.write_text(_with_columns(files.read_text(encoding="utf-8")), encoding="utf-8")
+    files.write_text(_with_tables(files.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -41,23 +41,23 @@ def forgotten() -> Iterator[None]:
 
 
 def test_each_group_has_one_registry() -> None:
-    assert {one.group for one in REGISTRIES} == set(registry.GROUPS)
-    assert len({one.group for one in REGISTRIES}) == len(REGISTRIES)
+    assert {known.group for known in REGISTRIES} == set(registry.GROUPS)
+    assert len({known.group for known in REGISTRIES}) == len(REGISTRIES)
 
 
-@pytest.mark.parametrize("one", REGISTRIES, ids=[one.group for one in REGISTRIES])
-def test_our_own_objects_are_what_a_plugin_must_be(one: registry.Registry) -> None:
-    if one is CORRUPTIONS:  # ours have functions of their names
+@pytest.mark.parametrize("kinds", REGISTRIES, ids=[kinds.group for kinds in REGISTRIES])
+def test_our_own_objects_are_what_a_plugin_must_be(kinds: registry.Registry) -> None:
+    if kinds is CORRUPTIONS:  # ours have functions of their names
         return
-    assert {name: one.problem(one[name]) for name in one.own} == dict.fromkeys(one.own)
-    assert one.problem(3) is not None
+    assert {name: kinds.problem(kinds[name]) for name in kinds.bundled} == dict.fromkeys(kinds.bundled)
+    assert kinds.problem(3) is not None
 
 
 def test_a_plugin_stands_after_our_own_and_is_imported_when_it_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(tmp_path, monkeypatch, "one", {"counterfoil.corruptions": {"invert": "one:INVERT"}}, INVERT)
-    assert list(CORRUPTIONS) == [*CORRUPTIONS.own, "invert"]
+    assert list(CORRUPTIONS) == [*CORRUPTIONS.bundled, "invert"]
     assert "invert" in CORRUPTIONS
     assert "one" not in sys.modules
     assert CORRUPTIONS["invert"].says == "Inverts."

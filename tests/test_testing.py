@@ -41,7 +41,7 @@ def test_every_corruption_keeps_its_promises(name: str) -> None:
     check_corruption(name, farther=name not in NOT_EVER_FARTHER)
 
 
-@pytest.mark.parametrize("name", [name for name in MEASURES.own if MEASURES.own[name].resampled])
+@pytest.mark.parametrize("name", [name for name in MEASURES.bundled if MEASURES.bundled[name].resampled])
 def test_every_measure_of_resamples_keeps_its_promises(name: str) -> None:
     check_measure(name)
 

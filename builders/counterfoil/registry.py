@@ -54,23 +54,23 @@ class Registry(Mapping[str, Registered]):
     A plugin is imported when its name is first looked up. Looking up an unknown name raises KeyError. A name that two
     packages register, one that cannot be imported, and one of another kind raise UserError.
 
-    group: the entry points' group, one of `GROUPS`. own: our own objects. problem: what is wrong with a plugin's
+    group: the entry points' group, one of `GROUPS`. bundled: our own objects. problem: what is wrong with a plugin's
     object, as words after "is", or None.
     """
 
-    def __init__(self, group: str, own: Mapping[str, Registered], problem: Callable[[Any], str | None]) -> None:
-        self.group, self.own, self.problem = group, own, problem
+    def __init__(self, group: str, bundled: Mapping[str, Registered], problem: Callable[[Any], str | None]) -> None:
+        self.group, self.bundled, self.problem = group, bundled, problem
 
     def __getitem__(self, name: str) -> Registered:
         points = [point for point in _points(self.group) if point.name == name]
-        claimed = [*(["counterfoil"] if name in self.own else []), *(str(_plugin_of(point)) for point in points)]
+        claimed = [*(["counterfoil"] if name in self.bundled else []), *(str(_plugin_of(point)) for point in points)]
         what = GROUPS[self.group]
         if len(claimed) > 1:
             raise UserError(
                 f"the {what} '{name}' is registered by {' and by '.join(claimed)}", "Uninstall all but one of them."
             )
         if not points:
-            return self.own[name]
+            return self.bundled[name]
         try:
             loaded = points[0].load()
         except Exception as error:
@@ -86,30 +86,30 @@ class Registry(Mapping[str, Registered]):
         return loaded
 
     def __iter__(self) -> Iterator[str]:
-        yield from self.own
-        yield from sorted({point.name for point in _points(self.group)} - set(self.own))
+        yield from self.bundled
+        yield from sorted({point.name for point in _points(self.group)} - set(self.bundled))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.own or any(point.name == name for point in _points(self.group))
+        return name in self.bundled or any(point.name == name for point in _points(self.group))
 
     def plugin(self, name: str) -> Plugin | None:
         """Return the package that registers a name, or None if the name is our own or unknown."""
-        return None if name in self.own else plugin_of(self.group, name)
+        return None if name in self.bundled else plugin_of(self.group, name)
 
 
-def uncallable(found: Any) -> str | None:
+def uncallable(registered: Any) -> str | None:
     """Return what is wrong with an object that should be a function, or None."""
-    return None if callable(found) else "no function"
+    return None if callable(registered) else "no function"
 
 
-def lacking(*functions: str) -> Callable[[Any], str | None]:
-    """Return what says which of these functions an object lacks."""
+def with_functions(*functions: str) -> Callable[[Any], str | None]:
+    """Return a check that an object has these functions."""
 
-    def problem(found: Any) -> str | None:
-        absent = [f"`{name}`" for name in functions if not callable(getattr(found, name, None))]
+    def problem(registered: Any) -> str | None:
+        absent = [f"`{name}`" for name in functions if not callable(getattr(registered, name, None))]
         return f"without a function {' and '.join(absent)}" if absent else None
 
     return problem

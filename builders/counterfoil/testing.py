@@ -56,8 +56,8 @@ def check_corruption(name: str, *, farther: bool = True) -> None:
         levels = range(1, SEVERITIES + 1)
         far = [float(np.abs(corrupt(pictures, name, level) - pictures.astype(float)).mean()) for level in levels]
         assert far == sorted(far), f"{name}: a higher severity changes less: {far}"
-    here, there = corrupted_digest(name), _digest_on_old_processor(name)
-    assert here == there, f"{name}: another processor gives other bytes; draw arrays and avoid matrix products"
+    digest, on_older = corrupted_digest(name), _digest_on_old_processor(name)
+    assert digest == on_older, f"{name}: another processor gives other bytes; draw arrays and avoid matrix products"
 
 
 def corrupted_digest(name: str) -> str:
@@ -105,8 +105,8 @@ def check_classifier(name: str, classes: Sequence[RecipeClass] = (), images: Seq
 
     described, classifier = describe_classifier(name, classes), load_classifier(name, "cpu", classes)
     for fact in ("architecture", "num_classes", "label_names"):
-        there, here = getattr(described, fact), getattr(classifier, fact)
-        assert there == here, f"{name}: {fact} is described as {there!r} and loaded as {here!r}"
+        before, after = getattr(described, fact), getattr(classifier, fact)
+        assert before == after, f"{name}: {fact} is described as {before!r} and loaded as {after!r}"
     transform = classifier.transform()
     pictures = list(images) or [Image.fromarray(_photograph(64, 64, seed)) for seed in range(5)]
     tensors = [transform(picture) for picture in pictures]

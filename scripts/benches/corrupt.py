@@ -6,6 +6,9 @@ Windows of 500 x 400 pixels of scikit-learn's two photographs, as JPEG, reduced 
 five corruptions of different kinds at severity 3. *Loop*: one process that decodes, reduces, corrupts and encodes with
 the functions that a build uses, and stores nothing. *Published*: the same loop with the corruptions of
 `imagecorruptions`, if it is installed (it is no dependency). *Memory*: the most that the build's processes held.
+
+A second table has each corruption alone, on arrays of 224 x 224 pixels at severity 3 in one thread, beside
+`imagecorruptions` and beside the transform of albumentations that is nearest in kind: other constants, another result.
 """
 
 from __future__ import annotations
@@ -26,20 +29,60 @@ from benches.evaluate import CORES, alone, save_windows
 from benches.processes import watched_memory
 from results_page import table
 
-TITLE, PARTS = "Speed of corruptions", ("corruptions",)
+TITLE, PARTS = "Speed of corruptions", ("corruptions", "kinds")
 CORRUPTIONS = ("gaussian_noise", "defocus_blur", "fog", "contrast", "jpeg_compression")
 SEVERITY, SIDE = 3, 256
 TITLES = ("way", "workers", "images", "seconds", "images a second", "ratio to the loop", "memory")
+
+
+KIND_TITLES = (
+    "corruption",
+    "counterfoil.corrupt",
+    "imagecorruptions",
+    "ratio",
+    "albumentations",
+    "images a second",
+    "ratio",
+)
+KIND_SIDE = 224
+# The transform of albumentations that is nearest in kind, with its arguments.
+ALBUMENTATIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gaussian_noise": ("GaussNoise", {"std_range": (0.18, 0.18)}),
+    "shot_noise": ("ShotNoise", {}),
+    "speckle_noise": ("MultiplicativeNoise", {"elementwise": True}),
+    "defocus_blur": ("Defocus", {"radius": (6, 6), "alias_blur": (0.5, 0.5)}),
+    "glass_blur": ("GlassBlur", {"sigma": 1.0, "max_delta": 2, "iterations": 3}),
+    "motion_blur": ("MotionBlur", {"blur_limit": (15, 15)}),
+    "zoom_blur": ("ZoomBlur", {"max_factor": (1.21, 1.21), "step_factor": (0.02, 0.02)}),
+    "gaussian_blur": ("GaussianBlur", {"sigma_limit": (3, 3)}),
+    "snow": ("RandomSnow", {}),
+    "fog": ("RandomFog", {}),
+    "brightness": ("RandomBrightnessContrast", {"brightness_limit": (0.3, 0.3), "contrast_limit": (0, 0)}),
+    "spatter": ("Spatter", {}),
+    "contrast": ("RandomBrightnessContrast", {"brightness_limit": (0, 0), "contrast_limit": (-0.8, -0.8)}),
+    "elastic_transform": ("ElasticTransform", {}),
+    "pixelate": ("Downscale", {"scale_range": (0.4, 0.4)}),
+    "jpeg_compression": ("ImageCompression", {"quality_range": (15, 15)}),
+    "saturate": ("HueSaturationValue", {}),
+    "greyscale": ("ToGray", {}),
+    "rotation": ("Rotate", {"limit": (20, 20)}),
+    "occlusion": ("CoarseDropout", {"num_holes_range": (1, 1)}),
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add how many photographs, and by how many workers."""
     parser.add_argument("--images", type=int, default=60)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
 
 
 def measure(options: argparse.Namespace) -> Iterator[Page]:
-    """Time the loops and a build for each number of workers, a row after another."""
+    """Time the loops and a build for each number of workers, a row after another, and each corruption alone."""
+    if "kinds" in options.parts:
+        yield Page(["Ratios are of images a second, so more is faster."], {"kinds": alone(kind_lines, options.images)})
+    if "corruptions" not in options.parts:
+        return
     made = options.images * (1 + len(CORRUPTIONS))
     opening = ["Ratios are of images a second, so more is faster."]
     head = [f"`python scripts/bench.py corrupt --images {options.images}`, in one run on {CORES} cores.", ""]
@@ -123,3 +166,70 @@ def build_seconds(folder: Path, out: Path, workers: int) -> tuple[float, int]:
     with watched_memory(os.getpid()) as held:
         build(path, out, workers=workers, device="cpu")
     return time.monotonic() - started, held[0]
+
+
+def kind_lines(images: int) -> list[str]:
+    """Return the table of each corruption alone. A library that is not installed has no numbers."""
+    from counterfoil.corrupting.corruptions import CORRUPTIONS as EVERY
+
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        save_windows(folder, images)
+        pictures = [small_picture(path) for path in sorted(folder.glob("*/*.jpg"))][:images]
+    rows = []
+    for name in EVERY:
+        mine = images_a_second(lambda pixels, seed, name=name: ours(pixels, name, seed), pictures)
+        published_speed = images_a_second(lambda pixels, seed, name=name: published(pixels, name, seed), pictures)
+        transform = albumentations_transform(name)
+        changed = lambda pixels, _, transform=transform: transform(image=pixels)  # noqa: E731
+        other = None if transform is None else images_a_second(changed, pictures)
+        near = ALBUMENTATIONS[name][0] if other is not None else ""
+        rows.append([name, shown_speed(mine), *beside(mine, published_speed), near, *beside(mine, other)])
+    head = [
+        f"`python scripts/bench.py corrupt --parts kinds --images {images}`, in one run, in one thread. Images a"
+        " second; a ratio is theirs to ours. Empty: the library has no such corruption, is not installed, or fails.",
+        "",
+    ]
+    return [*head, *table(KIND_TITLES, rows)]
+
+
+def small_picture(path: Path) -> np.ndarray:
+    """Return the middle of a photograph, uint8 [224, 224, 3]."""
+    from PIL import Image
+
+    image = Image.open(path).convert("RGB")
+    left, top = (image.width - KIND_SIDE) // 2, (image.height - KIND_SIDE) // 2
+    return np.asarray(image.crop((left, top, left + KIND_SIDE, top + KIND_SIDE)))
+
+
+def albumentations_transform(name: str) -> Any:
+    """Return the nearest transform of albumentations, or None."""
+    if name not in ALBUMENTATIONS:
+        return None
+    try:
+        import albumentations  # pyrefly: ignore
+    except ImportError:
+        return None
+    kind, arguments = ALBUMENTATIONS[name]
+    return getattr(albumentations, kind)(p=1.0, **arguments)
+
+
+def images_a_second(change: Callable[[np.ndarray, int], Any], pictures: list[np.ndarray]) -> float | None:
+    """Return the images that a function changes in a second, after one that is not counted; None if it fails."""
+    try:
+        change(pictures[0], 0)
+        started = time.monotonic()
+        for seed, picture in enumerate(pictures):
+            change(picture, seed)
+        return len(pictures) / (time.monotonic() - started)
+    except Exception:
+        return None
+
+
+def shown_speed(speed: float | None) -> str:
+    return "" if speed is None else f"{speed:,.0f}"
+
+
+def beside(mine: float | None, other: float | None) -> tuple[str, str]:
+    """Return a speed and its ratio to ours."""
+    return shown_speed(other), "" if mine is None or other is None else f"{other / mine:.2f}"

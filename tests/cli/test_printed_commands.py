@@ -180,7 +180,7 @@ def runs_here(line: str) -> bool:
 @pytest.mark.parametrize("page", PAGES)
 def test_no_shell_block_is_overlooked(page: str) -> None:
     text = PAGES[page].read_text(encoding="utf-8")
-    assert {language for language, _ in blocks(page)} <= {"console", "bash", "python", "yaml", "json", "text"}
+    assert {language for language, _ in blocks(page)} <= {"console", "bash", "python", "yaml", "toml", "json", "text"}
     assert "~~~" not in text and len(re.findall(r"^ *```", text, re.MULTILINE)) == 2 * len(blocks(page))
     sessions = "".join(block for language, block in blocks(page) if language == "console")
     assert re.findall(r"^ *\$ .*", text, re.MULTILINE) == re.findall(r"^ *\$ .*", sessions, re.MULTILINE)

@@ -79,11 +79,11 @@ def test_nothing_is_loaded_but_what_it_needs() -> None:
 def test_a_seed_gives_an_image_the_same_corruption_in_every_order() -> None:
     images = [levels(20, 20, 3, seed=number) for number in range(12)]
     corrupts = counterfoil.Corrupt(["fog", "gaussian_noise", "contrast"], (1, 5), seed=3)
-    there = [corrupts(image) for image in images]
-    back = [corrupts(image) for image in reversed(images)][::-1]
-    assert all(np.array_equal(one, other) for one, other in zip(there, back, strict=True))
+    forwards = [corrupts(image) for image in images]
+    backwards = [corrupts(image) for image in reversed(images)][::-1]
+    assert all(np.array_equal(first, second) for first, second in zip(forwards, backwards, strict=True))
     other = counterfoil.Corrupt(["fog", "gaussian_noise", "contrast"], (1, 5), seed=4)
-    assert any(not np.array_equal(one, other(image)) for one, image in zip(there, images, strict=True))
+    assert any(not np.array_equal(first, other(image)) for first, image in zip(forwards, images, strict=True))
 
 
 def test_without_a_seed_pythons_random_decides() -> None:
@@ -128,9 +128,9 @@ def test_a_column_of_a_dataset_is_corrupted() -> None:
     images = [Image.fromarray(levels(16, 16, 3, seed=number)) for number in range(4)]
     rows = datasets.Dataset.from_dict({"image": images, "label": [0, 1, 0, 1]}).cast_column("image", datasets.Image())
     corrupts = counterfoil.Corrupt("fog", 3, seed=1)
-    one, several = rows.map(corrupts), rows.with_transform(corrupts)[:]
-    assert one["label"] == rows["label"] == several["label"]
-    for image, by_map, by_transform in zip(images, one["image"], several["image"], strict=True):
+    mapped, several = rows.map(corrupts), rows.with_transform(corrupts)[:]
+    assert mapped["label"] == rows["label"] == several["label"]
+    for image, by_map, by_transform in zip(images, mapped["image"], several["image"], strict=True):
         assert np.array_equal(np.asarray(corrupts(image)), np.asarray(by_map))
         assert np.array_equal(np.asarray(by_map), np.asarray(by_transform))
 

@@ -60,8 +60,8 @@ def test_one_tracker_that_fails_stops_no_other_and_tells_no_password(
         raise ConnectionError("cannot reach https://me:secret@host.example/api")
 
     taken: list[TrackedRun] = []
-    own = {"wandb": refuse, "mlflow": taken.append}
-    monkeypatch.setattr(trackers, "TRACKERS", Registry("counterfoil.trackers", own, uncallable))
+    bundled = {"wandb": refuse, "mlflow": taken.append}
+    monkeypatch.setattr(trackers, "TRACKERS", Registry("counterfoil.trackers", bundled, uncallable))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: True)
     with pytest.raises(RunFailure) as failed:
         judged.report_to("wandb", "mlflow")

@@ -216,14 +216,14 @@ _OWN: Mapping[str, Corruption] = {
 }
 
 
-def _problem(found: Any) -> str | None:
-    if not isinstance(found, Corruption):
+def _problem(registered: Any) -> str | None:
+    if not isinstance(registered, Corruption):
         return "no `Corruption`"
-    if found.kind not in KINDS:
-        return f"of kind '{found.kind}', not one of {', '.join(KINDS)}"
-    if len(found.large) != SEVERITIES or len(found.small) not in (0, SEVERITIES):
+    if registered.kind not in KINDS:
+        return f"of kind '{registered.kind}', not one of {', '.join(KINDS)}"
+    if len(registered.large) != SEVERITIES or len(registered.small) not in (0, SEVERITIES):
         return f"without constants for {SEVERITIES} severities"
-    return None if found.apply is not None else "without a function `apply`"
+    return None if registered.apply is not None else "without a function `apply`"
 
 
 # Of our own and of installed plugins.

@@ -78,8 +78,8 @@ class Corrupt:
     def _refuse_moved(self, other: Any) -> None:
         """Raise ValueError if pixels may move and there are boxes or masks beside the image."""
         moving = [name for name in self.names if CORRUPTIONS[name].moves_pixels]
-        if moving and (found := next(_geometry_in(other), None)) is not None:
-            raise ValueError(f"{', '.join(moving)} would move pixels, and {found} would no longer fit the image")
+        if moving and (geometry := next(_geometry_in(other), None)) is not None:
+            raise ValueError(f"{', '.join(moving)} would move pixels, and {geometry} would no longer fit the image")
 
 
 # The keys of boxes and masks in the targets of torchvision, of COCO and of the Hub's datasets.

@@ -10,11 +10,11 @@ from counterfoil.engines.ray_engine import RayEngine
 from counterfoil.errors import UserError
 from counterfoil.models.devices import resolve_device, resolve_devices
 from counterfoil.recipe.names import did_you_mean
-from counterfoil.registry import Registry, lacking
+from counterfoil.registry import Registry, with_functions
 
 # Of our own and of installed plugins.
 ENGINES: Registry[type[Engine]] = Registry(
-    "counterfoil.engines", {"local": LocalEngine, "ray": RayEngine}, lacking("of", "run")
+    "counterfoil.engines", {"local": LocalEngine, "ray": RayEngine}, with_functions("of", "run")
 )
 
 __all__ = [

@@ -145,8 +145,8 @@ TRACKERS: Registry[Callable[[TrackedRun], None]] = Registry(
 def check_trackers(names: Sequence[str]) -> None:
     """Raise UserError with every name that is no tracker, or whose library is not installed."""
     problems = [f"there is no tracker {name!r}{did_you_mean(name, TRACKERS)}" for name in names if name not in TRACKERS]
-    own = [name for name in dict.fromkeys(names) if name in TRACKERS.own]
-    lacking = [name for name in own if importlib.util.find_spec(name) is None]
+    bundled = [name for name in dict.fromkeys(names) if name in TRACKERS.bundled]
+    lacking = [name for name in bundled if importlib.util.find_spec(name) is None]
     for name in lacking:
         how = f"pip install 'counterfoil[{name}]'"
         if name == "trackio":

@@ -16,7 +16,7 @@ from counterfoil.models.classifiers.classifier import Classifier, ClassifierFact
 from counterfoil.models.names import refuse_elsewhere
 from counterfoil.recipe.names import PYTHON, did_you_mean
 from counterfoil.recipe.prompts import RecipeClass
-from counterfoil.registry import Registry, lacking
+from counterfoil.registry import Registry, with_functions
 
 
 class ClassifierKind(Protocol):
@@ -41,7 +41,7 @@ CLASSIFIER_KINDS: Registry[ClassifierKind] = Registry(
         "predictions": of_predictions,
         "python": of_python,
     },
-    lacking("describe", "load"),
+    with_functions("describe", "load"),
 )
 _PREFIX = re.compile(r"[A-Za-z][\w-]*:")
 

@@ -23,8 +23,12 @@ from counterfoil.recipe.keep.visible import VisibleRule
 from counterfoil.registry import Registry
 
 
-def _problem(found: Any) -> str | None:
-    return None if isinstance(found, type) and issubclass(found, KeepRule) else "no class that extends `KeepRule`"
+def _problem(registered: Any) -> str | None:
+    return (
+        None
+        if isinstance(registered, type) and issubclass(registered, KeepRule)
+        else "no class that extends `KeepRule`"
+    )
 
 
 # Maps the name of a rule in recipes and in the schema to the rule: of our own and of installed plugins.

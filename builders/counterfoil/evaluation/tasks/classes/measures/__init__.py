@@ -24,10 +24,10 @@ from counterfoil.evaluation.tasks.classes.measures import (
 from counterfoil.registry import Registry
 
 
-def _problem(found: Any) -> str | None:
-    if not isinstance(found, Measure):
+def _problem(registered: Any) -> str | None:
+    if not isinstance(registered, Measure):
         return "no `Measure`"
-    return None if found.resampled or found.rows else "without a function `rows` or `resampled`"
+    return None if registered.resampled or registered.rows else "without a function `rows` or `resampled`"
 
 
 # Of our own and of installed plugins.
