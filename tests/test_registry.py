@@ -17,12 +17,13 @@ from counterfoil.engines import ENGINES
 from counterfoil.errors import UserError
 from counterfoil.evaluation.tasks.classes.measures import MEASURES
 from counterfoil.evaluation.trackers import TRACKERS
+from counterfoil.mining.methods import METHODS
 from counterfoil.models.classifiers import CLASSIFIER_KINDS, load_classifier
 from counterfoil.models.detectors import DETECTOR_KINDS
 from counterfoil.recipe.keep import KEEP_RULES
 from support.plugins import install
 
-REGISTRIES = (CORRUPTIONS, MEASURES, CLASSIFIER_KINDS, DETECTOR_KINDS, ENGINES, KEEP_RULES, TRACKERS)
+REGISTRIES = (CORRUPTIONS, MEASURES, CLASSIFIER_KINDS, DETECTOR_KINDS, ENGINES, KEEP_RULES, METHODS, TRACKERS)
 INVERT = """
 from counterfoil.corrupting.corruptions import Corruption
 def invert(picture, share):

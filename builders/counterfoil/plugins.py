@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from counterfoil.engines.engine import Engine
     from counterfoil.evaluation.tasks.classes.answers import EVERYWHERE, AnsweredGroup, Measure
     from counterfoil.evaluation.trackers import TrackedRun
+    from counterfoil.mining.method import FindMethod, SearchMethod
     from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
     from counterfoil.models.detectors.detector import Detector
     from counterfoil.recipe.keep.rule import Column, KeepRule, Verdict
@@ -27,16 +28,17 @@ _HOMES = {
     "Corruption": "counterfoil.corrupting.corruptions",
     "Detector": "counterfoil.models.detectors.detector",
     "Engine": "counterfoil.engines.engine",
+    "FindMethod": "counterfoil.mining.method",
     "KeepRule": "counterfoil.recipe.keep.rule",
     "Measure": "counterfoil.evaluation.tasks.classes.answers",
+    "SearchMethod": "counterfoil.mining.method",
     "TrackedRun": "counterfoil.evaluation.trackers",
     "Verdict": "counterfoil.recipe.keep.rule",
 }
 
 __all__ = [
     "EVERYWHERE", "AnsweredGroup", "Classifier", "ClassifierFacts", "Column", "Corruption", "Detector", "Engine",
-    "KeepRule", "Measure",
-    "TrackedRun", "Verdict",
+    "FindMethod", "KeepRule", "Measure", "SearchMethod", "TrackedRun", "Verdict",
 ]  # fmt: skip
 
 

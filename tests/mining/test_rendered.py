@@ -110,7 +110,9 @@ def mined(folder: Path, out: Path, *more: str, confirm: str = "rendered") -> Min
 def methods() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(METHOD_SETTINGS, "told", DirectionsSettings)
-        patch.setitem(METHODS, "told", FindMethod(DirectionsSettings, given_hypotheses, captions=grammar_captions))
+        patch.setitem(
+            METHODS.bundled, "told", FindMethod(DirectionsSettings, given_hypotheses, captions=grammar_captions)
+        )
         yield
 
 

@@ -15,9 +15,7 @@ import numpy as np
 
 from counterfoil.building.judges import Judges, measured, similarities
 from counterfoil.building.spans import Way, way_of
-from counterfoil.generate.pictures import encode_image
-from counterfoil.generate.render import Renderer
-from counterfoil.generate.rows import EditRenderer, PoolRows
+from counterfoil.generate.pictures import ImageRenderer, encode_image
 from counterfoil.generate.screen import Scorer, Thresholds
 from counterfoil.recipe.keep import OBJECT, SHIFT, SOURCE_SIMILARITY, Verdict, decide_cell, passing
 from counterfoil.store import Candidate
@@ -56,7 +54,7 @@ class ShardMaker:
     def __init__(
         self,
         plan: Plan,
-        renderer: Renderer | PoolRows | EditRenderer,
+        renderer: ImageRenderer,
         scorer: Scorer | None,
         thresholds: Thresholds,
         judges: Judges | None = None,
@@ -89,12 +87,11 @@ class ShardMaker:
     def _compared(self, batch: Sequence[Sample]) -> list[Image.Image | None]:
         """Return the image of the row for each edit that a keep rule compares with its row, or None for others."""
         sources: list[Image.Image | None] = [None] * len(batch)
-        if isinstance(self.renderer, EditRenderer):
-            rules = [self.plan.shift(sample.shift).keep for sample in batch]
-            compared = [i for i, keep in enumerate(rules) if any(SOURCE_SIMILARITY in rule.measures for rule in keep)]
-            images = self.renderer.sources([batch[index] for index in compared])
-            for index, image in zip(compared, images, strict=True):
-                sources[index] = image
+        rules = [self.plan.shift(sample.shift).keep for sample in batch]
+        compared = [i for i, keep in enumerate(rules) if any(SOURCE_SIMILARITY in rule.measures for rule in keep)]
+        images = self.renderer.sources([batch[index] for index in compared])
+        for index, image in zip(compared, images, strict=True):
+            sources[index] = image
         return sources
 
     def decided(self, cell: Cell, rows: Sequence[Candidate]) -> Iterator[Candidate]:
@@ -126,8 +123,7 @@ class ShardMaker:
             scores = dict(zip(drawn, pairs, strict=True))
             embeddings = dict(zip(drawn, rows, strict=True))
         encoded = list(encoding)
-        of_rows = self.renderer if isinstance(self.renderer, PoolRows | EditRenderer) else None
-        values = [{} for _ in batch] if of_rows is None else of_rows.values(batch)
+        values = self.renderer.values(batch)
         answers = self.judges.answers(batch, encoded) if self.judges is not None else [{} for _ in batch]
         similar = similarities(self.scorer, embeddings, sources)
         scored = []

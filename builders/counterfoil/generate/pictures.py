@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import math
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,11 +16,35 @@ if TYPE_CHECKING:
     import torch
     from PIL import Image as PILImage
 
+    from counterfoil.plan import Sample
     from counterfoil.recipe import Recipe
 
 # A `DrawnAhead` waits for pictures and returns them. Each picture is uint8 [height, width, 3], or None if some of its
 # numbers were not finite.
 DrawnAhead = Callable[[], list["np.ndarray | None"]]
+
+
+class ImageRenderer:
+    """Makes the images of samples, a batch at a time. Each kind of generator has its own."""
+
+    def ahead(self, samples: Sequence[Sample]) -> DrawnAhead:
+        """Start to make the images of a batch. The returned function waits for them."""
+        raise NotImplementedError
+
+    def render(self, samples: Sequence[Sample]) -> list[np.ndarray | None]:
+        """Return a uint8 array [height, width, 3] for each sample, or None if its image cannot be made.
+
+        Raise ValueError for more samples than a batch holds. Raise RunFailure if memory runs out or the model fails.
+        """
+        return self.ahead(samples)()
+
+    def sources(self, samples: Sequence[Sample]) -> list[PILImage.Image | None]:
+        """Return the image that each sample is an edit of, or None."""
+        return [None] * len(samples)
+
+    def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
+        """Return the kind's columns for each sample."""
+        return [{} for _ in samples]
 
 
 def as_pictures(pixels: torch.Tensor) -> DrawnAhead:

@@ -16,7 +16,7 @@ import numpy as np
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.image_embeddings import ImageEmbeddings
-from counterfoil.generate.pictures import DrawnAhead, as_pictures
+from counterfoil.generate.pictures import DrawnAhead, ImageRenderer, as_pictures
 from counterfoil.generate.steps import HeldParts, LaterPrompts, called_back, guidance_of, paired_attention
 from counterfoil.models.adapters import Adapter
 from counterfoil.models.diffusion import native_size
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _REMEMBERED = 2**28
 
 
-class Renderer:
+class Renderer(ImageRenderer):
     """Turns batches of samples into images.
 
     embeddings: the image embeddings from which some samples are drawn. adapter: the adapter through which the pipeline
@@ -123,13 +123,6 @@ class Renderer:
 
         parts = [part for name, part in self.pipeline.components.items() if name.startswith("text_encoder")]
         return ids_in_bounds(self.generator.model, *[part for part in parts if isinstance(part, torch.nn.Module)])
-
-    def render(self, samples: Sequence[Sample]) -> list[np.ndarray | None]:
-        """Return a uint8 array [side, side, 3] for each sample, or None if some of its numbers are not finite.
-
-        Raise ValueError for more samples than a batch holds. Raise RunFailure if memory runs out or the model fails.
-        """
-        return self.ahead(samples)()
 
     def ahead(self, samples: Sequence[Sample]) -> DrawnAhead:
         """Start to render samples. The returned function waits for the GPU and returns the images."""

@@ -14,7 +14,7 @@ import numpy as np
 from counterfoil.corrupting.corrupt import corrupt
 from counterfoil.corrupting.match import apply_gain, contrast_match
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.generate.pictures import DrawnAhead, as_pictures
+from counterfoil.generate.pictures import DrawnAhead, ImageRenderer, as_pictures
 from counterfoil.generate.render import Renderer, own_randomness
 from counterfoil.generate.steps import paired_attention
 from counterfoil.models.generators.family import join_encoded
@@ -31,19 +31,15 @@ if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
 
 
-class PoolRows:
-    """Takes the images of samples from rows of a pool, with the methods of a `Renderer`."""
+class PoolRows(ImageRenderer):
+    """Takes the images of samples from rows of a pool."""
 
     def __init__(self, image: Callable[[int], Image.Image], license: Callable[[int], str | None] | None) -> None:
         self._image = image
         self._license = license
 
-    def render(self, samples: Sequence[Sample]) -> list[np.ndarray | None]:
-        """Return the image of each sample's row, uint8 [height, width, 3], or None if the image cannot be decoded."""
-        return [self._pixels(sample) for sample in samples]
-
     def ahead(self, samples: Sequence[Sample]) -> DrawnAhead:
-        images = self.render(samples)
+        images = [self._pixels(sample) for sample in samples]
         return lambda: images
 
     def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:

@@ -192,7 +192,7 @@ def mine(
                 # Workers predict on several devices or on the CPU; a single GPU is used by this process.
                 elsewhere = Placement(engine_for(devices, workers), devices[0], tuple(loaded.classes))
             if chosen.captions is None:
-                return _mine_slices(run, ask_target(loaded, mined, source, run.device, elsewhere))
+                return _mine_without_words(run, chosen, ask_target(loaded, mined, source, run.device, elsewhere))
             return _mine_captions(run, chosen, source, elsewhere, ",".join(devices), wanted_pool, weights)
 
 
@@ -221,11 +221,13 @@ def _mine_captions(
     if isinstance(clip, RunFailure):
         if wanted_pool is not None or weights or mine.confirm != "rows":
             raise clip
-        settings = METHODS[SLICES].settings()
+        slices = METHODS[SLICES]
+        assert isinstance(slices, FindMethod)
+        settings = slices.settings()
         sliced = mine.model_copy(update={"method": SLICES, "settings": settings.model_dump(mode="json")})
         why = f"{_WITHOUT_WORDS}, because no CLIP is available: {'; '.join(clip.problems)}"
         hint = (clip.hint,) if clip.hint else ()
-        return _mine_slices(replace(run, mine=sliced, settings=settings), target_audit, (why, *hint))
+        return _mine_without_words(replace(run, mine=sliced, settings=settings), slices, target_audit, (why, *hint))
     audits = target_audit.audits(clip)
     refuse_others(folder, recipe, mine, [part.content for part in target_audit.parts])
     captions = embed_captions(gathered, clip.model)
@@ -260,7 +262,9 @@ def _mine_captions(
     return write_mined(folder, findings, pictures, files, pool=filtered)
 
 
-def _mine_slices(run: MiningRun, target_audit: AskedTarget, without_words: tuple[str, ...] = ()) -> MineResult:
+def _mine_without_words(
+    run: MiningRun, method: FindMethod, target_audit: AskedTarget, without_words: tuple[str, ...] = ()
+) -> MineResult:
     """Test groups of images without words, and write the files. without_words: why no words were found."""
     recipe, mine = run.recipe, run.mine
     audits = target_audit.audits(None)
@@ -268,8 +272,6 @@ def _mine_slices(run: MiningRun, target_audit: AskedTarget, without_words: tuple
     others = other_models(recipe, mine)
     columns, values, notes = slice_columns(audits[0], recipe, run.device)
     audits = tuple(replace(audited, features=values) for audited in audits)
-    method = METHODS[SLICES]
-    assert isinstance(method, FindMethod)
     outcome = find_hypotheses(run, method, audits, NO_CAPTIONS, columns=columns)
     tests = HypothesisTests.of(run, audits, NO_CAPTIONS, outcome)
     findings, rows = _collected(tests, method, target_audit, others, notes, without_words=without_words)

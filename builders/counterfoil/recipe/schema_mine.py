@@ -22,6 +22,7 @@ from counterfoil.recipe.rows_table import one_line
 from counterfoil.recipe.schema_prompts import free_form_problem
 from counterfoil.recipe.section import Section, checked, refuse
 from counterfoil.recipe.strict_yaml import LocatedMapping
+from counterfoil.registry import Registry
 
 LONGEST = 200
 MOST_CLASSES = 12
@@ -568,16 +569,20 @@ METHOD_SETTINGS: Mapping[str, type[MethodSection]] = {
     "contexts": ContextsSettings,
     SLICES: SlicesSettings,
 }
+# A plugin's method names its settings itself (`mining/method.py`).
+_PLUGINS: Registry[Any] = Registry("counterfoil.methods", {}, lambda registered: None)
 
 
 def method_settings(mine: Mine) -> MethodSection:
     """Return the settings of the method that `mine` names. UserError with every problem of them."""
+    if mine.method in _PLUGINS:
+        return validate_settings(_PLUGINS[mine.method].settings, mine.settings, "mine.settings")
     if mine.method not in METHOD_SETTINGS:
-        raise unknown_method(mine.method, METHOD_SETTINGS)
+        raise unknown_method(mine.method, [*METHOD_SETTINGS, *_PLUGINS])
     return validate_settings(METHOD_SETTINGS[mine.method], mine.settings, "mine.settings")
 
 
-def unknown_method(method: str, known: Mapping[str, Any]) -> UserError:
+def unknown_method(method: str, known: Iterable[str]) -> UserError:
     problem = f"mine.method: found '{method}'{did_you_mean(method, known)}"
     return UserError(problem, f"Known methods: {', '.join(known)}.")
 

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from counterfoil.data.pins import SourcePin
     from counterfoil.data.tables import Rows
     from counterfoil.generate.image_embeddings import ImageEmbeddings
-    from counterfoil.generate.render import Renderer
-    from counterfoil.generate.rows import PoolRows
+    from counterfoil.generate.pictures import ImageRenderer
     from counterfoil.plan import RowTable
     from counterfoil.recipe import Recipe
     from counterfoil.recipe.schema_inputs import Lora
@@ -97,7 +96,7 @@ class ImageMaker:
         """Return notes on the pool. A build shows them also when its rows were chosen before."""
         return ()
 
-    def renderer(self, materials: Materials) -> Renderer | PoolRows:
+    def renderer(self, materials: Materials) -> ImageRenderer:
         """Load the renderer of samples.
 
         Raise UserError for an invalid table, because a table may come from a stranger.

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Any
 
 from counterfoil.mining.method import FindMethod, SearchMethod
 from counterfoil.mining.methods.bugs.mine_bugs import BUGS
 from counterfoil.mining.methods.contexts import CONTEXTS
 from counterfoil.mining.methods.directions import DIRECTIONS
 from counterfoil.mining.methods.slices import SLICES
+from counterfoil.registry import Registry
 
-METHODS: Mapping[str, FindMethod | SearchMethod] = {
-    "directions": DIRECTIONS, "bugs": BUGS, "contexts": CONTEXTS, "slices": SLICES,
-}  # fmt: skip
+
+def _problem(registered: Any) -> str | None:
+    return None if isinstance(registered, FindMethod | SearchMethod) else "no `FindMethod` and no `SearchMethod`"
+
+
+METHODS: Registry[FindMethod | SearchMethod] = Registry(
+    "counterfoil.methods",
+    {"directions": DIRECTIONS, "bugs": BUGS, "contexts": CONTEXTS, "slices": SLICES},
+    _problem,
+)

@@ -44,7 +44,7 @@ def test_a_measure_of_ones_own_is_in_every_output(
     tmp_path: Path, models: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measure = Measure(answers_of, "Brightness of it all", "plain", "How bright a group is.", EVERYWHERE)
-    monkeypatch.setitem(MEASURES, "brightness", measure)  # type: ignore[arg-type]
+    monkeypatch.setitem(MEASURES.bundled, "brightness", measure)
     dataset, out = build_colours(tmp_path / "d"), tmp_path / "out"
     result = evaluate(dataset, [models["sharp"]], device="cpu", out=out, into_card=True, reference=False)
     document = results_from((out / "results.json").read_bytes(), "results.json")
