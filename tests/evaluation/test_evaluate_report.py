@@ -15,15 +15,17 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from colour_world import SWAPPED, build_colours
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.figures import KINDS, _with_tips, new_figure, place_labels
+from counterfoil.evaluation.page import heat, whole
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.tasks.classes.measures.label_checks import label_rows
-from counterfoil.evaluation.tasks.classes.report import between, evaluation_html, heat, points, whole
 from counterfoil.recipe import Recipe
 from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, ShiftChecks
 from counterfoil.report.results import ClassFacts, ResultRows, Results, classes_of, row
 from counterfoil.report.templates import templates_folder
+from counterfoil.report.words import between, points
 from counterfoil.stats import Estimate
 from support.pages import Page
+from support.reports import evaluation_html
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +46,10 @@ def test_the_page_shows_each_models_drops(html: str, evaluation: Evaluation) -> 
     for model in evaluation.models:
         assert model.short_name.replace("_", "") in text.replace("_", "").replace(" ", "")
     assert "33.3" in text and "Wilson" in text and "bootstrap" in text
-    assert html.count("<svg") == 3
+    assert html.count("<svg") == 2
+    for shift in evaluation.results.by_impact:
+        impact = evaluation.number("impact", group=shift.name)
+        assert impact is not None and f"{shift.name} {points(impact.value)} points ({between(impact)})" in text
 
 
 def test_points_of_the_figures_name_their_model_and_numbers(html: str, evaluation: Evaluation) -> None:

@@ -14,11 +14,11 @@ from counterfoil.evaluation.gate import gate_table
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import with_public_names
 from counterfoil.evaluation.tasks.classes.entries import entry_files
-from counterfoil.evaluation.tasks.classes.report import evaluation_html
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.report.results import NESTED, results_from
 from counterfoil.report.severity import middle_model, order_changes, severity_words
 from counterfoil.store import read_receipts
+from support.reports import evaluation_html
 from support.tables import csv_rows
 
 BETWEEN = ("swap_25", "swap_50", "swap_75")

@@ -10,14 +10,13 @@ import pytest
 from counterfoil.cli.drops_table import drops_table
 from counterfoil.dataset.card.sections import robustness_of
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.shift_report import PageSection
-from counterfoil.evaluation.tasks.classes.report import evaluation_html
 from counterfoil.report.comparison import ComparedGroup, ModelComparison, comparison_sentences
 from counterfoil.report.headline import by_loss, headline_of
 from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks
 from counterfoil.report.results import ResultRow, ResultRows, Results
 from counterfoil.report.words import Table, TableColumn
 from results_examples import group, model, results
+from support.reports import evaluation_html
 
 NOTE = "42 % (34 to 50) of its labels may be wrong"
 
@@ -54,6 +53,7 @@ def measured(drops: dict[str, float], *checks: ShiftChecks, models: int = 1) -> 
 DOUBTED = measured(
     {"sketch": 0.387, "snow": 0.263, "red": 0.145}, judged("sketch", 0.42), judged("snow", 0.05), judged("red", 0.0)
 )
+
 FIRST = "snow: 26.3 points of accuracy (20.3 to 32.3); 5 % (0 to 13) of its labels may be wrong; sketch shows 38.7"
 
 
@@ -128,8 +128,7 @@ def test_one_model_shows_each_drop_once() -> None:
 
 def test_the_report_shows_the_gate_and_folds_what_most_readers_skip() -> None:
     sentence, table = "The gate says fail for m.", Table("The gate", (TableColumn("line", "name"),), ())
-    gate = [PageSection("The gate", [("", table)], sentences=[sentence])]
-    text = evaluation_html(DOUBTED, [], gate=gate)
+    text = evaluation_html(DOUBTED, [], gate=(sentence, table))
     assert text.index(sentence) < text.index("Drop in accuracy") and sentence not in evaluation_html(DOUBTED, [])
     folded = " ".join(re.findall(r'<details class="fold">.*?</details>', text, re.DOTALL))
     assert all(f">{title}</h2>" in folded for title in ("Shifts", "Models", "How each number is computed"))

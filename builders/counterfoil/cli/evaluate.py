@@ -308,12 +308,13 @@ def _print(evaluation: Evaluation) -> None:
         say(results.preview_sentence)
     for note in evaluation.notes:
         say(f"Note: {note}")
-    if task is not None and (shown := task.report) is not None:
-        for table in shown.tables(results):
-            print_table(terminal(PIPED_WIDTH), table, MOST_ROWS, task.table)
-        for sentence in (*shown.sentences(results), *shown.compared(results)):
-            say(sentence)
-    else:
+    lines = [] if task is None else list(task.terminal(results))
+    for line in lines:
+        if isinstance(line, str):
+            say(line)
+        elif task is not None:
+            print_table(terminal(PIPED_WIDTH), line, MOST_ROWS, task.table)
+    if not lines:
         _print_accuracies(results)
     if evaluation.unreadable:
         n = len(evaluation.unreadable)

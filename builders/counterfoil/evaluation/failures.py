@@ -18,7 +18,6 @@ import numpy as np
 from counterfoil import __version__
 from counterfoil.arrays import Bools, Floats32, Ints
 from counterfoil.evaluation.dataset import Subject
-from counterfoil.evaluation.tasks.classes.answers import ModelAnswers
 from counterfoil.progress import report
 from counterfoil.regular_files import visible
 from counterfoil.report.pictures import thumbnail, webp
@@ -28,6 +27,8 @@ from counterfoil.store.atomic import make_folder, write_atomically
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+    from counterfoil.evaluation.tasks.classes.answers import ModelAnswers
 
 
 _OWN = re.compile(r"\d{4,}\.webp")

@@ -20,7 +20,6 @@ from counterfoil.accuracy_stats import probits
 from counterfoil.recipe.keep.misclassified import TOP1
 from counterfoil.recipe.schema_prompts import Kind
 from counterfoil.report.published import SETS
-from counterfoil.report.reference import averaged
 from counterfoil.report.results import GroupFacts, ModelFacts, Results
 from counterfoil.report.severity import ACCURACY
 from counterfoil.report.transfer import JUDGE, ON_BASE, RELATION_WORDS, TRANSFER, Transfer, called
@@ -186,7 +185,6 @@ def _style() -> Any:
     }
 
 
-MOST_BARS = 40
 MOST_PANELS = 36
 _PANELS_A_ROW = 4
 # Fewer points do not show how impact and slope relate.
@@ -197,7 +195,7 @@ def kind_of_shift(shift: GroupFacts) -> str:
     return shift.kind if shift.kind in KINDS else "other"
 
 
-def _measured(results: Results, *measures: str) -> list[tuple[GroupFacts, list[Estimate]]]:
+def measured_shifts(results: Results, *measures: str) -> list[tuple[GroupFacts, list[Estimate]]]:
     """Return the shifts that have all these numbers, with the numbers, largest impact first."""
     measured = []
     for shift in results.by_impact:
@@ -205,28 +203,6 @@ def _measured(results: Results, *measures: str) -> list[tuple[GroupFacts, list[E
         if all(estimate is not None for estimate in estimates):
             measured.append((shift, [estimate for estimate in estimates if estimate is not None]))
     return measured
-
-
-def impact_figure(results: Results) -> str | None:
-    """Draw a bar for the absolute impact of each shift with its interval, largest first; None without impacts."""
-    shown = _measured(results, "impact")[:MOST_BARS]
-    if not shown:
-        return None
-    figure, axes = new_figure(8.2, 0.9 + 0.3 * len(shown))
-    tips = {}
-    for row, (shift, [impact]) in enumerate(shown):
-        [bar] = axes.barh(row, 100 * impact.value, height=0.62, color=KIND_COLOURS[kind_of_shift(shift)], zorder=2)
-        bar.set_gid(f"bar{row}")
-        tips[f"bar{row}"] = [f"{in_words(shift.name)}: {_points(impact)} points"]
-        if impact.low is not None and impact.high is not None:
-            axes.plot([100 * impact.low, 100 * impact.high], [row, row], color=INK, linewidth=1.1, zorder=3)
-            for end in (impact.low, impact.high):
-                axes.plot([100 * end] * 2, [row - 0.14, row + 0.14], color=INK, linewidth=1.1, zorder=3)
-    _label_bars(axes, [short(shift.name) for shift, _ in shown])
-    axes.axvline(0, color=INK, linewidth=0.8, zorder=4)
-    words = averaged(results)
-    axes.set_xlabel(f"drop in accuracy{f', {words}' if words else ''} (points)", color=MUTED)
-    return as_svg(figure, "impact", "Absolute impact of each shift with its interval", tips)
 
 
 def _label_bars(axes: Axes, labels: Sequence[str]) -> None:
@@ -251,7 +227,7 @@ def panels_in_rows(count: int) -> tuple[Figure, list[Axes]]:
 
 def line_figure(results: Results) -> str | None:
     """Draw base against shifted accuracy: a point per model, a panel per shift, with the fitted line if any."""
-    shown = [shift for shift, _ in _measured(results, "impact")][:MOST_PANELS]
+    shown = [shift for shift, _ in measured_shifts(results, "impact")][:MOST_PANELS]
     if not shown:
         return None
     figure, panels = panels_in_rows(len(shown))
@@ -270,7 +246,7 @@ def line_figure(results: Results) -> str | None:
 
 def slope_figure(results: Results) -> str | None:
     """Draw absolute impact against ID/OOD slope, a point per shift (Vendrow 2023, Figure 11); None for few shifts."""
-    shown = _measured(results, "impact", "slope")
+    shown = measured_shifts(results, "impact", "slope")
     if len(shown) < FEWEST_SHIFTS_FOR_SLOPES:
         return None
     figure, axes = new_figure(8.2, 5.4)
@@ -344,7 +320,7 @@ def published_figure(results: Results) -> str | None:
 
     Return None without published lines, or if no shift is measured for a model that is not near chance.
     """
-    shown = [shift for shift, _ in _measured(results, "impact")][:MOST_PANELS]
+    shown = [shift for shift, _ in measured_shifts(results, "impact")][:MOST_PANELS]
     if results.published is None or not shown:
         return None
     figure, panels = panels_in_rows(len(shown))
@@ -395,6 +371,11 @@ def _points(estimate: Estimate) -> str:
 
 # The lines of a panel have the colours of these kinds.
 LINES = ("weather", "style", "background", "co-occurrence", "light", "colour", "mined", "noise")
+
+
+def legend(models: Sequence[ModelFacts]) -> list[tuple[str, str]]:
+    """Return the models that have a line, each with the kind whose colour it has."""
+    return [(model.short_name, kind) for model, kind in zip(models, LINES, strict=False)]
 
 
 def severity_figure(

@@ -199,6 +199,7 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     return ReportSection(
         title="Distance to the source",
         short="Source",
+        fold="Distance to the source",
         sentences=[WORTH],
         template="report-distances.html.j2",
         more={"parts": parts},

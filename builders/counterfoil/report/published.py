@@ -139,6 +139,7 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     return ReportSection(
         title="Beside published models",
         short="Published models",
+        fold="Beside published models",
         sentences=[worth(results)],
         tables=[lines_table(results.published), *filter(None, [models_table(results)])],
         figures=[figure for figure in drawn if figure],

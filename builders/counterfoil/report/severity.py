@@ -338,7 +338,7 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     if not results.severity:
         return None
     models = results.best_first
-    curves, lines, *strips = drawn
+    curves, legend, *strips = drawn
     median = "The level by which half of the trajectories have failed"
     shifts = []
     for severity in results.severity:
@@ -354,9 +354,10 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
         sentences=severity_words(results),
         tables=[ten_points_table(results, models), _levels_table(results, models, MEDIAN, median, True)],
         figures=[curves] if curves else [],
+        legend=legend,
         tile=_first_to_lose(results),
         template="report-severity.html.j2",
-        more={"shifts": shifts, "strips": strips, "lines": lines, "most_compared": MOST_COMPARED},
+        more={"shifts": shifts, "strips": strips, "most_compared": MOST_COMPARED},
     )
 
 

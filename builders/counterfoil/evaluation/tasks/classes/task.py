@@ -17,6 +17,7 @@ from counterfoil.evaluation.dataset import Subject, limit_subject, usual_side
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
 from counterfoil.evaluation.gate import GateLine
 from counterfoil.evaluation.options import EvaluationOptions
+from counterfoil.evaluation.page import ReportPage
 from counterfoil.evaluation.scored_models import (
     StoredAnswers,
     choose_models,
@@ -26,7 +27,6 @@ from counterfoil.evaluation.scored_models import (
     told_apart,
     with_public_names,
 )
-from counterfoil.evaluation.shift_report import PageSection
 from counterfoil.evaluation.task import Task
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, answer_names
 from counterfoil.evaluation.tasks.classes.entries import entry_files
@@ -40,7 +40,7 @@ from counterfoil.evaluation.tasks.classes.measures.source import (
     prepared_reference,
 )
 from counterfoil.evaluation.tasks.classes.mistaken_order import likely_order
-from counterfoil.evaluation.tasks.classes.report import evaluation_html
+from counterfoil.evaluation.tasks.classes.report import classes_page
 from counterfoil.evaluation.tasks.classes.resampling import resampled_rows
 from counterfoil.evaluation.tasks.classes.tables import image_answers, result_tables
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier
@@ -212,10 +212,10 @@ class ClassesTask(Task):
     def tables(self, results: Results) -> dict[str, tuple[str, str]]:
         return result_tables(results)
 
-    def page(self, results: Results, notes: Sequence[str], gate: Sequence[PageSection]) -> str:
+    def page(self, results: Results) -> ReportPage:
         examples = pick_examples(self.answered, results)
         pictures = {name: measure.pictures(self.answered, results) for name, measure in NESTED_MEASURES.items()}
-        return evaluation_html(results, examples, self.unreadable, pictures, gate)
+        return classes_page(results, examples, self.unreadable, pictures)
 
     def write_failures(self, results: Results, folder: Path) -> Path:
         return write_failures(results, self.answered, folder)

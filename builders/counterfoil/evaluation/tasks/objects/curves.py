@@ -10,7 +10,7 @@ import numpy as np
 from counterfoil.arrays import Floats
 from counterfoil.detection_stats import RECALLS, Matches
 from counterfoil.evaluation.figures import INK, KIND_COLOURS, LINES, MUTED, RULE, as_svg, panels_in_rows, short
-from counterfoil.evaluation.shift_report import sorted_drops
+from counterfoil.evaluation.resampled_page import sorted_drops
 from counterfoil.report.results import ModelFacts, ResultRow, Results
 from counterfoil.report.words import in_words, percent
 from counterfoil.resampled_stats import mean_of_finite

@@ -16,7 +16,7 @@ from counterfoil import stats, trajectory_stats
 from counterfoil.accuracy_stats import Drops, drawn_accuracies
 from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.evaluation.dataset import Subject
-from counterfoil.evaluation.figures import LINES, severity_figure
+from counterfoil.evaluation.figures import legend, severity_figure
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, NestedMeasure
 from counterfoil.evaluation.tasks.classes.failures import MOST_SHIFTS, THUMBNAIL
 from counterfoil.report import severity as names
@@ -344,7 +344,7 @@ def _compared(answered: AllAnswers, shift: str, scenes: Trajectories, curve: _Cu
 def _draw(results: Results) -> list[Any]:
     """Return the curves, and the models in them with the colour of each."""
     sound = [model for model in results.best_first if not model.near_chance]
-    return [severity_figure(results, sound), list(zip(sound, LINES, strict=False))]
+    return [severity_figure(results, sound), legend(sound)]
 
 
 @dataclass(frozen=True)
