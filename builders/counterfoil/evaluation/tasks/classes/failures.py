@@ -12,7 +12,13 @@ import numpy as np
 
 from counterfoil.arrays import Ints
 from counterfoil.evaluation.dataset import Subject
-from counterfoil.evaluation.failures import base_partners, choose_failures, failures_data, failures_html, write_browser
+from counterfoil.evaluation.failures import (
+    base_partners,
+    browser_html,
+    choose_failures,
+    failures_data,
+    write_sheets,
+)
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, answer_names
 from counterfoil.report.pictures import data_uri, webp
 from counterfoil.report.results import Results, classes_of
@@ -36,12 +42,20 @@ def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path
         (model.name, answer_names(subject.classes, class_map), near if model.near_chance else "")
         for model, class_map in zip(results.models, answered.maps, strict=True)
     ]
-    data = failures_data(subject, answers, answered.confidence, chosen, models, order)
-    paired = any(subject.groups[index].paired for index in built)
-    changed = results.label_checks is not None and results.label_checks.own
-    html = failures_html(results.dataset, data, chosen, len(subject.keys), paired, changed, results.preview_sentence)
+    data = failures_data(subject, answers.prediction, answers.correct, answered.confidence, chosen, models, order)
+    html = browser_html(
+        "failures-of-classes.html.j2",
+        results.dataset,
+        results.preview_sentence,
+        data,
+        found=chosen.count,
+        shown=len(chosen.rows),
+        images=len(subject.keys),
+        paired=any(subject.groups[index].paired for index in built),
+        changed=results.label_checks is not None and results.label_checks.own,
+    )
     pictures = _pictures(subject, frozenset(subject.keys[row] for row in chosen.images))
-    return write_browser(folder, html, pictures, len(chosen.images))
+    return write_sheets(folder, html, pictures, len(chosen.images))
 
 
 def _pictures(subject: Subject, keys: frozenset[str]) -> Iterator[Image | None]:
