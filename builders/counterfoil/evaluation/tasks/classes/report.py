@@ -17,8 +17,7 @@ from counterfoil.report.labels import checked_shifts
 from counterfoil.report.reference import averaged, everyone, model_sentences, order_warnings
 from counterfoil.report.results import NESTED, ClassNumbers, ModelFacts, Results, classes_of, section_order
 from counterfoil.report.sections import ReportSection
-from counterfoil.report.words import between, counted, in_words, listed, measure_tables, percent, points
-from counterfoil.stats import REPLICATES
+from counterfoil.report.words import between, counted, in_words, listed, measure_tables, points
 
 # The classes with the lowest recall are shown, of the best models only; measures.csv has all.
 _MOST_MODELS, _MOST_CLASSES = 8, 30
@@ -48,10 +47,6 @@ def classes_page(
     """
     models, shifts, base = results.best_first, results.by_impact, results.base_group
     heat_rows, heat_classes = class_rows(results, [shift.name for shift in shifts])
-    relative_of: dict[str, float | None] = {}
-    for model in models:
-        drops = [row.value for row in results.rows.where("relative_drop", model=model.name) if row.value is not None]
-        relative_of[model.name] = sum(drops) / len(drops) if drops else None
     # Of a shift with levels, only the highest is a group.
     milder = [level for severity in results.severity for level in severity.levels[:-1]]
     choose_model = 1 < len(models) <= MOST_MODELS_TO_CHOOSE
@@ -69,7 +64,6 @@ def classes_page(
         "unreadable": unreadable,
         "everyone": everyone(results),
         "averaged": averaged(results),
-        "relative_of": relative_of,
         "built": any(group.candidates is not None for group in results.groups),
         "images": sum(group.accepted for group in (*results.groups, *milder)),
         "classes": max(group.classes + len(group.left_out) for group in results.groups),
@@ -80,7 +74,11 @@ def classes_page(
         "sound": " ".join(sound) if choose_model else "0",
         "heat_rows": heat_rows,
         "heat_classes": heat_classes,
-        "heat_shifts": [{"id": shift.name, "name": in_words(shift.name)} for shift in shifts],
+        "heat_names": {
+            "shifts": [{"id": shift.name, "name": in_words(shift.name)} for shift in shifts],
+            "models": [model.name for model in results.models],
+            "everyone": everyone(results),
+        },
         "by_kind": _by_kind(results),
         "mistaken": _mistaken(results, models),
         "measure_tables": measure_tables(results, "report"),
@@ -94,11 +92,8 @@ def classes_page(
         "value": results.rows.value,
         "row": results.rows.one,
         "hottest": HOTTEST,
-        "most_listed": 12,
-        "open_examples": 2,  # shifts whose pictures are shown at once; the others unfold
         "most_bars": _MOST_BARS,
         "most_panels": figures.MOST_PANELS,
-        "replicates": f"{REPLICATES:,}",
         "fewest": FEWEST_MODELS_FOR_A_SLOPE,
     }
     headline = headline_of(results)
@@ -191,32 +186,18 @@ MOST_MODELS_TO_CHOOSE = 40
 
 
 @dataclass(frozen=True)
-class ClassCell:
-    """A class under a shift: its drop averaged over the sound models, None if it has too few images; in words."""
-
-    numbers: ClassNumbers
-    drop: float | None
-    words: str
-
-
-@dataclass(frozen=True)
 class ClassRow:
     """A class: its unique name, its drop averaged over shifts and models, and one cell for each shown shift.
 
-    average: the drop over the shifts that measure the class. cells: a cell is None if the shift does not ask for the
-    class. drops: each model's average over shifts. base: each model's accuracy on the base images of the class, with
-    the average over models. marks: one character for each model, 1 if its accuracy is near its chance.
+    average: the drop over the shifts that measure the class. drops: each model's average over shifts. known: the numbers
+    under a shift that measures the class, if any. cells: a cell is None if the shift does not ask for the class.
     """
 
-    class_id: str
     name: str
     average: float | None
-    drops: tuple[float, ...]
-    base: tuple[float, ...]
-    average_base: float | None
-    marks: str
-    near_chance: bool
-    cells: tuple[ClassCell | None, ...]
+    drops: Sequence[float]
+    known: ClassNumbers
+    cells: Sequence[ClassNumbers | None]
 
 
 def class_rows(results: Results, shifts: Sequence[str]) -> tuple[list[ClassRow], int]:
@@ -226,50 +207,18 @@ def class_rows(results: Results, shifts: Sequence[str]) -> tuple[list[ClassRow],
         for numbers in classes_of(results, shift.name):
             by_class.setdefault(numbers.class_id, {})[numbers.shift] = numbers
     rows = []
-    for class_id, by_shift in by_class.items():
-        measured = [numbers for numbers in by_shift.values() if numbers.impact is not None]
-        models = len(measured[0].drops) if measured else 0
-        drops = tuple(sum(numbers.drops[index] for numbers in measured) / len(measured) for index in range(models))
+    for by_shift in by_class.values():
+        measured = [numbers.drops for numbers in by_shift.values() if numbers.impact is not None]
+        drops = [sum(of_model) / len(of_model) for of_model in zip(*measured, strict=True)]
         first = next(iter(by_shift.values()))
         known = next((numbers for numbers in by_shift.values() if numbers.accuracy), first)
-        rows.append(
-            ClassRow(
-                class_id=class_id,
-                name=first.name,
-                average=results.mean_of_sound(drops) if models else None,
-                drops=drops,
-                base=known.base_accuracy,
-                average_base=results.mean_accuracy(known.base_accuracy) if known.base_accuracy else None,
-                marks="".join("1" if near else "0" for near in known.near_chance),
-                near_chance=known.class_near_chance,
-                cells=tuple(_cell(results, by_shift[shift]) if shift in by_shift else None for shift in shifts),
-            )
-        )
+        average = results.mean_of_sound(drops) if drops else None
+        rows.append(ClassRow(first.name, average, drops, known, [by_shift.get(shift) for shift in shifts]))
     # Sort by drop, ties in the recipe's order; classes that no shift measures come last.
     rows.sort(key=lambda row: (row.average is None, -(row.average or 0.0)))
-    repeated = {name for name, count in Counter(row.name for row in rows).items() if count > 1}
-    named = [
-        replace(row, name=f"{row.name} ({row.class_id})") if row.name in repeated else row for row in rows[:MOST_ROWS]
+    names = Counter(row.name for row in rows)
+    shown = [
+        row if names[row.name] == 1 else replace(row, name=f"{row.name} ({row.known.class_id})")
+        for row in rows[:MOST_ROWS]
     ]
-    return named, len(rows)
-
-
-def _cell(results: Results, class_numbers: ClassNumbers) -> ClassCell:
-    counts = f"{class_numbers.shift_images} shifted and {class_numbers.base_images} base images"
-    where = f"{class_numbers.name}, {in_words(class_numbers.shift)}"
-    if not class_numbers.accuracy:
-        return ClassCell(class_numbers, None, f"{where}: too few images, {counts}")
-    base, shifted = map(results.mean_accuracy, (class_numbers.base_accuracy, class_numbers.accuracy))
-    drop = results.mean_of_sound(class_numbers.drops)
-    if drop is None:
-        accuracies = f"base {percent(base)}, shifted {percent(shifted)}"
-        return ClassCell(class_numbers, None, f"{where}: every model is near chance; {accuracies}; {counts}")
-    interval = f" ({between(class_numbers.impact)})" if class_numbers.impact else ""
-    words = averaged(results)
-    near = ", near chance on the base" if class_numbers.class_near_chance else ""
-    return ClassCell(
-        class_numbers,
-        drop,
-        f"{where}: base {percent(base)}, shifted {percent(shifted)}, drop {points(drop)} points{interval}"
-        f"{f', {words}' if words else ''}{near}; {counts}",
-    )
+    return shown, len(rows)
