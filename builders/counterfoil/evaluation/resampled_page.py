@@ -68,10 +68,9 @@ def group_table(results: Results, model: ModelFacts, measures: Sequence[str], dr
         key = {"model": model.name, "group": group.name}
         cells = [points_cell(results.rows.estimate(name, **key)) for name in measures]
         cells += [_drop_cell(results.rows, {**key, "at": name}) for name in drops]
-        rows.append(TableRow((text_cell(group.name), *cells)))
-    columns = [TableColumn("group", "shift"), *(TableColumn(f"{titles[name]} (%)") for name in measures)]
-    columns += [TableColumn(f"drop of {name} (points)") for name in drops]
-    return Table(f"{model.short_name}: 95 % intervals below", tuple(columns), tuple(rows))
+        rows.append((group.name, *cells))
+    heads = [*(f"{titles[name]} (%)" for name in measures), *(f"drop of {name} (points)" for name in drops)]
+    return Table.of(f"{model.short_name}: 95 % intervals below", [TableColumn("group", "shift"), *heads], rows)
 
 
 def _drop_cell(rows: ResultRows, key: Mapping[str, str]) -> TableCell:
@@ -121,7 +120,7 @@ def compared_section(results: Results, noun: str, over: str) -> Iterator[ReportS
     rows.sort(key=lambda row: -abs(float(row.cells[-1].sort or 0.0)))
     heads = (f"drop of {results.lead} (points)", "drop of the other (points)", "loses more by (points)")
     columns = (TableColumn(noun, "name"), TableColumn("against", "name"), TableColumn("group", "shift"))
-    table = Table(f"Drops of {results.lead} compared", (*columns, *map(TableColumn, heads)), tuple(rows))
+    table = Table.of(f"Drops of {results.lead} compared", (*columns, *heads), rows)
     yield ReportSection(
         title=f"{noun.capitalize()}s compared",
         sentences=compared_sentences(results),

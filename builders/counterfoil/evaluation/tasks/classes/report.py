@@ -189,7 +189,7 @@ MOST_MODELS_TO_CHOOSE = 40
 class ClassRow:
     """A class: its unique name, its drop averaged over shifts and models, and one cell for each shown shift.
 
-    average: the drop over the shifts that measure the class. drops: each model's average over shifts. known: the numbers
+    average: the drop over the shifts that measure the class. drops: each model's average over shifts. known: numbers
     under a shift that measures the class, if any. cells: a cell is None if the shift does not ask for the class.
     """
 

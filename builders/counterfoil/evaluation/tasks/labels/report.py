@@ -12,9 +12,9 @@ from counterfoil.report.sections import ReportSection
 from counterfoil.report.words import (
     NOTHING,
     Table,
-    TableCell,
     TableColumn,
     TableRow,
+    count_cell,
     counted,
     in_words,
     listed,
@@ -80,7 +80,7 @@ def label_table(results: Results, model: ModelFacts) -> Table:
         key = {"model": model.name, "class_id": label.id}
         base = {"group": results.base or "", **key}
         having = results.rows.one(MISSED, **base)
-        cells = [TableCell(str(_known_images(results, label))), TableCell(str(having.n if having else 0))]
+        cells = [count_cell(_known_images(results, label)), count_cell((having.n or 0) if having else 0)]
         cells += [points_cell(results.rows.estimate(name, **base)) for name in _OF_LABELS]
         drops = results.rows.where(DROP, at=PRECISION, **key)
         worst = max(drops, key=lambda drop: drop.value or 0.0, default=None)
@@ -95,10 +95,9 @@ def label_table(results: Results, model: ModelFacts) -> Table:
     counts = ["images that know it", "with it"]
     titles = [*counts, "AP (%)", "AUROC (%)", "accuracy (%)", "missed (%)", "wrongly given (%)"]
     later = ["drop of AP (points)", "missed there (%)", "wrongly given there (%)"]
-    columns = [TableColumn("label", "name"), *map(TableColumn, titles), TableColumn("AP drops most under", "text")]
-    columns += map(TableColumn, later)
+    columns = [TableColumn("label", "name"), *titles, TableColumn("AP drops most under", "text"), *later]
     caption = f"{model.short_name}: label by label"
-    return Table(caption, tuple(columns), tuple(rows)).first(_MOST_LABELS, "labels", "labels.csv")
+    return Table.of(caption, columns, rows).first(_MOST_LABELS, "labels", "labels.csv")
 
 
 def label_sections(results: Results) -> Iterator[ReportSection]:

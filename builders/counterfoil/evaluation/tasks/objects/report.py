@@ -25,7 +25,6 @@ from counterfoil.report.severity import severity_words, ten_points_table
 from counterfoil.report.words import (
     NOTHING,
     Table,
-    TableCell,
     TableColumn,
     TableRow,
     count_cell,
@@ -46,9 +45,9 @@ def _mean_table(results: Results) -> Table:
     rows = []
     for model in results.models:
         means = [points_cell(results.rows.estimate(name, model=model.name, at="AP")) for name in (MPC, RPC)]
-        rows.append(TableRow((text_cell(model.short_name), points_cell(results.base_number(model.name)), *means)))
+        rows.append((model.short_name, points_cell(results.base_number(model.name)), *means))
     names = ("AP on the base (%)", "mPC: mean AP over shifts (%)", "rPC: share of the base (%)")
-    return Table("Over all shifts", (TableColumn("detector", "name"), *map(TableColumn, names)), tuple(rows))
+    return Table.of("Over all shifts", (TableColumn("detector", "name"), *names), rows)
 
 
 def _category_table(results: Results, model: ModelFacts) -> Table:
@@ -61,7 +60,7 @@ def _category_table(results: Results, model: ModelFacts) -> Table:
             continue
         drops = results.rows.where(DROP, at=BY_CATEGORY, **key)
         worst = max(drops, key=lambda drop: drop.value or 0.0, default=None)
-        cells = TableCell(NOTHING), points_cell(None)
+        cells = points_cell(None), points_cell(None)
         if worst is not None:
             cells = text_cell(in_words(worst.group)), points_cell(worst.estimate)
         objects = count_cell(int(results.rows.value(OBJECTS, class_id=cls.id) or 0))
@@ -69,12 +68,12 @@ def _category_table(results: Results, model: ModelFacts) -> Table:
     rows.sort(key=lambda row: -float(row.cells[4].sort or -1.0))
     columns = (
         TableColumn("category", "name"),
-        TableColumn("objects"),
-        TableColumn("AP on the base (%)"),
+        "objects",
+        "AP on the base (%)",
         TableColumn("loses most under", "text"),
-        TableColumn("drop of AP (points)"),
+        "drop of AP (points)",
     )
-    table = Table(of_model(results, model, "by category"), columns, tuple(rows))
+    table = Table.of(of_model(results, model, "by category"), columns, rows)
     return table.first(_MOST_CATEGORIES, "categories", "measures.csv")
 
 
@@ -84,9 +83,9 @@ def _error_table(results: Results, model: ModelFacts) -> Table:
     for group in results.groups:
         key = {"model": model.name, "group": group.name}
         counts = [count_cell(int(results.rows.value(ERRORS, at=kind, **key) or 0)) for kind in (*KINDS, MISSED)]
-        rows.append(TableRow((text_cell(group.name), *counts)))
-    columns = (TableColumn("group", "shift"), *(TableColumn(kind) for kind in (*KINDS, MISSED)))
-    return Table(of_model(results, model, "kinds of errors"), columns, tuple(rows))
+        rows.append((group.name, *counts))
+    columns = (TableColumn("group", "shift"), *KINDS, MISSED)
+    return Table.of(of_model(results, model, "kinds of errors"), columns, rows)
 
 
 def _confusion_table(results: Results, model: ModelFacts) -> Table:
@@ -99,7 +98,7 @@ def _confusion_table(results: Results, model: ModelFacts) -> Table:
         objects = int(results.rows.value(OBJECTS, class_id=true) or 0)
         shifts = {group.name: by_group.get(group.name, 0) for group in results.shifts}
         worst = max(shifts, key=lambda name: shifts[name], default="")
-        under = text_cell(in_words(worst)) if shifts else TableCell(NOTHING)
+        under = text_cell(in_words(worst) if shifts else NOTHING)
         numbers = [count_cell(count) for count in (objects, by_group.get(results.base or "", 0), shifts.get(worst, 0))]
         cells = text_cell(true), text_cell(detected), *numbers[:2], under, numbers[2]
         rows.append(TableRow(cells))
@@ -107,12 +106,12 @@ def _confusion_table(results: Results, model: ModelFacts) -> Table:
     columns = (
         TableColumn("category", "name"),
         TableColumn("taken for", "name"),
-        TableColumn("objects"),
-        TableColumn("times on the base"),
+        "objects",
+        "times on the base",
         TableColumn("most under", "text"),
-        TableColumn("times"),
+        "times",
     )
-    table = Table(of_model(results, model, "confusions"), columns, tuple(rows))
+    table = Table.of(of_model(results, model, "confusions"), columns, rows)
     return table.first(_MOST_CONFUSIONS, "pairs of categories", "measures.csv")
 
 
