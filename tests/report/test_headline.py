@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from counterfoil.cli.drops_table import drops_table
 from counterfoil.dataset.card.sections import robustness_of
 from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.tasks.classes.terminal import drops_table
 from counterfoil.report.comparison import ComparedGroup, ModelComparison, comparison_sentences
 from counterfoil.report.headline import by_loss, headline_of
 from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks
@@ -121,8 +121,8 @@ def test_one_model_shows_each_drop_once() -> None:
     assert "of 90.0" not in drops[0] and "impact" not in drops[0]
     for shown, heads in ((alone, ["shift", "model-0", "relative drop"]), (pair, ["shift", "model-0", "model-1"])):
         table = drops_table(shown, shown.models)
-        assert [column.header for column in table.columns][: len(heads)] == heads
-        assert "slope" not in [column.header for column in table.columns]
+        assert [column.label for column in table.columns][: len(heads)] == heads
+        assert "slope" not in [column.label for column in table.columns]
     assert len(drops_table(alone, alone.models).columns) == 3
 
 

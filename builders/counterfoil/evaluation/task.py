@@ -52,7 +52,7 @@ from counterfoil.report.results import (
 )
 from counterfoil.report.sections import MeasureFacts, ReportSection
 from counterfoil.report.severity import severity_words
-from counterfoil.report.words import Table, counted
+from counterfoil.report.words import MOST_TERMINAL_ROWS, Table, counted
 from counterfoil.resampled_stats import FEWEST_IMAGES, Drawn, Number, Units, combined, simultaneous_intervals
 from counterfoil.stats import CONFIDENCE
 
@@ -161,9 +161,9 @@ class Task(ABC):
     def page(self, results: Results) -> ReportPage:
         """Return what the report has beside what every report has."""
 
+    @abstractmethod
     def terminal(self, results: Results) -> Iterator[str | Table]:
         """Yield the sentences and tables of the terminal."""
-        yield from ()
 
     @abstractmethod
     def write_failures(self, results: Results, folder: Path) -> Path:
@@ -364,7 +364,7 @@ class ResampledTask(Task, Generic[Model]):
 
     def terminal(self, results: Results) -> Iterator[str | Table]:
         for model in results.models:
-            yield group_table(results, model, *self.shown)
+            yield group_table(results, model, *self.shown).first(MOST_TERMINAL_ROWS, "rows", self.table)
         yield from self.losses(results)
         yield from compared_sentences(results)
         yield from severity_words(results)

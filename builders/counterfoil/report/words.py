@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 NOTHING = "–"
 _MOST_NAMES = 6
 _MOST_SHOWN = 12
+# The most rows of a table in the terminal; the tables' files hold every row.
+MOST_TERMINAL_ROWS = 40
 _LONGEST_TEXT = 240
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 

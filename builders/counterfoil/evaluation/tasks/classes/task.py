@@ -43,6 +43,7 @@ from counterfoil.evaluation.tasks.classes.mistaken_order import likely_order
 from counterfoil.evaluation.tasks.classes.report import classes_page
 from counterfoil.evaluation.tasks.classes.resampling import resampled_rows
 from counterfoil.evaluation.tasks.classes.tables import image_answers, result_tables
+from counterfoil.evaluation.tasks.classes.terminal import terminal_lines
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier
 from counterfoil.prediction.passes import WORKERS_IMPORT, Placement, Scored, join_scored
 from counterfoil.progress import report
@@ -50,6 +51,7 @@ from counterfoil.recipe import RecipeClass
 from counterfoil.report.reference import order_warnings
 from counterfoil.report.results import NESTED, ClassFacts, ModelFacts, ResultRow, ResultRows, Results
 from counterfoil.report.sections import MeasureFacts
+from counterfoil.report.words import Table
 from counterfoil.stats import CONFIDENCE, REPLICATES
 from counterfoil.store.atomic import write_atomically
 
@@ -216,6 +218,9 @@ class ClassesTask(Task):
         examples = pick_examples(self.answered, results)
         pictures = {name: measure.pictures(self.answered, results) for name, measure in NESTED_MEASURES.items()}
         return classes_page(results, examples, self.unreadable, pictures)
+
+    def terminal(self, results: Results) -> Iterator[str | Table]:
+        return terminal_lines(results)
 
     def write_failures(self, results: Results, folder: Path) -> Path:
         return write_failures(results, self.answered, folder)
