@@ -115,14 +115,6 @@ def tint(value: float) -> str:
     return f"--heat:{62 * strength:.0f}%;--tint:var(--{'drop' if value >= 0 else 'gain'})"
 
 
-def upright_heading(name: str, kind: str | None = None) -> Markup:
-    """Return a heading that is read from below, with the dot of its kind."""
-    from markupsafe import Markup
-
-    dot = Markup('<span class="dot" style="--kind:var(--kind-{})"></span>').format(kind) if kind else ""
-    return Markup('<span class="upright">{}{}</span>').format(dot, name)
-
-
 _FILTERS = {
     "points": points,
     "percent": percent,
@@ -130,7 +122,6 @@ _FILTERS = {
     "in_words": in_words,
     "kind": kind_of_shift,
     "breakable": breakable,
-    "upright": upright_heading,
     "heat": heat,
     "tint": tint,
     "whole": whole,

@@ -253,10 +253,12 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
         return None
     judges = results.transfer[:MOST_JUDGES]
     parts = [
-        (judge, f"{kept_words(judge)} {found_words(judge, results)}", transfer_tables(judge, results), figure)
-        for judge, figure in zip(judges, drawn, strict=True)
+        (judge, f"{kept_words(judge)} {found_words(judge, results)}", transfer_tables(judge, results))
+        for judge in judges
     ]
-    return ReportSection(title="Transfer", template="report-transfer.html.j2", more={"judges": parts})
+    return ReportSection(
+        title="Transfer", template="report-transfer.html.j2", more={"judges": parts, "relations": RELATION_WORDS}
+    )
 
 
 def _card(results: Results) -> CardSection | None:
