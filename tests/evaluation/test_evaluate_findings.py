@@ -385,7 +385,7 @@ def test_a_page_of_very_many_findings_is_bounded(measured: Evaluation) -> None:
         for name in names
         for copy in findings
     ]
-    page = evaluation_html(replace(measured.results, findings=findings, rows=ResultRows(rows)), [])
+    page = evaluation_html(replace(measured.results, findings=findings, rows=ResultRows(rows)))
     assert section(page).count("<h3") == MOST_FINDINGS
     assert section(page).count("% wrong") == MOST_FINDINGS * MOST_SENTENCES
     assert "The list shows the 40 of 200 findings" in page and "and 22 more models" in page

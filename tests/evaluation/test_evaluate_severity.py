@@ -142,7 +142,7 @@ def test_entries_for_the_hub_and_tasks_of_a_benchmark_are_of_the_highest_level(
 
 
 def test_the_report_needs_no_pictures(graded: Evaluation) -> None:
-    assert "Film strips" not in evaluation_html(graded.results, [])
+    assert "Film strips" not in evaluation_html(graded.results)
 
 
 def test_the_frame_of_a_single_model_has_no_ranks(graded_dataset: Path, models: dict[str, str], tmp_path: Path) -> None:

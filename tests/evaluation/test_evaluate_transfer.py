@@ -260,7 +260,7 @@ def test_a_page_of_many_judges_models_and_shifts_holds(measured: Evaluation) -> 
         for group in ("", *(shift.name for shift in shifts)):
             key = {"group": group, "against": judge, "at": "top1", "n": 9, "units": 3}
             rows += [ResultRow("transfer", model=name, value=0.5, low=0.1, high=0.9, **key) for name in names]
-    page = evaluation_html(replace(measured.results, transfer=tuple(many), rows=ResultRows(rows)), [])
+    page = evaluation_html(replace(measured.results, transfer=tuple(many), rows=ResultRows(rows)))
     Page(page)  # every tag closes
     assert "<script>alert" not in page
     assert "more shifts, in transfer.csv" in page and "and 1 more, in transfer.csv" in page

@@ -51,7 +51,7 @@ def full_report(evaluation: Evaluation, tmp_path_factory: pytest.TempPathFactory
         label_checks=LabelChecks("lab:clip", 150, (ShiftChecks("base", judge), ShiftChecks("swap", judge, people)), 3),
     )
     path = tmp_path_factory.mktemp("full") / "report.html"
-    path.write_text(evaluation_html(shown, []))
+    path.write_text(evaluation_html(shown))
     return path
 
 

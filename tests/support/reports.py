@@ -9,5 +9,5 @@ from counterfoil.evaluation.tasks.classes.report import classes_page
 from counterfoil.report.results import Results
 
 
-def evaluation_html(results: Results, examples: Any = (), **others: Any) -> str:
-    return page_html(results, classes_page(results, examples), **others)
+def evaluation_html(results: Results, **others: Any) -> str:
+    return page_html(results, classes_page(results, {}, {}), **others)

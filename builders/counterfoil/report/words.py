@@ -223,12 +223,18 @@ class Table:
         cls, caption: str, columns: Iterable[TableColumn | str], rows: Iterable[TableRow | Sequence[TableCell | str]]
     ) -> Table:
         """Return a table. A column that is a bare text holds numbers; a cell that is a bare text holds words."""
+        heads = tuple(TableColumn(column) if isinstance(column, str) else column for column in columns)
+
+        def cell_of(column: TableColumn, cell: TableCell | str) -> TableCell:
+            if isinstance(cell, TableCell):
+                return cell
+            return TableCell(cell) if column.kind == "number" else text_cell(cell)
+
         made = []
         for row in rows:
             cells, style = (row.cells, row.style) if isinstance(row, TableRow) else (row, "")
-            made.append(TableRow(tuple(text_cell(cell) if isinstance(cell, str) else cell for cell in cells), style))
-        heads = (TableColumn(column) if isinstance(column, str) else column for column in columns)
-        return cls(caption, tuple(heads), tuple(made))
+            made.append(TableRow(tuple(map(cell_of, heads, cells)), style))
+        return cls(caption, heads, tuple(made))
 
     def without_empty(self) -> Table:
         """Return the table without number columns that are empty in every row."""

@@ -36,14 +36,16 @@ _MOST_BARS = 40
 
 def classes_page(
     results: Results,
-    examples: Sequence[tuple[str, Sequence[ClassExamples]]],
+    examples: Mapping[str, Sequence[ClassExamples]],
+    thumbnails: Mapping[str, str],
     unreadable: Sequence[str] = (),
     pictures: Mapping[str, Sequence[Any]] | None = None,
 ) -> ReportPage:
     """Return what the page says.
 
-    examples: for each shown shift, the classes that drop most, with flipped pairs. unreadable: keys of images that
-    could not be decoded. pictures: name of a nested measure → what it draws from images.
+    examples: for each shown shift, the classes that drop most, with flipped pairs. thumbnails: their pictures by key.
+    unreadable: keys of images that could not be decoded. pictures: name of a nested measure → what it draws from
+    images.
     """
     models, shifts, base = results.best_first, results.by_impact, results.base_group
     heat_rows, heat_classes = class_rows(results, [shift.name for shift in shifts])
@@ -88,6 +90,7 @@ def classes_page(
         "slopes": figures.slope_figure(results),
         "sloped": bool(results.rows.where("slope")),
         "examples": examples,
+        "thumbnails": thumbnails,
         "number": results.rows.estimate,
         "value": results.rows.value,
         "row": results.rows.one,

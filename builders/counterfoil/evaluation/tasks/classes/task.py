@@ -30,7 +30,7 @@ from counterfoil.evaluation.scored_models import (
 from counterfoil.evaluation.task import Task
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, answer_names
 from counterfoil.evaluation.tasks.classes.entries import entry_files
-from counterfoil.evaluation.tasks.classes.failures import failure_partners, pick_examples, write_failures
+from counterfoil.evaluation.tasks.classes.failures import failure_partners, pick_examples, thumbnails, write_failures
 from counterfoil.evaluation.tasks.classes.lines import ClassLines, line_measures
 from counterfoil.evaluation.tasks.classes.measures import MEASURES, NESTED_MEASURES
 from counterfoil.evaluation.tasks.classes.measures.comparison import ComparedModels
@@ -216,8 +216,10 @@ class ClassesTask(Task):
 
     def page(self, results: Results) -> ReportPage:
         examples = pick_examples(self.answered, results)
+        pairs = [pair for classes in examples.values() for *_, pairs in classes for pair in pairs]
+        shown = thumbnails(self.subject, [key for pair in pairs for key in (pair.base_key, pair.shift_key)])
         pictures = {name: measure.pictures(self.answered, results) for name, measure in NESTED_MEASURES.items()}
-        return classes_page(results, examples, self.unreadable, pictures)
+        return classes_page(results, examples, shown, self.unreadable, pictures)
 
     def terminal(self, results: Results) -> Iterator[str | Table]:
         return terminal_lines(results)
