@@ -110,6 +110,14 @@ def base_partners(
     return partners
 
 
+def ranks_in_cells(cells: Ints) -> Ints:
+    """Return for each item how many items of its cell stand before it."""
+    by_cell = np.argsort(cells, kind="stable")
+    ranks = np.empty(len(cells), dtype=np.int64)
+    ranks[by_cell] = np.arange(len(cells)) - np.searchsorted(cells[by_cell], cells[by_cell])
+    return ranks
+
+
 def choose_failures(
     correct: Bools,
     readable: Bools,
@@ -132,12 +140,9 @@ def choose_failures(
         paired = partners[rows] >= 0
         flips = (wrong[rows] & correct[partners[rows]]).sum(axis=1) * paired
         cells = groups[rows] * (int(labels.max()) + 1) + labels[rows]
-        order = np.lexsort((rows, -wrong[rows].sum(axis=1), -flips, cells))
-        _, starts = np.unique(cells[order], return_index=True)
-        sizes = np.diff(np.append(starts, failures))
-        rank = np.empty(failures, dtype=np.int64)
-        rank[order] = np.arange(failures) - np.repeat(starts, sizes)
-        rows = np.sort(rows[np.lexsort((cells, rank))[:most]])
+        order = np.lexsort((rows, -wrong[rows].sum(axis=1), -flips))
+        ranks = ranks_in_cells(cells[order])
+        rows = np.sort(rows[order[np.lexsort((cells[order], ranks))[:most]]])
     return ChosenFailures(rows, partners[rows], failures)
 
 

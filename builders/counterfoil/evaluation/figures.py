@@ -301,10 +301,7 @@ def _draw_line_panel(
             x, y, s=20, facecolors=faces, edgecolors=MUTED if faces == "none" else colour,
             linewidths=1 if faces == "none" else 0, zorder=3, gid=name, clip_on=False,
         )  # fmt: skip
-        tips[name] = [
-            f"{model.name}: base {base:.1f} %, {in_words(shift.name)} {shifted:.1f} %"
-            for model, base, shifted in zip(models, x, y, strict=True)
-        ]
+        tips[name] = _sides_tips(models, sides, shift)
     axes.set_xlim(low, high)
     axes.set_ylim(low, high)
     axes.set_aspect("equal")
@@ -312,6 +309,14 @@ def _draw_line_panel(
     title_panel(axes, shift.name)
     axes.text(0.05, 0.9, note, transform=axes.transAxes, fontsize=8.5, color=MUTED)
     return tips
+
+
+def _sides_tips(models: Sequence[ModelFacts], sides: Sequence[tuple[float, float]], shift: GroupFacts) -> list[str]:
+    """Return a sentence for each model: its accuracies on the base and under a shift."""
+    return [
+        f"{model.name}: base {percent(base)}, {in_words(shift.name)} {percent(shifted)}"
+        for model, (base, shifted) in zip(models, sides, strict=True)
+    ]
 
 
 _PROBIT_TICKS = (1, 5, 20, 50, 80, 95, 99, 99.9)
@@ -348,10 +353,7 @@ def published_figure(results: Results) -> str | None:
             panel.plot(ends, y.mean() + slope * (ends - x.mean()), color=colour, linewidth=1.6, zorder=2)
         panel.margins(x=0.12)
         title_panel(panel, shift.name)
-        tips[f"published{index}"] = [
-            f"{model.name}: base {percent(float(on_base))}, {in_words(shift.name)} {percent(float(under_shift))}"
-            for model, on_base, under_shift in zip(models, base, shifted, strict=True)
-        ]
+        tips[f"published{index}"] = _sides_tips(models, sides, shift)
     # The panels share their axes. The line of ImageNet-A extends far below any point.
     lowest = min(
         float(np.asarray(collection.get_offsets())[:, 1].min()) for panel in panels for collection in panel.collections

@@ -25,7 +25,6 @@ from counterfoil.report.words import (
     in_words,
     listed,
     number,
-    over_classes,
     points_cell,
     probability,
     sign,
@@ -327,18 +326,6 @@ def order_changes(severity: Severity, results: Results) -> list[tuple[str, str, 
     return swaps
 
 
-def _lost_words(severity: Severity, results: Results) -> str:
-    """Return how many trajectories there are, which of their images are missing, and what curves are over."""
-    text = f"{counted(severity.trajectories, 'trajectory', 'trajectories')} with a base image"
-    if any(level.lost for level in severity.levels):
-        lost = listed([f"{level.lost:,} at {at(level.level)}" for level in severity.levels], len(severity.levels))
-        text += f"; missing: {lost}; {severity.complete:,} have every level"
-    if severity.left_out:
-        text += f"; too few images for a curve: {listed(severity.left_out)}"
-    text += f". Curves are {over}" if (over := over_classes(severity.classes, len(results.classes))) else ""
-    return f"{text}."
-
-
 def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     if not results.severity:
         return None
@@ -352,7 +339,7 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
             _ranks_table(severity, results),
             _pairs_table(severity, results),
         ]
-        shifts.append((severity, _lost_words(severity, results), [_classes_table(severity, results), *of_models]))
+        shifts.append((severity, [_classes_table(severity, results), *of_models]))
     return ReportSection(
         title="How much is too much",
         short="Severity",

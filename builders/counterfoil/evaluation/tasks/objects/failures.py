@@ -14,7 +14,7 @@ import numpy as np
 
 from counterfoil.arrays import Floats, Ints
 from counterfoil.detection_stats import AREAS, Detections, Matches, Objects, image_f1
-from counterfoil.evaluation.failures import FOLDER, browser_html, write_browser
+from counterfoil.evaluation.failures import FOLDER, browser_html, ranks_in_cells, write_browser
 from counterfoil.evaluation.tasks.objects.error_kinds import KINDS, ErrorKinds
 from counterfoil.report.pictures import webp
 from counterfoil.report.words import in_words
@@ -75,10 +75,7 @@ def detection_failures(
     order = np.lexsort((image, shift, detector, -lost[detector, shift, image]))
     detector, shift, image = detector[order], shift[order], image[order]
     cell = detector * len(groups) + shift
-    by_cell = np.argsort(cell, kind="stable")
-    rank = np.empty(len(cell), np.int64)
-    rank[by_cell] = np.arange(len(cell)) - np.searchsorted(cell[by_cell], cell[by_cell])
-    chosen = np.sort(np.lexsort((np.arange(len(cell)), rank))[:most])
+    chosen = np.sort(np.argsort(ranks_in_cells(cell), kind="stable")[:most])
     answers: dict[tuple[int, int, int], int] = {}
     pictures: dict[tuple[int, int], int] = {}
     scenes = {scene: number for number, scene in enumerate(np.unique(image[chosen]).tolist())}
