@@ -29,8 +29,6 @@ _FOLDED = {
     "models": "The models: weights, input, how outputs are matched",
     "method": "How each number is computed",
 }
-# Rows of the unfolding table behind the drops; robustness.csv holds more.
-_MOST_NUMBERS = 400
 _MOST_BARS = 40
 
 
@@ -47,7 +45,7 @@ def classes_page(
     unreadable: keys of images that could not be decoded. pictures: name of a nested measure → what it draws from
     images.
     """
-    models, shifts, base = results.best_first, results.by_impact, results.base_group
+    models, shifts = results.best_first, results.by_impact
     heat_rows, heat_classes = class_rows(results, [shift.name for shift in shifts])
     # Of a shift with levels, only the highest is a group.
     milder = [level for severity in results.severity for level in severity.levels[:-1]]
@@ -55,9 +53,6 @@ def classes_page(
     sound = [str(index) for index, model in enumerate(results.models) if not model.near_chance]
     impacts = [(shift, impact) for shift, [impact] in figures.measured_shifts(results, "impact")]
     values = {
-        "models": models,
-        "shifts": shifts,
-        "groups": [*([base] if base else []), *shifts],
         "tables": [shown.file for shown in NESTED.values() if shown.csv(results) is not None],
         "tiles": base_tiles(results, models),
         "checked": checked_shifts(results),
@@ -66,12 +61,8 @@ def classes_page(
         "unreadable": unreadable,
         "everyone": everyone(results),
         "averaged": averaged(results),
-        "built": any(group.candidates is not None for group in results.groups),
         "images": sum(group.accepted for group in (*results.groups, *milder)),
         "classes": max(group.classes + len(group.left_out) for group in results.groups),
-        "scored": sum(group.readable for group in ([base] if base else results.groups)),
-        "top_ks": sorted({model.top_k for model in models}),
-        "numbers": len(shifts) * len(models) <= _MOST_NUMBERS,
         "choose_model": choose_model,
         "sound": " ".join(sound) if choose_model else "0",
         "heat_rows": heat_rows,
@@ -88,12 +79,8 @@ def classes_page(
         "impact": drop_bars({"": impacts[:_MOST_BARS]}) if impacts else None,
         "lines": figures.line_figure(results),
         "slopes": figures.slope_figure(results),
-        "sloped": bool(results.rows.where("slope")),
         "examples": examples,
         "thumbnails": thumbnails,
-        "number": results.rows.estimate,
-        "value": results.rows.value,
-        "row": results.rows.one,
         "hottest": HOTTEST,
         "most_bars": _MOST_BARS,
         "most_panels": figures.MOST_PANELS,
