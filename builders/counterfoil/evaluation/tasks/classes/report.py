@@ -17,7 +17,7 @@ from counterfoil.report.labels import checked_shifts
 from counterfoil.report.reference import averaged, everyone, model_sentences, order_warnings
 from counterfoil.report.results import NESTED, ClassNumbers, ModelFacts, Results, classes_of, section_order
 from counterfoil.report.sections import ReportSection
-from counterfoil.report.words import between, counted, in_words, listed, measure_tables, points
+from counterfoil.report.words import in_words, measure_tables
 
 # The classes with the lowest recall are shown, of the best models only; measures.csv has all.
 _MOST_MODELS, _MOST_CLASSES = 8, 30
@@ -54,7 +54,6 @@ def classes_page(
     impacts = [(shift, impact) for shift, [impact] in figures.measured_shifts(results, "impact")]
     values = {
         "tables": [shown.file for shown in NESTED.values() if shown.csv(results) is not None],
-        "tiles": base_tiles(results, models),
         "checked": checked_shifts(results),
         "order_warnings": order_warnings(results),
         "model_sentences": list(model_sentences(results)),
@@ -104,22 +103,6 @@ def _sections(results: Results, pictures: Mapping[str, Sequence[Any]]) -> Iterat
         section = NESTED[name].section(results, drawn)
         if section is not None:
             yield section
-
-
-def base_tiles(results: Results, models: Sequence[ModelFacts]) -> list[tuple[str, str, str]]:
-    """Return label, value and note of the tile of all models' accuracies on the base; none without a base."""
-    tiles: list[tuple[str, str, str]] = []
-    bases = [base for model in models if (base := results.base_number(model.name)) is not None]
-    if bases and (group := results.base_group) is not None:
-        values = [base.value for base in bases]
-        low, high = points(min(values)), points(max(values))
-        who = counted(len(values), "model") if len(values) > 1 else between(bases[0])
-        note = f"{who}, average over {counted(group.classes, 'class', 'classes')}"
-        near_chance = [model.short_name for model in models if model.near_chance]
-        if near_chance:
-            note += f"; {listed(near_chance, 3)}, near chance"
-        tiles.append(("accuracy on the base", f"{low} %" if low == high else f"{low}–{high} %", note))
-    return tiles
 
 
 def _mistaken(results: Results, models: Sequence[ModelFacts]) -> list[tuple[ModelFacts, list[dict[str, Any]]]]:
