@@ -75,7 +75,7 @@ def test_the_page_shows_the_drops_of_classes_and_the_table_has_all(graded: Evalu
     [severity] = graded.results.severity
     section = NESTED["severity"].section(graded.results, [None, []])
     assert section is not None
-    [(_, _, [table, *_])] = section.more["shifts"]
+    [(_, [table, *_])] = section.more["shifts"]
     model = middle_model(severity, graded.results)
     assert model is not None and table.caption == f"Drop by class (points), {model.short_name}: swap"
     assert [column.label for column in table.columns] == [

@@ -31,7 +31,11 @@ MOST_MODELS = 12  # wider tables wrap; the report shows every model
 def terminal_lines(results: Results) -> Iterator[str | Table]:
     """Yield the tables and sentences, of `MOST_MODELS` models at most."""
     shown = results.models[:MOST_MODELS]
-    yield accuracies_table(results, shown) if results.base is None else drops_table(results, shown)
+    if results.base is None:
+        yield f"{results.dataset}: accuracy over all images (95 % confidence interval), and averaged over classes"
+        yield accuracies_table(results, shown)
+    else:
+        yield drops_table(results, shown)
     for measure, table in measure_tables(results, "terminal"):
         captioned = replace(table, caption=f"{measure.title}: {measure.reading}")
         yield captioned.first(MOST_TERMINAL_ROWS, "rows", "measures.csv")
@@ -58,8 +62,7 @@ def accuracies_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
             average = percent(results.rows.value("accuracy", **key))
             cells.append(_with(top1, f"class average {average}"))
         rows.append((group.name, *cells))
-    caption = f"{results.dataset}: accuracy over all images (95 % confidence interval), and averaged over classes"
-    return Table.of(caption, [TableColumn("group", "shift"), *map(_heading, shown)], rows)
+    return Table.of("", [TableColumn("group", "shift"), *map(_heading, shown)], rows)
 
 
 def drops_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
