@@ -242,7 +242,6 @@ GROUPS = {
             "builders/counterfoil/lab",
             "builders/counterfoil/mining",
             "builders/counterfoil/evaluation",
-            "builders/counterfoil/cli/drops_table.py",
             "builders/counterfoil/cli/mine.py",
             "tests/scripts/test_write_tables.py",
         ),

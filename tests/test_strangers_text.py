@@ -43,7 +43,7 @@ PRINTERS: dict[str, Callable[[str], object]] = {
     "a line": say,
     "a note": note,
     "JSON": lambda name: print_json({name: [name]}),
-    "a table": lambda name: print_table(terminal(), table_of(name), 10, name),
+    "a table": lambda name: print_table(terminal(), table_of(name)),
     "rows": lambda name: print_rows(terminal(), [name], [[name.replace("[", "")]], name),
     "an error": lambda name: show_error(UserError([name, name], hint=name)),
     "an unexpected error": lambda name: show_error(KeyError(name)),

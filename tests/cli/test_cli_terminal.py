@@ -56,7 +56,7 @@ def test_a_text_is_neither_emoji_nor_markup(text: str, capsys: pytest.CaptureFix
     say(text)
     terminal().print(text, markup=False, highlight=False)
     terminal().print(f"[bold]{escape(text)}[/bold]")
-    print_table(terminal(), table, 10, "f.csv")
+    print_table(terminal(), table.first(10, "rows", "f.csv"))
     out, _ = capsys.readouterr()
     assert out.count(text) == 8, out
 

@@ -23,15 +23,14 @@ from counterfoil.evaluation.failures import (
     IMAGES_A_SHEET,
     SIDE,
     base_partners,
+    browser_html,
     choose_failures,
     failures_data,
-    failures_html,
     sheet_file,
     sheet_rows,
     sprite_sheets,
 )
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.tasks.classes.answers import ModelAnswers
 from counterfoil.regular_files import visible
 from support.images import encoded
 
@@ -355,17 +354,19 @@ def many_failures(folder: Path) -> int:
     subject = labelled_subject("many", images, None, "base")
     prediction = np.stack([(labels + shifts) % classes, (labels + 1) % classes], axis=1).astype(np.int32)
     correct = prediction == labels[:, None]
-    answers = ModelAnswers(np.ones(n, dtype=bool), prediction, correct, correct)
-    partners = base_partners(labels, shifts, subject.indices, answers.readable, [1])
-    chosen = choose_failures(correct, answers.readable, labels, shifts, partners, THOUSANDS)
+    readable = np.ones(n, dtype=bool)
+    partners = base_partners(labels, shifts, subject.indices, readable, [1])
+    chosen = choose_failures(correct, readable, labels, shifts, partners, THOUSANDS)
     models = [(name, lambda output: NAMES[output], "") for name in ("one", "other")]
-    data = failures_data(subject, answers, np.full((n, 2), 0.5, dtype=np.float32), chosen, models, ["night", "base"])
+    sure, order = np.full((n, 2), 0.5, dtype=np.float32), ["night", "base"]
+    data = failures_data(subject, prediction, correct, sure, chosen, models, order)
     wanted = frozenset(keys[row] for row in chosen.images)
     for number, sheet in enumerate(sprite_sheets(images.decoded(image) for _, image in images.images(wanted))):
         file = folder / sheet_file(number)
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(sheet)
-    (folder / "failures.html").write_text(failures_html("many", data, chosen, n, paired=False))
+    shown = {"found": chosen.count, "shown": len(chosen.rows), "images": n, "paired": False, "changed": False}
+    (folder / "failures.html").write_text(browser_html("failures-of-classes.html.j2", "many", "", data, **shown))
     return chosen.count
 
 

@@ -20,7 +20,6 @@ from counterfoil.cli.main import app
 from counterfoil.errors import RunFailure
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.tasks.classes.report import evaluation_html
 from counterfoil.recipe.schema_mine import LONGEST
 from counterfoil.report.findings import MOST_FINDINGS, MOST_SENTENCES, counted_words, finding_sentences
 from counterfoil.report.results import ResultRows
@@ -33,6 +32,7 @@ from counterfoil.store.sealed_folder import read_results
 from loopback_hub import LoopbackHub, client
 from mined_colours import ALL_STORED, JUDGE, PICKED, RECORD, build_mined, mined, reads_right
 from support.pages import Page
+from support.reports import evaluation_html
 from support.tables import csv_rows, rewrite, with_value
 from tiny_builds import tiny
 
@@ -385,7 +385,7 @@ def test_a_page_of_very_many_findings_is_bounded(measured: Evaluation) -> None:
         for name in names
         for copy in findings
     ]
-    page = evaluation_html(replace(measured.results, findings=findings, rows=ResultRows(rows)), [])
+    page = evaluation_html(replace(measured.results, findings=findings, rows=ResultRows(rows)))
     assert section(page).count("<h3") == MOST_FINDINGS
     assert section(page).count("% wrong") == MOST_FINDINGS * MOST_SENTENCES
     assert "The list shows the 40 of 200 findings" in page and "and 22 more models" in page

@@ -15,15 +15,17 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from colour_world import SWAPPED, build_colours
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.figures import KINDS, _with_tips, new_figure, place_labels
+from counterfoil.evaluation.page import heat, whole
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.tasks.classes.measures.label_checks import label_rows
-from counterfoil.evaluation.tasks.classes.report import between, evaluation_html, heat, points, whole
 from counterfoil.recipe import Recipe
 from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, ShiftChecks
 from counterfoil.report.results import ClassFacts, ResultRows, Results, classes_of, row
 from counterfoil.report.templates import templates_folder
+from counterfoil.report.words import between, points
 from counterfoil.stats import Estimate
 from support.pages import Page
+from support.reports import evaluation_html
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +46,10 @@ def test_the_page_shows_each_models_drops(html: str, evaluation: Evaluation) -> 
     for model in evaluation.models:
         assert model.short_name.replace("_", "") in text.replace("_", "").replace(" ", "")
     assert "33.3" in text and "Wilson" in text and "bootstrap" in text
-    assert html.count("<svg") == 3
+    assert html.count("<svg") == 2
+    for shift in evaluation.results.by_impact:
+        impact = evaluation.number("impact", group=shift.name)
+        assert impact is not None and f"{shift.name} {points(impact.value)} points ({between(impact)})" in text
 
 
 def test_points_of_the_figures_name_their_model_and_numbers(html: str, evaluation: Evaluation) -> None:
@@ -110,7 +115,7 @@ def test_a_page_of_many_models_shifts_classes_and_long_names_holds(evaluation: E
     classes = tuple(ClassFacts(f"c{i}", f"class {i // 2}") for i in range(42))
     groups = (results.groups[0], *shifts)
     many = replace(results, models=tuple(models), groups=groups, classes=classes, rows=ResultRows(rows))
-    html = evaluation_html(many, [])
+    html = evaluation_html(many)
     page = Page(html)
     text = page.spaced
     assert "The table shows the 40 of 42 classes with the largest average drop" in text
@@ -130,7 +135,7 @@ def test_impact_against_slope_is_drawn_from_ten_shifts_on(evaluation: Evaluation
         shifts = tuple(replace(swap, name=f"swap{i}") for i in range(count))
         swap_rows = [entry for entry in results.rows if entry.group == "swap" and not entry.class_id]
         rows = ResultRows(replace(entry, group=shift.name) for shift in shifts for entry in swap_rows)
-        html = evaluation_html(replace(results, groups=(base, *shifts), rows=rows), [])
+        html = evaluation_html(replace(results, groups=(base, *shifts), rows=rows))
         assert ("Impact against slope" in html) == (count == 10)
         assert "mean slope" not in html  # one kind needs no table of kinds
 
@@ -224,11 +229,11 @@ def test_an_estimate_of_label_error_stands_with_what_it_takes_for_granted(evalua
     judge = JudgedLabels(100, 12, share, share)
     shifts = (ShiftChecks("base", judge), ShiftChecks("swap", JudgedLabels(100, 99, share, None), picked=True))
     checks = LabelChecks("lab:clip", 150, shifts)
-    shown = Page(evaluation_html(with_checks(evaluation, checks), [])).spaced
+    shown = Page(evaluation_html(with_checks(evaluation, checks))).spaced
     assert "The correction assumes the same error rate here" in shown and "an upper" not in shown
     assert "a shift whose keep rule chose images that this judge gets wrong" in shown and "99 of 100, picked" in shown
     assert "its own drop" not in shown
-    both = evaluation_html(with_checks(evaluation, replace(checks, also_scored=("lab:clip",))), [])
+    both = evaluation_html(with_checks(evaluation, replace(checks, also_scored=("lab:clip",))))
     assert "This judge is also one of the models here: its own drop is part of this estimate." in both
 
 

@@ -14,11 +14,11 @@ from counterfoil.evaluation.gate import gate_table
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import with_public_names
 from counterfoil.evaluation.tasks.classes.entries import entry_files
-from counterfoil.evaluation.tasks.classes.report import evaluation_html
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.report.results import NESTED, results_from
 from counterfoil.report.severity import middle_model, order_changes, severity_words
 from counterfoil.store import read_receipts
+from support.reports import evaluation_html
 from support.tables import csv_rows
 
 BETWEEN = ("swap_25", "swap_50", "swap_75")
@@ -75,7 +75,7 @@ def test_the_page_shows_the_drops_of_classes_and_the_table_has_all(graded: Evalu
     [severity] = graded.results.severity
     section = NESTED["severity"].section(graded.results, [None, []])
     assert section is not None
-    [(_, _, [table, *_])] = section.more["shifts"]
+    [(_, [table, *_])] = section.more["shifts"]
     model = middle_model(severity, graded.results)
     assert model is not None and table.caption == f"Drop by class (points), {model.short_name}: swap"
     assert [column.label for column in table.columns] == [
@@ -142,7 +142,7 @@ def test_entries_for_the_hub_and_tasks_of_a_benchmark_are_of_the_highest_level(
 
 
 def test_the_report_needs_no_pictures(graded: Evaluation) -> None:
-    assert "Film strips" not in evaluation_html(graded.results, [])
+    assert "Film strips" not in evaluation_html(graded.results)
 
 
 def test_the_frame_of_a_single_model_has_no_ranks(graded_dataset: Path, models: dict[str, str], tmp_path: Path) -> None:

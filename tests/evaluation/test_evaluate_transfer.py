@@ -19,7 +19,6 @@ from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import with_public_names
 from counterfoil.evaluation.tasks.classes.measures.transfer import architecture_family, is_known, relation_of
-from counterfoil.evaluation.tasks.classes.report import evaluation_html
 from counterfoil.report.results import ResultRow, ResultRows, Results
 from counterfoil.report.transfer import Transfer, TransferModel, found_words, kept_words, transfer_tables
 from counterfoil.stats import Estimate
@@ -29,6 +28,7 @@ from counterfoil.store.reading import read_receipts
 from counterfoil.store.sealed_folder import read_results
 from mined_colours import JUDGE, PICKED, build_mined, mined
 from support.pages import Page
+from support.reports import evaluation_html
 from support.tables import csv_rows
 from tiny_builds import tiny
 
@@ -260,7 +260,7 @@ def test_a_page_of_many_judges_models_and_shifts_holds(measured: Evaluation) -> 
         for group in ("", *(shift.name for shift in shifts)):
             key = {"group": group, "against": judge, "at": "top1", "n": 9, "units": 3}
             rows += [ResultRow("transfer", model=name, value=0.5, low=0.1, high=0.9, **key) for name in names]
-    page = evaluation_html(replace(measured.results, transfer=tuple(many), rows=ResultRows(rows)), [])
+    page = evaluation_html(replace(measured.results, transfer=tuple(many), rows=ResultRows(rows)))
     Page(page)  # every tag closes
     assert "<script>alert" not in page
     assert "more shifts, in transfer.csv" in page and "and 1 more, in transfer.csv" in page

@@ -708,7 +708,7 @@ def test_no_line_of_output_is_a_command_to_a_runner(width: int, monkeypatch: pyt
     table = gate_table(result_of("fail", text=name, name=name))
     rows = tuple(replace(row, cells=row.cells[1:]) for row in table.rows)
     for shown in (table, replace(table, columns=table.columns[1:], rows=rows)):  # a group in the first column
-        print_table(terminal(width), shown, 10, "gate.md")
+        print_table(terminal(width), shown)
     print_json({name: name})
     out = capsys.readouterr().out
     assert "##[" not in out and not [line for line in out.splitlines() if line.lstrip().startswith("::")]

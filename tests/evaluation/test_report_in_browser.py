@@ -12,10 +12,10 @@ import pytest
 
 from contrast import faint_texts
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.tasks.classes.report import evaluation_html
 from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks
 from counterfoil.report.reference import ReferenceResult
 from counterfoil.report.results import LeftOut, ResultRow, ResultRows, classes_of
+from support.reports import evaluation_html
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -51,7 +51,7 @@ def full_report(evaluation: Evaluation, tmp_path_factory: pytest.TempPathFactory
         label_checks=LabelChecks("lab:clip", 150, (ShiftChecks("base", judge), ShiftChecks("swap", judge, people)), 3),
     )
     path = tmp_path_factory.mktemp("full") / "report.html"
-    path.write_text(evaluation_html(shown, []))
+    path.write_text(evaluation_html(shown))
     return path
 
 

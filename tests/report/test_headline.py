@@ -7,17 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from counterfoil.cli.drops_table import drops_table
 from counterfoil.dataset.card.sections import robustness_of
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.shift_report import PageSection
-from counterfoil.evaluation.tasks.classes.report import evaluation_html
+from counterfoil.evaluation.tasks.classes.terminal import drops_table
 from counterfoil.report.comparison import ComparedGroup, ModelComparison, comparison_sentences
 from counterfoil.report.headline import by_loss, headline_of
 from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks
 from counterfoil.report.results import ResultRow, ResultRows, Results
 from counterfoil.report.words import Table, TableColumn
 from results_examples import group, model, results
+from support.reports import evaluation_html
 
 NOTE = "42 % (34 to 50) of its labels may be wrong"
 
@@ -54,6 +53,7 @@ def measured(drops: dict[str, float], *checks: ShiftChecks, models: int = 1) -> 
 DOUBTED = measured(
     {"sketch": 0.387, "snow": 0.263, "red": 0.145}, judged("sketch", 0.42), judged("snow", 0.05), judged("red", 0.0)
 )
+
 FIRST = "snow: 26.3 points of accuracy (20.3 to 32.3); 5 % (0 to 13) of its labels may be wrong; sketch shows 38.7"
 
 
@@ -64,7 +64,7 @@ def test_wrong_labels_count_before_the_largest_drop_is_named() -> None:
 
 
 def test_every_output_headlines_by_the_same_rule() -> None:
-    text, sentence = evaluation_html(DOUBTED, []), headline_of(DOUBTED)
+    text, sentence = evaluation_html(DOUBTED), headline_of(DOUBTED)
     evaluation = Evaluation(DOUBTED, "set", None, (), {})
     assert sentence in text and evaluation.to_json()["headline"] == sentence
     assert repr(evaluation).index("26.3") < repr(evaluation).index("sketch shows 38.7 points, but 42 %")
@@ -108,7 +108,7 @@ def test_a_table_without_a_drop_says_why() -> None:
     """Say in terminal, report and JSON why every drop is a dash: classes of four images, or a model that guesses."""
     few = replace(results(1, 1), groups=(group("base"), replace(group("fog"), classes=0)))
     sentence = "No drop can be measured: no class has 5 images under a shift and on the base (--min-images)."
-    assert headline_of(few) == sentence and sentence in evaluation_html(few, [])
+    assert headline_of(few) == sentence and sentence in evaluation_html(few)
     guessing = replace(results(1, 1), models=(model("model-0", near_chance=True),))
     assert headline_of(guessing) == "No drop can be measured: every model is near chance on the base."
 
@@ -116,21 +116,20 @@ def test_a_table_without_a_drop_says_why() -> None:
 def test_one_model_shows_each_drop_once() -> None:
     """Show a drop of one model without the average over models, its slope, or the base again, on page and terminal."""
     alone, pair = (measured({"fog": 0.2}, models=models) for models in (1, 2))
-    drops = re.search(r'<table class="drops">.*?</table>', evaluation_html(alone, []), re.DOTALL)
+    drops = re.search(r'<table class="drops">.*?</table>', evaluation_html(alone), re.DOTALL)
     assert drops is not None and drops[0].count("20.0</a>") == 1 and drops[0].count("20.0") == 2  # and in its label
     assert "of 90.0" not in drops[0] and "impact" not in drops[0]
     for shown, heads in ((alone, ["shift", "model-0", "relative drop"]), (pair, ["shift", "model-0", "model-1"])):
         table = drops_table(shown, shown.models)
-        assert [column.header for column in table.columns][: len(heads)] == heads
-        assert "slope" not in [column.header for column in table.columns]
+        assert [column.label for column in table.columns][: len(heads)] == heads
+        assert "slope" not in [column.label for column in table.columns]
     assert len(drops_table(alone, alone.models).columns) == 3
 
 
 def test_the_report_shows_the_gate_and_folds_what_most_readers_skip() -> None:
     sentence, table = "The gate says fail for m.", Table("The gate", (TableColumn("line", "name"),), ())
-    gate = [PageSection("The gate", [("", table)], sentences=[sentence])]
-    text = evaluation_html(DOUBTED, [], gate=gate)
-    assert text.index(sentence) < text.index("Drop in accuracy") and sentence not in evaluation_html(DOUBTED, [])
+    text = evaluation_html(DOUBTED, gate=(sentence, table))
+    assert text.index(sentence) < text.index("Drop in accuracy") and sentence not in evaluation_html(DOUBTED)
     folded = " ".join(re.findall(r'<details class="fold">.*?</details>', text, re.DOTALL))
     assert all(f">{title}</h2>" in folded for title in ("Shifts", "Models", "How each number is computed"))
     assert not any(f">{title}</h2>" in folded for title in ("Drop in accuracy", "Are the labels still true?"))

@@ -22,16 +22,13 @@ from counterfoil.cli.options import (
 from counterfoil.cli.progress import StageProgress
 from counterfoil.cli.terminal import open_page, print_json, print_table, say, terminal
 from counterfoil.errors import UserError
-from counterfoil.report.words import counted, listed
+from counterfoil.report.words import MOST_TERMINAL_ROWS, counted
 
 if TYPE_CHECKING:
     from counterfoil.evaluation.results import Evaluation
-    from counterfoil.report.results import Results
 
 app = typer.Typer()
 
-MOST_MODELS = 12  # wider tables wrap; the report shows every model
-MOST_ROWS = 40  # the most rows of a table below the drops; the tables' files hold every row
 PIPED_WIDTH = 160
 
 # In printing order. Files of nested measures come between the first and the last files.
@@ -233,7 +230,8 @@ def evaluate(
     if evaluation.gate is not None and not json:
         from counterfoil.evaluation.gate import gate_sentence, gate_table
 
-        print_table(terminal(PIPED_WIDTH), gate_table(evaluation.gate), MOST_ROWS, "gate.md")
+        table = gate_table(evaluation.gate).first(MOST_TERMINAL_ROWS, "rows", "gate.md")
+        print_table(terminal(PIPED_WIDTH), table)
         say(gate_sentence(evaluation.gate))
     of_hub = into_card and context.info_name != "demo"  # the demo's dataset goes to no repository
     if of_hub and "entries" not in evaluation.files and evaluation.results.lead == "accuracy":
@@ -308,13 +306,11 @@ def _print(evaluation: Evaluation) -> None:
         say(results.preview_sentence)
     for note in evaluation.notes:
         say(f"Note: {note}")
-    if task is not None and (shown := task.report) is not None:
-        for table in shown.tables(results):
-            print_table(terminal(PIPED_WIDTH), table, MOST_ROWS, task.table)
-        for sentence in (*shown.sentences(results), *shown.compared(results)):
-            say(sentence)
-    else:
-        _print_accuracies(results)
+    for line in () if task is None else task.terminal(results):
+        if isinstance(line, str):
+            say(line)
+        else:
+            print_table(terminal(PIPED_WIDTH), line)
     if evaluation.unreadable:
         n = len(evaluation.unreadable)
         text = f"{counted(n, 'image')} could not be read ({UNREAD}) and {'is' if n == 1 else 'are'}"
@@ -327,37 +323,3 @@ def _print(evaluation: Evaluation) -> None:
         if name in evaluation.files:
             # Plain echo, so that a path is never wrapped or styled.
             say(f"{_SHOWN_AS.get(name, name) + ':':<12} {evaluation.files[name]}")
-
-
-def _print_accuracies(results: Results) -> None:
-    from rich.markup import escape
-
-    from counterfoil.cli.drops_table import accuracies_table, drops_table
-    from counterfoil.report.headline import headline_of
-    from counterfoil.report.reference import model_sentences
-    from counterfoil.report.results import NESTED, section_order
-    from counterfoil.report.words import measure_tables
-
-    shown = results.models[:MOST_MODELS]
-    console = terminal(PIPED_WIDTH)
-    if results.base is None:
-        console.print(
-            f"{escape(results.dataset)}: accuracy over all images (95 % confidence interval), and averaged over classes"
-        )
-    console.print(accuracies_table(results, shown) if results.base is None else drops_table(results, shown))
-    for measure, table in measure_tables(results, "terminal"):
-        print_table(console, replace(table, caption=f"{measure.title}: {measure.reading}"), MOST_ROWS, "measures.csv")
-    for group in results.groups if results.base is None else ():
-        if few := [cls.name for cls in group.left_out]:
-            classes = group.classes + len(few)
-            say(f"{group.name}: no image of {len(few):,} of {counted(classes, 'class', 'classes')}: {listed(few)}")
-    if len(results.models) > len(shown):
-        console.print(f"and {len(results.models) - len(shown)} more models, listed in the report")
-    for sentence in filter(None, (headline_of(results), *model_sentences(results))):
-        say(sentence)
-    for nested in (NESTED[name] for name in section_order() if name in NESTED):
-        for line in nested.terminal(results, MOST_MODELS):
-            if isinstance(line, str):
-                say(line)
-            else:
-                print_table(console, line, MOST_ROWS, nested.file or "measures.csv")

@@ -131,14 +131,13 @@ def print_rows(
     console.print(table)
 
 
-def print_table(console: Console, shown: Table, most: int, where: str) -> None:
-    """Print the first `most` rows, with a cell's note below its text. The file `where` has the other rows."""
+def print_table(console: Console, shown: Table) -> None:
+    """Print a table, with a cell's note below its text."""
     from rich.markup import escape
 
     def cell(text: str, below: str) -> str:
         return escape(text) + (f"\n[dim]{escape(below)}[/dim]" if below else "")
 
-    shown = shown.first(most, "rows", where)
     rows = []
     for row in shown.rows:
         cells = [cell(each.text, each.below) for each in row.cells]

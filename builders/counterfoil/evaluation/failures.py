@@ -1,6 +1,7 @@
-"""Pictures of what models get wrong: the failure browser beside the report, and the pairs that the report shows.
+"""The failure browser beside the report: its page, its pictures, and which wrong answers it shows.
 
-The browser's pictures are in sheets of 144, which its page loads as they come into view. The page is written last.
+A task has a template with what a card shows. Small pictures are in sheets of 144, which the page loads as they come
+into view. The page is written last.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import numpy as np
+from numpy.typing import NDArray
 
 from counterfoil import __version__
 from counterfoil.arrays import Bools, Floats32, Ints
 from counterfoil.evaluation.dataset import Subject
-from counterfoil.evaluation.tasks.classes.answers import ModelAnswers
 from counterfoil.progress import report
 from counterfoil.regular_files import visible
 from counterfoil.report.pictures import thumbnail, webp
@@ -33,14 +34,22 @@ if TYPE_CHECKING:
 _OWN = re.compile(r"\d{4,}\.webp")
 
 
-def write_browser(folder: Path, html: str, pictures: Iterable[Image | None], images: int) -> Path:
-    """Write the sheets of so many pictures, then the page; return its path."""
-    sheets = ((sheet_file(number), sheet) for number, sheet in enumerate(sprite_sheets(pictures)))
-    return write_page(folder, html, sheets, len(sheet_rows(images)))
+PAGE = "failures.html"
+FOLDER = "failures"
 
 
-def write_page(folder: Path, html: str, pictures: Iterable[tuple[str, bytes]], total: int) -> Path:
-    """Write so many pictures (path below the folder, content), then the page of failures; return its path."""
+def browser_html(template: str, name: str, preview: str, data: dict[str, Any], **values: Any) -> str:
+    """Return the page as text; equal data give equal bytes.
+
+    template: it extends `failures.html.j2`. name: of the dataset. preview: the sentence that marks a preview, or empty.
+    data: what the script of a card reads. values: what the template reads, `found` and `shown` failures among them.
+    """
+    environment = template_environment(template)
+    return environment.get_template(template).render(values, name=name, preview=preview, data=data, version=__version__)
+
+
+def write_browser(folder: Path, html: str, pictures: Iterable[tuple[str, bytes]], total: int) -> Path:
+    """Write so many pictures (path below the folder, content), then the page; return its path."""
     make_folder(folder / FOLDER)
     written: set[str] = set()
     for file, content in pictures:
@@ -53,6 +62,12 @@ def write_page(folder: Path, html: str, pictures: Iterable[tuple[str, bytes]], t
         if _OWN.fullmatch(old.name) and old.name not in written:
             old.unlink()  # left by an evaluation with more failures
     return page
+
+
+def write_sheets(folder: Path, html: str, pictures: Iterable[Image | None], images: int) -> Path:
+    """Write the sheets of so many pictures, then the page; return its path."""
+    sheets = ((sheet_file(number), sheet) for number, sheet in enumerate(sprite_sheets(pictures)))
+    return write_browser(folder, html, sheets, len(sheet_rows(images)))
 
 
 # A page with more failures loads slowly, and its pictures take several hundred megabytes.
@@ -95,6 +110,14 @@ def base_partners(
     return partners
 
 
+def ranks_in_cells(cells: Ints) -> Ints:
+    """Return for each item how many items of its cell stand before it."""
+    by_cell = np.argsort(cells, kind="stable")
+    ranks = np.empty(len(cells), dtype=np.int64)
+    ranks[by_cell] = np.arange(len(cells)) - np.searchsorted(cells[by_cell], cells[by_cell])
+    return ranks
+
+
 def choose_failures(
     correct: Bools,
     readable: Bools,
@@ -117,18 +140,10 @@ def choose_failures(
         paired = partners[rows] >= 0
         flips = (wrong[rows] & correct[partners[rows]]).sum(axis=1) * paired
         cells = groups[rows] * (int(labels.max()) + 1) + labels[rows]
-        order = np.lexsort((rows, -wrong[rows].sum(axis=1), -flips, cells))
-        _, starts = np.unique(cells[order], return_index=True)
-        sizes = np.diff(np.append(starts, failures))
-        rank = np.empty(failures, dtype=np.int64)
-        rank[order] = np.arange(failures) - np.repeat(starts, sizes)
-        rows = np.sort(rows[np.lexsort((cells, rank))[:most]])
+        order = np.lexsort((rows, -wrong[rows].sum(axis=1), -flips))
+        ranks = ranks_in_cells(cells[order])
+        rows = np.sort(rows[order[np.lexsort((cells[order], ranks))[:most]]])
     return ChosenFailures(rows, partners[rows], failures)
-
-
-TEMPLATE = "failures.html.j2"
-PAGE = "failures.html"
-FOLDER = "failures"
 
 
 def sheet_file(number: int) -> str:
@@ -148,15 +163,17 @@ def image_link(key: str) -> str:
 
 def failures_data(
     subject: Subject,
-    answers: ModelAnswers,
+    answered: NDArray[np.integer[Any]],
+    correct: Bools,
     confidence: Floats32,
     chosen: ChosenFailures,
     models: Sequence[tuple[str, Callable[[int], str], str]],
     order: Sequence[str],
 ) -> dict[str, Any]:
-    """Return the data of the page's script. confidence: (n, models), NaN if a model gives none.
+    """Return what the script of a card of one answer reads.
 
-    models: name, function from an output to its name, and a note. order: the groups as the page lists them.
+    answered, correct, confidence: (n, models); NaN where a model gives no confidence. models: name, function from an
+    answer to its name, and a note. order: the groups as the page lists them.
     """
     images = chosen.images
     position_of = {int(row): number for number, row in enumerate(images)}
@@ -166,7 +183,7 @@ def failures_data(
     names: dict[str, int] = {}
     models_data, paths = [], subject.paths
     for number, (model, called, note) in enumerate(models):
-        outputs, inverse = np.unique(answers.prediction[images, number], return_inverse=True)
+        outputs, inverse = np.unique(answered[images, number], return_inverse=True)
         name_indices = np.array(
             [names.setdefault(called(int(output)), len(names)) for output in outputs], dtype=np.int64
         )
@@ -177,7 +194,7 @@ def failures_data(
                 "note": note,
                 "answers": name_indices[inverse].tolist(),
                 "shares": np.where(np.isnan(share), -1, np.rint(100 * np.nan_to_num(share))).astype(int).tolist(),
-                "right": "".join("1" if right else "0" for right in answers.correct[images, number].tolist()),
+                "right": "".join("1" if right else "0" for right in correct[images, number].tolist()),
             }
         )
     return {
@@ -196,33 +213,6 @@ def failures_data(
         "columns": COLUMNS,
         "imagesASheet": IMAGES_A_SHEET,
     }
-
-
-def failures_html(
-    name: str,
-    data: dict[str, Any],
-    chosen: ChosenFailures,
-    images: int,
-    paired: bool,
-    changed: bool = False,
-    preview: str = "",
-    labels: bool = False,
-) -> str:
-    """Return the page as text. images: how many were scored. labels: whether each is one of several of an image."""
-    environment = template_environment(TEMPLATE)
-    return environment.get_template(TEMPLATE).render(
-        name=name,
-        preview=preview,
-        data=data,
-        found=chosen.count,
-        shown=len(chosen.rows),
-        images=images,
-        paired=paired,
-        changed=changed,
-        labels=labels,
-        pairs=bool((chosen.partners >= 0).any()),
-        version=__version__,
-    )
 
 
 COLUMNS = 12

@@ -17,13 +17,10 @@ import numpy as np
 from scipy.special import ndtri
 
 from counterfoil.accuracy_stats import probits
-from counterfoil.recipe.keep.misclassified import TOP1
 from counterfoil.recipe.schema_prompts import Kind
 from counterfoil.report.published import SETS
-from counterfoil.report.reference import averaged
 from counterfoil.report.results import GroupFacts, ModelFacts, Results
 from counterfoil.report.severity import ACCURACY
-from counterfoil.report.transfer import JUDGE, ON_BASE, RELATION_WORDS, TRANSFER, Transfer, called
 from counterfoil.report.words import between, cut_text, in_words, listed, percent, points
 from counterfoil.stats import Estimate
 
@@ -186,7 +183,6 @@ def _style() -> Any:
     }
 
 
-MOST_BARS = 40
 MOST_PANELS = 36
 _PANELS_A_ROW = 4
 # Fewer points do not show how impact and slope relate.
@@ -197,7 +193,7 @@ def kind_of_shift(shift: GroupFacts) -> str:
     return shift.kind if shift.kind in KINDS else "other"
 
 
-def _measured(results: Results, *measures: str) -> list[tuple[GroupFacts, list[Estimate]]]:
+def measured_shifts(results: Results, *measures: str) -> list[tuple[GroupFacts, list[Estimate]]]:
     """Return the shifts that have all these numbers, with the numbers, largest impact first."""
     measured = []
     for shift in results.by_impact:
@@ -205,36 +201,6 @@ def _measured(results: Results, *measures: str) -> list[tuple[GroupFacts, list[E
         if all(estimate is not None for estimate in estimates):
             measured.append((shift, [estimate for estimate in estimates if estimate is not None]))
     return measured
-
-
-def impact_figure(results: Results) -> str | None:
-    """Draw a bar for the absolute impact of each shift with its interval, largest first; None without impacts."""
-    shown = _measured(results, "impact")[:MOST_BARS]
-    if not shown:
-        return None
-    figure, axes = new_figure(8.2, 0.9 + 0.3 * len(shown))
-    tips = {}
-    for row, (shift, [impact]) in enumerate(shown):
-        [bar] = axes.barh(row, 100 * impact.value, height=0.62, color=KIND_COLOURS[kind_of_shift(shift)], zorder=2)
-        bar.set_gid(f"bar{row}")
-        tips[f"bar{row}"] = [f"{in_words(shift.name)}: {_points(impact)} points"]
-        if impact.low is not None and impact.high is not None:
-            axes.plot([100 * impact.low, 100 * impact.high], [row, row], color=INK, linewidth=1.1, zorder=3)
-            for end in (impact.low, impact.high):
-                axes.plot([100 * end] * 2, [row - 0.14, row + 0.14], color=INK, linewidth=1.1, zorder=3)
-    _label_bars(axes, [short(shift.name) for shift, _ in shown])
-    axes.axvline(0, color=INK, linewidth=0.8, zorder=4)
-    words = averaged(results)
-    axes.set_xlabel(f"drop in accuracy{f', {words}' if words else ''} (points)", color=MUTED)
-    return as_svg(figure, "impact", "Absolute impact of each shift with its interval", tips)
-
-
-def _label_bars(axes: Axes, labels: Sequence[str]) -> None:
-    axes.set_yticks(range(len(labels)), labels, parse_math=False)
-    axes.set_ylim(len(labels) - 0.4, -0.6)
-    axes.grid(axis="x", color=RULE, linewidth=0.7, zorder=0)
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
 
 
 def panels_in_rows(count: int) -> tuple[Figure, list[Axes]]:
@@ -249,9 +215,25 @@ def panels_in_rows(count: int) -> tuple[Figure, list[Axes]]:
     return figure, panels[:count]
 
 
+def title_panel(panel: Axes, name: str) -> None:
+    """Write a shift's name above its panel, and draw the grid."""
+    panel.set_title(short(name, 26), fontsize=10, color=INK, loc="left", pad=4, parse_math=False)
+    panel.grid(color=RULE, linewidth=0.6, zorder=0)
+
+
+def draw_diagonal(axes: Axes, low: float, high: float) -> None:
+    """Draw the dashed line where both numbers are equal."""
+    axes.plot([low, high], [low, high], color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
+
+
+def label_panels(figure: Figure, across: str, up: str) -> None:
+    figure.supxlabel(across, color=MUTED, fontsize=10)
+    figure.supylabel(up, color=MUTED, fontsize=10)
+
+
 def line_figure(results: Results) -> str | None:
     """Draw base against shifted accuracy: a point per model, a panel per shift, with the fitted line if any."""
-    shown = [shift for shift, _ in _measured(results, "impact")][:MOST_PANELS]
+    shown = [shift for shift, _ in measured_shifts(results, "impact")][:MOST_PANELS]
     if not shown:
         return None
     figure, panels = panels_in_rows(len(shown))
@@ -263,14 +245,13 @@ def line_figure(results: Results) -> str | None:
     tips = {}
     for index, (panel, shift) in enumerate(zip(panels, shown, strict=True)):
         tips |= _draw_line_panel(panel, f"panel{index}", results, shift, low, high)
-    figure.supxlabel("accuracy on the base (%)", color=MUTED, fontsize=10)
-    figure.supylabel("accuracy under the shift (%)", color=MUTED, fontsize=10)
+    label_panels(figure, "accuracy on the base (%)", "accuracy under the shift (%)")
     return as_svg(figure, "lines", "Accuracy under each shift against accuracy on the base, one point a model", tips)
 
 
 def slope_figure(results: Results) -> str | None:
     """Draw absolute impact against ID/OOD slope, a point per shift (Vendrow 2023, Figure 11); None for few shifts."""
-    shown = _measured(results, "impact", "slope")
+    shown = measured_shifts(results, "impact", "slope")
     if len(shown) < FEWEST_SHIFTS_FOR_SLOPES:
         return None
     figure, axes = new_figure(8.2, 5.4)
@@ -299,7 +280,7 @@ def _draw_line_panel(
 ) -> dict[str, list[str]]:
     """Draw one shift's panel, models near chance as rings. Return a sentence for each point, by gid."""
     colour = KIND_COLOURS[kind_of_shift(shift)]
-    axes.plot([low, high], [low, high], color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
+    draw_diagonal(axes, low, high)
     tips = {}
     note, number = "", results.rows
     line, intercept = (number.value(name, group=shift.name) for name in ("slope", "intercept"))
@@ -320,18 +301,22 @@ def _draw_line_panel(
             x, y, s=20, facecolors=faces, edgecolors=MUTED if faces == "none" else colour,
             linewidths=1 if faces == "none" else 0, zorder=3, gid=name, clip_on=False,
         )  # fmt: skip
-        tips[name] = [
-            f"{model.name}: base {base:.1f} %, {in_words(shift.name)} {shifted:.1f} %"
-            for model, base, shifted in zip(models, x, y, strict=True)
-        ]
+        tips[name] = _sides_tips(models, sides, shift)
     axes.set_xlim(low, high)
     axes.set_ylim(low, high)
     axes.set_aspect("equal")
     axes.locator_params(nbins=5)
-    axes.set_title(short(shift.name, 26), fontsize=10, color=INK, loc="left", pad=4, parse_math=False)
+    title_panel(axes, shift.name)
     axes.text(0.05, 0.9, note, transform=axes.transAxes, fontsize=8.5, color=MUTED)
-    axes.grid(color=RULE, linewidth=0.6, zorder=0)
     return tips
+
+
+def _sides_tips(models: Sequence[ModelFacts], sides: Sequence[tuple[float, float]], shift: GroupFacts) -> list[str]:
+    """Return a sentence for each model: its accuracies on the base and under a shift."""
+    return [
+        f"{model.name}: base {percent(base)}, {in_words(shift.name)} {percent(shifted)}"
+        for model, (base, shifted) in zip(models, sides, strict=True)
+    ]
 
 
 _PROBIT_TICKS = (1, 5, 20, 50, 80, 95, 99, 99.9)
@@ -344,7 +329,7 @@ def published_figure(results: Results) -> str | None:
 
     Return None without published lines, or if no shift is measured for a model that is not near chance.
     """
-    shown = [shift for shift, _ in _measured(results, "impact")][:MOST_PANELS]
+    shown = [shift for shift, _ in measured_shifts(results, "impact")][:MOST_PANELS]
     if results.published is None or not shown:
         return None
     figure, panels = panels_in_rows(len(shown))
@@ -367,12 +352,8 @@ def published_figure(results: Results) -> str | None:
             ends = np.array([x.min(), x.max()])
             panel.plot(ends, y.mean() + slope * (ends - x.mean()), color=colour, linewidth=1.6, zorder=2)
         panel.margins(x=0.12)
-        panel.set_title(short(shift.name, 26), fontsize=10, color=INK, loc="left", pad=4, parse_math=False)
-        panel.grid(color=RULE, linewidth=0.6, zorder=0)
-        tips[f"published{index}"] = [
-            f"{model.name}: base {percent(float(on_base))}, {in_words(shift.name)} {percent(float(under_shift))}"
-            for model, on_base, under_shift in zip(models, base, shifted, strict=True)
-        ]
+        title_panel(panel, shift.name)
+        tips[f"published{index}"] = _sides_tips(models, sides, shift)
     # The panels share their axes. The line of ImageNet-A extends far below any point.
     lowest = min(
         float(np.asarray(collection.get_offsets())[:, 1].min()) for panel in panels for collection in panel.collections
@@ -382,8 +363,7 @@ def published_figure(results: Results) -> str | None:
         ticks = [tick for tick in _PROBIT_TICKS if low <= ndtri(tick / 100) <= high]
         axis.set_ticks(ndtri(np.array(ticks) / 100), [f"{tick:g}" for tick in ticks])
     panels[0].set(xlim=limits[0], ylim=limits[1])
-    figure.supxlabel("accuracy on the base, or on ImageNet (%)", color=MUTED, fontsize=10)
-    figure.supylabel("accuracy under the shift (%)", color=MUTED, fontsize=10)
+    label_panels(figure, "accuracy on the base, or on ImageNet (%)", "accuracy under the shift (%)")
     title = "Accuracy under each shift against the base, and timm’s published lines, on the probit scale"
     return as_svg(figure, "published", title, tips)
 
@@ -395,6 +375,11 @@ def _points(estimate: Estimate) -> str:
 
 # The lines of a panel have the colours of these kinds.
 LINES = ("weather", "style", "background", "co-occurrence", "light", "colour", "mined", "noise")
+
+
+def legend(models: Sequence[ModelFacts]) -> list[tuple[str, str]]:
+    """Return the models that have a line, each with the kind whose colour it has."""
+    return [(model.short_name, kind) for model, kind in zip(models, LINES, strict=False)]
 
 
 def severity_figure(
@@ -427,55 +412,9 @@ def severity_figure(
                 f"{model.name}, {in_words(curve.shift)} at {at}: {percent(estimate.value)} ({between(estimate)})"
                 for at, estimate in zip(curve.ats, estimates, strict=True)
             ]
-        panel.set_title(short(curve.shift, 26), fontsize=10, color=INK, loc="left", pad=4, parse_math=False)
+        title_panel(panel, curve.shift)
         panel.set_xticks([0, 0.5, 1], ["0", ".5", "1"])
-        panel.grid(color=RULE, linewidth=0.6, zorder=0)
     axis = listed(list(dict.fromkeys(curve.axis for curve in shown)), last="or")
-    figure.supxlabel(f"{axis} (0: base, 1: the whole shift)", color=MUTED, fontsize=10)
-    figure.supylabel(f"{title} (%)", color=MUTED, fontsize=10)
+    label_panels(figure, f"{axis} (0: base, 1: the whole shift)", f"{title} (%)")
     label = f"{title[0].upper()}{title[1:]} of each model against the level of each shift"
     return as_svg(figure, "severity", label, tips)
-
-
-MOST_MODELS = 60
-_LONGEST_MODEL = 34
-_COLOUR = KIND_COLOURS["mined"]
-# Bars are more opaque for closer relatives of the judge.
-_STRENGTH = {JUDGE: 0.0, "same architecture": 1.0, "same family": 0.7, "other": 0.4}
-
-
-def transfer_figure(transfer: Transfer, results: Results, number: int) -> str | None:
-    """Draw top-1 failure rates as bars ordered by kinship with the judge, with rings for the base."""
-    key = {"against": transfer.judge, "at": TOP1}
-    shown = [
-        (model, rate)
-        for model in transfer.by_kinship
-        if (rate := results.rows.estimate(TRANSFER, model=model.name, **key)) is not None
-    ][:MOST_MODELS]
-    if not shown:
-        return None
-    figure, axes = new_figure(8.2, 1.1 + 0.3 * len(shown))
-    tips, labels = {}, []
-    for index, (model, rate) in enumerate(shown):
-        itself, (name, note) = model.relation == JUDGE, called(model.name, results)
-        name += f" ({note})" if note else ""
-        labels.append(f"{cut_text(name, _LONGEST_MODEL)} · {cut_text(model.family, _LONGEST_MODEL)}")
-        [bar] = axes.barh(
-            index, 100 * rate.value, height=0.62, zorder=2,
-            color=RULE if itself else _COLOUR, alpha=None if itself else _STRENGTH[model.relation],
-        )  # fmt: skip
-        bar.set_gid(f"bar{index}")
-        interval, base = between(rate), results.rows.value(ON_BASE, model=model.name, **key)
-        detail = ", by construction" if itself else f" ({interval})" if interval else ""
-        beside = "" if base is None else f"; base {percent(base)}"
-        tips[f"bar{index}"] = [f"{name}, {RELATION_WORDS[model.relation]}: {percent(rate.value)}{detail}{beside}"]
-        if not itself and rate.low is not None and rate.high is not None:
-            axes.plot([100 * rate.low, 100 * rate.high], [index, index], color=INK, linewidth=1.1, zorder=3)
-        if base is not None:
-            axes.scatter(
-                100 * base, index, s=26, facecolors="none", edgecolors=MUTED, linewidths=1.3, zorder=4, clip_on=False
-            )
-    _label_bars(axes, labels)
-    axes.set_xlim(0, 101)
-    axes.set_xlabel("wrong answers, top-1 (%); the ring is the base of the same classes", color=MUTED)
-    return as_svg(figure, f"transfer{number}", "Failure rates of the models on what a judge got wrong", tips)

@@ -35,9 +35,7 @@ from counterfoil.report.results import ClassFacts
 from counterfoil.report.sections import MeasureFacts
 from counterfoil.report.words import (
     Table,
-    TableCell,
     TableColumn,
-    TableRow,
     counted,
     listed,
     over_classes,
@@ -449,7 +447,7 @@ _BARE = re.compile(r"(?<![\\`])(`+)(?!`).+?(?<!`)\1(?!`)|(?<=[@#])(?=\w)|(?<=:)(
 _COLUMNS = (
     TableColumn("line", "name"),
     TableColumn("group", "shift"),
-    TableColumn("measured"),
+    "measured",
     TableColumn("answer", "text"),
     TableColumn("why", "text"),
 )
@@ -464,22 +462,18 @@ def gate_table(result: GateResult) -> Table:
         return judged.line.advisory, order.index(judged.verdict)
 
     rows = [
-        TableRow(
-            (
-                *([TableCell(short[judged.model])] if len(short) > 1 else []),
-                TableCell(judged.line.text),
-                TableCell(judged.group if judged.level is None else f"{judged.group}, level {judged.level:g}"),
-                points_cell(judged.estimate),
-                TableCell(
-                    judged.verdict.upper() if judged.verdict == "fail" and not judged.line.advisory else judged.verdict
-                ),
-                TableCell(why(judged)),
-            )
+        (
+            *([short[judged.model]] if len(short) > 1 else []),
+            judged.line.text,
+            judged.group if judged.level is None else f"{judged.group}, level {judged.level:g}",
+            points_cell(judged.estimate),
+            judged.verdict.upper() if judged.verdict == "fail" and not judged.line.advisory else judged.verdict,
+            why(judged),
         )
         for judged in sorted(result.judged, key=rank)
     ]
     columns = (*([TableColumn("model", "name")] if len(short) > 1 else []), *_COLUMNS)
-    return Table("The gate: 95 % intervals that hold for all lines at once", columns, tuple(rows))
+    return Table.of("The gate: 95 % intervals that hold for all lines at once", columns, rows)
 
 
 def why(judged: Judged) -> str:

@@ -13,9 +13,9 @@ from counterfoil.documents import document_text
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import Subject, open_subject
 from counterfoil.evaluation.gate import gate_files, gate_sentence, gate_table
+from counterfoil.evaluation.page import page_html
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import with_public_names
-from counterfoil.evaluation.shift_report import PageSection
 from counterfoil.recipe import Recipe
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder, replace_files, try_folder
@@ -49,12 +49,10 @@ def write_files(evaluation: Evaluation, task: Task, folder: Path) -> Evaluation:
     Files of an earlier evaluation go.
     """
     results, gate = evaluation.results, evaluation.gate
-    sections = []
-    if gate is not None:
-        sections = [PageSection("The gate", [("", gate_table(gate))], sentences=[gate_sentence(gate)])]
+    shown_gate = None if gate is None else (gate_sentence(gate), gate_table(gate))
     failures = task.write_failures(results, folder)
     texts = {
-        "report": ("report.html", task.page(results, evaluation.notes, sections)),
+        "report": ("report.html", page_html(results, task.page(results), evaluation.notes, shown_gate)),
         "document": ("results.json", document_text(results)),
         **task.all_tables(results),
         **({} if gate is None else gate_files(gate)),

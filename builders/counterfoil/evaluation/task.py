@@ -33,9 +33,13 @@ from counterfoil.evaluation.gate import (
     name_problems,
 )
 from counterfoil.evaluation.options import EvaluationOptions
+from counterfoil.evaluation.page import ReportPage, drop_bars
+from counterfoil.evaluation.resampled_page import compared_sentences, group_table, loss_beside, sorted_drops
 from counterfoil.evaluation.scored_models import is_stored, told_apart
-from counterfoil.evaluation.shift_report import DIFFERENCE, DROP, PageSection, ShiftReport
+from counterfoil.report.headline import loss_sentence
 from counterfoil.report.results import (
+    DIFFERENCE,
+    DROP,
     DROP_BASE,
     GroupFacts,
     LeftOut,
@@ -46,8 +50,9 @@ from counterfoil.report.results import (
     rounded_row,
     row,
 )
-from counterfoil.report.sections import MeasureFacts
-from counterfoil.report.words import counted
+from counterfoil.report.sections import MeasureFacts, ReportSection
+from counterfoil.report.severity import severity_words
+from counterfoil.report.words import MOST_TERMINAL_ROWS, Table, counted
 from counterfoil.resampled_stats import FEWEST_IMAGES, Drawn, Number, Units, combined, simultaneous_intervals
 from counterfoil.stats import CONFIDENCE
 
@@ -71,8 +76,6 @@ class Task(ABC):
     """The options that it takes beside those of every task."""
     table: ClassVar[str]
     """The file with the rows that the terminal shows."""
-    report: ClassVar[ShiftReport | None] = None
-    """How the terminal shows results of a task whose images are resampled."""
     unreadable: tuple[str, ...] = ()
     """Keys of images that could not be decoded, once models have answered."""
     unreadable_paths: tuple[str | None, ...] = ()
@@ -155,8 +158,12 @@ class Task(ABC):
         return {name: (file, preview_column(text, results.preview)) for name, (file, text) in tables.items()}
 
     @abstractmethod
-    def page(self, results: Results, notes: Sequence[str], gate: Sequence[PageSection]) -> str:
-        """Return the report's HTML. gate: the section of the gate, if there is one."""
+    def page(self, results: Results) -> ReportPage:
+        """Return what the report has beside what every report has."""
+
+    @abstractmethod
+    def terminal(self, results: Results) -> Iterator[str | Table]:
+        """Yield the sentences and tables of the terminal."""
 
     @abstractmethod
     def write_failures(self, results: Results, folder: Path) -> Path:
@@ -290,7 +297,12 @@ class ResampledTask(Task, Generic[Model]):
 
     outputs: ClassVar[str]
     """What a model gives, as its facts say."""
-    report: ClassVar[ShiftReport]
+    noun: ClassVar[str]
+    """What a model is called."""
+    shown: ClassVar[tuple[Sequence[str], Sequence[str]]]
+    """The measures, and those whose drops stand beside them, in the terminal's tables."""
+    beside: ClassVar[str] = ""
+    """A measure whose loss is told with the one that leads."""
     subject: OpenDataset  # pyrefly: ignore[bad-override-mutable-attribute]
     models: Sequence[Model]
     left_out: tuple[int, str]
@@ -327,10 +339,48 @@ class ResampledTask(Task, Generic[Model]):
         images, why = self.left_out
         if images:
             yield f"{counted(images, 'image')} of rows that some group lacks{why} are left out."
-        yield from self.report.notes(results)
 
-    def page(self, results: Results, notes: Sequence[str], gate: Sequence[PageSection]) -> str:
-        return self.report.html(results, notes, gate)
+    # ---- Page and terminal
+
+    @abstractmethod
+    def near_chance(self, results: Results, model: ModelFacts) -> str:
+        """Return what a model near chance on the base does."""
+
+    @abstractmethod
+    def sections(self, results: Results) -> Iterator[ReportSection]:
+        """Yield the sections of the page that have something to show."""
+
+    def page(self, results: Results) -> ReportPage:
+        charts = {model.short_name: sorted_drops(results, model, results.lead) for model in results.models}
+        costs = ReportSection(
+            title="What each shift costs", short="Drops", template="report-bars.html.j2", more=drop_bars(charts)
+        )
+        return ReportPage(
+            template=f"report-of-{self.name}.html.j2",
+            sections=[costs, *self.sections(results), ReportSection(template=f"report-method-of-{self.name}.html.j2")],
+            messages=list(self.losses(results)),
+            values={"noun": self.noun},
+        )
+
+    def terminal(self, results: Results) -> Iterator[str | Table]:
+        for model in results.models:
+            yield group_table(results, model, *self.shown).first(MOST_TERMINAL_ROWS, "rows", self.table)
+        yield from self.losses(results)
+        yield from compared_sentences(results)
+        yield from severity_words(results)
+
+    def losses(self, results: Results) -> Iterator[str]:
+        """Yield a sentence for each model: under which shift it loses most, and how much."""
+        for model in results.models:
+            who = f"Your {self.noun}" if len(results.models) == 1 else model.short_name
+            drops = results.rows.where(DROP, model=model.name, class_id="", at=results.lead)
+            if model.near_chance:
+                yield f"{who} {self.near_chance(results, model)}, so drops say nothing."
+            elif not drops:
+                yield f"{who} has no drop: the dataset has no shift."
+            else:
+                beside = loss_beside(results, model, self.beside) if self.beside else ""
+                yield loss_sentence(results, who, results.lead, drops, beside)
 
     def partners(self) -> Ints:
         rows, _ = self.image_columns()

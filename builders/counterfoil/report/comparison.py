@@ -24,7 +24,6 @@ from counterfoil.report.words import (
     points,
     points_cell,
     sign,
-    table_of,
     text_cell,
 )
 from counterfoil.stats import CONFIDENCE, Estimate
@@ -104,14 +103,14 @@ def comparison_table(comparison: ModelComparison, rows: ResultRows) -> Table:
     first, second = comparison.short_names
     columns = (
         TableColumn("group", "shift"),
-        TableColumn("images"),
+        "images",
         TableColumn(f"{second} (%)", note=near.get(comparison.original, ""), named=True),
         TableColumn(f"{first} (%)", note=near.get(comparison.mended, ""), named=True),
-        TableColumn("gain (points)"),
-        TableColumn("drop smaller by (points)"),
+        "gain (points)",
+        "drop smaller by (points)",
         TableColumn(f"only {first} right", named=True),
         TableColumn(f"only {second} right", named=True),
-        TableColumn("p"),
+        "p",
         TableColumn("says", "text"),
     )
     shown = []
@@ -127,13 +126,14 @@ def comparison_table(comparison: ModelComparison, rows: ResultRows) -> Table:
             points_cell(rows.estimate(DROP_GAIN, **key), signed=True),
             count_cell(_only(rows, key)),
             count_cell(_only(rows, original)),
-            TableCell(NOTHING)
+            text_cell(NOTHING)
             if gain is None or gain.q is None
             else TableCell("< 0.001" if gain.q < 0.0005 else f"{gain.q:.3f}", sort=gain.q),
             text_cell(comparison.says(group.name, rows)),
         )
         shown.append(TableRow(cells, "base" if group.is_base else ""))
-    return table_of(f"{comparison.mended} against {comparison.original}, paired by image", columns, shown)
+    table = Table.of(f"{comparison.mended} against {comparison.original}, paired by image", columns, shown)
+    return table.without_empty()
 
 
 def comparison_sentences(comparison: ModelComparison, rows: ResultRows, checks: LabelChecks | None = None) -> list[str]:

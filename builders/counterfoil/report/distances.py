@@ -89,10 +89,10 @@ class Distances(Strict):
 
 def distances_table(distances: Distances, rows: ResultRows) -> Table:
     """Return KID with its interval, FID, and images of either side; the last row is the source against itself."""
-    table = Table(
+    table = Table.of(
         f"Distances to {distances.source}, features of {distances.features}",
-        (TableColumn("images", "shift"), TableColumn("KID"), TableColumn("FID"), TableColumn("images of both")),
-        tuple(_row(distances, image_set, rows) for image_set in distances.sets),
+        (TableColumn("images", "shift"), "KID", "FID", "images of both"),
+        [_row(distances, image_set, rows) for image_set in distances.sets],
     )
     return table.first(_MOST_ROWS, "sets of images", _FILE)
 
@@ -199,6 +199,7 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     return ReportSection(
         title="Distance to the source",
         short="Source",
+        fold="Distance to the source",
         sentences=[WORTH],
         template="report-distances.html.j2",
         more={"parts": parts},

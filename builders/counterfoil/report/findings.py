@@ -15,14 +15,12 @@ from counterfoil.report.words import (
     Table,
     TableCell,
     TableColumn,
-    TableRow,
     csv_interval,
     csv_percent,
     cut_text,
     in_words,
     percent,
     points,
-    text_cell,
     with_interval,
 )
 
@@ -117,17 +115,14 @@ def failure_rates_table(results: Results, most_models: int) -> Table:
     for model in (model for finding in shown for model in finding.models):
         columns.setdefault(model.name, TableColumn(model.name, named=True))
     names = list(columns)[:most_models]
-    rows = [
-        TableRow((text_cell(finding.name), *(_cell(results, finding.shift, name) for name in names)))
-        for finding in shown
-    ]
+    rows = [(finding.name, *(_cell(results, finding.shift, name) for name in names)) for finding in shown]
     rest = len(results.findings) - len(shown)
-    return Table(
+    table = Table.of(
         "mined shifts: failure rate over all candidates that passed the screen, and on the base (%)",
         (TableColumn("finding", "text"), *(columns[name] for name in names)),
-        tuple(rows),
-        more=f"and {rest:,} more mined shifts, in {_FILE}" if rest > 0 else "",
+        rows,
     )
+    return replace(table, more=f"and {rest:,} more mined shifts, in {_FILE}" if rest > 0 else "")
 
 
 def counted_words(finding: MinedShiftResult) -> str:

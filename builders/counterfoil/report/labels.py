@@ -151,13 +151,13 @@ def labels_table(checks: LabelChecks, groups: Sequence[str], *, people: bool = T
         rows.append(TableRow(tuple(cells), "base" if index == 0 else ""))
     columns = [
         TableColumn("shift", "shift"),
-        TableColumn("judge disagrees (%)"),
-        TableColumn("estimated label error (%)"),
+        "judge disagrees (%)",
+        "estimated label error (%)",
     ]
     if people:
-        columns += [TableColumn("people: shows the class (%)"), TableColumn("kappa")]
-        columns += [TableColumn("people: shows the shift (%)"), TableColumn("kappa")]
-    return Table("Checks of the labels by shift, in percent with 95 % intervals", tuple(columns), tuple(rows))
+        columns += ["people: shows the class (%)", "kappa"]
+        columns += ["people: shows the shift (%)", "kappa"]
+    return Table.of("Checks of the labels by shift, in percent with 95 % intervals", columns, rows)
 
 
 def worst_classes(checks: ShiftChecks, most: int) -> list[tuple[str, JudgedLabels]]:

@@ -16,7 +16,6 @@ from counterfoil.report.words import (
     counted,
     number,
     points_cell,
-    table_of,
     text_cell,
 )
 from counterfoil.report.words import TableCell as Cell
@@ -87,23 +86,25 @@ def lines_table(published: PublishedResults) -> Table:
     columns = (
         TableColumn("test set", "text"),
         TableColumn("against", "text"),
-        *map(TableColumn, ("models", "slope", "R²", "probit slope", "probit R²")),
+        "models",
+        "slope",
+        "R²",
+        "probit slope",
+        "probit R²",
     )
     rows = [
-        TableRow(
-            (
-                text_cell(SETS[line.shifted]),
-                text_cell(SETS[line.clean]),
-                count_cell(line.models),
-                *(
-                    Cell(number(value, 3), sort=value)
-                    for value in (line.slope, line.r_squared, line.probit_slope, line.probit_r_squared)
-                ),
-            )
+        (
+            SETS[line.shifted],
+            SETS[line.clean],
+            count_cell(line.models),
+            *(
+                Cell(number(value, 3), sort=value)
+                for value in (line.slope, line.r_squared, line.probit_slope, line.probit_r_squared)
+            ),
         )
         for line in published.lines
     ]
-    return Table("Lines over timm's models, a point a model and image size", columns, tuple(rows))
+    return Table.of("Lines over timm's models, a point a model and image size", columns, rows)
 
 
 def models_table(results: Results) -> Table | None:
@@ -114,8 +115,8 @@ def models_table(results: Results) -> Table | None:
     columns = (
         TableColumn("model", "name"),
         TableColumn("published as", "text"),
-        TableColumn("base here"),
-        *map(TableColumn, SETS.values()),
+        "base here",
+        *SETS.values(),
     )
     rows = [
         TableRow(
@@ -130,7 +131,7 @@ def models_table(results: Results) -> Table | None:
         for model in results.models
         if model.name in published.models
     ]
-    return table_of("Top-1 accuracy in percent, as timm publishes it", columns, rows)
+    return Table.of("Top-1 accuracy in percent, as timm publishes it", columns, rows).without_empty()
 
 
 def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
@@ -139,6 +140,7 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     return ReportSection(
         title="Beside published models",
         short="Published models",
+        fold="Beside published models",
         sentences=[worth(results)],
         tables=[lines_table(results.published), *filter(None, [models_table(results)])],
         figures=[figure for figure in drawn if figure],

@@ -66,18 +66,18 @@ def gaps_table(results: Results) -> Table | None:
     models = [model for model in results.models if rows.estimate(VALIDATION_GAP, model=model.name)]
     if reference is None or not models:
         return None
-    return Table(
+    return Table.of(
         f"Accuracy on {reference.images:,} images of {reference.split} and on the base, averaged over the same"
         f" {counted(reference.classes, 'class', 'classes')}. Percent; the gap is in points, validation minus base,"
         " with its 95 % confidence interval.",
         (
             TableColumn("model", "name"),
-            TableColumn("validation (%)"),
-            TableColumn("base (%)"),
-            TableColumn("gap (points)"),
+            "validation (%)",
+            "base (%)",
+            "gap (points)",
             TableColumn("says", "text"),
         ),
-        tuple(
+        [
             TableRow(
                 (
                     text_cell(model.short_name),
@@ -90,7 +90,7 @@ def gaps_table(results: Results) -> Table | None:
                 "quiet" if model.near_chance else "",
             )
             for model in models
-        ),
+        ],
     )
 
 

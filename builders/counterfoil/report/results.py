@@ -209,6 +209,8 @@ class UnitFacts(Strict):
 
 
 DROP_BASE = "drop_base"  # the measure on the base, over the classes that a drop is over
+# The names of drops, and of a drop less another model's, in rows; `at` names the measure that drops.
+DROP, DIFFERENCE = "drop", "drop_difference"
 DETECTIONS = "detections"  # what a detector's outputs are
 LABELS = "labels"  # what outputs are that are judged one by one
 _LEADS = {DETECTIONS: "AP", LABELS: "mAP"}

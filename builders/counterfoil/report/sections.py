@@ -35,19 +35,23 @@ class MeasureFacts(Strict):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportSection:
-    """A section of the report: sentences, tables, and figures as SVG. short: its title in the contents.
+    """A section of the report: sentences, figures as SVG, tables and a closing note. short: its title in the contents.
 
-    alert: a line of the page's opening that links here. tile: label, value and note of a headline. more: values for a
-    template of its own.
+    legend: names of the lines of figures, each with the kind whose colour it has. alert: a line of the page's opening
+    that links here. tile: label, value and note of a headline. fold: what stands for the section until a reader unfolds
+    it, if most skip it. more: values for a template of its own, which may have the title too.
     """
 
-    title: str
+    title: str = ""
     short: str | None = None
     sentences: Sequence[str] = ()
     tables: Sequence[Table] = ()
     figures: Sequence[str] = ()
+    legend: Sequence[tuple[str, str]] = ()
+    note: str = ""
     alert: str = ""
     tile: tuple[str, str, str] | None = None
+    fold: str = ""
     template: str = "report-section.html.j2"
     more: Mapping[str, Any] = field(default_factory=dict)
 

@@ -25,11 +25,9 @@ from counterfoil.report.words import (
     in_words,
     listed,
     number,
-    over_classes,
     points_cell,
     probability,
     sign,
-    table_of,
     text_cell,
 )
 
@@ -153,8 +151,8 @@ def _levels_table(results: Results, models: Sequence[ModelFacts], measure: str, 
     rows = []
     for severity in results.severity:
         results_of_shift = [results.rows.one(measure, model=model.name, group=severity.shift) for model in models]
-        rows.append(TableRow((text_cell(severity.shift), *(_level_cell(each, severity) for each in results_of_shift))))
-    return Table(caption, (TableColumn("shift", "shift"), *columns), tuple(rows))
+        rows.append((severity.shift, *(_level_cell(each, severity) for each in results_of_shift)))
+    return Table.of(caption, (TableColumn("shift", "shift"), *columns), rows)
 
 
 def _failures_table(severity: Severity, results: Results, models: Sequence[ModelFacts]) -> Table:
@@ -171,16 +169,22 @@ def _failures_table(severity: Severity, results: Results, models: Sequence[Model
             TableCell(model.short_name, model.note, model.name),
             TableCell(f"{right:,} of {severity.trajectories:,}", sort=right),
             _level_cell(first, severity),
-            TableCell(" to ".join(bounds)),
+            " to ".join(bounds),
             _level_cell(lasting, severity),
             _level_cell(complete, severity),
             points_cell(results.rows.estimate(RECOVERED, **key)),
         )
-        rows.append(TableRow(cells))
-    named = ("right at the base", "half have failed by", "bounds", "wrong from there on")
-    more = (f"complete trajectories only ({severity.complete:,})", "right again later (%)")
-    columns = [TableColumn("model", "name"), *map(TableColumn, (*named, *more))]
-    return table_of(f"Failure points: {in_words(severity.shift)}", columns, rows)
+        rows.append(cells)
+    columns = (
+        TableColumn("model", "name"),
+        "right at the base",
+        "half have failed by",
+        "bounds",
+        "wrong from there on",
+        f"complete trajectories only ({severity.complete:,})",
+        "right again later (%)",
+    )
+    return Table.of(f"Failure points: {in_words(severity.shift)}", columns, rows).without_empty()
 
 
 def _ranks_table(severity: Severity, results: Results) -> Table:
@@ -192,7 +196,7 @@ def _ranks_table(severity: Severity, results: Results) -> Table:
             rows.append(TableRow((text_cell(model.short_name), *(_whole_cell(rank) for rank in ranks if rank))))
     rows.sort(key=lambda table_row: float(table_row.cells[1].sort))
     columns = [TableColumn("model", "name"), *(TableColumn("base" if at == "0" else at) for at in severity.ats)]
-    return Table(f"Rank by accuracy: {in_words(severity.shift)}", tuple(columns), tuple(rows))
+    return Table.of(f"Rank by accuracy: {in_words(severity.shift)}", columns, rows)
 
 
 def _whole_cell(result: ResultRow) -> TableCell:
@@ -208,16 +212,16 @@ def _pairs_table(severity: Severity, results: Results) -> Table:
     for difference in sorted(differences, key=lambda difference: (difference.q or 0, difference.p or 0)):
         ends = "" if difference.low is None else f"{number(difference.low)} to {number(difference.high)}"
         cells = (
-            text_cell(short[difference.model]),
-            text_cell(short[difference.against]),
+            short[difference.model],
+            short[difference.against],
             count_cell(difference.n or 0),
             TableCell(number(difference.value, signed=True), ends, difference.value or 0.0),
             TableCell(probability(difference.q or 0.0).removeprefix("= "), sort=difference.q or 0.0),
         )
-        rows.append(TableRow(cells))
+        rows.append(cells)
     numbers = map(TableColumn, ("trajectories", "fails later by (levels)", "adjusted p"))
     columns = (TableColumn("model", "name"), TableColumn("against", "name"), *numbers)
-    return Table(f"Pairs of models: {in_words(severity.shift)}", columns, tuple(rows))
+    return Table.of(f"Pairs of models: {in_words(severity.shift)}", columns, rows)
 
 
 def _classes_table(severity: Severity, results: Results) -> Table:
@@ -231,11 +235,11 @@ def _classes_table(severity: Severity, results: Results) -> Table:
     called, rows = {cls.id: cls.name for cls in results.classes}, []
     for class_id, drops in sorted(drops_of_class.items(), key=lambda each: -(each[1][-1].value or 0.0)):
         base = results.rows.estimate(ACCURACY, class_id=class_id, at="0", **key)
-        cells = (text_cell(called[class_id]), points_cell(base), *(points_cell(drop.estimate) for drop in drops))
-        rows.append(TableRow(cells))
-    columns = [TableColumn("class", "name"), *map(TableColumn, ("accuracy at the base (%)", *severity.ats[1:]))]
+        cells = (called[class_id], points_cell(base), *(points_cell(drop.estimate) for drop in drops))
+        rows.append(cells)
+    columns = [TableColumn("class", "name"), "accuracy at the base (%)", *severity.ats[1:]]
     caption = f"Drop by class (points), {model.short_name if model else NOTHING}: {in_words(severity.shift)}"
-    return Table(caption, tuple(columns), tuple(rows)).first(_MOST_CLASSES, "classes", "measures.csv")
+    return Table.of(caption, columns, rows).first(_MOST_CLASSES, "classes", "measures.csv")
 
 
 def middle_model(severity: Severity, results: Results) -> ModelFacts | None:
@@ -322,23 +326,11 @@ def order_changes(severity: Severity, results: Results) -> list[tuple[str, str, 
     return swaps
 
 
-def _lost_words(severity: Severity, results: Results) -> str:
-    """Return how many trajectories there are, which of their images are missing, and what curves are over."""
-    text = f"{counted(severity.trajectories, 'trajectory', 'trajectories')} with a base image"
-    if any(level.lost for level in severity.levels):
-        lost = listed([f"{level.lost:,} at {at(level.level)}" for level in severity.levels], len(severity.levels))
-        text += f"; missing: {lost}; {severity.complete:,} have every level"
-    if severity.left_out:
-        text += f"; too few images for a curve: {listed(severity.left_out)}"
-    text += f". Curves are {over}" if (over := over_classes(severity.classes, len(results.classes))) else ""
-    return f"{text}."
-
-
 def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     if not results.severity:
         return None
     models = results.best_first
-    curves, lines, *strips = drawn
+    curves, legend, *strips = drawn
     median = "The level by which half of the trajectories have failed"
     shifts = []
     for severity in results.severity:
@@ -347,16 +339,17 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
             _ranks_table(severity, results),
             _pairs_table(severity, results),
         ]
-        shifts.append((severity, _lost_words(severity, results), [_classes_table(severity, results), *of_models]))
+        shifts.append((severity, [_classes_table(severity, results), *of_models]))
     return ReportSection(
         title="How much is too much",
         short="Severity",
         sentences=severity_words(results),
         tables=[ten_points_table(results, models), _levels_table(results, models, MEDIAN, median, True)],
         figures=[curves] if curves else [],
+        legend=legend,
         tile=_first_to_lose(results),
         template="report-severity.html.j2",
-        more={"shifts": shifts, "strips": strips, "lines": lines, "most_compared": MOST_COMPARED},
+        more={"shifts": shifts, "strips": strips, "most_compared": MOST_COMPARED},
     )
 
 

@@ -16,15 +16,12 @@ from counterfoil.report.words import (
     Table,
     TableCell,
     TableColumn,
-    TableRow,
     count_cell,
     counted,
     csv_interval,
     csv_percent,
     listed,
     points_cell,
-    table_of,
-    text_cell,
 )
 
 if TYPE_CHECKING:
@@ -116,32 +113,32 @@ def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True)
         TableColumn("model", "name"),
         TableColumn("family", "name"),
         TableColumn("to the judge", "text"),
-        *(TableColumn(f"wrong, {_RULE_WORDS[rule]}") for rule in RULES),
-        *(TableColumn(f"base, {_RULE_WORDS[rule]}") for rule in RULES),
+        *(f"wrong, {_RULE_WORDS[rule]}" for rule in RULES),
+        *(f"base, {_RULE_WORDS[rule]}" for rule in RULES),
         *(TableColumn(f"{name}, top-1", named=True) for name in beside),
     ]
     shown = []
     for model in models:
         key = {"model": model.name, "against": transfer.judge}
         shown.append(
-            TableRow(
-                (
-                    TableCell(*names[model.name], sort=model.name),
-                    text_cell(model.family),
-                    TableCell(RELATION_WORDS[model.relation], sort=RELATIONS.index(model.relation)),
-                    *(_rate(transfer, model, rows, rule) for rule in RULES),
-                    *(points_cell(rows.value(ON_BASE, at=rule, **key)) for rule in RULES),
-                    *(points_cell(rows.value(BESIDE, at=f"{TOP1} {name}", **key)) for name in beside),
-                )
+            (
+                TableCell(*names[model.name], sort=model.name),
+                model.family,
+                TableCell(RELATION_WORDS[model.relation], sort=RELATIONS.index(model.relation)),
+                *(_rate(transfer, model, rows, rule) for rule in RULES),
+                *(points_cell(rows.value(ON_BASE, at=rule, **key)) for rule in RULES),
+                *(points_cell(rows.value(BESIDE, at=f"{TOP1} {name}", **key)) for name in beside),
             )
         )
-    tables = [table_of(f"Wrong answers of each model on what {transfer.judge} got wrong (%)", columns, shown)]
+    tables = [
+        Table.of(f"Wrong answers of each model on what {transfer.judge} got wrong (%)", columns, shown).without_empty()
+    ]
     if len(transfer.shifts) > 1:
-        head = [TableColumn("shift", "shift"), TableColumn("images"), TableColumn("captions")]
-        by_shift = Table(
+        head = [TableColumn("shift", "shift"), "images", "captions"]
+        by_shift = Table.of(
             "Wrong answers under each shift, top-1 (%)",
             (*head, *(TableColumn(label, note=note, named=True) for label, note in names.values())),
-            tuple(_of_shift(transfer, shift.name, models, rows) for shift in transfer.shifts),
+            [_of_shift(transfer, shift.name, models, rows) for shift in transfer.shifts],
         )
         tables.append(by_shift.first(_MOST_SHIFTS, "shifts", _FILE))
     return tables
@@ -236,15 +233,15 @@ def _rate(transfer: Transfer, model: TransferModel, rows: ResultRows, rule: str)
     return points_cell(None if result is None else result.estimate)
 
 
-def _of_shift(transfer: Transfer, shift: str, models: Sequence[TransferModel], rows: ResultRows) -> TableRow:
+def _of_shift(
+    transfer: Transfer, shift: str, models: Sequence[TransferModel], rows: ResultRows
+) -> Sequence[TableCell | str]:
     results_of_shift = [
         rows.one(TRANSFER, model=model.name, group=shift, against=transfer.judge, at=TOP1) for model in models
     ]
     some = next((result for result in results_of_shift if result is not None), None)
     counts = (count_cell((some.n or 0) if some else 0), count_cell((some.units or 0) if some else 0))
-    return TableRow(
-        (text_cell(shift), *counts, *(points_cell(result.estimate if result else None) for result in results_of_shift))
-    )
+    return shift, *counts, *(points_cell(result.estimate if result else None) for result in results_of_shift)
 
 
 def _beside(transfer: Transfer, rows: ResultRows) -> list[str]:
@@ -256,10 +253,12 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
         return None
     judges = results.transfer[:MOST_JUDGES]
     parts = [
-        (judge, f"{kept_words(judge)} {found_words(judge, results)}", transfer_tables(judge, results), figure)
-        for judge, figure in zip(judges, drawn, strict=True)
+        (judge, f"{kept_words(judge)} {found_words(judge, results)}", transfer_tables(judge, results))
+        for judge in judges
     ]
-    return ReportSection(title="Transfer", template="report-transfer.html.j2", more={"judges": parts})
+    return ReportSection(
+        title="Transfer", template="report-transfer.html.j2", more={"judges": parts, "relations": RELATION_WORDS}
+    )
 
 
 def _card(results: Results) -> CardSection | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Literal
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 NOTHING = "–"
 _MOST_NAMES = 6
 _MOST_SHOWN = 12
+# The most rows of a table in the terminal; the tables' files hold every row.
+MOST_TERMINAL_ROWS = 40
 _LONGEST_TEXT = 240
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -216,6 +218,34 @@ class Table:
     rows: tuple[TableRow, ...]
     more: str = ""
 
+    @classmethod
+    def of(
+        cls, caption: str, columns: Iterable[TableColumn | str], rows: Iterable[TableRow | Sequence[TableCell | str]]
+    ) -> Table:
+        """Return a table. A column that is a bare text holds numbers; a cell that is a bare text holds words."""
+        heads = tuple(TableColumn(column) if isinstance(column, str) else column for column in columns)
+
+        def cell_of(column: TableColumn, cell: TableCell | str) -> TableCell:
+            if isinstance(cell, TableCell):
+                return cell
+            return TableCell(cell) if column.kind == "number" else text_cell(cell)
+
+        made = []
+        for row in rows:
+            cells, style = (row.cells, row.style) if isinstance(row, TableRow) else (row, "")
+            made.append(TableRow(tuple(map(cell_of, heads, cells)), style))
+        return cls(caption, heads, tuple(made))
+
+    def without_empty(self) -> Table:
+        """Return the table without number columns that are empty in every row."""
+        kept = [
+            index
+            for index, column in enumerate(self.columns)
+            if column.kind != "number" or any(row.cells[index].text != NOTHING for row in self.rows)
+        ]
+        rows = [replace(row, cells=tuple(row.cells[index] for index in kept)) for row in self.rows]
+        return replace(self, columns=tuple(self.columns[index] for index in kept), rows=tuple(rows))
+
     def first(self, most: int, what: str, where: str) -> Table:
         """Return the first `most` rows and every quiet row; `what` names the rest, and `where` says where they are."""
         rows = [row for row in self.rows if row.style != "quiet"]
@@ -226,7 +256,7 @@ class Table:
 
 
 def text_cell(text: str) -> TableCell:
-    return TableCell(text, sort=text)
+    return TableCell(text, sort="" if text == NOTHING else text)
 
 
 def count_cell(count: int) -> TableCell:
@@ -244,20 +274,6 @@ def points_cell(value: Estimate | float | None, *, signed: bool = False, tint: b
     return TableCell(points(estimate.value, signed=signed), between(estimate), estimate.value, heat)
 
 
-def table_of(caption: str, columns: Sequence[TableColumn], rows: Sequence[TableRow]) -> Table:
-    """Return a table without number columns that are empty in every row."""
-    kept = [
-        index
-        for index, column in enumerate(columns)
-        if column.kind != "number" or any(row.cells[index].text != NOTHING for row in rows)
-    ]
-    return Table(
-        caption,
-        tuple(columns[index] for index in kept),
-        tuple(replace(row, cells=tuple(row.cells[index] for index in kept)) for row in rows),
-    )
-
-
 def measure_tables(results: Results, output: Literal["terminal", "report", "card"]) -> list[tuple[MeasureFacts, Table]]:
     """Return the tables of the measures that this output shows and that have numbers by model, by group or by both."""
     tables = []
@@ -270,11 +286,11 @@ def measure_tables(results: Results, output: Literal["terminal", "report", "card
         models = list(dict.fromkeys(row.model for row in measured))
         cells = {(row.model, row.group): _measured(measure, row.estimate) for row in measured}
         rows = [
-            TableRow((text_cell(group or "all"), *(cells.get((model, group), TableCell(NOTHING)) for model in models)))
+            (group or "all", *(cells.get((model, group), NOTHING) for model in models))
             for group in dict.fromkeys(row.group for row in measured)
         ]
         names = (TableColumn(results.short_names.get(model, model) or "all models", named=True) for model in models)
-        tables.append((measure, Table(measure.title, (TableColumn("group", "shift"), *names), tuple(rows))))
+        tables.append((measure, Table.of(measure.title, (TableColumn("group", "shift"), *names), rows)))
     return tables
 
 

@@ -30,13 +30,10 @@ from counterfoil.report.words import (
     Table,
     TableCell,
     TableColumn,
-    TableRow,
     between,
     number,
     percent,
     points,
-    table_of,
-    text_cell,
 )
 from counterfoil.stats import Estimate, wilson_interval
 from counterfoil.store import Receipt
@@ -237,7 +234,10 @@ def robustness_of(results: Results) -> Robustness:
     models = results.best_first
     columns = [
         TableColumn("model", "name"),
-        *map(TableColumn, ("validation", "gap to base", "accuracy on base", "mean drop")),
+        "validation",
+        "gap to base",
+        "accuracy on base",
+        "mean drop",
         TableColumn("weights (sha256)", "name"),
     ]
     rows = []
@@ -246,26 +246,27 @@ def robustness_of(results: Results) -> Robustness:
         drop = results.rows.value("average_drop", model=model.name)
         cells = (
             _model_cell(model),
-            TableCell(percent(validation.value if validation else None)),
+            percent(validation.value if validation else None),
             _cell(gap, " points"),
             _cell(results.base_number(model.name), " %"),
-            TableCell(NOTHING if drop is None else f"{points(drop)} points"),
-            TableCell(model.sha256[:12]),
+            NOTHING if drop is None else f"{points(drop)} points",
+            model.sha256[:12],
         )
-        rows.append(TableRow(cells))
+        rows.append(cells)
     shown = models[:MOST_COLUMNS]
     heads = [TableColumn(model.name, note=model.note, named=True) for model in shown]
-    by_shift = table_of(
+    by_shift = Table.of(
         "Drops in accuracy from the base",
-        [TableColumn("shift", "name"), *map(TableColumn, ("all models", "relative drop", "slope", "classes")), *heads],
+        [TableColumn("shift", "name"), "all models", "relative drop", "slope", "classes", *heads],
         [_shift_row(results, shift, shown) for shift in results.by_impact],
-    ).first(MOST_SHIFTS, "shifts", "robustness.csv")
+    )
+    by_shift = by_shift.without_empty().first(MOST_SHIFTS, "shifts", "robustness.csv")
     if len(models) > MOST_COLUMNS:
         more = f"{len(models) - MOST_COLUMNS:,} more models, in robustness.csv"
         by_shift = replace(by_shift, more=f"{by_shift.more}; and {more}" if by_shift.more else f"and {more}")
     return Robustness(
         _summary(results, models),
-        table_of("Models", columns, rows).first(MOST_MODELS, "models", "results.csv"),
+        Table.of("Models", columns, rows).without_empty().first(MOST_MODELS, "models", "results.csv"),
         by_shift,
         (
             *filter(None, [headline_of(results)]),
@@ -279,18 +280,18 @@ def robustness_of(results: Results) -> Robustness:
 def _summary(results: Results, models: Sequence[ModelFacts]) -> Table:
     """Return a row per model: its accuracy on the base, its mean drop, and its largest drops, each with its shift."""
     heads = ("accuracy on base", "mean drop", "loses most under", "next most")
-    columns = [TableColumn("model", "name"), *map(TableColumn, heads[: 2 + MOST_LARGEST])]
+    columns = [TableColumn("model", "name"), *heads[: 2 + MOST_LARGEST]]
     rows = []
     for model in models:
         accuracy = _cell(results.base_number(model.name), " %")
-        mean = TableCell(points(results.rows.value("average_drop", model=model.name)))
-        rows.append(TableRow((_model_cell(model), accuracy, mean, *_largest_drops(results, model))))
-    return table_of("Models", columns, rows).first(MOST_SUMMARISED, "models", "results.csv")
+        mean = points(results.rows.value("average_drop", model=model.name))
+        rows.append((_model_cell(model), accuracy, mean, *_largest_drops(results, model)))
+    return Table.of("Models", columns, rows).without_empty().first(MOST_SUMMARISED, "models", "results.csv")
 
 
-def _shift_row(results: Results, shift: GroupFacts, models: Sequence[ModelFacts]) -> TableRow:
+def _shift_row(results: Results, shift: GroupFacts, models: Sequence[ModelFacts]) -> tuple[TableCell | str, ...]:
     line, left_out = results.rows.one("slope", group=shift.name), len(shift.left_out)
-    slope = TableCell(NOTHING)
+    slope: TableCell | str = NOTHING
     if line is not None and line.value is not None:
         ends = "" if line.low is None else f"{number(line.low)} to {number(line.high)}"
         slope = TableCell(number(line.value), ends)
@@ -301,15 +302,13 @@ def _shift_row(results: Results, shift: GroupFacts, models: Sequence[ModelFacts]
         drop, base = results.rows.estimate("drop", **key), results.rows.value(DROP_BASE, **key)
         # A drop in points, beside the base accuracy that it is from.
         drops.append(_cell(drop if base is not None else None, f" points of {percent(base)}"))
-    return TableRow(
-        (
-            text_cell(shift.name),
-            _cell(results.rows.estimate("impact", group=shift.name), " points"),
-            TableCell(percent(results.averaged("relative_drop", group=shift.name))),
-            slope,
-            TableCell(classes),
-            *drops,
-        )
+    return (
+        shift.name,
+        _cell(results.rows.estimate("impact", group=shift.name), " points"),
+        percent(results.averaged("relative_drop", group=shift.name)),
+        slope,
+        classes,
+        *drops,
     )
 
 
@@ -356,8 +355,8 @@ def lead_drops_of(results: Results) -> LeadDrops:
     for model in models:
         overall = (results.rows.estimate(mean, model=model.name, at=lead) for mean in means)
         cells = (_cell(number, " %") for number in (results.base_number(model.name), *overall))
-        rows.append(TableRow((_model_cell(model), *cells, *_largest_drops(results, model))))
-    summary = Table(f"{noun.capitalize()}s", (TableColumn(noun, "name"), *map(TableColumn, heads)), tuple(rows))
+        rows.append((_model_cell(model), *cells, *_largest_drops(results, model)))
+    summary = Table.of(f"{noun.capitalize()}s", (TableColumn(noun, "name"), *heads), rows)
     shown = models[:MOST_COLUMNS]
     drops_of = {
         shift.name: [results.rows.one("drop", model=model.name, group=shift.name, at=lead) for model in shown]
@@ -367,9 +366,9 @@ def lead_drops_of(results: Results) -> LeadDrops:
     shifts = []
     for name, lost in by_drop:
         cells = [_lead_drop_cell(results, drop) for drop in lost]
-        shifts.append(TableRow((text_cell(name), *cells)))
+        shifts.append((name, *cells))
     columns = (TableColumn("shift", "name"), *(TableColumn(model.name, named=True) for model in shown))
-    by_shift = Table(f"Drops of {lead} from the base", columns, tuple(shifts)).first(MOST_SHIFTS, "shifts", file)
+    by_shift = Table.of(f"Drops of {lead} from the base", columns, shifts).first(MOST_SHIFTS, "shifts", file)
     near_chance = tuple(f"{model.name} {why}" for model in models if model.near_chance)
     return LeadDrops(summary.first(MOST_COLUMNS, f"{noun}s", file), by_shift, near_chance)
 

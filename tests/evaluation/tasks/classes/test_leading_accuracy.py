@@ -12,9 +12,10 @@ import pytest
 from rich.console import Console
 
 from colour_world import CANDIDATES, build_colours
-from counterfoil.cli.drops_table import drops_table
+from counterfoil.cli.terminal import print_table
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.tasks.classes.terminal import drops_table
 from counterfoil.evaluation.trackers import tracked_run
 from counterfoil.plan import Sample
 from counterfoil.report.headline import loss_sentence
@@ -75,7 +76,7 @@ def assert_told(result: Evaluation, model: str, expected: float, dataset: Path) 
     """Assert that each output has this accuracy beside its number for the base."""
     shown, files = f"{100 * expected:.1f} %", result.files
     console = Console(record=True, width=200)
-    console.print(drops_table(result.results, result.models))
+    print_table(console, drops_table(result.results, result.models))
     [line] = [line for line in console.export_text().splitlines() if line.strip().startswith("base ")]
     assert shown in line
     index = (files["report"].parent / "index.html").read_text()

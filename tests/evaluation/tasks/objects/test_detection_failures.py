@@ -172,7 +172,7 @@ def test_the_page_filters_and_shows_base_and_shift(open_page: Callable[..., Page
     assert 0 < len(tiles(page)) < len(fewer)
     page.click(".tile")
     assert page.locator("#zoom figure").count() == 2
-    assert "missed" in page.inner_text("#boxes")
+    assert "missed" in page.inner_text("#zoom-table")
     assert page.locator("#zoom b, #zoom i").count() == 0  # names are text
     page.keyboard.press("Escape")
     page.click("button[type=reset]")
@@ -183,7 +183,7 @@ def test_the_page_filters_and_shows_base_and_shift(open_page: Callable[..., Page
     with_it = [any(box[-2] == number for box in data["answers"][row["answers"][1]]["boxes"]) for row in data["rows"]]
     assert len(tiles(page)) == min(60, sum(with_it)) > 0
     page.click(".tile")
-    assert f"false: {kind}" in page.inner_text("#boxes")
+    assert f"false: {kind}" in page.inner_text("#zoom-table")
     again = open_page(tmp_path / "failures.html", fragment="#shift=blur&kind=false")
     assert {tile["text"].splitlines()[-1].split(" · ")[0] for tile in tiles(again)} == {"blur"}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,13 @@ import numpy as np
 
 from counterfoil.arrays import Ints
 from counterfoil.evaluation.dataset import Subject
-from counterfoil.evaluation.failures import base_partners, choose_failures, failures_data, failures_html, write_browser
+from counterfoil.evaluation.failures import (
+    base_partners,
+    browser_html,
+    choose_failures,
+    failures_data,
+    write_sheets,
+)
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, answer_names
 from counterfoil.report.pictures import data_uri, webp
 from counterfoil.report.results import Results, classes_of
@@ -36,12 +42,20 @@ def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path
         (model.name, answer_names(subject.classes, class_map), near if model.near_chance else "")
         for model, class_map in zip(results.models, answered.maps, strict=True)
     ]
-    data = failures_data(subject, answers, answered.confidence, chosen, models, order)
-    paired = any(subject.groups[index].paired for index in built)
-    changed = results.label_checks is not None and results.label_checks.own
-    html = failures_html(results.dataset, data, chosen, len(subject.keys), paired, changed, results.preview_sentence)
+    data = failures_data(subject, answers.prediction, answers.correct, answered.confidence, chosen, models, order)
+    html = browser_html(
+        "failures-of-classes.html.j2",
+        results.dataset,
+        results.preview_sentence,
+        data,
+        found=chosen.count,
+        shown=len(chosen.rows),
+        images=len(subject.keys),
+        paired=any(subject.groups[index].paired for index in built),
+        changed=results.label_checks is not None and results.label_checks.own,
+    )
     pictures = _pictures(subject, frozenset(subject.keys[row] for row in chosen.images))
-    return write_browser(folder, html, pictures, len(chosen.images))
+    return write_sheets(folder, html, pictures, len(chosen.images))
 
 
 def _pictures(subject: Subject, keys: frozenset[str]) -> Iterator[Image | None]:
@@ -66,15 +80,13 @@ THUMBNAIL = 96
 
 @dataclass(frozen=True)
 class FlippedPair:
-    """A base image and its shifted partner; `flipped` models were right on the base image and wrong on the other.
+    """Keys of a base image and its shifted partner; `flipped` models were right on the first and wrong on the other.
 
     `answer` is the most frequent answer of those models to the shifted image; `answered` of them gave it.
     """
 
     base_key: str
     shift_key: str
-    base_image: str
-    shift_image: str
     flipped: int
     answer: str
     answered: int
@@ -84,55 +96,48 @@ class FlippedPair:
 ClassExamples = tuple[str, float, list[FlippedPair]]
 
 
-def pick_examples(answered: AllAnswers, results: Results) -> list[tuple[str, list[ClassExamples]]]:
+def pick_examples(answered: AllAnswers, results: Results) -> dict[str, list[ClassExamples]]:
     """Return the classes that drop most, for shifts of the largest impact, with the pairs that most models flip."""
-    subject, classes = answered.subject, answered.subject.classes
+    subject = answered.subject
     # Images that were not built form no pairs.
-    built = [shift.name for shift in results.shifts if shift.candidates is not None]
-    impacts = {name: results.rows.value("impact", group=name) for name in built}
-    worst = sorted((-value, index) for index, value in enumerate(impacts.values()) if value is not None)[:MOST_SHIFTS]
+    built = [shift.name for shift in results.by_impact if shift.candidates is not None]
+    measured = [name for name in built if results.rows.value("impact", group=name) is not None]
     index_of = {group.name: index for index, group in enumerate(subject.groups)}
     partners = failure_partners(answered, [index_of[name] for name in built])
-    chosen: list[tuple[str, int, float, list[_Flipped]]] = []
-    for _, at in worst:
-        drops = {
-            facts.class_id: facts.impact.value for facts in classes_of(results, built[at]) if facts.impact is not None
-        }
-        number = 0
-        for cls in sorted(classes, key=lambda cls: (-drops.get(cls.id, 0.0), cls.label)):
-            if drops.get(cls.id, 0.0) <= 0 or number == CLASSES_A_SHIFT:
-                break
-            if pairs := _flipped(answered, partners, index_of[built[at]], cls.label):
-                chosen.append((built[at], cls.label, drops[cls.id], pairs))
-                number += 1
-    shown = frozenset(subject.keys[row] for *_, pairs in chosen for base, row, _ in pairs for row in (base, row))
-    pictures = {
-        key: data_uri(webp(rgb_image(encoded), 88, THUMBNAIL))  # only readable rows are chosen
-        for key, encoded in (subject.images(shown) if shown else ())
-    }
-    called = [answer_names(classes, class_map) for class_map in answered.maps]
     examples: dict[str, list[ClassExamples]] = {}
-    for shift, label, drop, pairs in chosen:
-        flipped = []
-        for base, row, models in pairs:
-            counts = Counter(called[model](int(answered.answers.prediction[row, model])) for model in models)
-            most = min(counts, key=lambda name: (-counts[name], name))
-            keys = subject.keys[base], subject.keys[row]
-            flipped.append(FlippedPair(*keys, pictures[keys[0]], pictures[keys[1]], len(models), most, counts[most]))
-        examples.setdefault(shift, []).append((classes[label].name, drop, flipped))
-    return list(examples.items())
+    for shift in measured[:MOST_SHIFTS]:
+        of_classes = classes_of(results, shift)
+        drops = {facts.class_id: facts.impact.value for facts in of_classes if facts.impact is not None}
+        chosen: list[ClassExamples] = []
+        for cls in sorted(subject.classes, key=lambda cls: (-drops.get(cls.id, 0.0), cls.label)):
+            if drops.get(cls.id, 0.0) <= 0 or len(chosen) == CLASSES_A_SHIFT:
+                break
+            if pairs := _flipped(answered, partners, index_of[shift], cls.label):
+                chosen.append((cls.name, drops[cls.id], pairs))
+        if chosen:
+            examples[shift] = chosen
+    return examples
 
 
-# Rows of a base image and of its shifted partner, and the models that flipped.
-_Flipped = tuple[int, int, Ints]
+def thumbnails(subject: Subject, keys: Iterable[str]) -> dict[str, str]:
+    """Return small pictures of readable images, as addresses that hold them, by key."""
+    shown = frozenset(keys)
+    images = subject.images(shown) if shown else ()
+    return {key: data_uri(webp(rgb_image(encoded), 88, THUMBNAIL)) for key, encoded in images}
 
 
-def _flipped(answered: AllAnswers, partners: Ints, shift: int, label: int) -> list[_Flipped]:
-    subject, correct = answered.subject, answered.answers.correct
+def _flipped(answered: AllAnswers, partners: Ints, shift: int, label: int) -> list[FlippedPair]:
+    """Return the pairs of a class under a shift that most models flip."""
+    subject, answers = answered.subject, answered.answers
+    called = [answer_names(subject.classes, class_map) for class_map in answered.maps]
     rows = np.flatnonzero((subject.labels == label) & (subject.shifts == shift) & (partners >= 0))
+    flips = answers.correct[partners[rows]] & ~answers.correct[rows]
     pairs = []
-    for row, partner in zip(rows.tolist(), partners[rows].tolist(), strict=True):
-        models = np.flatnonzero(correct[partner] & ~correct[row])
-        if models.size:
-            pairs.append((partner, row, models))
-    return sorted(pairs, key=lambda pair: (-pair[2].size, pair[1]))[:PAIRS_A_CLASS]
+    for at in np.argsort(-flips.sum(axis=1), kind="stable")[:PAIRS_A_CLASS].tolist():
+        models, row = np.flatnonzero(flips[at]).tolist(), int(rows[at])
+        if models:
+            counts = Counter(called[model](int(answers.prediction[row, model])) for model in models)
+            answer = min(counts, key=lambda name: (-counts[name], name))
+            keys = subject.keys[partners[row]], subject.keys[row]
+            pairs.append(FlippedPair(*keys, len(models), answer, counts[answer]))
+    return pairs

@@ -17,6 +17,7 @@ from counterfoil.evaluation.dataset import Subject, limit_subject, usual_side
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
 from counterfoil.evaluation.gate import GateLine
 from counterfoil.evaluation.options import EvaluationOptions
+from counterfoil.evaluation.page import ReportPage
 from counterfoil.evaluation.scored_models import (
     StoredAnswers,
     choose_models,
@@ -26,11 +27,10 @@ from counterfoil.evaluation.scored_models import (
     told_apart,
     with_public_names,
 )
-from counterfoil.evaluation.shift_report import PageSection
 from counterfoil.evaluation.task import Task
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, answer_names
 from counterfoil.evaluation.tasks.classes.entries import entry_files
-from counterfoil.evaluation.tasks.classes.failures import failure_partners, pick_examples, write_failures
+from counterfoil.evaluation.tasks.classes.failures import failure_partners, pick_examples, thumbnails, write_failures
 from counterfoil.evaluation.tasks.classes.lines import ClassLines, line_measures
 from counterfoil.evaluation.tasks.classes.measures import MEASURES, NESTED_MEASURES
 from counterfoil.evaluation.tasks.classes.measures.comparison import ComparedModels
@@ -40,9 +40,10 @@ from counterfoil.evaluation.tasks.classes.measures.source import (
     prepared_reference,
 )
 from counterfoil.evaluation.tasks.classes.mistaken_order import likely_order
-from counterfoil.evaluation.tasks.classes.report import evaluation_html
+from counterfoil.evaluation.tasks.classes.report import classes_page
 from counterfoil.evaluation.tasks.classes.resampling import resampled_rows
 from counterfoil.evaluation.tasks.classes.tables import image_answers, result_tables
+from counterfoil.evaluation.tasks.classes.terminal import terminal_lines
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier
 from counterfoil.prediction.passes import WORKERS_IMPORT, Placement, Scored, join_scored
 from counterfoil.progress import report
@@ -50,6 +51,7 @@ from counterfoil.recipe import RecipeClass
 from counterfoil.report.reference import order_warnings
 from counterfoil.report.results import NESTED, ClassFacts, ModelFacts, ResultRow, ResultRows, Results
 from counterfoil.report.sections import MeasureFacts
+from counterfoil.report.words import Table
 from counterfoil.stats import CONFIDENCE, REPLICATES
 from counterfoil.store.atomic import write_atomically
 
@@ -212,10 +214,15 @@ class ClassesTask(Task):
     def tables(self, results: Results) -> dict[str, tuple[str, str]]:
         return result_tables(results)
 
-    def page(self, results: Results, notes: Sequence[str], gate: Sequence[PageSection]) -> str:
+    def page(self, results: Results) -> ReportPage:
         examples = pick_examples(self.answered, results)
+        pairs = [pair for classes in examples.values() for *_, pairs in classes for pair in pairs]
+        shown = thumbnails(self.subject, [key for pair in pairs for key in (pair.base_key, pair.shift_key)])
         pictures = {name: measure.pictures(self.answered, results) for name, measure in NESTED_MEASURES.items()}
-        return evaluation_html(results, examples, self.unreadable, pictures, gate)
+        return classes_page(results, examples, shown, self.unreadable, pictures)
+
+    def terminal(self, results: Results) -> Iterator[str | Table]:
+        return terminal_lines(results)
 
     def write_failures(self, results: Results, folder: Path) -> Path:
         return write_failures(results, self.answered, folder)

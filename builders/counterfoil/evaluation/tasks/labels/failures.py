@@ -14,8 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from counterfoil.evaluation.failures import base_partners, choose_failures, failures_data, failures_html, write_browser
-from counterfoil.evaluation.tasks.classes.answers import ModelAnswers
+from counterfoil.evaluation.failures import (
+    base_partners,
+    browser_html,
+    choose_failures,
+    failures_data,
+    write_sheets,
+)
 from counterfoil.evaluation.tasks.labels.measures import MeasuredClassifier
 from counterfoil.evaluation.tasks.labels.subject import MultilabelSubject
 from counterfoil.recipe.tasks.labels import UNKNOWN
@@ -54,12 +59,11 @@ def write_label_failures(
     shifts = range(1, len(dataset.groups))
     partners = base_partners(questions.labels, questions.shifts, questions.indices, readable, shifts)
     chosen = choose_failures(right, readable, questions.labels, questions.shifts, partners)
-    outcomes = 2 * present + right
-    confidence = np.full(right.shape, np.nan, np.float32)
     data = failures_data(
         questions,
-        ModelAnswers(readable, outcomes, right, right),
-        confidence,
+        2 * present + right,
+        right,
+        np.full(right.shape, np.nan, np.float32),
         chosen,
         [(model.name, _OUTCOMES.__getitem__, "") for model in models],
         [group.name for group in dataset.groups[1:]] + [dataset.groups[0].name],
@@ -70,10 +74,18 @@ def write_label_failures(
         for key, encoded in dataset.images(frozenset(times)):
             yield from repeat(readable_image(encoded), times[key])
 
-    html = failures_html(
-        dataset.name, data, chosen, len(right), paired=True, changed=True, preview=preview, labels=True
+    html = browser_html(
+        "failures-of-labels.html.j2",
+        dataset.name,
+        preview,
+        data,
+        found=chosen.count,
+        shown=len(chosen.rows),
+        images=len(right),
+        paired=True,
+        changed=True,
     )
-    return write_browser(folder, html, pictures(), len(chosen.images))
+    return write_sheets(folder, html, pictures(), len(chosen.images))
 
 
 def label_columns(subject: MultilabelSubject, models: Sequence[MeasuredClassifier]) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from typing import Self
 import numpy as np
 
 from counterfoil.arrays import Bools
-from counterfoil.evaluation.shift_report import DIFFERENCE, DROP
 from counterfoil.evaluation.task import ResampledModel, difference_rows
 from counterfoil.evaluation.tasks.labels.subject import MultilabelSubject
 from counterfoil.multilabel_stats import (
@@ -31,7 +30,17 @@ from counterfoil.multilabel_stats import (
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.failures import ConditionScores
 from counterfoil.progress import report
-from counterfoil.report.results import DROP_BASE, ClassFacts, MeasureFacts, ModelFacts, ResultRow, Results, row
+from counterfoil.report.results import (
+    DIFFERENCE,
+    DROP,
+    DROP_BASE,
+    ClassFacts,
+    MeasureFacts,
+    ModelFacts,
+    ResultRow,
+    Results,
+    row,
+)
 from counterfoil.report.words import over_classes
 from counterfoil.resampled_stats import Drawn, simultaneous_intervals
 from counterfoil.stats import Estimate, chance_line, clustered_interval, count_by_unit, wilson_estimate

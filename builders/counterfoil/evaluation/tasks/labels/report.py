@@ -1,32 +1,20 @@
-"""The report of an evaluation of multi-label classifiers: its sentences and tables, and the page."""
+"""What the page of multi-label classifiers says: notes, tables and sections."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from counterfoil.evaluation.shift_report import (
-    DROP,
-    PageSection,
-    ShiftReport,
-    compared_section,
-    group_table,
-    headings,
-)
-from counterfoil.evaluation.tasks.labels.measures import (
-    MEAN_PRECISION,
-    MEANS,
-    MISSED,
-    WRONGLY_GIVEN,
-    drop_labels,
-)
+from counterfoil.evaluation.resampled_page import compared_section, group_table
+from counterfoil.evaluation.tasks.labels.measures import MEANS, MISSED, WRONGLY_GIVEN, drop_labels
 from counterfoil.multilabel_stats import ACCURACY, AUROC, PRECISION
-from counterfoil.report.results import DROP_BASE, ClassFacts, ModelFacts, Results
+from counterfoil.report.results import DROP, DROP_BASE, ClassFacts, ModelFacts, Results
+from counterfoil.report.sections import ReportSection
 from counterfoil.report.words import (
     NOTHING,
     Table,
-    TableCell,
     TableColumn,
     TableRow,
+    count_cell,
     counted,
     in_words,
     listed,
@@ -92,7 +80,7 @@ def label_table(results: Results, model: ModelFacts) -> Table:
         key = {"model": model.name, "class_id": label.id}
         base = {"group": results.base or "", **key}
         having = results.rows.one(MISSED, **base)
-        cells = [TableCell(str(_known_images(results, label))), TableCell(str(having.n if having else 0))]
+        cells = [count_cell(_known_images(results, label)), count_cell((having.n or 0) if having else 0)]
         cells += [points_cell(results.rows.estimate(name, **base)) for name in _OF_LABELS]
         drops = results.rows.where(DROP, at=PRECISION, **key)
         worst = max(drops, key=lambda drop: drop.value or 0.0, default=None)
@@ -107,54 +95,26 @@ def label_table(results: Results, model: ModelFacts) -> Table:
     counts = ["images that know it", "with it"]
     titles = [*counts, "AP (%)", "AUROC (%)", "accuracy (%)", "missed (%)", "wrongly given (%)"]
     later = ["drop of AP (points)", "missed there (%)", "wrongly given there (%)"]
-    columns = [TableColumn("label", "name"), *map(TableColumn, titles), TableColumn("AP drops most under", "text")]
-    columns += map(TableColumn, later)
+    columns = [TableColumn("label", "name"), *titles, TableColumn("AP drops most under", "text"), *later]
     caption = f"{model.short_name}: label by label"
-    return Table(caption, tuple(columns), tuple(rows)).first(_MOST_LABELS, "labels", "labels.csv")
+    return Table.of(caption, columns, rows).first(_MOST_LABELS, "labels", "labels.csv")
 
 
-def _sections(results: Results) -> Iterator[PageSection]:
-    models, means = headings(results), tuple(MEANS)
-    yield PageSection(
-        "Every group",
-        [(heading, group_table(results, model, means, means)) for heading, model in models],
-        " ".join(near_chance_notes(results)),
+def label_sections(results: Results) -> Iterator[ReportSection]:
+    """Yield the parts of the page that have something to show."""
+    means = tuple(MEANS)
+    yield ReportSection(
+        title="Every group",
+        tables=[group_table(results, model, means, means) for model in results.models],
+        note=" ".join(near_chance_notes(results)),
     )
     yield from compared_section(
         results, "classifier", "Differences are over the labels that neither classifier ranks near chance on the base."
     )
-    yield PageSection(
-        "Label by label",
-        [(heading, label_table(results, model)) for heading, model in models],
-        "AP to wrongly given: on the base. Missed: share of the images with the label that are not given it. Wrongly"
-        " given: share of the images without it that are given it. Intervals of labels’ drops are for all labels and"
-        " shifts at once.",
+    yield ReportSection(
+        title="Label by label",
+        tables=[label_table(results, model) for model in results.models],
+        note="AP to wrongly given: on the base. Missed: share of the images with the label that are not given it."
+        " Wrongly given: share of the images without it that are given it. Intervals of labels’ drops are for all"
+        " labels and shifts at once.",
     )
-
-
-def _words(results: Results) -> dict[str, str]:
-    labels = counted(len(results.classes), "label")
-    return {
-        "task": "Robustness of classifiers with several labels",
-        "model": "classifier",
-        "lead": f"{labels}. mAP is the mean of the labels’ average precision, AUROC that of their areas under the ROC"
-        " curve. Accuracy is balanced, so that guessing gives 50 % however rare a label is.",
-        "failures": "Failures, label by label",
-        "method": "The thresholds stay as they are. A model gives a label from a threshold on. Each label’s images on"
-        " the base are dealt into two halves, and the threshold of the highest accuracy on one half is used on the"
-        " other, on the base and under shifts: no answer is judged by a threshold that it helped to choose. Shares of"
-        " missed and wrongly given labels have Wilson’s interval"
-        f"{', widened for images that share units' if results.units else ''}.",
-        "files": "measures.csv, multilabel.csv and labels.csv in this folder hold every number, predictions.parquet"
-        " every image’s scores and mistakes",
-    }
-
-
-REPORT = ShiftReport(
-    MEAN_PRECISION,
-    _words,
-    lambda results, model: "is near chance on the base for every label",
-    multilabel_notes,
-    _sections,
-    (tuple(MEANS), tuple(MEANS)),
-)

@@ -14,7 +14,6 @@ from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
 from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.scored_models import choose_models, classifier_facts
-from counterfoil.evaluation.shift_report import DROP
 from counterfoil.evaluation.task import ResampledTask
 from counterfoil.evaluation.tasks.labels.failures import label_columns, write_label_failures
 from counterfoil.evaluation.tasks.labels.measures import (
@@ -28,15 +27,15 @@ from counterfoil.evaluation.tasks.labels.measures import (
     measure_classifier,
     multilabel_rows,
 )
-from counterfoil.evaluation.tasks.labels.report import REPORT
+from counterfoil.evaluation.tasks.labels.report import label_sections, multilabel_notes
 from counterfoil.evaluation.tasks.labels.subject import MultilabelSubject, open_conditions, previewed
 from counterfoil.models.classifiers.classifier import apart_from_scores
 from counterfoil.models.devices import resolve_device
 from counterfoil.multilabel_stats import REPLICATES
 from counterfoil.prediction.failures import ConditionScores, condition_scores, refuse_one_label
 from counterfoil.recipe import RecipeClass
-from counterfoil.report.results import DROP_BASE, LABELS, ClassFacts, ResultRows, Results
-from counterfoil.report.sections import MeasureFacts
+from counterfoil.report.results import DROP, DROP_BASE, LABELS, ClassFacts, ModelFacts, ResultRows, Results
+from counterfoil.report.sections import MeasureFacts, ReportSection
 from counterfoil.report.words import csv_interval, csv_percent
 from counterfoil.store.atomic import write_atomically
 
@@ -49,7 +48,8 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
     of_dataset = "several labels an image, and classifiers of these"
     takes = frozenset(("transform", "version", "min_images_per_class"))
     table = "multilabel.csv"
-    report = REPORT
+    noun = "classifier"
+    shown = (tuple(MEANS), tuple(MEANS))
     truth_columns = ("conditions",)
     answer_columns = ("missed", "wrongly_given")
 
@@ -136,6 +136,16 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
 
     def tables(self, results: Results) -> dict[str, tuple[str, str]]:
         return {"shifts": (self.table, multilabel_csv(results)), "labels": ("labels.csv", labels_csv(results))}
+
+    def notes(self, results: Results) -> Iterator[str]:
+        yield from super().notes(results)
+        yield from multilabel_notes(results)
+
+    def near_chance(self, results: Results, model: ModelFacts) -> str:
+        return "is near chance on the base for every label"
+
+    def sections(self, results: Results) -> Iterator[ReportSection]:
+        return label_sections(results)
 
     def write_failures(self, results: Results, folder: Path) -> Path:
         return write_label_failures(self.conditions, self.models, results.preview_sentence, folder)

@@ -9,8 +9,16 @@ import numpy as np
 
 from counterfoil.arrays import Floats
 from counterfoil.detection_stats import RECALLS, Matches
-from counterfoil.evaluation.figures import INK, KIND_COLOURS, LINES, MUTED, RULE, as_svg, panels_in_rows, short
-from counterfoil.evaluation.shift_report import sorted_drops
+from counterfoil.evaluation.figures import (
+    KIND_COLOURS,
+    LINES,
+    MUTED,
+    as_svg,
+    label_panels,
+    panels_in_rows,
+    title_panel,
+)
+from counterfoil.evaluation.resampled_page import sorted_drops
 from counterfoil.report.results import ModelFacts, ResultRow, Results
 from counterfoil.report.words import in_words, percent
 from counterfoil.resampled_stats import mean_of_finite
@@ -77,12 +85,10 @@ def curve_figure(results: Results, models: Sequence[ModelFacts]) -> str | None:
             ]
         panel.set(xlim=(-2, 102), ylim=(-2, 102))
         panel.set_aspect("equal")
-        panel.set_title(short(name, 26), fontsize=10, color=INK, loc="left", pad=4, parse_math=False)
+        title_panel(panel, name)
         panel.set_xticks([0, 50, 100])
         panel.set_yticks([0, 50, 100])
-        panel.grid(color=RULE, linewidth=0.6, zorder=0)
-    figure.supxlabel("recall (%)", color=MUTED, fontsize=10)
-    figure.supylabel("precision (%)", color=MUTED, fontsize=10)
+    label_panels(figure, "recall (%)", "precision (%)")
     return as_svg(figure, "recalls", "Precision against recall, on the base and under shifts", tips)
 
 

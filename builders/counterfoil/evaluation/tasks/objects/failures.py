@@ -12,19 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from counterfoil import __version__
 from counterfoil.arrays import Floats, Ints
 from counterfoil.detection_stats import AREAS, Detections, Matches, Objects, image_f1
-from counterfoil.evaluation.failures import FOLDER, write_page
+from counterfoil.evaluation.failures import FOLDER, browser_html, ranks_in_cells, write_browser
 from counterfoil.evaluation.tasks.objects.error_kinds import KINDS, ErrorKinds
 from counterfoil.report.pictures import webp
-from counterfoil.report.templates import template_environment
 from counterfoil.report.words import in_words
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-TEMPLATE = "detections.html.j2"
 # Each row has a picture of some 40 kB; the shifts share one of the base.
 MOST_ROWS = 1_000
 # The longer side of a picture in pixels; a smaller image keeps its own.
@@ -78,10 +75,7 @@ def detection_failures(
     order = np.lexsort((image, shift, detector, -lost[detector, shift, image]))
     detector, shift, image = detector[order], shift[order], image[order]
     cell = detector * len(groups) + shift
-    by_cell = np.argsort(cell, kind="stable")
-    rank = np.empty(len(cell), np.int64)
-    rank[by_cell] = np.arange(len(cell)) - np.searchsorted(cell[by_cell], cell[by_cell])
-    chosen = np.sort(np.lexsort((np.arange(len(cell)), rank))[:most])
+    chosen = np.sort(np.argsort(ranks_in_cells(cell), kind="stable")[:most])
     answers: dict[tuple[int, int, int], int] = {}
     pictures: dict[tuple[int, int], int] = {}
     scenes = {scene: number for number, scene in enumerate(np.unique(image[chosen]).tolist())}
@@ -174,20 +168,15 @@ def write_detection_failures(
     images: how many there are in each group. picture: returns the picture of (group, image) as it was stored, or None
     if it cannot be read.
     """
-    html = (
-        template_environment(TEMPLATE)
-        .get_template(TEMPLATE)
-        .render(
-            name=name,
-            preview=preview,
-            data=failures.data,
-            failing=failures.failing,
-            shown=len(failures.data["rows"]),
-            shifts=len(failures.data["groups"]) - 1,
-            images=images,
-            version=__version__,
-        )
+    html = browser_html(
+        "failures-of-objects.html.j2",
+        name,
+        preview,
+        failures.data,
+        found=failures.failing,
+        shown=len(failures.data["rows"]),
+        images=images,
     )
     stored = ((picture_file(number), picture(*picture_place)) for number, picture_place in enumerate(failures.pictures))
     pictures = ((file, webp(image.convert("RGB"), 82, SIDE)) for file, image in stored if image is not None)
-    return write_page(folder, html, pictures, len(failures.pictures))
+    return write_browser(folder, html, pictures, len(failures.pictures))

@@ -23,7 +23,6 @@ from counterfoil.detection_stats import (
     image_f1,
     match,
 )
-from counterfoil.evaluation.shift_report import DIFFERENCE, DROP
 from counterfoil.evaluation.task import ResampledModel
 from counterfoil.evaluation.tasks.classes.measures.severity import level_row, shifts_with_levels
 from counterfoil.evaluation.tasks.objects.curves import CURVE as PRECISION
@@ -33,7 +32,7 @@ from counterfoil.evaluation.tasks.objects.error_kinds import ErrorKinds, error_k
 from counterfoil.evaluation.tasks.objects.subject import DetectionSubject
 from counterfoil.progress import report
 from counterfoil.report import severity
-from counterfoil.report.results import MeasureFacts, ResultRow, row
+from counterfoil.report.results import DIFFERENCE, DROP, MeasureFacts, ResultRow, row
 from counterfoil.resampled_stats import Drawn, combined, ratio
 from counterfoil.trajectory_stats import rising_reaches
 

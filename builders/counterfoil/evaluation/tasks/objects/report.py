@@ -1,19 +1,12 @@
-"""The report of an evaluation of detectors: its sentences, tables and sections."""
+"""What the page of detectors says: notes, tables and sections."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from counterfoil.detection_stats import MEASURES
-from counterfoil.evaluation.figures import LINES, severity_figure
-from counterfoil.evaluation.shift_report import (
-    DROP,
-    PageSection,
-    ShiftReport,
-    compared_section,
-    group_table,
-    headings,
-)
+from counterfoil.evaluation.figures import legend, severity_figure
+from counterfoil.evaluation.resampled_page import compared_section, group_table, of_model
 from counterfoil.evaluation.tasks.objects.curves import curve_figure
 from counterfoil.evaluation.tasks.objects.error_kinds import KINDS, MISSED
 from counterfoil.evaluation.tasks.objects.measures import (
@@ -26,22 +19,20 @@ from counterfoil.evaluation.tasks.objects.measures import (
     RPC,
     TAKEN_FOR,
 )
-from counterfoil.report.results import ModelFacts, Results
+from counterfoil.report.results import DROP, ModelFacts, Results
+from counterfoil.report.sections import ReportSection
 from counterfoil.report.severity import severity_words, ten_points_table
 from counterfoil.report.words import (
     NOTHING,
     Table,
-    TableCell,
     TableColumn,
     TableRow,
     count_cell,
     counted,
     in_words,
-    percent,
     points_cell,
     text_cell,
 )
-from counterfoil.stats import Estimate
 
 SIZES = ("AP_small", "AP_medium", "AP_large")
 _MOST_CATEGORIES = 40
@@ -54,9 +45,9 @@ def _mean_table(results: Results) -> Table:
     rows = []
     for model in results.models:
         means = [points_cell(results.rows.estimate(name, model=model.name, at="AP")) for name in (MPC, RPC)]
-        rows.append(TableRow((text_cell(model.short_name), points_cell(results.base_number(model.name)), *means)))
+        rows.append((model.short_name, points_cell(results.base_number(model.name)), *means))
     names = ("AP on the base (%)", "mPC: mean AP over shifts (%)", "rPC: share of the base (%)")
-    return Table("Over all shifts", (TableColumn("detector", "name"), *map(TableColumn, names)), tuple(rows))
+    return Table.of("Over all shifts", (TableColumn("detector", "name"), *names), rows)
 
 
 def _category_table(results: Results, model: ModelFacts) -> Table:
@@ -69,7 +60,7 @@ def _category_table(results: Results, model: ModelFacts) -> Table:
             continue
         drops = results.rows.where(DROP, at=BY_CATEGORY, **key)
         worst = max(drops, key=lambda drop: drop.value or 0.0, default=None)
-        cells = TableCell(NOTHING), points_cell(None)
+        cells = points_cell(None), points_cell(None)
         if worst is not None:
             cells = text_cell(in_words(worst.group)), points_cell(worst.estimate)
         objects = count_cell(int(results.rows.value(OBJECTS, class_id=cls.id) or 0))
@@ -77,12 +68,13 @@ def _category_table(results: Results, model: ModelFacts) -> Table:
     rows.sort(key=lambda row: -float(row.cells[4].sort or -1.0))
     columns = (
         TableColumn("category", "name"),
-        TableColumn("objects"),
-        TableColumn("AP on the base (%)"),
+        "objects",
+        "AP on the base (%)",
         TableColumn("loses most under", "text"),
-        TableColumn("drop of AP (points)"),
+        "drop of AP (points)",
     )
-    return Table("By category", columns, tuple(rows)).first(_MOST_CATEGORIES, "categories", "measures.csv")
+    table = Table.of(of_model(results, model, "by category"), columns, rows)
+    return table.first(_MOST_CATEGORIES, "categories", "measures.csv")
 
 
 def _error_table(results: Results, model: ModelFacts) -> Table:
@@ -91,9 +83,9 @@ def _error_table(results: Results, model: ModelFacts) -> Table:
     for group in results.groups:
         key = {"model": model.name, "group": group.name}
         counts = [count_cell(int(results.rows.value(ERRORS, at=kind, **key) or 0)) for kind in (*KINDS, MISSED)]
-        rows.append(TableRow((text_cell(group.name), *counts)))
-    columns = (TableColumn("group", "shift"), *(TableColumn(kind) for kind in (*KINDS, MISSED)))
-    return Table("Kinds of errors", columns, tuple(rows))
+        rows.append((group.name, *counts))
+    columns = (TableColumn("group", "shift"), *KINDS, MISSED)
+    return Table.of(of_model(results, model, "kinds of errors"), columns, rows)
 
 
 def _confusion_table(results: Results, model: ModelFacts) -> Table:
@@ -106,7 +98,7 @@ def _confusion_table(results: Results, model: ModelFacts) -> Table:
         objects = int(results.rows.value(OBJECTS, class_id=true) or 0)
         shifts = {group.name: by_group.get(group.name, 0) for group in results.shifts}
         worst = max(shifts, key=lambda name: shifts[name], default="")
-        under = text_cell(in_words(worst)) if shifts else TableCell(NOTHING)
+        under = text_cell(in_words(worst) if shifts else NOTHING)
         numbers = [count_cell(count) for count in (objects, by_group.get(results.base or "", 0), shifts.get(worst, 0))]
         cells = text_cell(true), text_cell(detected), *numbers[:2], under, numbers[2]
         rows.append(TableRow(cells))
@@ -114,78 +106,84 @@ def _confusion_table(results: Results, model: ModelFacts) -> Table:
     columns = (
         TableColumn("category", "name"),
         TableColumn("taken for", "name"),
-        TableColumn("objects"),
-        TableColumn("times on the base"),
+        "objects",
+        "times on the base",
         TableColumn("most under", "text"),
-        TableColumn("times"),
+        "times",
     )
-    table = Table("Confusions", columns, tuple(rows))
+    table = Table.of(of_model(results, model, "confusions"), columns, rows)
     return table.first(_MOST_CONFUSIONS, "pairs of categories", "measures.csv")
 
 
-def _error_sections(results: Results, models: Sequence[tuple[str, ModelFacts]]) -> Iterator[PageSection]:
+def _error_sections(results: Results) -> Iterator[ReportSection]:
     """Yield precision against recall, the kinds of errors, and the confusions if there are any."""
     shown = [model for model in results.best_first if not model.near_chance]
     figure = curve_figure(results, shown)
     if figure is not None:
-        yield PageSection(
-            "Precision and recall",
-            (),
-            "At IoU .50, the mean over categories; the mean of a curve is AP50. Dashed: the base. Shifts that cost most"
-            " AP50 come first.",
-            figure=figure,
-            lines=list(zip(shown, LINES, strict=False)),
+        yield ReportSection(
+            title="Precision and recall",
+            figures=[figure],
+            legend=legend(shown),
+            note="At IoU .50, the mean over categories; the mean of a curve is AP50. Dashed: the base. Shifts that cost"
+            " most AP50 come first.",
         )
-    yield PageSection(
-        "Kinds of errors",
-        [(heading, _error_table(results, model)) for heading, model in models],
-        "Counted among the boxes from the score on that is best on the base, as F1 is. Kinds are those of TIDE (Bolya"
-        " and others 2020), at an overlap (IoU) of .5 and .1. Class: right place, wrong category. Place: right"
+    yield ReportSection(
+        title="Kinds of errors",
+        tables=[_error_table(results, model) for model in results.models],
+        note="Counted among the boxes from the score on that is best on the base, as F1 is. Kinds are those of TIDE"
+        " (Bolya and others 2020), at an overlap (IoU) of .5 and .1. Class: right place, wrong category. Place: right"
         " category, overlap of .1 to .5. Both: wrong category and an overlap of .1 to .5. Double: a second box of an"
         " object. Background: a box where no object is. Missed: an object that no box finds, and no error of class or"
         " place is about.",
     )
-    confusions = [(heading, table) for heading, model in models if (table := _confusion_table(results, model)).rows]
+    confusions = [_confusion_table(results, model) for model in results.models]
+    confusions = [table for table in confusions if table.rows]
     if confusions:
-        yield PageSection(
-            "Confusions between categories",
-            confusions,
-            "Errors of class: a box on an object of one category that names another. The shift is the one with most.",
+        yield ReportSection(
+            title="Confusions between categories",
+            short="Confusions",
+            tables=confusions,
+            note="Errors of class: a box on an object of one category that names another. The shift is the one with"
+            " most.",
         )
 
 
-def _sections(results: Results) -> Iterator[PageSection]:
+def detection_sections(results: Results) -> Iterator[ReportSection]:
     """Yield the parts of the page that have something to show."""
-    measures = [name for name in (*MEASURES, F1) if name not in SIZES]
-    models, drops = headings(results), ("AP", "AP50", F1)
-    yield PageSection(
-        "Every group", [(heading, group_table(results, model, measures, drops)) for heading, model in models]
+    measures, models = [name for name in (*MEASURES, F1) if name not in SIZES], results.models
+    yield ReportSection(
+        title="Every group",
+        tables=[group_table(results, model, measures, ("AP", "AP50", F1)) for model in models],
     )
     if results.severity:
         sound = [model for model in results.best_first if not model.near_chance]
-        yield PageSection(
-            "How much is too much",
-            [((ten := ten_points_table(results, results.models)).caption, ten)],
-            "The drop of AP is made to rise with the level and is linear between levels. The interval is where the ends"
-            " of the drop’s intervals reach ten points. Level 0 is the base, 1 the whole shift.",
-            severity_words(results),
-            severity_figure(results, sound, CURVE, "AP"),
-            list(zip(sound, LINES, strict=False)),
+        figure = severity_figure(results, sound, CURVE, "AP")
+        yield ReportSection(
+            title="How much is too much",
+            short="Severity",
+            sentences=severity_words(results),
+            figures=[figure] if figure else [],
+            legend=legend(sound),
+            tables=[ten_points_table(results, models)],
+            note="The drop of AP is made to rise with the level and is linear between levels. The interval is where the"
+            " ends of the drop’s intervals reach ten points. Level 0 is the base, 1 the whole shift.",
         )
     yield from compared_section(results, "detector", "Detectors that find next to nothing on the base are left out.")
-    yield PageSection("Over all shifts", [("", _mean_table(results))])
-    yield from _error_sections(results, models)
-    yield PageSection(
-        "By size of object",
-        [(heading, group_table(results, model, SIZES, ())) for heading, model in models],
-        "Small objects have less than 32² pixels of the stored image, large ones more than 96². A dash: no such"
+    yield ReportSection(title="Over all shifts", tables=[_mean_table(results)])
+    yield from _error_sections(results)
+    yield ReportSection(
+        title="By size of object",
+        short="Sizes",
+        tables=[group_table(results, model, SIZES, ()) for model in models],
+        note="Small objects have less than 32² pixels of the stored image, large ones more than 96². A dash: no such"
         " object.",
     )
-    yield PageSection(
-        "By category",
-        [(heading, _category_table(results, model)) for heading, model in models],
-        f"Categories without an object are left out; AP of few objects says little. The shift of each category is the"
-        f" worst of {len(results.shifts)}, chosen after the fact, and its interval is of that drop alone.",
+    yield ReportSection(
+        title="By category",
+        short="Categories",
+        tables=[_category_table(results, model) for model in models],
+        note="Categories without an object are left out; AP of few objects says little. The shift of each category is"
+        f" the worst of {len(results.shifts)}, chosen after the fact, and its interval is of that drop alone.",
     )
 
 
@@ -202,31 +200,3 @@ def detection_notes(results: Results) -> Iterator[str]:
     images = results.groups[0].images
     if images < _FEW_IMAGES:
         yield f"The dataset has only {counted(images, 'image')} in each group: intervals of so few say little."
-
-
-def _near_chance(results: Results, model: ModelFacts) -> str:
-    base = percent((results.base_number(model.name) or Estimate(0.0)).value)
-    return f"finds next to nothing on the base (AP {base})"
-
-
-def _words(results: Results) -> dict[str, str]:
-    present = len(results.rows.where(OBJECTS))
-    categories = counted(present, "category", "categories")
-    if present < len(results.classes):
-        categories = f"{present:,} of {len(results.classes):,} categories"
-    have = "has" if present == len(results.classes) == 1 else "have"
-    return {
-        "task": "Robustness of detectors",
-        "model": "detector",
-        "lead": f"{categories} {have} objects. AP is the mean over IoU thresholds from .50 to .95 and over categories,"
-        " as COCO has it.",
-        "failures": "Failures, image by image",
-        "method": "Boxes are those of the source, scaled with their images and not cut at the edge.",
-        "files": "measures.csv and detection.csv in this folder hold every number, predictions.parquet what became of"
-        " each image",
-    }
-
-
-REPORT = ShiftReport(
-    "AP", _words, _near_chance, detection_notes, _sections, (("AP", "AP50", "AP75", F1), ("AP", F1)), F1
-)

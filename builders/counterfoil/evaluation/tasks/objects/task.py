@@ -18,7 +18,6 @@ from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
 from counterfoil.evaluation.gate import GateLine
 from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.scored_models import named_models, short_name, short_names
-from counterfoil.evaluation.shift_report import DROP
 from counterfoil.evaluation.task import ResampledTask, difference_rows
 from counterfoil.evaluation.tasks.objects.categories import ORDERS, POSITION
 from counterfoil.evaluation.tasks.objects.detections import PREFIX, ModelDetections, read_detections
@@ -26,6 +25,7 @@ from counterfoil.evaluation.tasks.objects.failures import ScoredDetector, detect
 from counterfoil.evaluation.tasks.objects.image_keys import write_image_keys
 from counterfoil.evaluation.tasks.objects.limits import crowded_sentence, cut_sentence
 from counterfoil.evaluation.tasks.objects.measures import (
+    F1,
     FACTS,
     MPC,
     NAMES,
@@ -36,7 +36,7 @@ from counterfoil.evaluation.tasks.objects.measures import (
     measure_levels,
     measure_model,
 )
-from counterfoil.evaluation.tasks.objects.report import REPORT
+from counterfoil.evaluation.tasks.objects.report import detection_notes, detection_sections
 from counterfoil.evaluation.tasks.objects.running import run_detector
 from counterfoil.evaluation.tasks.objects.subject import open_objects
 from counterfoil.evaluation.tasks.objects.truth_notes import truth_notes
@@ -45,10 +45,10 @@ from counterfoil.models.detectors import load_detector
 from counterfoil.models.devices import resolve_device
 from counterfoil.recipe.names import PYTHON
 from counterfoil.regular_files import named_path, read_regular
-from counterfoil.report.results import DETECTIONS, ClassFacts, ModelFacts, ResultRows, Results
-from counterfoil.report.sections import MeasureFacts
+from counterfoil.report.results import DETECTIONS, DROP, ClassFacts, ModelFacts, ResultRows, Results
+from counterfoil.report.sections import MeasureFacts, ReportSection
 from counterfoil.report.severity import at
-from counterfoil.report.words import csv_interval
+from counterfoil.report.words import csv_interval, percent
 from counterfoil.store.decoding import readable_image
 
 _LONGEST_LIST = 10_000_000
@@ -65,7 +65,9 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
     outputs = DETECTIONS
     of_dataset = "objects, and detectors"
     table = "detection.csv"
-    report = REPORT
+    noun = "detector"
+    shown = (("AP", "AP50", "AP75", F1), ("AP", F1))
+    beside = F1
     truth_columns = ("objects",)
     answer_columns = ("f1", "found", "missed", "false")
 
@@ -180,6 +182,17 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
 
     def tables(self, results: Results) -> dict[str, tuple[str, str]]:
         return {"detection": (self.table, detection_csv(results))}
+
+    def notes(self, results: Results) -> Iterator[str]:
+        yield from super().notes(results)
+        yield from detection_notes(results)
+
+    def near_chance(self, results: Results, model: ModelFacts) -> str:
+        base = results.rows.value("AP", model=model.name, group=results.base or "") or 0.0
+        return f"finds next to nothing on the base (AP {percent(base)})"
+
+    def sections(self, results: Results) -> Iterator[ReportSection]:
+        return detection_sections(results)
 
     def write_failures(self, results: Results, folder: Path) -> Path:
         subject = self.objects

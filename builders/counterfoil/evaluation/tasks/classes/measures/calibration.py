@@ -73,7 +73,7 @@ def reliability_figure(results: Results) -> str | None:
 
     Return None if no model has confidences.
     """
-    from counterfoil.evaluation.figures import INK, KIND_COLOURS, MUTED, RULE, as_svg, new_figure, short
+    from counterfoil.evaluation.figures import INK, KIND_COLOURS, MUTED, RULE, as_svg, draw_diagonal, new_figure, short
 
     if not results.groups:
         return None
@@ -82,7 +82,7 @@ def reliability_figure(results: Results) -> str | None:
     if not shown:
         return None
     figure, axes = new_figure(5.2, 4.6)
-    axes.plot([0, 100], [0, 100], color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
+    draw_diagonal(axes, 0, 100)
     colours = list(KIND_COLOURS.values())
     for index, model in enumerate(shown[:_MOST_LINES]):
         key = {"model": model.name, "group": group}

@@ -13,14 +13,13 @@ import numpy as np
 
 from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.evaluation.dataset import Subject
-from counterfoil.evaluation.figures import transfer_figure
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, NestedMeasure
 from counterfoil.evaluation.tasks.classes.measures.findings import judges_among
 from counterfoil.prediction.failures import failures, ranks_enough
 from counterfoil.prediction.passes import Scored
 from counterfoil.recipe.keep.misclassified import PARENTS, TOP1, TOP3
 from counterfoil.report import transfer as names
-from counterfoil.report.results import ResultRow, Results, row
+from counterfoil.report.results import ResultRow, row
 from counterfoil.stats import Estimate, clustered_rates, matched_rates
 
 
@@ -283,9 +282,4 @@ def is_known(architecture: str) -> bool:
     return plain_architecture(architecture) not in _UNKNOWN
 
 
-def _draw(results: Results) -> list[str | None]:
-    judges = results.transfer[: names.MOST_JUDGES]
-    return [transfer_figure(judge, results, index) for index, judge in enumerate(judges)]
-
-
-MEASURE = NestedMeasure(measure_transfer, _draw)
+MEASURE = NestedMeasure(measure_transfer)

@@ -1,0 +1,131 @@
+"""The page of an evaluation: what every task's report has, written once. A task adds a template and its sections."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from counterfoil import __version__
+from counterfoil.evaluation.failures import failures_link, image_link
+from counterfoil.evaluation.figures import KINDS, kind_of_shift
+from counterfoil.report.results import GroupFacts, Results
+from counterfoil.report.sections import ReportSection
+from counterfoil.report.templates import template_environment
+from counterfoil.report.words import Table, between, counted, in_words, listed, percent, points
+from counterfoil.stats import Estimate
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+# A drop of this many points has the full heat colour.
+HOTTEST = 50.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportPage:
+    """What a task's page has beside what every page has.
+
+    template: it extends `report.html.j2`. messages: the sentences that people read first. values: what the template and
+    those of the sections read, by name.
+    """
+
+    template: str
+    sections: Sequence[ReportSection]
+    messages: Sequence[str] = ()
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+def page_html(
+    results: Results, page: ReportPage, notes: Sequence[str] = (), gate: tuple[str, Table] | None = None
+) -> str:
+    """Return the page as text; equal results give equal bytes. gate: a gate's sentence and table, if there is one."""
+    kinds = {kind_of_shift(shift) for shift in results.shifts}
+    return (
+        template_environment(page.template, _FILTERS)
+        .get_template(page.template)
+        .render(
+            page.values,
+            evaluation=results,
+            sections=page.sections,
+            messages=page.messages,
+            notes=notes,
+            gate=gate,
+            contents=Contents(),
+            kinds=[kind for kind in KINDS if kind in kinds],
+            confidence=percent(results.confidence, 0),
+            failures_link=failures_link,
+            image_link=image_link,
+            version=__version__,
+        )
+    )
+
+
+def drop_bars(charts: Mapping[str, Sequence[tuple[GroupFacts, Estimate]]]) -> dict[str, Any]:
+    """Return what draws drops as bars: the charts by name, and the place of a number in percent of their width."""
+    ends = [0.0]
+    for drops in charts.values():
+        for _, drop in drops:
+            ends += [end for end in (drop.value, drop.low, drop.high) if end is not None]
+    least, width = min(ends), max(ends) - min(ends)
+    return {"charts": charts, "at": lambda value: 100 * (value - least) / (width or 1.0)}
+
+
+def slug(title: str) -> str:
+    return re.sub(r"[^a-z]+", "-", title.lower()).strip("-")
+
+
+@dataclass
+class Contents:
+    """The sections in the order in which their headings were drawn: the id of each and its short title."""
+
+    entries: dict[str, str] = field(default_factory=dict)
+
+    def heading(self, title: str, short: str | None = None) -> Markup:
+        """Return a section's heading; the same title twice is one entry, at its first place."""
+        from markupsafe import Markup
+
+        name = slug(title)
+        if name in self.entries:
+            return Markup("<h2>{}</h2>").format(title)
+        self.entries[name] = short or title
+        return Markup('<h2 id="{}">{}</h2>').format(name, title)
+
+
+def whole(value: float) -> str:
+    """Return a fraction as whole percentage points, for narrow cells."""
+    return str(int(100 * value + (0.5 if value >= 0 else -0.5))).replace("-", "−")
+
+
+def breakable(name: str) -> Markup:
+    """Return a name that a narrow column may break after an underscore, a dot or a slash."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"([_./])", r"\1<wbr>", str(escape(name))))
+
+
+def heat(estimate: Estimate | None) -> str:
+    return "" if estimate is None else tint(estimate.value)
+
+
+def tint(value: float) -> str:
+    """Return the CSS tint of a drop, or of a gain if it is below 0. The colour is full at `HOTTEST` points."""
+    strength = min(1.0, abs(100 * value) / HOTTEST)
+    return f"--heat:{62 * strength:.0f}%;--tint:var(--{'drop' if value >= 0 else 'gain'})"
+
+
+_FILTERS = {
+    "points": points,
+    "percent": percent,
+    "between": between,
+    "in_words": in_words,
+    "kind": kind_of_shift,
+    "breakable": breakable,
+    "heat": heat,
+    "tint": tint,
+    "whole": whole,
+    "counted": counted,
+    "listed": listed,
+    "slug": slug,
+}
