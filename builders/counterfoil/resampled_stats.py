@@ -13,13 +13,18 @@ from numpy.typing import NDArray
 from counterfoil.arrays import AnyFloats, Bools, Floats, Ints
 from counterfoil.stats import (
     NORMAL,
+    REPLICATES,
     Bounds,
     Estimate,
     bootstrap_weights,
+    clustered_interval,
+    count_by_unit,
     mover,
+    percentile_interval,
     seeded,
     simultaneous_reach,
     student_reach,
+    wilson_estimate,
     wilson_interval,
     wilson_reach,
 )
@@ -31,6 +36,7 @@ FEWEST_IMAGES = 10
 _SPLITS = 40
 _BIAS_OF_HALVES = 2.0
 _STILL = 1e-6  # resamples that differ by less than this differ by rounding only
+_DRAWN_AT_ONCE = 100  # resamples whose draws are in memory at once
 
 
 @dataclass(frozen=True)
@@ -241,3 +247,65 @@ def mean_over_categories(
         part = still.sum() / len(values)
         unseen = part * (share - low), part * (high - share)
     return Drawn(float(values.mean()), drawn, bias, unseen, whole, by_units=by_units)
+
+
+def interval_of_draws(
+    value: float, drawn: Floats, beside: Bounds = (0.0, 0.0), least: float = -1.0, units: int | None = None
+) -> Estimate:
+    """Return `percentile_interval`, or that of a `Drawn` if so many units were resampled and not images."""
+    if units is None:
+        return percentile_interval(value, drawn, beside, least)
+    return Drawn(value, drawn, 0.0, (0.0, 0.0), units, signed=least < 0, by_units=True).interval()
+
+
+def share_estimate(hit: Bools, units: Ints | None) -> Estimate:
+    """Return the share of n rows that are hit, with Wilson's interval, or over units (n,) with `clustered_interval`."""
+    if units is None:
+        return wilson_estimate(int(hit.sum()), len(hit))
+    hits, rows = count_by_unit(hit, units)
+    share = float(hit.mean())
+    return Estimate(share) if len(rows) < FEWEST_IMAGES else Estimate(share, *clustered_interval(hits, rows))
+
+
+@dataclass(frozen=True)
+class UnitDraws:
+    """How often each unit is drawn in each resample, (r, units). Numbers that are compared share their draws."""
+
+    times: NDArray[np.uint16]
+
+    @classmethod
+    def of(cls, units: Units, rng: np.random.Generator) -> Self:
+        times = np.empty((REPLICATES, units.count), np.uint16)
+        for start in range(0, REPLICATES, _DRAWN_AT_ONCE):
+            block = times[start : start + _DRAWN_AT_ONCE]
+            block[:] = bootstrap_weights(units.count, len(block), rng)
+        return cls(times)
+
+    def mean(self, units: Ints, values: AnyFloats | Bools) -> Floats:
+        """Return the mean of values (n, m) of images with these units (n,) in each resample, (r, m).
+
+        The variance over resamples of k units is (k - 1) / k of the true variance, so deviations are made longer to
+        match. A resample without any of these units keeps the value of all of them.
+        """
+        own, at, images = np.unique(units, return_inverse=True, return_counts=True)
+        sums = np.stack([np.bincount(at.ravel(), column) for column in values.T], axis=1)
+        drawn = self.times[:, own].astype(np.float64)
+        whole, value = (drawn @ images)[:, None], values.mean(axis=0)
+        means = np.divide(drawn @ sums, whole, out=np.tile(value, (len(drawn), 1)), where=whole > 0)
+        return value + (means - value) * math.sqrt(len(own) / max(len(own) - 1, 1))
+
+    def average(self, classes: Sequence[tuple[Ints, AnyFloats | Bools]]) -> Floats:
+        """Return the average over classes in each resample, (r, m), from the units and the values of each class.
+
+        A class with one unit does not vary. Such classes together count as one class whose units they are.
+        """
+        total, single = np.zeros((len(self.times), classes[0][1].shape[1])), list[tuple[int, Floats]]()
+        for units, values in classes:
+            if (units == units[0]).all():
+                single.append((int(units[0]), values.mean(axis=0)))
+            else:
+                total += self.mean(units, values)
+        if single:
+            of_single, means = zip(*single, strict=True)
+            total += len(single) * self.mean(np.array(of_single), np.stack(means))
+        return total / len(classes)

@@ -22,6 +22,8 @@ from counterfoil.prediction.passes import Placement, Scored, score_models
 from counterfoil.recipe import RecipeClass
 from counterfoil.report.results import GroupFacts, LeftOut, MeasureFacts, ResultRow, Results
 from counterfoil.report.words import over_classes
+from counterfoil.resampled_stats import UnitDraws
+from counterfoil.stats import seeded
 
 Made = TypeVar("Made")
 
@@ -67,17 +69,22 @@ def near_chance_on_base(subject: Subject, answers: ModelAnswers, chances: Floats
 
 @dataclass(frozen=True)
 class AnsweredImages:
-    """n images of one group. labels, indices, present: (n,). correct: (n, models)."""
+    """n images of one group. labels, indices, present, sources: (n,). correct: (n, models).
+
+    sources: the units of the input dataset that images are of; None if they share none, or if it is not known.
+    """
 
     labels: Ints
     indices: Ints
     present: Bools
     correct: Bools
+    sources: Ints | None = None
 
     @classmethod
     def of_group(cls, subject: Subject, answers: ModelAnswers, group: int) -> AnsweredImages:
         rows = np.flatnonzero(subject.shifts == group)
-        return cls(subject.labels[rows], subject.indices[rows], answers.readable[rows], answers.correct[rows])
+        sources = None if subject.units is None else subject.units.of_image[rows]
+        return cls(subject.labels[rows], subject.indices[rows], answers.readable[rows], answers.correct[rows], sources)
 
     def by_label(self) -> dict[int, Ints]:
         """Return the rows of the present images of each label."""
@@ -97,12 +104,17 @@ def aligned_units(
         rows_of_label = [(side, rows.get(label, np.empty(0, dtype=np.int64))) for side, rows in sides]
         indices = np.union1d(*(side.indices[rows] for side, rows in rows_of_label))
         parts: list[Bools] = []
+        sources: list[Ints] = []
         for side, rows in rows_of_label:
             at = np.searchsorted(indices, side.indices[rows])
             present, correct = np.zeros(len(indices), bool), np.zeros((len(indices), side.correct.shape[1]), bool)
             present[at], correct[at] = True, side.correct[rows]
             parts += [present, correct]
-        units.append(ClassUnits(subject.classes[label].id, *parts))
+            if side.sources is not None:
+                sources.append(np.full(len(indices), -1))
+                sources[-1][at] = side.sources[rows]
+        of_both = (sources[0], sources[1]) if len(sources) == 2 else None
+        units.append(ClassUnits(subject.classes[label].id, *parts, sources=of_both))
     return units
 
 
@@ -265,7 +277,27 @@ class AllAnswers:
     def averages(self) -> Averages:
         """Return every model's accuracy on the base, averaged over all of its classes."""
         seen, salt = self.seen(0), self.group(0).name
-        return self.once(("averages",), lambda: accuracy_stats.averages(seen, seed=self.seed, salt=salt))
+        draws = self.unit_draws
+        return self.once(
+            ("averages",), lambda: accuracy_stats.averages(seen, seed=self.seed, salt=salt, by_source=draws)
+        )
+
+    @property
+    def unit_draws(self) -> UnitDraws | None:
+        """Return the resamples of the units that images share, one for all numbers; None if they share none."""
+        units = self.subject.units
+        if units is None:
+            return None
+        return self.once(("unit draws",), lambda: UnitDraws.of(units, seeded(self.seed, "units")))
+
+    def shared_units(self, rows: Ints) -> Ints | None:
+        """Return the units of these images, (n,); None if images share none."""
+        return None if self.subject.units is None else self.subject.units.of_image[rows]
+
+    def unit_count(self, rows: Ints) -> int | None:
+        """Return of how many units these images are; None if images share none."""
+        units = self.shared_units(rows)
+        return None if units is None else len(np.unique(units))
 
     def request(self, kind: type[Asked]) -> Asked | None:
         """Return the request of this class; None if there is none."""
@@ -281,7 +313,14 @@ class AllAnswers:
         group = self.group(index)
         if not kept:
             return None
-        return accuracy_stats.drops(kept, paired=group.paired, seed=self.seed, salt=group.name, averaged=self.sound)
+        return accuracy_stats.drops(
+            kept,
+            paired=group.paired,
+            seed=self.seed,
+            salt=group.name,
+            averaged=self.sound,
+            by_source=self.unit_draws,
+        )
 
     def facts(self, index: int) -> GroupFacts:
         """Return the facts of a group: its yield, and the classes and images of its drop, or else of its accuracy."""

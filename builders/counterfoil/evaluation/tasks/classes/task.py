@@ -27,7 +27,7 @@ from counterfoil.evaluation.scored_models import (
     with_public_names,
 )
 from counterfoil.evaluation.shift_report import PageSection
-from counterfoil.evaluation.task import Task
+from counterfoil.evaluation.task import Task, unit_note
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, answer_names
 from counterfoil.evaluation.tasks.classes.entries import entry_files
 from counterfoil.evaluation.tasks.classes.failures import failure_partners, pick_examples, write_failures
@@ -48,7 +48,7 @@ from counterfoil.prediction.passes import WORKERS_IMPORT, Placement, Scored, joi
 from counterfoil.progress import report
 from counterfoil.recipe import RecipeClass
 from counterfoil.report.reference import order_warnings
-from counterfoil.report.results import NESTED, ClassFacts, ModelFacts, ResultRow, ResultRows, Results
+from counterfoil.report.results import NESTED, ClassFacts, ModelFacts, ResultRow, ResultRows, Results, UnitFacts
 from counterfoil.report.sections import MeasureFacts
 from counterfoil.stats import CONFIDENCE, REPLICATES
 from counterfoil.store.atomic import write_atomically
@@ -169,8 +169,20 @@ class ClassesTask(Task):
             groups=tuple(answered.facts(index) for index in answered.places),
             measures=(*(measure.facts(name) for name, measure in MEASURES.items()), *nested_facts),
             rows=ResultRows(rows),
+            units=self._unit_facts(),
             **nested,
         )
+
+    def _unit_facts(self) -> UnitFacts | None:
+        subject = self.subject
+        if subject.units is None or subject.recipe is None:
+            return None
+        units = subject.units.of_image[: len(subject.parts[0].images)]
+        return UnitFacts(subject.recipe.source.unit_column or "", len(np.unique(units)))
+
+    def notes(self, results: Results) -> Iterator[str]:
+        if results.units is not None:
+            yield unit_note(results.units, len(self.subject.parts[0].images))
 
     def _model_facts(self, model: int) -> ModelFacts:
         answered = self.answered

@@ -9,6 +9,7 @@ import numpy as np
 from counterfoil.accuracy_stats import BINS, calibration_errors, confidence_bins
 from counterfoil.arrays import AnyFloats, Bools, Floats
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, AnsweredGroup, Measure
+from counterfoil.evaluation.tasks.classes.resampling import Resample, resampled_numbers
 from counterfoil.models.score_scale import UNKNOWN
 from counterfoil.report.results import ResultRow, Results, row
 from counterfoil.stats import Estimate, seeded
@@ -31,8 +32,12 @@ def _groups(answered: AllAnswers) -> Iterator[tuple[int, int, AnyFloats, Bools]]
 def _error(answered: AllAnswers) -> Iterator[ResultRow]:
     groups = list(_groups(answered))
     errors_of: dict[tuple[int, int], Estimate] = {}
+    if answered.unit_draws is not None:
+        samples = [Resample(_resampled_error, index, model) for model, index, _, _ in groups]
+        numbers = resampled_numbers(answered, samples)
+        errors_of = {group[:2]: number.interval() for group, number in zip(groups, numbers, strict=True)}
     for index in answered.places:
-        members = [group for group in groups if group[1] == index]
+        members = [group for group in groups if group[1] == index and group[:2] not in errors_of]
         if members:  # all models of a group share their draws
             sure, right = (np.stack([member[side] for member in members], axis=1) for side in (2, 3))
             errors = calibration_errors(sure, right, seeded(answered.seed, "calibration", answered.group(index).name))

@@ -142,7 +142,10 @@ class _Measuring:
         group, kept = self.subject.groups[shift.index], self._kept(units)
         drops = None
         if kept:
-            drops = accuracy_stats.drops(kept, paired=group.paired, seed=self.answered.seed, salt=group.name)
+            draws = self.answered.unit_draws
+            drops = accuracy_stats.drops(
+                kept, paired=group.paired, seed=self.answered.seed, salt=group.name, by_source=draws
+            )
         models = []
         for column, index in enumerate(places):
             classifier = self.answered.scored[index].classifier
