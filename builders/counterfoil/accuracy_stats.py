@@ -23,7 +23,7 @@ from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
 from counterfoil.arrays import AnyFloats, Bools, Floats, Ints
-from counterfoil.resampled_stats import Drawn, UnitDraws, interval_of_draws
+from counterfoil.resampled_stats import Drawn, Units, UnitValues, interval_of_draws
 from counterfoil.stats import (
     CONFIDENCE,
     REPLICATES,
@@ -56,7 +56,7 @@ class ClassUnits:
 
     base_present, shift_present: (n,) bool, whether the unit's image was accepted and could be read. base_correct,
     shift_correct: (n, models) bool, whether the model is right; rows of absent images are ignored. sources: the units
-    of the input dataset that base images and shifted images are of, (n,) each, if it names any.
+    of the input dataset, if it names any, and those of base images and of shifted images, (n,) each.
     """
 
     class_id: str
@@ -64,7 +64,7 @@ class ClassUnits:
     base_correct: Bools
     shift_present: Bools
     shift_correct: Bools
-    sources: tuple[Ints, Ints] | None = None
+    sources: tuple[Units, Ints, Ints] | None = None
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -74,11 +74,12 @@ class ClassUnits:
         both = self.base_present & self.shift_present
         return replace(self, base_present=both, shift_present=both)
 
-    def by_source(self) -> list[tuple[Ints, Bools]]:
+    def by_source(self) -> tuple[UnitValues, UnitValues]:
         """Return the units of the input dataset and the right answers of base images, and of shifted images."""
         assert self.sources is not None
-        sides = (self.base_present, self.base_correct), (self.shift_present, self.shift_correct)
-        return [(of[present], right[present]) for of, (present, right) in zip(self.sources, sides, strict=True)]
+        base, shift = self.base_present, self.shift_present
+        of_base = self.sources[1][base], self.base_correct[base]
+        return of_base, (self.sources[2][shift], self.shift_correct[shift])
 
 
 @dataclass(frozen=True)
@@ -160,22 +161,21 @@ def drops(
     salt: str,
     replicates: int = REPLICATES,
     averaged: Bools | None = None,
-    by_source: UnitDraws | None = None,
 ) -> Drops:
     """Return class-averaged accuracies on base and shift, their difference, and the bootstrap replicates of it.
 
     Each replicate draws the units of every class with replacement, as many as the class has. If `paired`, a unit's base
     image and its shifted image are drawn together; otherwise they are drawn separately. The draws depend only on
     `seed`, `salt` (the shift's name) and the class id. If a draw of a class has no base image or no shifted image, the
-    replicate leaves the class out. averaged (models,): the models to average over, by default all. by_source: the draws
-    of the input dataset's units, which are used if the classes name them.
+    replicate leaves the class out. averaged (models,): the models to average over, by default all. If the classes name
+    units of the input dataset, these are drawn.
     """
     if not classes:
         raise ValueError("no class to average over")
     models = classes[0].base_correct.shape[1]
     averaged = np.ones(models, dtype=bool) if averaged is None else averaged
-    if by_source is not None and classes[0].sources is not None:
-        return _drops_by_source(classes, by_source, averaged)
+    if classes[0].sources is not None:
+        return _drops_by_source(classes, classes[0].sources[0], averaged)
     base = np.zeros(models)
     shift = np.zeros(models)
     total, base_total = np.zeros((replicates, models)), np.zeros((replicates, models))
@@ -207,7 +207,7 @@ def drops(
     return Drops(base, shift, base - shift, drawn, base_drawn, per_class, averaged, (below, above))
 
 
-def _drops_by_source(classes: Sequence[ClassUnits], draws: UnitDraws, averaged: Bools) -> Drops:
+def _drops_by_source(classes: Sequence[ClassUnits], draws: Units, averaged: Bools) -> Drops:
     """Return what `drops` returns. A class's drop has an interval if the class has enough units."""
     base, shift = zip(*(cls.by_source() for cls in classes), strict=True)
     of_base, of_shift = (_average_by_source(side, draws) for side in (base, shift))
@@ -230,29 +230,22 @@ def _drops_by_source(classes: Sequence[ClassUnits], draws: UnitDraws, averaged: 
     )
 
 
-def _average_by_source(side: Sequence[tuple[Ints, Bools]], draws: UnitDraws) -> Averages:
+def _average_by_source(side: Sequence[UnitValues], draws: Units) -> Averages:
     accuracy = np.mean([right.mean(axis=0) for _, right in side], axis=0)
     units = len(np.unique(np.concatenate([units for units, _ in side])))
     nothing = np.zeros_like(accuracy)
     return Averages(accuracy, draws.average(side), (nothing, nothing), units)
 
 
-def averages(
-    classes: Sequence[ClassUnits],
-    *,
-    seed: int,
-    salt: str,
-    replicates: int = REPLICATES,
-    by_source: UnitDraws | None = None,
-) -> Averages:
+def averages(classes: Sequence[ClassUnits], *, seed: int, salt: str, replicates: int = REPLICATES) -> Averages:
     """Return base accuracies averaged over classes, with bootstrap replicates.
 
-    The draws depend only on `seed`, `salt` and the class id. by_source: as in `drops`.
+    The draws depend only on `seed`, `salt` and the class id. Units are drawn as in `drops`.
     """
     if not classes:
         raise ValueError("no class to average over")
-    if by_source is not None and classes[0].sources is not None:
-        return _average_by_source([cls.by_source()[0] for cls in classes], by_source)
+    if classes[0].sources is not None:
+        return _average_by_source([cls.by_source()[0] for cls in classes], classes[0].sources[0])
     models = classes[0].base_correct.shape[1]
     accuracy, total, squares = np.zeros(models), np.zeros((replicates, models)), np.zeros((2, models))
     for cls in classes:
@@ -352,39 +345,32 @@ def _impact(
 
 def _draws(cls: ClassUnits, rng: np.random.Generator, replicates: int, paired: bool) -> tuple[Floats, Floats]:
     """Return the accuracy of one class in every replicate, on base and on shift, (replicates, models) each."""
-    either = cls.base_present | cls.shift_present
-    sides = (
-        (cls.base_present, cls.base_correct, either if paired else cls.base_present),
-        (cls.shift_present, cls.shift_correct, either if paired else cls.shift_present),
-    )
-    # Paired sides share one draw.
-    together = [sides] if paired else [(side,) for side in sides]
-    base, shift = (accuracy for some in together for accuracy in drawn_accuracies(some, rng, replicates))
-    return base, shift
+    base, shift = (cls.base_present, cls.base_correct), (cls.shift_present, cls.shift_correct)
+    if paired:
+        drawn = cls.base_present | cls.shift_present
+        on_base, on_shift = drawn_accuracies([base, shift], drawn, rng, replicates)
+        return on_base, on_shift
+    (on_base,) = drawn_accuracies([base], cls.base_present, rng, replicates)
+    (on_shift,) = drawn_accuracies([shift], cls.shift_present, rng, replicates)
+    return on_base, on_shift
 
 
-_Units = tuple[Bools, Bools, Bools]
-
-
-def drawn_accuracies(sides: Sequence[_Units], rng: np.random.Generator, replicates: int) -> list[Floats]:
+def drawn_accuracies(
+    sides: Sequence[tuple[Bools, Bools]], drawn: Bools, rng: np.random.Generator, replicates: int
+) -> list[Floats]:
     """Return the accuracy of each side in every replicate, (replicates, models) each. All sides share the drawn units.
 
-    A side holds the units that are present (n,), the right answers (n, models), and the units to draw (n,). Only the
-    first side's units to draw are used. Replicates are computed in blocks, which bounds the memory. The sums are of
-    whole numbers, so the blocks do not change the result.
+    A side holds the units that are present (n,), and the right answers (n, models). drawn: (n,) the units to draw.
+    Replicates are computed in blocks, which bounds the memory. The sums are of whole numbers, so the blocks do not
+    change the result.
     """
-    units = sides[0][2]
-    shown = [present[units] for present, _, _ in sides]
-    right = [
-        (correct[units] & present[:, None]).astype(np.float64)
-        for (_, correct, _), present in zip(sides, shown, strict=True)
-    ]
+    shown = [present[drawn].astype(np.float64) for present, _ in sides]
+    right = [(correct & present[:, None])[drawn].astype(np.float64) for present, correct in sides]
     accuracies = [np.empty((replicates, answers.shape[1])) for answers in right]
-    for block, weights in _weights(int(units.sum()), replicates, rng):
+    for block, weights in _weights(int(drawn.sum()), replicates, rng):
         for result, present, correct in zip(accuracies, shown, right, strict=True):
-            drawn = weights @ present.astype(np.float64)
             with np.errstate(invalid="ignore", divide="ignore"):
-                result[block] = (weights @ correct) / drawn[:, None]
+                result[block] = (weights @ correct) / (weights @ present)[:, None]
     return accuracies
 
 

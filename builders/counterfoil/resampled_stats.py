@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, Self
 
 import numpy as np
@@ -163,15 +164,20 @@ def simultaneous_intervals(numbers: Sequence[Number]) -> list[Estimate]:
     return [number.interval(reach) for number in numbers]
 
 
+# The units of n images, (n,), and the values of m models, (n, m).
+UnitValues = tuple[Ints, AnyFloats | Bools]
+
+
 @dataclass(frozen=True)
 class Units:
     """The unit of each of n images, (n,), numbered from 0. Images of one unit (frames of a video) are drawn together.
 
-    count: the number of units, each of which has an image.
+    count: the number of units, each of which has an image. seed: of `times`.
     """
 
     of_image: Ints
     count: int
+    seed: int = 0
 
     @property
     def shared(self) -> bool:
@@ -188,6 +194,42 @@ class Units:
         """Return units from any numbers, (n,); equal numbers mark one unit."""
         numbers, of_image = np.unique(units, return_inverse=True)
         return cls(of_image.reshape(-1), len(numbers))
+
+    @cached_property
+    def times(self) -> NDArray[np.uint16]:
+        """How often each of `REPLICATES` resamples draws each unit, (r, units), for numbers that are compared."""
+        rng = seeded(self.seed, "units")
+        blocks = range(REPLICATES // _DRAWN_AT_ONCE)
+        return np.concatenate([bootstrap_weights(self.count, _DRAWN_AT_ONCE, rng).astype(np.uint16) for _ in blocks])
+
+    def mean(self, units: Ints, values: AnyFloats | Bools) -> Floats:
+        """Return the mean of values (n, m) of images with these units (n,) in each resample, (r, m).
+
+        The variance over resamples of k units is (k - 1) / k of the true variance, so deviations are made longer to
+        match. A resample without any of these units keeps the value of all of them.
+        """
+        own, at, images = np.unique(units, return_inverse=True, return_counts=True)
+        sums = np.stack([np.bincount(at.ravel(), column) for column in values.T], axis=1)
+        drawn = self.times[:, own].astype(np.float64)
+        whole, value = (drawn @ images)[:, None], values.mean(axis=0)
+        means = np.divide(drawn @ sums, whole, out=np.tile(value, (len(drawn), 1)), where=whole > 0)
+        return value + (means - value) * math.sqrt(len(own) / max(len(own) - 1, 1))
+
+    def average(self, classes: Sequence[UnitValues]) -> Floats:
+        """Return the average over classes in each resample, (r, m), from the units and the values of each class.
+
+        A class with one unit does not vary. Such classes together count as one class whose units they are.
+        """
+        total, single = np.zeros((REPLICATES, classes[0][1].shape[1])), list[tuple[int, Floats]]()
+        for units, values in classes:
+            if (units == units[0]).all():
+                single.append((int(units[0]), values.mean(axis=0)))
+            else:
+                total += self.mean(units, values)
+        if single:
+            of_single, means = zip(*single, strict=True)
+            total += len(single) * self.mean(np.array(of_single), np.stack(means))
+        return total / len(classes)
 
     def drawn(self, replicates: int, rng: np.random.Generator) -> NDArray[np.int32]:
         """Draw units with replacement; return how often each image is drawn, (replicates, n)."""
@@ -265,47 +307,3 @@ def share_estimate(hit: Bools, units: Ints | None) -> Estimate:
     hits, rows = count_by_unit(hit, units)
     share = float(hit.mean())
     return Estimate(share) if len(rows) < FEWEST_IMAGES else Estimate(share, *clustered_interval(hits, rows))
-
-
-@dataclass(frozen=True)
-class UnitDraws:
-    """How often each unit is drawn in each resample, (r, units). Numbers that are compared share their draws."""
-
-    times: NDArray[np.uint16]
-
-    @classmethod
-    def of(cls, units: Units, rng: np.random.Generator) -> Self:
-        times = np.empty((REPLICATES, units.count), np.uint16)
-        for start in range(0, REPLICATES, _DRAWN_AT_ONCE):
-            block = times[start : start + _DRAWN_AT_ONCE]
-            block[:] = bootstrap_weights(units.count, len(block), rng)
-        return cls(times)
-
-    def mean(self, units: Ints, values: AnyFloats | Bools) -> Floats:
-        """Return the mean of values (n, m) of images with these units (n,) in each resample, (r, m).
-
-        The variance over resamples of k units is (k - 1) / k of the true variance, so deviations are made longer to
-        match. A resample without any of these units keeps the value of all of them.
-        """
-        own, at, images = np.unique(units, return_inverse=True, return_counts=True)
-        sums = np.stack([np.bincount(at.ravel(), column) for column in values.T], axis=1)
-        drawn = self.times[:, own].astype(np.float64)
-        whole, value = (drawn @ images)[:, None], values.mean(axis=0)
-        means = np.divide(drawn @ sums, whole, out=np.tile(value, (len(drawn), 1)), where=whole > 0)
-        return value + (means - value) * math.sqrt(len(own) / max(len(own) - 1, 1))
-
-    def average(self, classes: Sequence[tuple[Ints, AnyFloats | Bools]]) -> Floats:
-        """Return the average over classes in each resample, (r, m), from the units and the values of each class.
-
-        A class with one unit does not vary. Such classes together count as one class whose units they are.
-        """
-        total, single = np.zeros((len(self.times), classes[0][1].shape[1])), list[tuple[int, Floats]]()
-        for units, values in classes:
-            if (units == units[0]).all():
-                single.append((int(units[0]), values.mean(axis=0)))
-            else:
-                total += self.mean(units, values)
-        if single:
-            of_single, means = zip(*single, strict=True)
-            total += len(single) * self.mean(np.array(of_single), np.stack(means))
-        return total / len(classes)

@@ -176,8 +176,7 @@ class Subject:
     shifts: (n,) positions in `groups`. indices: (n,) the number of an image in its cell. base: group 0 is the base.
     workplace: a folder for answers and reports. mined: the candidates of a built dataset's mined shifts. judged: which
     of its images are there because a classifier was wrong. recipe, pins: what a build made the images from. published:
-    the dataset of the Hub that it is a copy of. units: the units of the input dataset (videos), if images of a group
-    share any.
+    the dataset of the Hub that it is a copy of. units: the units of the input dataset (videos), if it names them.
     """
 
     source: str
@@ -304,19 +303,12 @@ def open_dataset(source: str | Path) -> OpenDataset:
         judged=read_judged(directory, recipe, receipts, keys, shifts),
         recipe=recipe,
         pins=finished.lock.inputs,
-        units=_shared(units, shifts),
+        units=units,
         label_checks=with_people(
             read_judged_labels(directory, recipe, receipts, finished.lock.inputs),
             read_people(directory, content, names),
         ),
     )
-
-
-def _shared(units: Units | None, groups: Ints) -> Units | None:
-    """Return the units of images in these groups, (n,), if two images of a group share one."""
-    if units is None or len(np.unique(np.stack([units.of_image, groups]), axis=1)[0]) == len(groups):
-        return None
-    return units
 
 
 def compared_units(dataset: OpenDataset, rows: Ints) -> Units | None:
@@ -452,7 +444,7 @@ def labelled_subject(
         min_images_per_class=Evaluate().min_images_per_class,
         models=(),
         repo=None,
-        units=_shared(None if images.units is None else Units.of(np.array(images.units)), images.groups),
+        units=None if images.units is None else Units.of(np.array(images.units)),
     )
 
 
@@ -544,7 +536,7 @@ def limit_subject(subject: Subject, most: int, preferred: frozenset[str] = froze
         min_images_per_class=1,
         mined=MinedCandidates(),
         judged=replace(subject.judged, wrong=wrong),
-        units=None if subject.units is None else _shared(Units.of(subject.units.of_image[rows]), subject.shifts[rows]),
+        units=None if subject.units is None else Units.of(subject.units.of_image[rows]),
     )
 
 

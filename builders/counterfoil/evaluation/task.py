@@ -7,6 +7,7 @@ images, as average precision: images are resampled, each with the same weight un
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -20,6 +21,7 @@ from counterfoil.arrays import Ints
 from counterfoil.documents import csv_text, preview_column
 from counterfoil.errors import CounterfoilError, UserError, collected_in, raise_together
 from counterfoil.evaluation.dataset import Group, OpenDataset, Subject
+from counterfoil.evaluation.entries import NEAR_CHANCE, drop_words, entry_files, interval_words
 from counterfoil.evaluation.failure_folder import Failure
 from counterfoil.evaluation.gate import (
     DROPS,
@@ -33,7 +35,7 @@ from counterfoil.evaluation.gate import (
     name_problems,
 )
 from counterfoil.evaluation.options import EvaluationOptions
-from counterfoil.evaluation.scored_models import is_stored, told_apart
+from counterfoil.evaluation.scored_models import is_stored, told_apart, with_public_names
 from counterfoil.evaluation.shift_report import DIFFERENCE, DROP, PageSection, ShiftReport
 from counterfoil.report.results import (
     DROP_BASE,
@@ -164,7 +166,19 @@ class Task(ABC):
 
     def entries(self, results: Results, at_commit: bool = True) -> dict[str, bytes]:
         """Return the Hub's evaluation-result entries: file name → content. at_commit: whether they name a commit."""
-        return {}
+        subject = self.subject
+        dataset_id = self.options.repo or (subject.published.repo if subject.published else subject.repo)
+        # Entries are of whole datasets.
+        if dataset_id is None or subject.preview is not None or not subject.base or len(subject.parts) > 1:
+            return {}
+        # The commit that a published dataset was named by; a branch or a tag may move.
+        revision = subject.published.revision if subject.published and at_commit else None
+        commit = revision if revision and re.fullmatch(r"[0-9a-f]{40}", revision) else None
+        return entry_files(with_public_names(results), self.entry, dataset_id, commit)
+
+    @abstractmethod
+    def entry(self, results: Results, model: ModelFacts, group: GroupFacts) -> tuple[float, str] | None:
+        """Return the value (a fraction) and the notes of a model's entry in a group; None without a number."""
 
     @abstractmethod
     def image_columns(self) -> tuple[Ints, dict[str, Any]]:
@@ -291,6 +305,8 @@ class ResampledTask(Task, Generic[Model]):
     outputs: ClassVar[str]
     """What a model gives, as its facts say."""
     report: ClassVar[ShiftReport]
+    metric: ClassVar[str]
+    """The name of the measure that leads, as leaderboards have it."""
     subject: OpenDataset  # pyrefly: ignore[bad-override-mutable-attribute]
     models: Sequence[Model]
     left_out: tuple[int, str]
@@ -331,6 +347,21 @@ class ResampledTask(Task, Generic[Model]):
 
     def page(self, results: Results, notes: Sequence[str], gate: Sequence[PageSection]) -> str:
         return self.report.html(results, notes, gate)
+
+    def entry(self, results: Results, model: ModelFacts, group: GroupFacts) -> tuple[float, str] | None:
+        numbers, key = results.rows, {"model": model.name, "group": group.name}
+        number = numbers.estimate(results.lead, **key)
+        if number is None:
+            return None
+        notes = f"{self.metric} in percent; {interval_words(number)}, {group.images} images"
+        if model.near_chance and group is results.base_group:
+            notes += NEAR_CHANCE
+        key["at"] = results.lead
+        drop = numbers.one(DROP, **key)
+        if drop is not None and drop.estimate is not None:
+            over = f" {drop.note}" if drop.note else ""
+            notes += drop_words(drop.estimate, numbers.value(DROP_BASE, **key), over)
+        return number.value, notes
 
     def partners(self) -> Ints:
         rows, _ = self.image_columns()

@@ -15,7 +15,7 @@ from counterfoil.building import build
 from counterfoil.dataset.verification import verify
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.resampled_stats import UnitDraws, Units
+from counterfoil.resampled_stats import Units
 from counterfoil.stats import Estimate
 
 VIDEOS, FRAMES = 10, 30
@@ -137,7 +137,7 @@ def test_classes_of_one_unit_vary_as_one_class_of_these_units() -> None:
     """Twelve classes of one video each: the average's error is that of twelve videos, in one class or in twelve."""
     rng = np.random.default_rng(1)
     units, right = np.arange(12).repeat(5), rng.random(12).repeat(5)[:, None]
-    draws = UnitDraws.of(Units.of(units), np.random.default_rng(0))
+    draws = Units.of(units)
     apart = draws.average([(units[units == unit], right[units == unit]) for unit in range(12)])
     assert apart == pytest.approx(draws.mean(units, right))
     assert apart.std() == pytest.approx(right[::5].std(ddof=1) / 12**0.5, rel=0.05)

@@ -22,8 +22,6 @@ from counterfoil.prediction.passes import Placement, Scored, score_models
 from counterfoil.recipe import RecipeClass
 from counterfoil.report.results import GroupFacts, LeftOut, MeasureFacts, ResultRow, Results
 from counterfoil.report.words import over_classes
-from counterfoil.resampled_stats import UnitDraws
-from counterfoil.stats import seeded
 
 Made = TypeVar("Made")
 
@@ -113,7 +111,7 @@ def aligned_units(
             if side.sources is not None:
                 sources.append(np.full(len(indices), -1))
                 sources[-1][at] = side.sources[rows]
-        of_both = (sources[0], sources[1]) if len(sources) == 2 else None
+        of_both = (subject.units, sources[0], sources[1]) if subject.units and len(sources) == 2 else None
         units.append(ClassUnits(subject.classes[label].id, *parts, sources=of_both))
     return units
 
@@ -199,6 +197,10 @@ class AllAnswers:
             raise RunFailure(f"{subject.directory or subject.source}: no {what} can be decoded", hint)
         chances = np.stack([scores.class_map.chances for scores in scored], axis=1)
         near = near_chance_on_base(subject, answers, chances, minimum)
+        if subject.units is not None:
+            in_groups = np.stack([subject.units.of_image, subject.shifts])
+            shared = len(np.unique(in_groups, axis=1)[0]) < len(subject.shifts)
+            subject = replace(subject, units=replace(subject.units, seed=seed) if shared else None)
         return cls(subject, tuple(scored), answers, near, minimum, seed, asking, requests)
 
     @property
@@ -277,18 +279,7 @@ class AllAnswers:
     def averages(self) -> Averages:
         """Return every model's accuracy on the base, averaged over all of its classes."""
         seen, salt = self.seen(0), self.group(0).name
-        draws = self.unit_draws
-        return self.once(
-            ("averages",), lambda: accuracy_stats.averages(seen, seed=self.seed, salt=salt, by_source=draws)
-        )
-
-    @property
-    def unit_draws(self) -> UnitDraws | None:
-        """Return the resamples of the units that images share, one for all numbers; None if they share none."""
-        units = self.subject.units
-        if units is None:
-            return None
-        return self.once(("unit draws",), lambda: UnitDraws.of(units, seeded(self.seed, "units")))
+        return self.once(("averages",), lambda: accuracy_stats.averages(seen, seed=self.seed, salt=salt))
 
     def shared_units(self, rows: Ints) -> Ints | None:
         """Return the units of these images, (n,); None if images share none."""
@@ -313,14 +304,7 @@ class AllAnswers:
         group = self.group(index)
         if not kept:
             return None
-        return accuracy_stats.drops(
-            kept,
-            paired=group.paired,
-            seed=self.seed,
-            salt=group.name,
-            averaged=self.sound,
-            by_source=self.unit_draws,
-        )
+        return accuracy_stats.drops(kept, paired=group.paired, seed=self.seed, salt=group.name, averaged=self.sound)
 
     def facts(self, index: int) -> GroupFacts:
         """Return the facts of a group: its yield, and the classes and images of its drop, or else of its accuracy."""

@@ -26,15 +26,16 @@ def drawn_averages(answered: AllAnswers, sides: Sequence[Side]) -> Floats:
     Units are drawn within a class. If groups share units, the units of these groups are drawn together. Otherwise the
     units of each group are drawn separately. Units that the input dataset names are drawn over all classes.
     """
-    subject, draws = answered.subject, answered.unit_draws
+    subject = answered.subject
     strata, units = strata_and_units(subject)
-    if draws is None:
+    if subject.units is None:
         return draw_class_averages(sides, strata, units, _generators(subject, answered.seed))
     averages = np.full((REPLICATES, len(sides)), np.nan)
     for side, (rows, values) in enumerate(sides):
         of_classes = [rows[subject.labels[rows] == label] for label in np.unique(subject.labels[rows])]
         if of_classes:
-            averages[:, side] = draws.average([(units[of], values[of][:, None]) for of in of_classes])[:, 0]
+            of_units = [(units[rows], values[rows][:, None]) for rows in of_classes]
+            averages[:, side] = subject.units.average(of_units)[:, 0]
     return averages
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -24,12 +23,11 @@ from counterfoil.evaluation.scored_models import (
     is_stored,
     read_stored,
     told_apart,
-    with_public_names,
 )
 from counterfoil.evaluation.shift_report import PageSection
 from counterfoil.evaluation.task import Task, unit_note
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, answer_names
-from counterfoil.evaluation.tasks.classes.entries import entry_files
+from counterfoil.evaluation.tasks.classes.entries import class_entry
 from counterfoil.evaluation.tasks.classes.failures import failure_partners, pick_examples, write_failures
 from counterfoil.evaluation.tasks.classes.lines import ClassLines, line_measures
 from counterfoil.evaluation.tasks.classes.measures import MEASURES, NESTED_MEASURES
@@ -48,7 +46,16 @@ from counterfoil.prediction.passes import WORKERS_IMPORT, Placement, Scored, joi
 from counterfoil.progress import report
 from counterfoil.recipe import RecipeClass
 from counterfoil.report.reference import order_warnings
-from counterfoil.report.results import NESTED, ClassFacts, ModelFacts, ResultRow, ResultRows, Results, UnitFacts
+from counterfoil.report.results import (
+    NESTED,
+    ClassFacts,
+    GroupFacts,
+    ModelFacts,
+    ResultRow,
+    ResultRows,
+    Results,
+    UnitFacts,
+)
 from counterfoil.report.sections import MeasureFacts
 from counterfoil.stats import CONFIDENCE, REPLICATES
 from counterfoil.store.atomic import write_atomically
@@ -174,7 +181,7 @@ class ClassesTask(Task):
         )
 
     def _unit_facts(self) -> UnitFacts | None:
-        subject = self.subject
+        subject = self.answered.subject
         if subject.units is None or subject.recipe is None:
             return None
         units = subject.units.of_image[: len(subject.parts[0].images)]
@@ -232,16 +239,8 @@ class ClassesTask(Task):
     def write_failures(self, results: Results, folder: Path) -> Path:
         return write_failures(results, self.answered, folder)
 
-    def entries(self, results: Results, at_commit: bool = True) -> dict[str, bytes]:
-        subject = self.subject
-        dataset_id = self.options.repo or (subject.published.repo if subject.published else subject.repo)
-        # Entries are of whole datasets.
-        if dataset_id is None or subject.preview is not None or not subject.base or len(subject.parts) > 1:
-            return {}
-        # The commit that a published dataset was named by; a branch or a tag may move.
-        revision = subject.published.revision if subject.published and at_commit else None
-        commit = revision if revision and re.fullmatch(r"[0-9a-f]{40}", revision) else None
-        return entry_files(with_public_names(results), dataset_id, commit)
+    def entry(self, results: Results, model: ModelFacts, group: GroupFacts) -> tuple[float, str] | None:
+        return class_entry(results, model, group)
 
     def image_columns(self) -> tuple[Ints, dict[str, Any]]:
         return np.arange(len(self.subject.keys)), image_answers(self.answered)

@@ -50,6 +50,7 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
     takes = frozenset(("transform", "version", "min_images_per_class"))
     table = "multilabel.csv"
     report = REPORT
+    metric = "mAP (macro average precision)"
     truth_columns = ("conditions",)
     answer_columns = ("missed", "wrongly_given")
 

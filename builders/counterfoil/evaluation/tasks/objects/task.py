@@ -66,6 +66,7 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
     of_dataset = "objects, and detectors"
     table = "detection.csv"
     report = REPORT
+    metric = "mAP (COCO, AP@IoU=0.50:0.95)"
     truth_columns = ("objects",)
     answer_columns = ("f1", "found", "missed", "false")
 

@@ -32,15 +32,14 @@ def _groups(answered: AllAnswers) -> Iterator[tuple[int, int, AnyFloats, Bools]]
 def _error(answered: AllAnswers) -> Iterator[ResultRow]:
     groups = list(_groups(answered))
     errors_of: dict[tuple[int, int], Estimate] = {}
-    if answered.unit_draws is not None:
-        samples = [Resample(_resampled_error, index, model) for model, index, _, _ in groups]
-        numbers = resampled_numbers(answered, samples)
-        errors_of = {group[:2]: number.interval() for group, number in zip(groups, numbers, strict=True)}
     for index in answered.places:
-        members = [group for group in groups if group[1] == index and group[:2] not in errors_of]
+        members = [group for group in groups if group[1] == index]
         if members:  # all models of a group share their draws
             sure, right = (np.stack([member[side] for member in members], axis=1) for side in (2, 3))
             errors = calibration_errors(sure, right, seeded(answered.seed, "calibration", answered.group(index).name))
+            if answered.subject.units is not None:
+                samples = [Resample(_resampled_error, index, member[0]) for member in members]
+                errors = [number.interval() for number in resampled_numbers(answered, samples)]
             errors_of |= {member[:2]: error for member, error in zip(members, errors, strict=True)}
     for model, index, _, right in groups:
         key = {"model": answered.models[model], "group": answered.group(index).name}

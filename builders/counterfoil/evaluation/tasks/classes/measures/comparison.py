@@ -149,10 +149,7 @@ def _drop_gain(answered: AllAnswers, places: list[int], group: int) -> Estimate 
         for cls in kept
     ]
     described = answered.group(group)
-    draws = answered.unit_draws
-    drops = accuracy_stats.drops(
-        pair, paired=described.paired, seed=answered.seed, salt=described.name, by_source=draws
-    )
+    drops = accuracy_stats.drops(pair, paired=described.paired, seed=answered.seed, salt=described.name)
     samples = []
     for cls in pair:
         for present, correct in ((cls.base_present, cls.base_correct), (cls.shift_present, cls.shift_correct)):

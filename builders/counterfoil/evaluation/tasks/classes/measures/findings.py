@@ -142,10 +142,7 @@ class _Measuring:
         group, kept = self.subject.groups[shift.index], self._kept(units)
         drops = None
         if kept:
-            draws = self.answered.unit_draws
-            drops = accuracy_stats.drops(
-                kept, paired=group.paired, seed=self.answered.seed, salt=group.name, by_source=draws
-            )
+            drops = accuracy_stats.drops(kept, paired=group.paired, seed=self.answered.seed, salt=group.name)
         models = []
         for column, index in enumerate(places):
             classifier = self.answered.scored[index].classifier

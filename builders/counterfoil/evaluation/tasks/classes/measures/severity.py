@@ -22,7 +22,7 @@ from counterfoil.evaluation.tasks.classes.failures import MOST_SHIFTS, THUMBNAIL
 from counterfoil.report import severity as names
 from counterfoil.report.pictures import data_uri, webp
 from counterfoil.report.results import ModelFacts, ResultRow, Results, row
-from counterfoil.resampled_stats import FEWEST_IMAGES, Units, interval_of_draws, share_estimate
+from counterfoil.resampled_stats import FEWEST_IMAGES, Units, UnitValues, interval_of_draws, share_estimate
 from counterfoil.store.decoding import rgb_image
 
 _TEN_POINTS, _HALF = 0.1, 0.5
@@ -168,8 +168,8 @@ class _Curve:
         """
         sides, models = len(scenes.levels) + 1, len(answered.models)
         labels, by_class, counts, of_class = [], [], [], []
-        draws = answered.unit_draws
-        right_of_units: list[list[tuple[Ints, Bools]]] = [[] for _ in range(sides)]
+        shared = answered.subject.units
+        right_of_units: list[list[UnitValues]] = [[] for _ in range(sides)]
         total, counted = np.zeros((stats.REPLICATES, sides, models)), np.zeros((stats.REPLICATES, 1, 1))
         squares, squares_of_drops = np.zeros((2, sides, models)), np.zeros((2, sides, models))
         for label in np.unique(scenes.labels).tolist():
@@ -186,10 +186,10 @@ class _Curve:
                     right_of_units[side].append((label_scenes.units[present], label_scenes.right[present, side]))
                 of_class.append(np.full((2, sides, models), np.nan))
                 continue
-            units = np.ones(len(label_scenes.labels), dtype=bool)
+            every = np.ones(len(label_scenes.labels), dtype=bool)
             rng = stats.seeded(answered.seed, "severity", shift, answered.subject.classes[label].id)
-            parts = [(label_scenes.present[:, side], label_scenes.right[:, side], units) for side in range(sides)]
-            drawn = np.stack(drawn_accuracies(parts, rng, stats.REPLICATES), axis=1)
+            parts = [(label_scenes.present[:, side], label_scenes.right[:, side]) for side in range(sides)]
+            drawn = np.stack(drawn_accuracies(parts, every, rng, stats.REPLICATES), axis=1)
             usable = ~np.isnan(drawn).any(axis=(1, 2), keepdims=True)
             total += np.where(usable, drawn, 0.0)
             counted += usable
@@ -213,8 +213,8 @@ class _Curve:
         with np.errstate(invalid="ignore"):
             replicates = total / np.where(counted == 0, np.nan, counted)
         units = None if scenes.units is None else len(np.unique(scenes.units[np.isin(scenes.labels, labels)]))
-        if draws is not None and labels:
-            replicates = np.stack([draws.average(side) for side in right_of_units], axis=1)
+        if shared is not None and labels:
+            replicates = np.stack([shared.average(side) for side in right_of_units], axis=1)
         classes = max(1, len(labels))
         same = drops is not None and set(drops.classes) == {answered.subject.classes[label].id for label in labels}
         return cls(
