@@ -208,12 +208,12 @@ class Units:
         The variance over resamples of k units is (k - 1) / k of the true variance, so deviations are made longer to
         match. A resample without any of these units keeps the value of all of them.
         """
-        own, at, images = np.unique(units, return_inverse=True, return_counts=True)
+        distinct, at, images = np.unique(units, return_inverse=True, return_counts=True)
         sums = np.stack([np.bincount(at.ravel(), column) for column in values.T], axis=1)
-        drawn = self.times[:, own].astype(np.float64)
+        drawn = self.times[:, distinct].astype(np.float64)
         whole, value = (drawn @ images)[:, None], values.mean(axis=0)
         means = np.divide(drawn @ sums, whole, out=np.tile(value, (len(drawn), 1)), where=whole > 0)
-        return value + (means - value) * math.sqrt(len(own) / max(len(own) - 1, 1))
+        return value + (means - value) * math.sqrt(len(distinct) / max(len(distinct) - 1, 1))
 
     def average(self, classes: Sequence[UnitValues]) -> Floats:
         """Return the average over classes in each resample, (r, m), from the units and the values of each class.

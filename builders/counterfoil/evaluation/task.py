@@ -133,9 +133,10 @@ class Task(ABC):
     def results(self) -> Results:
         """Return the results: facts about dataset and models, and the rows of every measure."""
 
-    def notes(self, results: Results) -> Iterable[str]:
-        """Return what a reader needs to understand the numbers, beside the notes of the dataset."""
-        return ()
+    def notes(self, results: Results) -> Iterator[str]:
+        """Yield what a reader needs to understand the numbers, beside the notes of the dataset."""
+        if results.units is not None:
+            yield unit_note(results.units, results.groups[0].images)
 
     def warnings(self, results: Results) -> Iterable[str]:
         """Return what a person must know before reading any number."""
@@ -338,8 +339,7 @@ class ResampledTask(Task, Generic[Model]):
 
     def notes(self, results: Results) -> Iterator[str]:
         yield from self.of_dataset_notes
-        if results.units is not None:
-            yield unit_note(results.units, results.groups[0].images)
+        yield from super().notes(results)
         images, why = self.left_out
         if images:
             yield f"{counted(images, 'image')} of rows that some group lacks{why} are left out."
@@ -359,8 +359,11 @@ class ResampledTask(Task, Generic[Model]):
         key["at"] = results.lead
         drop = numbers.one(DROP, **key)
         if drop is not None and drop.estimate is not None:
+            base = numbers.one(DROP_BASE, **key) or numbers.one(
+                results.lead, model=model.name, group=results.base or ""
+            )
             over = f" {drop.note}" if drop.note else ""
-            notes += drop_words(drop.estimate, numbers.value(DROP_BASE, **key), over)
+            notes += drop_words(drop.estimate, base.value if base else None, over)
         return number.value, notes
 
     def partners(self) -> Ints:

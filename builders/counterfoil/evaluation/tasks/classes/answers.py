@@ -84,32 +84,24 @@ class AnsweredImages:
         sources = None if subject.units is None else subject.units.of_image[rows]
         return cls(subject.labels[rows], subject.indices[rows], answers.readable[rows], answers.correct[rows], sources)
 
-    def by_label(self) -> dict[int, Ints]:
-        """Return the rows of the present images of each label."""
-        rows = np.flatnonzero(self.present)
-        order = rows[np.argsort(self.labels[rows], kind="stable")]
-        labels, starts = np.unique(self.labels[order], return_index=True)
-        return dict(zip(labels.tolist(), np.split(order, starts[1:]), strict=True)) if order.size else {}
-
 
 def aligned_units(
     subject: Subject, labels: Sequence[int], base: AnsweredImages, shifted: AnsweredImages
 ) -> list[ClassUnits]:
     """Return the classes of these labels, each with its base and shifted images aligned by candidate index."""
-    sides = [(side, side.by_label()) for side in (base, shifted)]
-    units = []
+    sides, units = (base, shifted), []
     for label in labels:
-        rows_of_label = [(side, rows.get(label, np.empty(0, dtype=np.int64))) for side, rows in sides]
-        indices = np.union1d(*(side.indices[rows] for side, rows in rows_of_label))
+        rows_of_sides = [np.flatnonzero(side.present & (side.labels == label)) for side in sides]
+        indices = [side.indices[rows] for side, rows in zip(sides, rows_of_sides, strict=True)]
+        count = 1 + max((int(index.max()) for index in indices if len(index)), default=-1)
         parts: list[Bools] = []
         sources: list[Ints] = []
-        for side, rows in rows_of_label:
-            at = np.searchsorted(indices, side.indices[rows])
-            present, correct = np.zeros(len(indices), bool), np.zeros((len(indices), side.correct.shape[1]), bool)
+        for side, rows, at in zip(sides, rows_of_sides, indices, strict=True):
+            present, correct = np.zeros(count, bool), np.zeros((count, side.correct.shape[1]), bool)
             present[at], correct[at] = True, side.correct[rows]
             parts += [present, correct]
             if side.sources is not None:
-                sources.append(np.full(len(indices), -1))
+                sources.append(np.full(count, -1))
                 sources[-1][at] = side.sources[rows]
         of_both = (subject.units, sources[0], sources[1]) if subject.units and len(sources) == 2 else None
         units.append(ClassUnits(subject.classes[label].id, *parts, sources=of_both))

@@ -25,7 +25,7 @@ from counterfoil.evaluation.scored_models import (
     told_apart,
 )
 from counterfoil.evaluation.shift_report import PageSection
-from counterfoil.evaluation.task import Task, unit_note
+from counterfoil.evaluation.task import Task
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, answer_names
 from counterfoil.evaluation.tasks.classes.entries import class_entry
 from counterfoil.evaluation.tasks.classes.failures import failure_partners, pick_examples, write_failures
@@ -157,6 +157,9 @@ class ClassesTask(Task):
             rows += measure_rows
             names = {result.measure for result in measure_rows}
             nested_facts += [facts for facts in NESTED[name].measures if facts.name in names]
+        count, units = answered.unit_count(answered.rows(0)), None
+        if count is not None and subject.recipe is not None:
+            units = UnitFacts(subject.recipe.source.unit_column or "", count)
         return Results(
             content=subject.content,
             dataset=subject.name,
@@ -176,20 +179,9 @@ class ClassesTask(Task):
             groups=tuple(answered.facts(index) for index in answered.places),
             measures=(*(measure.facts(name) for name, measure in MEASURES.items()), *nested_facts),
             rows=ResultRows(rows),
-            units=self._unit_facts(),
+            units=units,
             **nested,
         )
-
-    def _unit_facts(self) -> UnitFacts | None:
-        subject = self.answered.subject
-        if subject.units is None or subject.recipe is None:
-            return None
-        units = subject.units.of_image[: len(subject.parts[0].images)]
-        return UnitFacts(subject.recipe.source.unit_column or "", len(np.unique(units)))
-
-    def notes(self, results: Results) -> Iterator[str]:
-        if results.units is not None:
-            yield unit_note(results.units, len(self.subject.parts[0].images))
 
     def _model_facts(self, model: int) -> ModelFacts:
         answered = self.answered

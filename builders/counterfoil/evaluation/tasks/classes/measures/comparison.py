@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from counterfoil import accuracy_stats
 from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, NestedMeasure, Request
 from counterfoil.evaluation.tasks.classes.resampling import drawn_averages, strata_and_units
@@ -141,25 +140,21 @@ def _drop_gain(answered: AllAnswers, places: list[int], group: int) -> Estimate 
 
     Classes near chance are left out.
     """
-    kept = answered.kept(group)
-    if not kept:
+    drops, kept = answered.drops(group), answered.kept(group)
+    if drops is None:
         return None
-    pair = [
-        replace(cls, base_correct=cls.base_correct[:, places], shift_correct=cls.shift_correct[:, places])
-        for cls in kept
-    ]
-    described = answered.group(group)
-    drops = accuracy_stats.drops(pair, paired=described.paired, seed=answered.seed, salt=described.name)
+    mended, original = places
     samples = []
-    for cls in pair:
+    for cls in kept:
         for present, correct in ((cls.base_present, cls.base_correct), (cls.shift_present, cls.shift_correct)):
             right = correct[present].astype(np.float64)
-            samples.append((right[:, 0] - right[:, 1], len(right)))
+            samples.append((right[:, mended] - right[:, original], len(right)))
     reaches = _reaches_of_equal_gains(samples)
     # The gain on the base is subtracted, so its two ends change places.
     reaches[::2] = reaches[::2, ::-1]
-    below, above = (np.linalg.norm(reaches, axis=0) / len(pair)).tolist()
-    value, replicates = drops.drop[1] - drops.drop[0], drops.replicates[:, 1] - drops.replicates[:, 0]
+    below, above = (np.linalg.norm(reaches, axis=0) / len(kept)).tolist()
+    value = drops.drop[original] - drops.drop[mended]
+    replicates = drops.replicates[:, original] - drops.replicates[:, mended]
     return interval_of_draws(float(value), replicates, (below, above), -2.0, drops.units)
 
 
