@@ -49,7 +49,7 @@ from counterfoil.stats import (
     wilson_interval,
 )
 from directions_proof.intervals import mean_of
-from prove_multilabel import draw_videos, means_of_labels, recalls_of, shown
+from prove_multilabel import coverage_cell, draw_videos, means_of_labels, recalls_of
 
 SETTINGS_SEED, PRINTED_SEED = 0, 100
 # A table of gates at seed 100 showed that few images of a class need Student's t: what came of it is judged by another.
@@ -560,15 +560,15 @@ def units(seed: int, runs: int) -> list[str]:
             normal = rng.normal(size=(2, videos))
             normal[1] = KEPT * normal[0] + np.sqrt(1 - KEPT**2) * normal[1]
             rates = np.full(videos, FOUND), np.full(videos, STILL_FOUND)
-            found = [_frames(rng, *side, alike).ravel() for side in zip(normal, rates, strict=True)]
-            own = np.arange(videos).repeat(FRAMES) if by_video else np.arange(videos * FRAMES)
-            recalls = recalls_of(found[0], found[1], Units.of(own), number, FOUND, STILL_FOUND)
+            detected = [_frames(rng, *side, alike).ravel() for side in zip(normal, rates, strict=True)]
+            video = np.arange(videos).repeat(FRAMES) if by_video else np.arange(videos * FRAMES)
+            recalls = recalls_of(detected[0], detected[1], Units.of(video), number, FOUND, STILL_FOUND)
             numbers |= {f"objects: {name}": (drawn.interval(), true) for name, (drawn, true) in recalls.items()}
             of_frame, present, scores = draw_videos(videos, rng, alike)
             truth = LabelTruth(present, np.ones_like(present))
             if truth.least.min() >= 2:
-                own = of_frame if by_video else np.arange(len(of_frame))
-                means = means_of_labels(scores, truth, Units.of(own), number, of_labels)
+                video = of_frame if by_video else np.arange(len(of_frame))
+                means = means_of_labels(scores, truth, Units.of(video), number, of_labels)
                 numbers |= {f"labels: {name}": (drawn.interval(), true) for name, (drawn, true) in means.items()}
             for name, (estimate, true) in numbers.items():
                 if estimate.low is not None and estimate.high is not None:
@@ -577,7 +577,7 @@ def units(seed: int, runs: int) -> list[str]:
     for name, alike in sorted({(name, alike) for name, alike, _, _ in held}):
         cells = []
         for videos in VIDEOS:
-            by_video, by_frame = (shown(held[name, alike, videos, drawn]) for drawn in (True, False))
+            by_video, by_frame = (coverage_cell(held[name, alike, videos, drawn]) for drawn in (True, False))
             cells.append(f"{by_video} [{by_frame}]")
         lines.append(f"| {name} | {alike:g} | {' | '.join(cells)} |")
     return lines

@@ -280,11 +280,11 @@ def auroc(seed: int) -> Iterator[proving.Table]:
                     delongs.setdefault(name, []).append((low <= areas[0][label] <= high, high - low))
             for name, outcomes in held.items():
                 cells = rows.setdefault((skill, name), [])
-                cells += [shown(outcomes), shown(delongs[name]) if name in delongs else ""]
+                cells += [coverage_cell(outcomes), coverage_cell(delongs[name]) if name in delongs else ""]
     yield proving.Table("auroc", [*lines, *table(titles, [[*key, *cells] for key, cells in rows.items()], words=2)])
 
 
-def shown(outcomes: list[tuple[bool, float]]) -> str:
+def coverage_cell(outcomes: list[tuple[bool, float]]) -> str:
     inside, widths = np.array(outcomes, np.float64).T
     share = 100 * float(inside.mean())
     return f"{f'**{share:.1f}**' if share < 93 else f'{share:.1f}'} ({100 * float(np.median(widths)):.1f})"
@@ -343,8 +343,8 @@ def units(seed: int) -> Iterator[proving.Table]:
             known = LabelTruth(present, np.ones_like(present))
             for by_video in (True, False):
                 drawn_units = Units.of(of_frame if by_video else np.arange(len(of_frame)))
-                found, still_found = detected[of_frame], kept[of_frame]
-                numbers = recalls_of(found, still_found, drawn_units, number, FOUND, FOUND * (1 - LOST))
+                in_frames = detected[of_frame], kept[of_frame]
+                numbers = recalls_of(*in_frames, drawn_units, number, FOUND, FOUND * (1 - LOST))
                 if known.least.min() >= 2:
                     numbers |= means_of_labels(scores, known, drawn_units, number, true)
                 for name, (number_drawn, value) in numbers.items():
@@ -353,7 +353,7 @@ def units(seed: int) -> Iterator[proving.Table]:
                         inside = estimate.low <= value <= estimate.high
                         held.setdefault((name, by_video), []).append((inside, estimate.high - estimate.low))
         for (name, _), outcomes in sorted(held.items(), key=lambda entry: (entry[0][0], not entry[0][1])):
-            rows.setdefault(name, []).append(shown(outcomes))
+            rows.setdefault(name, []).append(coverage_cell(outcomes))
     yield proving.Table("units", [*lines, *table(titles, [[name, *cells] for name, cells in rows.items()])])
 
 
@@ -372,8 +372,8 @@ def means_of_labels(
 
 
 def recalls_of(
-    found: NDArray[np.bool_],
-    still_found: NDArray[np.bool_],
+    on_base: NDArray[np.bool_],
+    under_shift: NDArray[np.bool_],
     drawn_units: Units,
     seed: int,
     base_rate: float,
@@ -381,12 +381,12 @@ def recalls_of(
 ) -> dict[str, tuple[Drawn, float]]:
     """Return a detector's recall on the base and its drop, with the truth.
 
-    found, still_found: (n,) whether it finds the object of each frame on the base, and under the shift.
+    on_base, under_shift: (n,) whether it finds the object of each frame.
     """
-    box, images = [0.0, 0.0, 20.0, 20.0], len(found)
+    box, images = [0.0, 0.0, 20.0, 20.0], len(on_base)
     objects = Objects.of(np.arange(images), [box] * images, np.zeros(images, int))
     recalls = []
-    for of_frames in (found, still_found):
+    for of_frames in (on_base, under_shift):
         hits = np.flatnonzero(of_frames)
         detections = Detections.of(hits, [box] * len(hits), np.zeros(len(hits), int), np.full(len(hits), 0.9))
         matches = match(objects, detections, images, 1)

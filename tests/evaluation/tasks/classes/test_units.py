@@ -61,16 +61,16 @@ def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def evaluated(videos: Path, unit: str, lost: int = 5, candidates: int = VIDEOS * FRAMES // 2) -> Evaluation:
     """Build with these units, and evaluate answers that are right but for the frames under fog of some videos."""
-    place = videos.parent / f"{unit}-{candidates}"
-    if not place.exists():
-        place.mkdir()
+    folder = videos.parent / f"{unit}-{candidates}"
+    if not folder.exists():
+        folder.mkdir()
         recipe = RECIPE.format(folder=videos, unit=unit, candidates=candidates)
-        (place / "recipe.yaml").write_text(recipe)
-        build(place / "recipe.yaml", place / "built", device="cpu", workers=1)
+        (folder / "recipe.yaml").write_text(recipe)
+        build(folder / "recipe.yaml", folder / "built", device="cpu", workers=1)
     models = []
-    table = pq.ParquetDataset(place / "built" / "data").read(columns=["key", "shift", "source_row", "label"])
+    table = pq.ParquetDataset(folder / "built" / "data").read(columns=["key", "shift", "source_row", "label"])
     for name, videos_lost in (("model", lost), ("other", lost // 2)):
-        file = place / f"{name}-{lost}.csv"
+        file = folder / f"{name}-{lost}.csv"
         models.append(f"predictions:{file}")
         with file.open("w", newline="") as stream:
             rows = csv.writer(stream)
@@ -80,7 +80,7 @@ def evaluated(videos: Path, unit: str, lost: int = 5, candidates: int = VIDEOS *
                 share = 0.95 if (row["label"] == 0) != wrong else 0.05
                 rows.writerow([row["key"], share, 1 - share])
     gate = [line.replace("MODEL", f'"{models[1]}"') for line in GATE]
-    return evaluate(place / "built", models, out=place / f"report-{lost}", gate=gate, compare=(models[0], models[1]))
+    return evaluate(folder / "built", models, out=folder / f"report-{lost}", gate=gate, compare=(models[0], models[1]))
 
 
 def half(estimate: Estimate | None) -> float:
