@@ -26,7 +26,7 @@ run mend mend --model lab:resnet10t --on wardrobe-contexts --with contexts/built
 run mend_json mend --model lab:resnet10t --on wardrobe-contexts --with contexts/built --save best --out mended-json --json
 run boxes build wardrobe-boxes --out boxes --set samples.candidates=40
 run boxes_evaluate evaluate boxes --out boxes-evaluation --repo someone/boxes --into-card
-# Photographs with several labels, a patient each, and scores that depend on the labels alone.
+# Photographs with several labels, three of each patient, and scores drawn for them.
 "$venv/bin/python" - <<'END'
 import csv
 import pathlib
@@ -62,14 +62,15 @@ run labels_keys evaluate labels --write-keys label-keys.csv
 import csv
 
 import numpy as np
+import pyarrow.parquet as pq
 
 rng = np.random.default_rng(1)
-with open("label-keys.csv", newline="") as file, open("answers.csv", "w", newline="") as answers:
-    rows = csv.DictReader(file)
-    table = csv.DictWriter(answers, rows.fieldnames)
-    table.writeheader()
-    for row in rows:
-        scores = rng.random(3).round(6).tolist()
-        table.writerow({**row, **dict(zip(("edema", "nodule", "effusion"), scores, strict=True))})
+table = pq.ParquetDataset("labels/data").read(columns=["key", "shift", "conditions"]).sort_by("key").to_pylist()
+with open("answers.csv", "w", newline="") as file:
+    rows = csv.writer(file)
+    rows.writerow(["key", "edema", "nodule", "effusion"])
+    for row in table:
+        skill = 2.0 if row["shift"] == "base" else 1.0
+        rows.writerow([row["key"], *(skill * np.isin(range(3), row["conditions"]) + rng.normal(size=3)).round(6)])
 END
 run labels_evaluate evaluate labels --models predictions:answers.csv --out labels-evaluation --repo someone/labels --into-card
