@@ -335,11 +335,11 @@ def _compared(answered: AllAnswers, shift: str, scenes: Trajectories, curve: _Cu
     accuracy, drawn = curve.accuracy[:, models], curve.replicates[:, :, models]
     values = accuracy[:, first] - accuracy[:, other]
     # If no image separates two models, assume half a pair on each side.
-    least, differences = 1 / curve.images[:, None], drawn[:, :, first] - drawn[:, :, other]
+    independent = curve.images if curve.units is None else np.full_like(curve.images, curve.units)
+    least, differences = 1 / independent[:, None], drawn[:, :, first] - drawn[:, :, other]
     reach = stats.simultaneous_reach(values, differences, least)
     if curve.units is not None:
-        least = np.full_like(least, 1 / curve.units)
-        reach = stats.student_reach(stats.simultaneous_reach(values, differences, least), curve.units - 1)
+        reach = stats.student_reach(reach, curve.units - 1)
     beside = reach * np.maximum(np.nanstd(differences, axis=0), least)
     low, high = values - beside, values + beside
     for side, level in enumerate(ats):
