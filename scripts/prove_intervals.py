@@ -32,10 +32,15 @@ from counterfoil.evaluation.gate import GateLine, GateResult, judge_gate
 from counterfoil.evaluation.scored_models import ChosenModels
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, ModelAnswers
 from counterfoil.evaluation.tasks.classes.lines import ClassLines
+from counterfoil.evaluation.tasks.classes.measures import MEASURES
 from counterfoil.evaluation.tasks.classes.measures.comparison import ComparedModels, compare_models
+from counterfoil.evaluation.tasks.classes.resampling import Resample, resampled_numbers
 from counterfoil.feature_stats import SUBSETS, kernel_distance, subset_estimate
+from counterfoil.multilabel_stats import AUROC, PRECISION, LabelTruth, label_auroc, label_precision
 from counterfoil.recipe import RecipeClass
+from counterfoil.resampled_stats import Units, share_estimate
 from counterfoil.stats import (
+    Estimate,
     clustered_interval,
     count_failures,
     effective_size,
@@ -44,6 +49,7 @@ from counterfoil.stats import (
     wilson_interval,
 )
 from directions_proof.intervals import mean_of
+from prove_multilabel import coverage_cell, draw_videos, means_of_labels, recalls_of
 
 SETTINGS_SEED, PRINTED_SEED = 0, 100
 # A table of gates at seed 100 showed that few images of a class need Student's t: what came of it is judged by another.
@@ -480,6 +486,103 @@ def gate_sizes(seed: int, runs: int) -> list[str]:
     return lines
 
 
+VIDEOS, FRAMES = (10, 20, 40), 12  # videos of a set, and frames of each
+ALIKE = (0.2, 0.5, 0.9)  # how alike the frames of a video are
+# The shares of right answers by class: each video shows one of five classes.
+ON_BASE, UNDER_SHIFT = np.array([0.95, 0.9, 0.85, 0.8, 0.75]), np.array([0.8, 0.7, 0.6, 0.5, 0.4])
+FOUND, STILL_FOUND = 0.85, 0.6  # the shares of objects that a detector finds
+KEPT = 0.7  # how alike a video is to itself under the shift
+
+
+def _frames(
+    rng: np.random.Generator, normal: NDArray[np.float64], rates: NDArray[np.float64], alike: float
+) -> NDArray[np.bool_]:
+    """Draw what is right in each frame, (videos, frames): each video's own rate is of a Beta distribution."""
+    spread = (1 - alike) / alike
+    of_videos = stats.beta.ppf(stats.norm.cdf(normal), rates * spread, (1 - rates) * spread)
+    return rng.random((len(normal), FRAMES)) < of_videos[:, None]
+
+
+def _of_classifier(
+    rng: np.random.Generator, videos: int, alike: float, of_videos: bool
+) -> dict[str, tuple[Estimate, float]]:
+    """Return a classifier's numbers, with the truth. of_videos: whether the subject knows the videos."""
+    normal = rng.normal(size=(2, videos))
+    normal[1] = KEPT * normal[0] + np.sqrt(1 - KEPT**2) * normal[1]
+    each = videos // len(ON_BASE)
+    rates = ON_BASE.repeat(each), UNDER_SHIFT.repeat(each)
+    right = np.stack([_frames(rng, *side, alike) for side in zip(normal, rates, strict=True)])
+    by_class = right.reshape(2, len(ON_BASE), each * FRAMES, 1).repeat(2, axis=3)
+    answered = answered_of(by_class, np.ones(by_class.shape[:3], bool), int(rng.integers(1 << 30)))
+    subject = answered.subject
+    if of_videos:
+        units = Units.of(subject.labels * each + subject.indices // FRAMES)
+        subject = replace(subject, units=replace(units, seed=answered.seed))
+    answered = replace(answered, subject=subject)
+    drops, base, shift = answered.drops(1), float(ON_BASE.mean()), float(UNDER_SHIFT.mean())
+    assert drops is not None
+    value_of = MEASURES["calibration_error"].resampled
+    assert value_of is not None
+    (error,) = resampled_numbers(answered, [Resample(value_of, 1, 0)])
+    rows = answered.rows(1)
+    share = share_estimate(answered.answers.correct[rows, 0], answered.shared_units(rows))
+    return {
+        "classes: accuracy on the base": (answered.averages().interval(0), base),
+        "classes: drop": (drops.interval(0), base - shift),
+        "classes: top1 under the shift": (share, shift),
+        "classes: calibration error under the shift": (error.interval(), SURE - shift),
+    }
+
+
+def units(seed: int, runs: int) -> list[str]:
+    runs = max(20, runs // 5)
+    lines = [
+        f"Frames of videos, {runs} data sets a cell, under a base and a shift: how often 95 % intervals hold the truth,"
+        " in %, and their median width in points, where videos are drawn; in brackets where frames are drawn one by"
+        f" one. *alike*: the correlation of right answers of a video's {FRAMES} frames, and of several labels the share"
+        " of the noise of scores that the 2 to 8 frames of a video have in common, which also have the same labels. A"
+        " video shows one of five classes, so that ten videos are two of each. A number below 93 is bold.",
+        "",
+        f"| interval | alike | {' | '.join(f'{videos} videos' for videos in VIDEOS)} |",
+        f"| -- | --: | {' | '.join('--:' for _ in VIDEOS)} |",
+    ]
+    _, many, population = draw_videos(20_000, np.random.default_rng([seed, 4]))
+    known, once = LabelTruth(many, np.ones_like(many)), np.ones((len(many), 1), np.int32)
+    of_labels = {
+        name: [float(measure(scores, known, once).mean()) for scores in population]
+        for name, measure in ((PRECISION, label_precision), (AUROC, label_auroc))
+    }
+    held: dict[tuple[str, float, int, bool], list[tuple[bool, float]]] = {}
+    for alike, videos in product(ALIKE, VIDEOS):
+        rng = np.random.default_rng([seed, videos, round(100 * alike)])
+        for number, by_video in product(range(runs), (True, False)):
+            numbers = _of_classifier(rng, videos, alike, by_video)
+            normal = rng.normal(size=(2, videos))
+            normal[1] = KEPT * normal[0] + np.sqrt(1 - KEPT**2) * normal[1]
+            rates = np.full(videos, FOUND), np.full(videos, STILL_FOUND)
+            detected = [_frames(rng, *side, alike).ravel() for side in zip(normal, rates, strict=True)]
+            video = np.arange(videos).repeat(FRAMES) if by_video else np.arange(videos * FRAMES)
+            recalls = recalls_of(detected[0], detected[1], Units.of(video), number, FOUND, STILL_FOUND)
+            numbers |= {f"objects: {name}": (drawn.interval(), true) for name, (drawn, true) in recalls.items()}
+            of_frame, present, scores = draw_videos(videos, rng, alike)
+            truth = LabelTruth(present, np.ones_like(present))
+            if truth.least.min() >= 2:
+                video = of_frame if by_video else np.arange(len(of_frame))
+                means = means_of_labels(scores, truth, Units.of(video), number, of_labels)
+                numbers |= {f"labels: {name}": (drawn.interval(), true) for name, (drawn, true) in means.items()}
+            for name, (estimate, true) in numbers.items():
+                if estimate.low is not None and estimate.high is not None:
+                    inside = estimate.low <= true <= estimate.high
+                    held.setdefault((name, alike, videos, by_video), []).append((inside, estimate.high - estimate.low))
+    for name, alike in sorted({(name, alike) for name, alike, _, _ in held}):
+        cells = []
+        for videos in VIDEOS:
+            by_video, by_frame = (coverage_cell(held[name, alike, videos, drawn]) for drawn in (True, False))
+            cells.append(f"{by_video} [{by_frame}]")
+        lines.append(f"| {name} | {alike:g} | {' | '.join(cells)} |")
+    return lines
+
+
 def _range(values: tuple[float, ...]) -> str:
     return f"{values[0]:g} to {values[-1]:g}"
 
@@ -502,6 +605,7 @@ PARTS: dict[str, tuple[str, Callable[[int, int], list[str]]]] = {
         "Gates of other measures at their limits",
         partial(gates, kinds=("top1", "drops of top1", "calibration errors")),
     ),
+    "units": ("Frames of videos: classes, objects and several labels", units),
     "gains": ("Gains of a model over its original", gains),
     "gate-sizes": ("How large a set a gate needs", gate_sizes),
 }

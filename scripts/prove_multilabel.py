@@ -280,11 +280,11 @@ def auroc(seed: int) -> Iterator[proving.Table]:
                     delongs.setdefault(name, []).append((low <= areas[0][label] <= high, high - low))
             for name, outcomes in held.items():
                 cells = rows.setdefault((skill, name), [])
-                cells += [_shown(outcomes), _shown(delongs[name]) if name in delongs else ""]
+                cells += [coverage_cell(outcomes), coverage_cell(delongs[name]) if name in delongs else ""]
     yield proving.Table("auroc", [*lines, *table(titles, [[*key, *cells] for key, cells in rows.items()], words=2)])
 
 
-def _shown(outcomes: list[tuple[bool, float]]) -> str:
+def coverage_cell(outcomes: list[tuple[bool, float]]) -> str:
     inside, widths = np.array(outcomes, np.float64).T
     share = 100 * float(inside.mean())
     return f"{f'**{share:.1f}**' if share < 93 else f'{share:.1f}'} ({100 * float(np.median(widths)):.1f})"
@@ -297,14 +297,19 @@ ALIKE = 0.8  # the share of the noise of scores that all frames of a video have 
 FOUND, LOST = 0.9, 0.4  # the shares of videos whose object a detector finds on the base, and loses of these
 
 
-def _videos(videos: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.bool_], list[NDArray]]:
-    """Draw the video of each frame, its labels, and its scores on the base and under a shift."""
+def draw_videos(
+    videos: int, rng: np.random.Generator, alike: float = ALIKE
+) -> tuple[NDArray[np.int64], NDArray[np.bool_], list[NDArray]]:
+    """Draw the video of each frame, its labels, and its scores on the base and under a shift.
+
+    alike: the share of the noise of scores that all frames of a video have in common.
+    """
     of_frame = np.repeat(np.arange(videos), rng.integers(2, MOST_FRAMES + 1, videos))
     present = (rng.random((videos, len(VIDEO_SHARES))) < VIDEO_SHARES)[of_frame]
     scores = []
     for skill in (2.0, 1.0):
         shared = rng.normal(size=(videos, len(VIDEO_SHARES)))[of_frame]
-        noise = np.sqrt(ALIKE) * shared + np.sqrt(1 - ALIKE) * rng.normal(size=present.shape)
+        noise = np.sqrt(alike) * shared + np.sqrt(1 - alike) * rng.normal(size=present.shape)
         scores.append(skill * present + noise)
     return of_frame, present, scores
 
@@ -321,7 +326,7 @@ def units(seed: int) -> Iterator[proving.Table]:
         "",
     ]
     titles = ["interval", *(title for videos in VIDEOS for title in (f"{videos} videos", "by frame"))]
-    _, many, population = _videos(20_000, np.random.default_rng([seed, 3]))
+    _, many, population = draw_videos(20_000, np.random.default_rng([seed, 3]))
     once = np.ones((len(many), 1), np.int32)
     true = {
         name: [float(measure(scores, LabelTruth(many, np.ones_like(many)), once).mean()) for scores in population]
@@ -332,26 +337,27 @@ def units(seed: int) -> Iterator[proving.Table]:
         held: dict[tuple[str, bool], list[tuple[bool, float]]] = {}
         rng = np.random.default_rng([seed, videos, 3])
         for number in range(sets):
-            of_frame, present, scores = _videos(videos, rng)
+            of_frame, present, scores = draw_videos(videos, rng)
             detected = rng.random(videos) < FOUND
             kept = detected & (rng.random(videos) >= LOST)
             known = LabelTruth(present, np.ones_like(present))
             for by_video in (True, False):
                 drawn_units = Units.of(of_frame if by_video else np.arange(len(of_frame)))
-                numbers = _of_detector(of_frame, detected, kept, drawn_units, number)
+                in_frames = detected[of_frame], kept[of_frame]
+                numbers = recalls_of(*in_frames, drawn_units, number, FOUND, FOUND * (1 - LOST))
                 if known.least.min() >= 2:
-                    numbers |= _of_labels(scores, known, drawn_units, number, true)
+                    numbers |= means_of_labels(scores, known, drawn_units, number, true)
                 for name, (number_drawn, value) in numbers.items():
                     estimate = number_drawn.interval()
                     if estimate.low is not None and estimate.high is not None:
                         inside = estimate.low <= value <= estimate.high
                         held.setdefault((name, by_video), []).append((inside, estimate.high - estimate.low))
         for (name, _), outcomes in sorted(held.items(), key=lambda entry: (entry[0][0], not entry[0][1])):
-            rows.setdefault(name, []).append(_shown(outcomes))
+            rows.setdefault(name, []).append(coverage_cell(outcomes))
     yield proving.Table("units", [*lines, *table(titles, [[name, *cells] for name, cells in rows.items()])])
 
 
-def _of_labels(
+def means_of_labels(
     scores: list[NDArray], known: LabelTruth, drawn_units: Units, seed: int, true: Mapping[str, list[float]]
 ) -> dict[str, tuple[Drawn, float]]:
     """Return the means of three labels and their drops, with the truth."""
@@ -365,20 +371,28 @@ def _of_labels(
     return numbers
 
 
-def _of_detector(
-    of_frame: NDArray[np.int64], detected: NDArray[np.bool_], kept: NDArray[np.bool_], drawn_units: Units, seed: int
+def recalls_of(
+    on_base: NDArray[np.bool_],
+    under_shift: NDArray[np.bool_],
+    drawn_units: Units,
+    seed: int,
+    base_rate: float,
+    shift_rate: float,
 ) -> dict[str, tuple[Drawn, float]]:
-    """Return a detector's recall on the base and its drop, with the truth."""
-    box, images = [0.0, 0.0, 20.0, 20.0], len(of_frame)
+    """Return a detector's recall on the base and its drop, with the truth.
+
+    on_base, under_shift: (n,) whether it finds the object of each frame.
+    """
+    box, images = [0.0, 0.0, 20.0, 20.0], len(on_base)
     objects = Objects.of(np.arange(images), [box] * images, np.zeros(images, int))
     recalls = []
-    for of_video in (detected, kept):
-        hits = np.flatnonzero(of_video[of_frame])
+    for of_frames in (on_base, under_shift):
+        hits = np.flatnonzero(of_frames)
         detections = Detections.of(hits, [box] * len(hits), np.zeros(len(hits), int), np.full(len(hits), 0.9))
         matches = match(objects, detections, images, 1)
         recalls.append(bootstrap_scores(matches, 0.5, seed, 100, drawn_units).measures["recall"])
     drop = combined([(1.0, recalls[0]), (-1.0, recalls[1])])
-    return {"recall of a detector": (recalls[0], FOUND), "drop of its recall": (drop, FOUND * LOST)}
+    return {"recall of a detector": (recalls[0], base_rate), "drop of its recall": (drop, base_rate - shift_rate)}
 
 
 PARTS: Mapping[str, Callable[[int], Iterator[proving.Table]]] = {"coverage": coverage, "auroc": auroc, "units": units}

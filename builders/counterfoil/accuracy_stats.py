@@ -1,7 +1,8 @@
 """The numbers of a robustness report, on arrays: accuracies, drops, intervals, slopes, near chance. All are fractions.
 
 The images of one class and one candidate index form a unit. With paired noise, the base image and the shifted image of
-a unit share their noise, so the bootstrap draws them together. Sources: Vendrow 2023, section 6 and Appendix A.5.
+a unit share their noise, so the bootstrap draws them together. If the input dataset names units (videos, patients),
+these are drawn, over all classes at once. Sources: Vendrow 2023, section 6 and Appendix A.5.
 
 A model is *near chance* if Wilson's lower end of its class-averaged base accuracy is less than a tenth of the way from
 chance to 1. A class is near chance if the same holds for its base accuracy, averaged over the models that are not near
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
 from counterfoil.arrays import AnyFloats, Bools, Floats, Ints
+from counterfoil.resampled_stats import Drawn, Units, UnitValues, interval_of_draws
 from counterfoil.stats import (
     CONFIDENCE,
     REPLICATES,
@@ -35,7 +37,6 @@ from counterfoil.stats import (
     distances_with_correlation,
     least_squares_line,
     mover,
-    percentile_interval,
     seeded,
     wilson_intervals,
     wilson_reach,
@@ -54,7 +55,8 @@ class ClassUnits:
     """The images of one class on the base and under one shift, by unit. A unit is one candidate index.
 
     base_present, shift_present: (n,) bool, whether the unit's image was accepted and could be read. base_correct,
-    shift_correct: (n, models) bool, whether the model is right; rows of absent images are ignored.
+    shift_correct: (n, models) bool, whether the model is right; rows of absent images are ignored. sources: the units
+    of the input dataset, if it names any, and those of base images and of shifted images, (n,) each.
     """
 
     class_id: str
@@ -62,6 +64,7 @@ class ClassUnits:
     base_correct: Bools
     shift_present: Bools
     shift_correct: Bools
+    sources: tuple[Units, Ints, Ints] | None = None
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -69,7 +72,14 @@ class ClassUnits:
 
     def pairs(self) -> ClassUnits:
         both = self.base_present & self.shift_present
-        return ClassUnits(self.class_id, both, self.base_correct, both, self.shift_correct)
+        return replace(self, base_present=both, shift_present=both)
+
+    def by_source(self) -> tuple[UnitValues, UnitValues]:
+        """Return the units of the input dataset and the right answers of base images, and of shifted images."""
+        assert self.sources is not None
+        base, shift = self.base_present, self.shift_present
+        of_base = self.sources[1][base], self.base_correct[base]
+        return of_base, (self.sources[2][shift], self.shift_correct[shift])
 
 
 @dataclass(frozen=True)
@@ -79,7 +89,7 @@ class Drops:
     replicates: the drop in each replicate. base_replicates: the base accuracy in the same replicates. averaged:
     (models,) bool, the models to average over. classes: each class's drop averaged over these models; None if there is
     no such model. agreed: what the classes whose images are all right or all wrong add to the ends of the drop's
-    interval.
+    interval. units: how many units of the input dataset are drawn; None if images are drawn.
     """
 
     base_accuracy: Floats
@@ -90,17 +100,19 @@ class Drops:
     classes: Mapping[str, Estimate | None]
     averaged: Bools
     agreed: EndDistances
+    units: int | None = None
 
     def interval(self, model: int) -> Estimate:
         below, above = (float(side[model]) for side in self.agreed)
-        return percentile_interval(float(self.drop[model]), self.replicates[:, model], (below, above))
+        drawn = self.replicates[:, model]
+        return interval_of_draws(float(self.drop[model]), drawn, (below, above), units=self.units)
 
     def impact(self) -> Estimate | None:
         """Return the absolute impact: the drop averaged over the `averaged` models (Vendrow 2023, section 6).
 
         None if there are no such models.
         """
-        return _impact(self.drop, self.replicates, self.agreed, self.averaged)
+        return _impact(self.drop, self.replicates, self.agreed, self.averaged, self.units)
 
 
 @dataclass(frozen=True)
@@ -110,10 +122,12 @@ class Averages:
     accuracy: Floats
     replicates: Floats
     agreed: EndDistances
+    units: int | None = None
 
     def interval(self, model: int) -> Estimate:
         below, above = (float(side[model]) for side in self.agreed)
-        return percentile_interval(float(self.accuracy[model]), self.replicates[:, model], (below, above), least=0.0)
+        drawn = self.replicates[:, model]
+        return interval_of_draws(float(self.accuracy[model]), drawn, (below, above), 0.0, self.units)
 
 
 @dataclass(frozen=True)
@@ -153,12 +167,15 @@ def drops(
     Each replicate draws the units of every class with replacement, as many as the class has. If `paired`, a unit's base
     image and its shifted image are drawn together; otherwise they are drawn separately. The draws depend only on
     `seed`, `salt` (the shift's name) and the class id. If a draw of a class has no base image or no shifted image, the
-    replicate leaves the class out. averaged (models,): the models to average over, by default all.
+    replicate leaves the class out. averaged (models,): the models to average over, by default all. If the classes name
+    units of the input dataset, these are drawn.
     """
     if not classes:
         raise ValueError("no class to average over")
     models = classes[0].base_correct.shape[1]
     averaged = np.ones(models, dtype=bool) if averaged is None else averaged
+    if classes[0].sources is not None:
+        return _drops_by_source(classes, classes[0].sources[0], averaged)
     base = np.zeros(models)
     shift = np.zeros(models)
     total, base_total = np.zeros((replicates, models)), np.zeros((replicates, models))
@@ -190,13 +207,45 @@ def drops(
     return Drops(base, shift, base - shift, drawn, base_drawn, per_class, averaged, (below, above))
 
 
+def _drops_by_source(classes: Sequence[ClassUnits], draws: Units, averaged: Bools) -> Drops:
+    """Return what `drops` returns. A class's drop has an interval if the class has enough units."""
+    base, shift = zip(*(cls.by_source() for cls in classes), strict=True)
+    of_base, of_shift = (_average_by_source(side, draws) for side in (base, shift))
+    per_class: dict[str, Estimate | None] = {}
+    for cls, first, second in zip(classes, base, shift, strict=True):
+        lost = draws.mean(*first) - draws.mean(*second)
+        value = first[1].mean(axis=0) - second[1].mean(axis=0)
+        units = min(len(np.unique(units)) for units, _ in (first, second))
+        per_class[cls.class_id] = _impact(value, lost, of_base.agreed, averaged, units)
+    return Drops(
+        of_base.accuracy,
+        of_shift.accuracy,
+        of_base.accuracy - of_shift.accuracy,
+        of_base.replicates - of_shift.replicates,
+        of_base.replicates,
+        per_class,
+        averaged,
+        of_base.agreed,
+        min(of_base.units or 0, of_shift.units or 0),
+    )
+
+
+def _average_by_source(side: Sequence[UnitValues], draws: Units) -> Averages:
+    accuracy = np.mean([right.mean(axis=0) for _, right in side], axis=0)
+    units = len(np.unique(np.concatenate([units for units, _ in side])))
+    nothing = np.zeros_like(accuracy)
+    return Averages(accuracy, draws.average(side), (nothing, nothing), units)
+
+
 def averages(classes: Sequence[ClassUnits], *, seed: int, salt: str, replicates: int = REPLICATES) -> Averages:
     """Return base accuracies averaged over classes, with bootstrap replicates.
 
-    The draws depend only on `seed`, `salt` and the class id.
+    The draws depend only on `seed`, `salt` and the class id. Units are drawn as in `drops`.
     """
     if not classes:
         raise ValueError("no class to average over")
+    if classes[0].sources is not None:
+        return _average_by_source([cls.by_source()[0] for cls in classes], classes[0].sources[0])
     models = classes[0].base_correct.shape[1]
     accuracy, total, squares = np.zeros(models), np.zeros((replicates, models)), np.zeros((2, models))
     for cls in classes:
@@ -273,57 +322,55 @@ def effective_robustness_intervals(drops: Drops, images: tuple[int, int]) -> dic
     below, above = (side[places] for side in drops.agreed)
     # A larger drop means less robustness, so the two ends change places.
     return {
-        int(index): percentile_interval(float(values[at]), replicates[:, at], (float(above[at]), float(below[at])))
+        int(index): interval_of_draws(
+            float(values[at]), replicates[:, at], (float(above[at]), float(below[at])), units=drops.units
+        )
         for at, index in enumerate(places)
         if np.isfinite(values[at])
     }
 
 
-def _impact(drop: Floats, replicates: Floats, agreed: EndDistances, averaged: Bools) -> Estimate | None:
+def _impact(
+    drop: Floats, replicates: Floats, agreed: EndDistances, averaged: Bools, units: int | None = None
+) -> Estimate | None:
     """Return the drop (models,) averaged over the marked models; None if none are marked."""
     if not averaged.any():
         return None
     # All models see the same images, so their errors may be fully correlated. The distances to the ends are therefore
     # averaged themselves, not their squares.
     below, above = (float(side[averaged].mean()) for side in agreed)
-    return percentile_interval(float(drop[averaged].mean()), replicates[:, averaged].mean(axis=1), (below, above))
+    drawn = replicates[:, averaged].mean(axis=1)
+    return interval_of_draws(float(drop[averaged].mean()), drawn, (below, above), units=units)
 
 
 def _draws(cls: ClassUnits, rng: np.random.Generator, replicates: int, paired: bool) -> tuple[Floats, Floats]:
     """Return the accuracy of one class in every replicate, on base and on shift, (replicates, models) each."""
-    either = cls.base_present | cls.shift_present
-    sides = (
-        (cls.base_present, cls.base_correct, either if paired else cls.base_present),
-        (cls.shift_present, cls.shift_correct, either if paired else cls.shift_present),
-    )
-    # Paired sides share one draw.
-    together = [sides] if paired else [(side,) for side in sides]
-    base, shift = (accuracy for some in together for accuracy in drawn_accuracies(some, rng, replicates))
-    return base, shift
+    base, shift = (cls.base_present, cls.base_correct), (cls.shift_present, cls.shift_correct)
+    if paired:
+        drawn = cls.base_present | cls.shift_present
+        on_base, on_shift = drawn_accuracies([base, shift], drawn, rng, replicates)
+        return on_base, on_shift
+    (on_base,) = drawn_accuracies([base], cls.base_present, rng, replicates)
+    (on_shift,) = drawn_accuracies([shift], cls.shift_present, rng, replicates)
+    return on_base, on_shift
 
 
-_Units = tuple[Bools, Bools, Bools]
-
-
-def drawn_accuracies(sides: Sequence[_Units], rng: np.random.Generator, replicates: int) -> list[Floats]:
+def drawn_accuracies(
+    sides: Sequence[tuple[Bools, Bools]], drawn: Bools, rng: np.random.Generator, replicates: int
+) -> list[Floats]:
     """Return the accuracy of each side in every replicate, (replicates, models) each. All sides share the drawn units.
 
-    A side holds the units that are present (n,), the right answers (n, models), and the units to draw (n,). Only the
-    first side's units to draw are used. Replicates are computed in blocks, which bounds the memory. The sums are of
-    whole numbers, so the blocks do not change the result.
+    A side holds the units that are present (n,), and the right answers (n, models). drawn: (n,) the units to draw.
+    Replicates are computed in blocks, which bounds the memory. The sums are of whole numbers, so the blocks do not
+    change the result.
     """
-    units = sides[0][2]
-    shown = [present[units] for present, _, _ in sides]
-    right = [
-        (correct[units] & present[:, None]).astype(np.float64)
-        for (_, correct, _), present in zip(sides, shown, strict=True)
-    ]
+    shown = [present[drawn].astype(np.float64) for present, _ in sides]
+    right = [(correct & present[:, None])[drawn].astype(np.float64) for present, correct in sides]
     accuracies = [np.empty((replicates, answers.shape[1])) for answers in right]
-    for block, weights in _weights(int(units.sum()), replicates, rng):
+    for block, weights in _weights(int(drawn.sum()), replicates, rng):
         for result, present, correct in zip(accuracies, shown, right, strict=True):
-            drawn = weights @ present.astype(np.float64)
             with np.errstate(invalid="ignore", divide="ignore"):
-                result[block] = (weights @ correct) / drawn[:, None]
+                result[block] = (weights @ correct) / (weights @ present)[:, None]
     return accuracies
 
 
@@ -376,7 +423,7 @@ class ClassAverage:
 
     images: the harmonic mean of the numbers of images per class. counts: (classes,) the images per class. shares:
     (classes,) the share of right answers per class. freedom: the degrees of freedom of the variance (Satterthwaite
-    1946). draws: (R,) the value in each bootstrap replicate.
+    1946). draws: (R,) the value in each bootstrap replicate. units: how many units are drawn in it; None if images are.
     """
 
     value: float
@@ -386,9 +433,10 @@ class ClassAverage:
     variance: float
     freedom: float
     draws: Floats
+    units: int | None = None
 
     @classmethod
-    def of(cls, labels: Ints, right: NDArray[Any], draws: Floats) -> ClassAverage:
+    def of(cls, labels: Ints, right: NDArray[Any], draws: Floats, units: int | None = None) -> ClassAverage:
         """Average right answers over classes, from the labels (n,) and the right answers (n,) of some images."""
         _, label, count = np.unique(labels, return_inverse=True, return_counts=True)
         share = np.bincount(label, weights=right) / count
@@ -398,7 +446,7 @@ class ClassAverage:
         # The variance of a bootstrap of n images is too small by (n - 1) / n.
         variance = max(spread, float(np.nanvar(draws)) * images / max(images - 1, 1))
         freedom = spread**2 / squares if squares else math.inf
-        return cls(float(share.mean()), images, count, share, variance, freedom, draws)
+        return cls(float(share.mean()), images, count, share, variance, freedom, draws, units)
 
     def varying(self, reach: float) -> Bounds:
         """Return the distances to the ends of Wilson's interval, for the number of images that the variance implies."""
@@ -456,9 +504,13 @@ class AverageComparison:
 
         One average has Wilson's interval. A difference combines the Wilson intervals of both averages (Newcombe 1998,
         method 10). The interval of a relative difference holds each d for which second = (1 - d) · first is plausible:
-        the interval of (1 - d) · first - second then holds 0 (Donner and Zou 2012).
+        the interval of (1 - d) · first - second then holds 0 (Donner and Zou 2012). If units are drawn, the interval
+        is that of a `Drawn`.
         """
         first, second = self.first, self.second
+        if first.units is not None:
+            units, signed = min(first.units, self.last.units or 0), second is not None
+            return Drawn(self.centre, self.drawn, 0.0, (0.0, 0.0), units, signed, by_units=True).interval(reach)
         if second is None:
             below, above = mover(first.varying(reach), first.agreeing(reach))
             return Estimate(first.value, max(0.0, first.value - float(below)), min(1.0, first.value + float(above)))

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.resampled_stats import Drawn, Units, mean_of_finite, mean_over_categories
-from counterfoil.stats import REPLICATES, chance_line, seeded
+from counterfoil.stats import REPLICATES, best_threshold, chance_line, seeded
 
 THRESHOLDS: Floats = np.linspace(0.5, 0.95, 10)  # IoU thresholds, as pycocotools computes them
 RECALLS: Floats = np.linspace(0.0, 1.0, 101)
@@ -367,24 +367,26 @@ def best_f1_score(matches: Matches) -> float:
     the score on the base and use it under every shift.
     """
     counting = np.flatnonzero(~matches.ignored[0, 0])
-    counting = counting[np.argsort(-matches.score[counting], kind="stable")]
     if not len(counting):
         return float("inf")
-    image, score = matches.image[counting], matches.score[counting]
     truths = np.bincount(matches.object_image[matches.counted[0]], minlength=matches.images)
-    # For each image: the F1 after each of its detections, and the gain over the F1 before that detection.
-    by_image = np.argsort(image, kind="stable")
-    first = np.searchsorted(image[by_image], image[by_image])
-    detections = np.arange(1, len(by_image) + 1) - first
-    hits = np.cumsum(matches.matched[0, 0][counting][by_image])
-    right = hits - np.concatenate([[0], hits])[first]
-    f1 = 2 * right / (detections + truths[image[by_image]])
-    before = np.where(detections == 1, truths[image[by_image]] == 0, np.concatenate([[0.0], f1[:-1]]))
-    gain = np.empty(len(by_image))
-    gain[by_image] = f1 - before
-    total = np.round(np.cumsum(gain), 9)
-    last = np.flatnonzero(np.append(score[1:] < score[:-1], True))
-    return float(score[last[np.argmax(total[last])]])
+
+    def total_f1(order: Ints, last: Ints) -> Floats:
+        """Sum for each image the F1 after each of its detections, less the F1 before that detection."""
+        ranked = counting[order]
+        image = matches.image[ranked]
+        by_image = np.argsort(image, kind="stable")
+        first = np.searchsorted(image[by_image], image[by_image])
+        detections = np.arange(1, len(by_image) + 1) - first
+        hits = np.cumsum(matches.matched[0, 0][ranked][by_image])
+        right = hits - np.concatenate([[0], hits])[first]
+        f1 = 2 * right / (detections + truths[image[by_image]])
+        before = np.where(detections == 1, truths[image[by_image]] == 0, np.concatenate([[0.0], f1[:-1]]))
+        gain = np.empty(len(by_image))
+        gain[by_image] = f1 - before
+        return np.round(np.cumsum(gain), 9)[last]
+
+    return float(best_threshold(matches.score[counting], total_f1, highest=True)[0])
 
 
 def image_f1(matches: Matches, score: float) -> Floats:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from counterfoil.arrays import AnyFloats, Bools, Floats, Floats32, Ints
 from counterfoil.resampled_stats import Drawn, Units, mean_over_categories
-from counterfoil.stats import seeded
+from counterfoil.stats import best_threshold, seeded
 
 REPLICATES = 1000
 PRECISION, AUROC, ACCURACY = "AP", "AUROC", "accuracy"
@@ -136,22 +137,17 @@ def choose_thresholds(scores: AnyFloats, truth: LabelTruth, seed: int) -> LabelT
             half[rng.permutation(images), label] = np.arange(len(images)) % 2
         for judged in (0, 1):
             chosen = truth.known[:, label] & (half[:, label] != judged)
-            values[judged, label] = _best_threshold(scores[chosen, label], truth.present[chosen, label])
+            worth = partial(_gain, truth.present[chosen, label])
+            lowest, below = best_threshold(scores[chosen, label], worth)
+            middle = (lowest + below) / 2
+            values[judged, label] = middle if middle > below else lowest
     return LabelThresholds(half, values)
 
 
-def _best_threshold(scores: AnyFloats, present: Bools) -> float:
-    order = np.argsort(-scores, kind="stable")
-    ranked = scores[order]
-    last_of_score = np.flatnonzero(np.append(np.diff(ranked) != 0, True))
-    hits = np.cumsum(present[order])[last_of_score]
-    false = last_of_score + 1 - hits
-    # The difference of the two shares, multiplied by both numbers of images. Whole numbers keep ties exact.
-    gain = hits * int((~present).sum()) - false * int(present.sum())
-    last = last_of_score[np.flatnonzero(gain == gain.max())[-1]]
-    lowest, below = ranked[last], ranked[min(last + 1, len(ranked) - 1)]
-    middle = (lowest + below) / 2
-    return float(middle if middle > below else lowest)
+def _gain(present: Bools, order: Ints, last: Ints) -> Ints:
+    """Return the difference of the two shares, multiplied by both numbers of images. Whole numbers keep ties exact."""
+    hits = np.cumsum(present[order])[last]
+    return hits * int((~present).sum()) - (last + 1 - hits) * int(present.sum())
 
 
 # ---- Scores with intervals

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, Self
 
 import numpy as np
@@ -13,13 +14,18 @@ from numpy.typing import NDArray
 from counterfoil.arrays import AnyFloats, Bools, Floats, Ints
 from counterfoil.stats import (
     NORMAL,
+    REPLICATES,
     Bounds,
     Estimate,
     bootstrap_weights,
+    clustered_interval,
+    count_by_unit,
     mover,
+    percentile_interval,
     seeded,
     simultaneous_reach,
     student_reach,
+    wilson_estimate,
     wilson_interval,
     wilson_reach,
 )
@@ -31,6 +37,7 @@ FEWEST_IMAGES = 10
 _SPLITS = 40
 _BIAS_OF_HALVES = 2.0
 _STILL = 1e-6  # resamples that differ by less than this differ by rounding only
+_DRAWN_AT_ONCE = 100  # resamples whose draws are in memory at once
 
 
 @dataclass(frozen=True)
@@ -157,15 +164,20 @@ def simultaneous_intervals(numbers: Sequence[Number]) -> list[Estimate]:
     return [number.interval(reach) for number in numbers]
 
 
+# The units of n images, (n,), and the values of m models, (n, m).
+UnitValues = tuple[Ints, AnyFloats | Bools]
+
+
 @dataclass(frozen=True)
 class Units:
     """The unit of each of n images, (n,), numbered from 0. Images of one unit (frames of a video) are drawn together.
 
-    count: the number of units, each of which has an image.
+    count: the number of units, each of which has an image. seed: of `times`.
     """
 
     of_image: Ints
     count: int
+    seed: int = 0
 
     @property
     def shared(self) -> bool:
@@ -182,6 +194,42 @@ class Units:
         """Return units from any numbers, (n,); equal numbers mark one unit."""
         numbers, of_image = np.unique(units, return_inverse=True)
         return cls(of_image.reshape(-1), len(numbers))
+
+    @cached_property
+    def times(self) -> NDArray[np.uint16]:
+        """How often each of `REPLICATES` resamples draws each unit, (r, units), for numbers that are compared."""
+        rng = seeded(self.seed, "units")
+        blocks = range(REPLICATES // _DRAWN_AT_ONCE)
+        return np.concatenate([bootstrap_weights(self.count, _DRAWN_AT_ONCE, rng).astype(np.uint16) for _ in blocks])
+
+    def mean(self, units: Ints, values: AnyFloats | Bools) -> Floats:
+        """Return the mean of values (n, m) of images with these units (n,) in each resample, (r, m).
+
+        The variance over resamples of k units is (k - 1) / k of the true variance, so deviations are made longer to
+        match. A resample without any of these units keeps the value of all of them.
+        """
+        distinct, at, images = np.unique(units, return_inverse=True, return_counts=True)
+        sums = np.stack([np.bincount(at.ravel(), column) for column in values.T], axis=1)
+        drawn = self.times[:, distinct].astype(np.float64)
+        whole, value = (drawn @ images)[:, None], values.mean(axis=0)
+        means = np.divide(drawn @ sums, whole, out=np.tile(value, (len(drawn), 1)), where=whole > 0)
+        return value + (means - value) * math.sqrt(len(distinct) / max(len(distinct) - 1, 1))
+
+    def average(self, classes: Sequence[UnitValues]) -> Floats:
+        """Return the average over classes in each resample, (r, m), from the units and the values of each class.
+
+        A class with one unit does not vary. Such classes together count as one class whose units they are.
+        """
+        total, single = np.zeros((REPLICATES, classes[0][1].shape[1])), list[tuple[int, Floats]]()
+        for units, values in classes:
+            if (units == units[0]).all():
+                single.append((int(units[0]), values.mean(axis=0)))
+            else:
+                total += self.mean(units, values)
+        if single:
+            of_single, means = zip(*single, strict=True)
+            total += len(single) * self.mean(np.array(of_single), np.stack(means))
+        return total / len(classes)
 
     def drawn(self, replicates: int, rng: np.random.Generator) -> NDArray[np.int32]:
         """Draw units with replacement; return how often each image is drawn, (replicates, n)."""
@@ -241,3 +289,21 @@ def mean_over_categories(
         part = still.sum() / len(values)
         unseen = part * (share - low), part * (high - share)
     return Drawn(float(values.mean()), drawn, bias, unseen, whole, by_units=by_units)
+
+
+def interval_of_draws(
+    value: float, drawn: Floats, beside: Bounds = (0.0, 0.0), least: float = -1.0, units: int | None = None
+) -> Estimate:
+    """Return `percentile_interval`, or that of a `Drawn` if so many units were resampled and not images."""
+    if units is None:
+        return percentile_interval(value, drawn, beside, least)
+    return Drawn(value, drawn, 0.0, (0.0, 0.0), units, signed=least < 0, by_units=True).interval()
+
+
+def share_estimate(hit: Bools, units: Ints | None) -> Estimate:
+    """Return the share of n rows that are hit, with Wilson's interval, or over units (n,) with `clustered_interval`."""
+    if units is None:
+        return wilson_estimate(int(hit.sum()), len(hit))
+    hits, rows = count_by_unit(hit, units)
+    share = float(hit.mean())
+    return Estimate(share) if len(rows) < FEWEST_IMAGES else Estimate(share, *clustered_interval(hits, rows))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from statistics import NormalDist
@@ -26,7 +26,7 @@ import numpy as np
 import scipy  # its parts are loaded where they are first used
 from numpy.typing import ArrayLike
 
-from counterfoil.arrays import Bools, Floats, Ints
+from counterfoil.arrays import AnyFloats, Bools, Floats, Ints
 
 CONFIDENCE = 0.95
 MISSING = 0.05  # the share of reported intervals that may miss the true value
@@ -559,6 +559,26 @@ def smallest_difference(
         return margin
     root: Any = scipy.optimize.brentq(short, margin, most)
     return float(root)
+
+
+# ---- The best threshold of a score
+
+
+def best_threshold(
+    scores: AnyFloats, worth: Callable[[Ints, Ints], AnyFloats | Ints], *, highest: bool = False
+) -> tuple[Any, Any]:
+    """Return the threshold of scores (n,) that is worth most, and the next lower score, or else itself.
+
+    Rows count from the threshold on, so rows of equal score are on one side of it. worth: returns the worth of each
+    threshold, highest first, from the rows in the order of falling score and the place of the last row that counts. If
+    several thresholds are worth most, the lowest is returned, or the `highest`.
+    """
+    order = np.argsort(-scores, kind="stable")
+    ranked = scores[order]
+    last = np.flatnonzero(np.append(np.diff(ranked) != 0, True))
+    values = worth(order, last)
+    best = last[np.flatnonzero(values == values.max())[0 if highest else -1]]
+    return ranked[best], ranked[min(best + 1, len(ranked) - 1)]
 
 
 # ---- Bootstraps and permutations

@@ -19,6 +19,7 @@ import numpy as np
 import scipy  # its parts are loaded where they are first used
 
 from counterfoil.arrays import Bools, Floats, Ints
+from counterfoil.resampled_stats import FEWEST_IMAGES, Units
 from counterfoil.stats import Estimate, wilson_intervals
 
 PERMUTATIONS = 10_000
@@ -118,22 +119,32 @@ def _inside(runs: Ints, cells: int) -> Bools:
     return (runs[:, :1] <= np.arange(cells)) & (np.arange(cells) <= runs[:, 1:])
 
 
-def failed_curve(first: Ints, last: Ints, levels: int, rng: np.random.Generator) -> list[Estimate]:
+def failed_curve(
+    first: Ints, last: Ints, levels: int, rng: np.random.Generator, units: Units | None = None
+) -> list[Estimate]:
     """Return the share of n trajectories that have failed by each level; empty if n = 0.
 
     first, last: (n,), the run of each trajectory. The interval is Wilson's. A bootstrap gives the variance of the
-    share, and the interval uses the number of trajectories that would have this variance without missing levels.
+    share, and the interval uses the number of trajectories that would have this variance without missing levels. units:
+    of trajectories, which are then drawn together. Few units give no interval.
     """
     n = len(first)
     if not n:
         return []
-    runs, counts = np.unique(np.stack([first, last], axis=1), axis=0, return_counts=True)
+    runs, run, counts = np.unique(np.stack([first, last], axis=1), axis=0, return_inverse=True, return_counts=True)
     # Trajectories with equal runs are interchangeable, so the draw is of their counts.
-    drawn = rng.multinomial(n, counts / n, size=_REPLICATES).astype(np.float64)
+    if units is None:
+        drawn = rng.multinomial(n, counts / n, size=_REPLICATES).astype(np.float64)
+    else:
+        drawn = units.drawn(_REPLICATES, rng) @ (run.reshape(-1, 1) == np.arange(len(runs))).astype(np.float64)
     curve = failure_shares(counts.astype(np.float64), runs, levels + 1).cumsum()[:levels].clip(0.0, 1.0)
     curves = failure_shares(drawn, runs, levels + 1, _STILL_ENOUGH).cumsum(axis=-1)[:, :levels]
-    variance = curves.var(axis=0)
-    worth = np.divide(curve * (1 - curve), variance, out=np.full(levels, float(n)), where=variance > 0)
+    variance, independent = curves.var(axis=0), n
+    if units is not None:
+        if units.count < FEWEST_IMAGES:
+            return [Estimate(point) for point in curve.tolist()]
+        variance, independent = variance * units.count / (units.count - 1), units.count
+    worth = np.divide(curve * (1 - curve), variance, out=np.full(levels, float(independent)), where=variance > 0)
     low, high = wilson_intervals(curve, worth.clip(1.0, n))
     return [Estimate(*point) for point in zip(curve.tolist(), low.tolist(), high.tolist(), strict=True)]
 

@@ -289,6 +289,7 @@ def test_photographs_that_change_during_a_build_are_in_no_shard(tmp_path: Path) 
     changes = (
         f"source.dataset={photos}",
         "source.classes=[{id: mug, name: mug}, {id: star, name: star}]",
+        "source.unit_column=null",
         "prompts.shifts.fog=null",
     )
 

@@ -132,7 +132,7 @@ def test_natural_images_stand_beside_generated_ones(
 def test_a_split_of_the_source_is_scored_like_any(tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.yaml"
     two = "[{id: '05', name: sandal, source_label: 5}, {id: '08', name: bag, source_label: 8}]"
-    recipe.write_text(f"extends: wardrobe-mini\nsource: {{classes: {two}}}\n")
+    recipe.write_text(f"extends: wardrobe-mini\nsource: {{unit_column: null, classes: {two}}}\n")
     result = evaluate("source:validation", ["lab:resnet10t"], recipe=recipe, out=tmp_path / "out", device="cpu")
     model = load_classifier("lab:resnet10t")
     transform, (labels, pixels) = model.transform(), load_wardrobe("validation")
@@ -145,6 +145,11 @@ def test_a_split_of_the_source_is_scored_like_any(tmp_path: Path) -> None:
     assert result.scores[0].top1.value == pytest.approx(right.mean(), abs=2e-3)
     same = evaluate("lab:wardrobe:validation", ["lab:resnet10t"], recipe=recipe, out=tmp_path / "out", device="cpu")
     assert same.scores == result.scores
+    recipe.write_text(f"extends: wardrobe-mini\nsource: {{classes: {two}}}\n")
+    by_garment = evaluate("source:validation", ["lab:resnet10t"], recipe=recipe, out=tmp_path / "out", device="cpu")
+    top1, units = by_garment.scores[0].top1, by_garment.results.units
+    assert units is not None and units.column == "garment" and units.count < len(rows)
+    assert top1 is not None and top1.value == result.scores[0].top1.value and top1 != result.scores[0].top1
 
 
 def test_answers_are_a_documented_file(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:

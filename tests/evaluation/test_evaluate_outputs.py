@@ -15,8 +15,9 @@ from colour_world import CANDIDATES, build_colours, save_colour_model
 from counterfoil.cli.main import app
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.entries import entry_files
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.tasks.classes.entries import entry_files
+from counterfoil.evaluation.tasks.classes.entries import class_entry
 from counterfoil.plan import sample_key
 from counterfoil.prediction.asking import Pass
 from counterfoil.report.results import results_from
@@ -82,7 +83,10 @@ def test_both_accuracies_are_computed_and_each_leads_where_it_is_asked_for(
     assert by_way["classes"].models[1].chance == pytest.approx(1 / 3) and by_way["all"].models[1].chance == 0.25
     # The card shows the last evaluation.
     assert LEADS["classes"] in " ".join((dataset / "README.md").read_text().split())
-    notes = [row["notes"] for row in yaml.safe_load(next(iter(entry_files(by_way["classes"].results, "a/b").values())))]
+    notes = [
+        row["notes"]
+        for row in yaml.safe_load(next(iter(entry_files(by_way["classes"].results, class_entry, "a/b").values())))
+    ]
     assert all("answers over the dataset's classes alone" in note for note in notes)
 
 
@@ -93,7 +97,7 @@ def test_a_model_without_other_outputs_is_not_said_to_answer_over_the_classes_al
     alone = run((wide[0], [models["sharp"]]), "classes", tmp_path / "alone").results
     both = run((wide[0], [models["sharp"], wide[1][1]]), "classes", tmp_path / "both").results
     assert (alone.outputs, both.outputs) == ("all", "classes")
-    texts = [text for results in (alone, both) for text in entry_files(results, "a/b").values()]
+    texts = [text for results in (alone, both) for text in entry_files(results, class_entry, "a/b").values()]
     assert [sentence in text for text in texts] == [False, False, True]
 
 

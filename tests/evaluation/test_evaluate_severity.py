@@ -10,10 +10,11 @@ import yaml
 
 from counterfoil.dataset.card.metadata import benchmark_file
 from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.entries import entry_files
 from counterfoil.evaluation.gate import gate_table
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import with_public_names
-from counterfoil.evaluation.tasks.classes.entries import entry_files
+from counterfoil.evaluation.tasks.classes.entries import class_entry
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.report.results import NESTED, results_from
 from counterfoil.report.severity import middle_model, order_changes, severity_words
@@ -137,7 +138,7 @@ def test_entries_for_the_hub_and_tasks_of_a_benchmark_are_of_the_highest_level(
     benchmark = benchmark_file(recipe, read_receipts(graded_dataset), 1)
     assert benchmark is not None
     tasks = [task["id"] for task in yaml.safe_load(benchmark)["tasks"]]
-    for content in entry_files(with_public_names(graded.results), "someone/colours").values():
+    for content in entry_files(with_public_names(graded.results), class_entry, "someone/colours").values():
         assert [entry["dataset"]["task_id"] for entry in yaml.safe_load(content)] == tasks == ["base", "dusk", "swap"]
 
 

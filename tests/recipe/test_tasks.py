@@ -6,7 +6,7 @@ import pytest
 
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.loader import load_recipe_text
+from counterfoil.recipe.loader import load_recipe, load_recipe_text
 from counterfoil.recipe.tasks import TASKS
 
 TEXT = """
@@ -73,7 +73,9 @@ def test_names_are_those_whose_numbers_rows_hold(name: str) -> None:
     )
 
 
-def test_images_without_classes_store_their_unit() -> None:
-    for name, keys in KEYS.items():
+def test_images_made_from_rows_of_the_source_store_their_unit() -> None:
+    for keys in KEYS.values():
         recipe = load(*keys, "source.unit_column=video")
-        assert ("unit" in recipe.added_columns) == ("units" in recipe.plan_document) == (name != "classes")
+        assert "unit" in recipe.added_columns and recipe.plan_document["units"] == "video"
+    drawn = load_recipe("wardrobe-mini")
+    assert drawn.source.unit_column and "unit" not in drawn.added_columns and "units" not in drawn.plan_document

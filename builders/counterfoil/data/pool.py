@@ -156,3 +156,12 @@ def licences_of_rows(recipe: Recipe, rows: Rows, pin: SourcePin) -> Callable[[in
         return None if value is None else str(value)[:_LONGEST_LICENCE]
 
     return licence
+
+
+def units_of_rows(recipe: Recipe, rows: Rows) -> tuple[int, ...] | None:
+    """Return the number of each row's unit, in the order in which units first occur; None if rows store no unit."""
+    if recipe.stored_units is None:
+        return None
+    units = rows.texts(recipe.stored_units, "unit_column")
+    numbers = {unit: number for number, unit in enumerate(dict.fromkeys(units))}
+    return tuple(numbers[unit] for unit in units)

@@ -106,25 +106,23 @@ def read_judged(
     return JudgedImages(judged, wrong)
 
 
-def read_units(dataset: OpenDataset, rows: Ints) -> Units | None:
-    """Return the units of the images to compare; None if the recipe names none, or if no two images share one.
+def _read_units(dataset: SoundDataset, keys: Sequence[str], pairs: Ints) -> Units | None:
+    """Return the units of images with these keys (n,) and pairs (n,); None if rows store none.
 
-    rows: (groups, n), as `rows_in_every_group` returns them. Raise RunFailure if no build can have written the table.
+    Raise RunFailure if an image has no unit, or another one than its base image: no build can have written that.
     """
     form = TableForm.of(dataset.recipe)
     if UNIT not in form.added:
         return None
-    row_of = {key: row for row, key in enumerate(dataset.keys)}
-    units = np.full(len(dataset.keys), -1, np.int64)
-    for receipt in read_receipts(dataset.directory):
+    unit_of: dict[str, int | None] = {}
+    for receipt in dataset.receipts:
         for batch in shard_batches(dataset.directory, receipt, ["key", UNIT], "data", form):
-            for key, unit in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                if key in row_of:  # a preview has only some images
-                    units[row_of[key]] = -1 if unit is None else unit
-    if (units[rows] < 0).any() or (units[rows] != units[rows[0]]).any():
+            unit_of.update(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+    units = np.array([-1 if (unit := unit_of[key]) is None else unit for key in keys], np.int64)
+    of_pairs = np.unique(np.stack([pairs, units]), axis=1)[0]
+    if (units < 0).any() or len(of_pairs) > len(np.unique(pairs)):
         raise RunFailure(f"{dataset.directory}: an image has no unit, or another than its base image", VERIFY)
-    of_images = Units.of(units[rows[0]])
-    return of_images if of_images.shared else None
+    return Units.of(units)
 
 
 # What scoring needs of a published dataset: no rejected image, no card. Mined shifts may need more (`candidates.py`).
@@ -178,7 +176,7 @@ class Subject:
     shifts: (n,) positions in `groups`. indices: (n,) the number of an image in its cell. base: group 0 is the base.
     workplace: a folder for answers and reports. mined: the candidates of a built dataset's mined shifts. judged: which
     of its images are there because a classifier was wrong. recipe, pins: what a build made the images from. published:
-    the dataset of the Hub that it is a copy of.
+    the dataset of the Hub that it is a copy of. units: the units of the input dataset (videos), if it names them.
     """
 
     source: str
@@ -203,6 +201,7 @@ class Subject:
     recipe: Recipe | None = None
     pins: Mapping[str, Any] = field(default_factory=dict)
     label_checks: LabelChecks | None = None
+    units: Units | None = None
 
     @property
     def preview(self) -> int | None:
@@ -274,6 +273,7 @@ def open_dataset(source: str | Path) -> OpenDataset:
             "Lower the object threshold, or ask for more candidates, and build it again.",
         )
     reasons, content = counts_of(receipts), content_of_receipts(receipts)
+    units = _read_units(finished, keys, labels * (indices.max() + 1) + indices)
     mined = read_mined(finished, reasons, located.reference)
     refuse_other_data(directory, recipe, mined, keys)
     groups = _recipe_groups(recipe, reasons)
@@ -303,11 +303,20 @@ def open_dataset(source: str | Path) -> OpenDataset:
         judged=read_judged(directory, recipe, receipts, keys, shifts),
         recipe=recipe,
         pins=finished.lock.inputs,
+        units=units,
         label_checks=with_people(
             read_judged_labels(directory, recipe, receipts, finished.lock.inputs),
             read_people(directory, content, names),
         ),
     )
+
+
+def compared_units(dataset: OpenDataset, rows: Ints) -> Units | None:
+    """Return the units of images to compare, (groups, n), of which image i has one unit; None if no two share one."""
+    if dataset.units is None:
+        return None
+    units = Units.of(dataset.units.of_image[rows[0]])
+    return units if units.shared else None
 
 
 def rows_in_every_group(dataset: OpenDataset, known: Ints) -> Ints:
@@ -435,6 +444,7 @@ def labelled_subject(
         min_images_per_class=Evaluate().min_images_per_class,
         models=(),
         repo=None,
+        units=None if images.units is None else Units.of(np.array(images.units)),
     )
 
 
@@ -446,9 +456,12 @@ def with_others(subject: Subject, others: Mapping[str, LabelledImages]) -> Subje
         for group in groups:
             if group.name in taken:
                 raise UserError(f"there are two groups '{group.name}'", "Give the --beside images another name.")
-        first = len(subject.groups)
+        first, units = len(subject.groups), subject.units
+        if units is not None:  # each other image is a unit
+            units = Units.of(np.append(units.of_image, units.count + np.arange(len(images))))
         subject = replace(
             subject,
+            units=units,
             content=sha256_json([subject.content, name, images.content]),
             groups=(*subject.groups, *groups),
             parts=(*subject.parts, SubjectPart(images, f"{name}/", first)),
@@ -523,6 +536,7 @@ def limit_subject(subject: Subject, most: int, preferred: frozenset[str] = froze
         min_images_per_class=1,
         mined=MinedCandidates(),
         judged=replace(subject.judged, wrong=wrong),
+        units=None if subject.units is None else Units.of(subject.units.of_image[rows]),
     )
 
 
@@ -608,6 +622,7 @@ def _labelled(
         config=source.config,
         image_column=source.image_column,
         label_column=source.label_column,
+        unit_column=source.unit_column,
         conditions=source.conditions,
         exif=source.exif,
     )

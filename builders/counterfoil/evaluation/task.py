@@ -7,6 +7,7 @@ images, as average precision: images are resampled, each with the same weight un
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -20,6 +21,7 @@ from counterfoil.arrays import Ints
 from counterfoil.documents import csv_text, preview_column
 from counterfoil.errors import CounterfoilError, UserError, collected_in, raise_together
 from counterfoil.evaluation.dataset import Group, OpenDataset, Subject
+from counterfoil.evaluation.entries import NEAR_CHANCE, drop_words, entry_files, interval_words
 from counterfoil.evaluation.failure_folder import Failure
 from counterfoil.evaluation.gate import (
     DROPS,
@@ -35,7 +37,7 @@ from counterfoil.evaluation.gate import (
 from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.page import ReportPage, drop_bars
 from counterfoil.evaluation.resampled_page import compared_sentences, group_table, loss_beside, sorted_drops
-from counterfoil.evaluation.scored_models import is_stored, told_apart
+from counterfoil.evaluation.scored_models import is_stored, told_apart, with_public_names
 from counterfoil.report.headline import loss_sentence
 from counterfoil.report.results import (
     DIFFERENCE,
@@ -134,9 +136,10 @@ class Task(ABC):
     def results(self) -> Results:
         """Return the results: facts about dataset and models, and the rows of every measure."""
 
-    def notes(self, results: Results) -> Iterable[str]:
-        """Return what a reader needs to understand the numbers, beside the notes of the dataset."""
-        return ()
+    def notes(self, results: Results) -> Iterator[str]:
+        """Yield what a reader needs to understand the numbers, beside the notes of the dataset."""
+        if results.units is not None:
+            yield unit_note(results.units, results.groups[0].images)
 
     def warnings(self, results: Results) -> Iterable[str]:
         """Return what a person must know before reading any number."""
@@ -171,7 +174,19 @@ class Task(ABC):
 
     def entries(self, results: Results, at_commit: bool = True) -> dict[str, bytes]:
         """Return the Hub's evaluation-result entries: file name → content. at_commit: whether they name a commit."""
-        return {}
+        subject = self.subject
+        dataset_id = self.options.repo or (subject.published.repo if subject.published else subject.repo)
+        # Entries are of whole datasets.
+        if dataset_id is None or subject.preview is not None or not subject.base or len(subject.parts) > 1:
+            return {}
+        # The commit that a published dataset was named by; a branch or a tag may move.
+        revision = subject.published.revision if subject.published and at_commit else None
+        commit = revision if revision and re.fullmatch(r"[0-9a-f]{40}", revision) else None
+        return entry_files(with_public_names(results), self.entry, dataset_id, commit)
+
+    @abstractmethod
+    def entry(self, results: Results, model: ModelFacts, group: GroupFacts) -> tuple[float, str] | None:
+        """Return the value (a fraction) and the notes of a model's entry in a group; None without a number."""
 
     @abstractmethod
     def image_columns(self) -> tuple[Ints, dict[str, Any]]:
@@ -299,6 +314,8 @@ class ResampledTask(Task, Generic[Model]):
     """What a model gives, as its facts say."""
     noun: ClassVar[str]
     """What a model is called."""
+    metric: ClassVar[str]
+    """The name of the measure that leads, as leaderboards have it."""
     shown: ClassVar[tuple[Sequence[str], Sequence[str]]]
     """The measures, and those whose drops stand beside them, in the terminal's tables."""
     beside: ClassVar[str] = ""
@@ -334,8 +351,7 @@ class ResampledTask(Task, Generic[Model]):
 
     def notes(self, results: Results) -> Iterator[str]:
         yield from self.of_dataset_notes
-        if results.units is not None:
-            yield unit_note(results.units, results.groups[0].images)
+        yield from super().notes(results)
         images, why = self.left_out
         if images:
             yield f"{counted(images, 'image')} of rows that some group lacks{why} are left out."
@@ -381,6 +397,24 @@ class ResampledTask(Task, Generic[Model]):
             else:
                 beside = loss_beside(results, model, self.beside) if self.beside else ""
                 yield loss_sentence(results, who, results.lead, drops, beside)
+
+    def entry(self, results: Results, model: ModelFacts, group: GroupFacts) -> tuple[float, str] | None:
+        numbers, key = results.rows, {"model": model.name, "group": group.name}
+        number = numbers.estimate(results.lead, **key)
+        if number is None:
+            return None
+        notes = f"{self.metric} in percent; {interval_words(number)}, {group.images} images"
+        if model.near_chance and group is results.base_group:
+            notes += NEAR_CHANCE
+        key["at"] = results.lead
+        drop = numbers.one(DROP, **key)
+        if drop is not None and drop.estimate is not None:
+            base = numbers.one(DROP_BASE, **key) or numbers.one(
+                results.lead, model=model.name, group=results.base or ""
+            )
+            over = f" {drop.note}" if drop.note else ""
+            notes += drop_words(drop.estimate, base.value if base else None, over)
+        return number.value, notes
 
     def partners(self) -> Ints:
         rows, _ = self.image_columns()

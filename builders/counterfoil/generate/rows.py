@@ -34,17 +34,22 @@ if TYPE_CHECKING:
 class PoolRows(ImageRenderer):
     """Takes the images of samples from rows of a pool."""
 
-    def __init__(self, image: Callable[[int], Image.Image], license: Callable[[int], str | None] | None) -> None:
-        self._image = image
-        self._license = license
+    def __init__(
+        self,
+        image: Callable[[int], Image.Image],
+        license: Callable[[int], str | None] | None,
+        units: Sequence[int] | None = None,
+    ) -> None:
+        """Take the functions that read the rows, and the number of each row's unit if rows store it."""
+        self._image, self._license, self._units = image, license, units
 
     def ahead(self, samples: Sequence[Sample]) -> DrawnAhead:
         images = [self._pixels(sample) for sample in samples]
         return lambda: images
 
     def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
-        """Return the kind's columns for each sample: its row in the pool, and the licence if known."""
-        return _columns(samples, self._license)
+        """Return the kind's columns for each sample: its row in the pool, and the licence and unit if known."""
+        return _columns(samples, self._license, self._units)
 
     def _pixels(self, sample: Sample) -> np.ndarray | None:
         assert sample.row is not None
@@ -54,11 +59,17 @@ class PoolRows(ImageRenderer):
             return None
 
 
-def _columns(samples: Sequence[Sample], license: Callable[[int], str | None] | None) -> list[dict[str, Any]]:
+def _columns(
+    samples: Sequence[Sample], license: Callable[[int], str | None] | None, units: Sequence[int] | None
+) -> list[dict[str, Any]]:
     columns: list[dict[str, Any]] = []
     for sample in samples:
         assert sample.row is not None  # the recipe takes or edits rows
-        columns.append({**sample.of_pool, **({} if license is None else {"license": license(sample.row)})})
+        columns.append(dict(sample.of_pool))
+        if license is not None:
+            columns[-1]["license"] = license(sample.row)
+        if units is not None:
+            columns[-1][UNIT] = units[sample.row]
     return columns
 
 
@@ -84,14 +95,13 @@ class CorruptedRows(PoolRows):
     ) -> None:
         """Take the functions that read the rows, and what the rows show beside their class.
 
-        For each matching shift, `partner_of` holds a function from a row to the image of its partner. `units` holds the
-        numbers of the rows' units.
+        For each matching shift, `partner_of` holds a function from a row to the image of its partner.
         """
-        super().__init__(image, license)
+        super().__init__(image, license, units)
         self._partner_of = partner_of
         self._side = recipe.generator.size
         self._shifts = {shift.name: shift for shift in recipe.all_shifts()}
-        self._truth, self._units = truth, units
+        self._truth = truth
         self._sizes: dict[int, tuple[Size, Size]] = {}
         self._kept: dict[int, np.ndarray] = {}
         self._room = _MOST_KEPT
@@ -105,8 +115,6 @@ class CorruptedRows(PoolRows):
             if sample.row not in self._sizes:
                 self._decoded(sample.row)
             column |= self._truth.columns(sample.row, *self._sizes[sample.row])
-            if self._units is not None:
-                column[UNIT] = self._units[sample.row]
         return columns
 
     def _pixels(self, sample: Sample) -> np.ndarray:
@@ -152,7 +160,8 @@ def reduced(picture: Image.Image, side: int | None) -> Image.Image:
 class EditRenderer(Renderer):
     """Edits the row of each sample. The base image is an edit too, and shows what editing alone changes.
 
-    image: decodes the image of a row. license: returns the licence of a row, if the dataset has licences.
+    image: decodes the image of a row. license: returns the licence of a row, if the dataset has licences. units: the
+    number of each row's unit, if rows store it.
     """
 
     def __init__(
@@ -161,10 +170,10 @@ class EditRenderer(Renderer):
         recipe: Recipe,
         image: Callable[[int], Image.Image],
         license: Callable[[int], str | None] | None = None,
+        units: Sequence[int] | None = None,
     ) -> None:
         super().__init__(pipeline, recipe)
-        self._image = image
-        self._license = license
+        self._image, self._license, self._units = image, license, units
         self.inverted = InvertedRows(self)
 
     def _start_batches(self, samples: Sequence[Sample]) -> Iterator[tuple[list[int], DrawnAhead]]:
@@ -205,8 +214,8 @@ class EditRenderer(Renderer):
         return squares
 
     def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
-        """Return the kind's columns for each sample: its row, and the licence if known."""
-        return _columns(samples, self._license)
+        """Return the kind's columns for each sample: its row, and the licence and unit if known."""
+        return _columns(samples, self._license, self._units)
 
 
 class InvertedRows:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ from counterfoil.prediction.predictions import Predictions, no_answers
 from counterfoil.recipe import RecipeClass, load_recipe
 from counterfoil.recipe.keep.misclassified import ANSWERED, ANY_PARENT, PARENTS
 from counterfoil.recipe.names import did_you_mean
+from counterfoil.stats import best_threshold
 
 if TYPE_CHECKING:
     from counterfoil.models.classifiers import ClassifierFacts
@@ -196,7 +198,8 @@ def best_thresholds(scores: AnyFloats, present: Bools, names: Sequence[str]) -> 
     ]
     if problems:
         raise UserError(problems, "Leave these conditions out, or choose thresholds on rows that have and lack them.")
-    return np.asarray([_best_threshold(column, has) for column, has in zip(scores.T, present.T, strict=True)])
+    columns = zip(scores.T, present.T, strict=True)
+    return np.asarray([float(best_threshold(column, partial(_f1, has))[0]) for column, has in columns])
 
 
 def binary_answers(scores: AnyFloats, present: Bools, thresholds: Floats) -> Bools:
@@ -207,16 +210,9 @@ def binary_answers(scores: AnyFloats, present: Bools, thresholds: Floats) -> Boo
     return (scores >= thresholds) != present
 
 
-def _best_threshold(scores: AnyFloats, has: Bools) -> float:
-    order = np.argsort(-scores, kind="stable")
-    ordered = scores[order]
-    hits = np.cumsum(has[order])
-    # All rows with the same score are on the same side of a threshold.
-    last = np.append(np.flatnonzero(np.diff(ordered)), len(ordered) - 1)
+def _f1(has: Bools, order: Ints, last: Ints) -> Floats:
     # 2 tp / (2 tp + fp + fn); a quotient of equal fractions is equal to the bit, so ties are ties.
-    f1 = 2 * hits[last] / (last + 1 + has.sum())
-    best = np.flatnonzero(f1 == f1.max())[-1]
-    return float(ordered[last[best]])
+    return 2 * np.cumsum(has[order])[last] / (last + 1 + has.sum())
 
 
 def _refuse_misfit(scores: AnyFloats, present: Bools) -> None:

@@ -58,7 +58,7 @@ from counterfoil.recipe.schema_prompts import Prompts, Screen
 from counterfoil.recipe.section import Section, checked
 from counterfoil.recipe.strict_yaml import dump_yaml
 from counterfoil.recipe.tasks import TASKS
-from counterfoil.recipe.tasks.task import SourceTask
+from counterfoil.recipe.tasks.task import UNIT, UNIT_COLUMN, SourceTask
 from counterfoil.registry import GROUPS, Plugin, plugin_of
 
 
@@ -114,6 +114,11 @@ class Recipe(Section):
     @property
     def task(self) -> SourceTask:
         return TASKS[self.source.task or "classes"]
+
+    @property
+    def stored_units(self) -> str | None:
+        """Return the column of the units that rows store; None if images are not made from the rows that name them."""
+        return self.source.unit_column if self.kind.alters_rows else None
 
     @property
     def ranking_clip(self) -> RetrievalClip:
@@ -180,6 +185,8 @@ class Recipe(Section):
         rules = [rule for shift in self.all_shifts() for rule in shift.keep]
         scored = {name: column for rule in rules for name, column in rule.columns().items()}
         given = pair_columns(self.samples.pairs) | self._severity_columns | self.task.columns(self.source)
+        if self.stored_units is not None:
+            given[UNIT] = UNIT_COLUMN
         return self.kind.columns(self.generator) | given | scored | self._judge_columns
 
     @cached_property
@@ -345,6 +352,8 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
     source = recipe.source
     if source.exif != "ignore":
         document["exif"] = source.exif
+    if recipe.stored_units is not None:
+        document["units"] = recipe.stored_units
     return document | recipe.task.planned(source)
 
 

@@ -231,7 +231,7 @@ class Results(Strict):
     in pixels. rows_left_out: how many rows the JSON has no room for, beside those of single classes, which it never
     has. outputs: whether models answer over all their outputs or over those of the classes alone.
     preview: the most images of a group, if these are not all. scored: which images were given and are not scored.
-    units: the units that images of detectors or of several labels share, if the recipe names any.
+    units: the units that images share, if the recipe names any.
     """
 
     FORM: ClassVar[Form] = Form("a results document that Counterfoil writes", _AGAIN, VERSION)

@@ -34,6 +34,7 @@ from counterfoil.recipe.keep import ACCEPTED, FAILED, Verdict, decide_cell, draw
 from counterfoil.recipe.keep.misclassified import TOP1
 from counterfoil.recipe.loader import load_cut
 from counterfoil.recipe.names import without_folders
+from counterfoil.recipe.tasks.task import UNIT
 from counterfoil.regular_files import named_path
 from counterfoil.report.words import counted
 from counterfoil.store import Candidate, DatasetStore, Receipt
@@ -368,8 +369,11 @@ class _New:
                     raise RunFailure(f"{receipt.path}: {row['key']} has no image", "Restore it from a copy.")
                 # The prompt holds the class's placeholder token, which is not in the recipe.
                 sample = replace(samples[row["key"]], prompt=row["prompt"])
-                of_kind = self.recipe.kind.columns(self.recipe.generator)
-                values = {name: row[name] for name in (*of_kind, *self.recipe.given(self.plan.shift(row["shift"])))}
+                columns = [*self.recipe.kind.columns(self.recipe.generator)]
+                if self.recipe.stored_units is not None:
+                    columns.append(UNIT)
+                columns += self.recipe.given(self.plan.shift(row["shift"]))
+                values = {name: row[name] for name in columns}
                 yield Candidate(sample, verdict, reason, images.get(row["key"]), row.get("embedding"), values)
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from counterfoil.corrupting.corrupt import SMALLEST_SIDE
 from counterfoil.data.pins import SourcePin
-from counterfoil.data.pool import licences_of_rows, partners, pool_rows, rows_of_classes, truth_of
-from counterfoil.data.tables import Rows
+from counterfoil.data.pool import licences_of_rows, partners, pool_rows, rows_of_classes, truth_of, units_of_rows
 from counterfoil.errors import UserError, some_of
 from counterfoil.generate.kinds.kind import ChosenTable, ImageMaker, Materials, in_drawn_order, pool_of_rows
 from counterfoil.generate.rows import CorruptedRows
@@ -19,7 +18,6 @@ from counterfoil.plan import RowTable, rows_wanted
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.rows_table import PoolRow
-from counterfoil.recipe.tasks.task import UNIT
 from counterfoil.report.words import counted
 
 _MOST_NAMED = 10
@@ -41,7 +39,7 @@ class CorruptMaker(ImageMaker):
         rows = pool_rows(recipe, pool)
         # Report invalid boxes and missing units before any image is made.
         truth = truth_of(recipe, rows)
-        _units(recipe, rows)
+        units_of_rows(recipe, rows)
         of_class, wanted, image = rows_of_classes(recipe, rows), rows_wanted(recipe), rows.image
         matched = partners(recipe, pool, rows)
         labels_of = {shift.name: shift.class_labels for shift in recipe.all_shifts()}
@@ -91,14 +89,4 @@ class CorruptMaker(ImageMaker):
         rows = pool_of_rows(recipe, pool, table, labels=True)
         matched = {shift: partner.image for shift, partner in partners(recipe, pool, rows).items()}
         truth, licences = truth_of(recipe, rows), licences_of_rows(recipe, rows, pool)
-        return CorruptedRows(recipe, rows.image, licences, matched, truth, _units(recipe, rows))
-
-
-def _units(recipe: Recipe, rows: Rows) -> tuple[int, ...] | None:
-    """Return the number of each row's unit, in the order in which units first occur; None if rows store no unit."""
-    column = recipe.source.unit_column
-    if column is None or UNIT not in recipe.added_columns:
-        return None
-    units = rows.texts(column, "unit_column")
-    numbers = {unit: number for number, unit in enumerate(dict.fromkeys(units))}
-    return tuple(numbers[unit] for unit in units)
+        return CorruptedRows(recipe, rows.image, licences, matched, truth, units_of_rows(recipe, rows))

@@ -10,7 +10,7 @@ from typing import Any
 
 from counterfoil.data.labelled_sources import every_row
 from counterfoil.data.pins import SourcePin
-from counterfoil.data.pool import licences_of_rows, pool_of, pool_rows, rows_of_classes
+from counterfoil.data.pool import licences_of_rows, pool_of, pool_rows, rows_of_classes, units_of_rows
 from counterfoil.errors import UserError
 from counterfoil.generate.kinds.diffusers import DiffusersMaker
 from counterfoil.generate.kinds.kind import ChosenTable, Materials, in_drawn_order, left_out, pool_of_rows
@@ -37,6 +37,7 @@ class EditMaker(DiffusersMaker):
         UserError with every class that has fewer rows than candidates.
         """
         rows = pool_rows(recipe, pool)
+        units_of_rows(recipe, rows)  # missing units are reported before any image is made
         of_class, wanted = rows_of_classes(recipe, rows), rows_wanted(recipe)
         classes = [cls for cls in recipe.classes if cls.id in wanted]
         ordered = {cls.id: in_drawn_order(of_class(cls), recipe.samples.seed) for cls in classes}
@@ -89,7 +90,8 @@ class EditMaker(DiffusersMaker):
         recipe, (pool, table) = materials.recipe, materials.rows
         rows = pool_of_rows(recipe, pool, table, labels=True)
         pipeline = generator_pipeline(recipe.generator, materials.device, materials.revision, materials.tokens)
-        return EditRenderer(pipeline, recipe, rows.image, licences_of_rows(recipe, rows, pool))
+        licences, units = licences_of_rows(recipe, rows, pool), units_of_rows(recipe, rows)
+        return EditRenderer(pipeline, recipe, rows.image, licences, units)
 
 
 class _Prompts:

@@ -38,13 +38,13 @@ class LabelsSource(WholeImages):
         if _conditions(source).may_be_unknown:
             meaning = "Conditions of which nobody knows whether the image has them; it neither has nor lacks these."
             columns[UNKNOWN] = Column("list<ClassLabel>", meaning)
-        return columns | super().columns(source)
+        return columns
 
     def planned(self, source: Source) -> dict[str, Any]:
         conditions = _conditions(source).model_dump(mode="json")
         if not conditions["columns"]:
             conditions["column"] = source.label_column
-        return super().planned(source) | {"conditions": conditions}
+        return {"conditions": conditions}
 
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
         yield from SourceTask.problems(self, parts)

@@ -39,11 +39,10 @@ class ObjectsSource(WholeImages):
 
     def columns(self, source: Source) -> dict[str, Column]:
         meaning = "Objects of the image: boxes [x, y, width, height] in pixels, and categories."
-        return {OBJECTS: Column(OBJECTS, meaning)} | super().columns(source)
+        return {OBJECTS: Column(OBJECTS, meaning)}
 
     def planned(self, source: Source) -> dict[str, Any]:
-        objects = {"column": source.objects, "categories": source.categories, "boxes": source.boxes}
-        return super().planned(source) | {"objects": objects}
+        return {"objects": {"column": source.objects, "categories": source.categories, "boxes": source.boxes}}
 
     def notes(self, corruptions: Sequence[str | None]) -> tuple[str, ...]:
         note = "occlusion covers part of each image: boxes stay, also of objects that can no longer be seen"

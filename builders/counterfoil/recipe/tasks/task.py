@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # Images that share a unit (frames of a video, scans of a patient) are no independent data. Rows hold a number instead
 # of the input dataset's own text, which may name a patient.
 UNIT = "unit"
+UNIT_COLUMN = Column("int64", "Number of the unit that images share in the input dataset (`source.unit_column`).")
 # The class of images that classes do not divide. Its id and label are in every key, seed and table of such datasets.
 EVERY_IMAGE: Mapping[str, Any] = {"id": "images", "name": "image", "source_label": 0}
 
@@ -67,15 +68,6 @@ class WholeImages(SourceTask):
     by_class = False
     unmined: str
     unscreened: str
-
-    def columns(self, source: Source) -> dict[str, Column]:
-        if source.unit_column is None:
-            return {}
-        meaning = "Number of the unit that images share in the input dataset (`source.unit_column`)."
-        return {UNIT: Column("int64", meaning)}
-
-    def planned(self, source: Source) -> dict[str, Any]:
-        return {} if source.unit_column is None else {"units": source.unit_column}
 
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
         if parts.recipe.get("mine") is not None:

@@ -15,6 +15,7 @@ import mlcroissant
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, balanced_accuracy_score, recall_score
 
@@ -284,9 +285,16 @@ def test_results_are_stored_in_the_dataset_and_shown_on_its_card(
 ) -> None:
     dataset = tmp_path / "built"
     shutil.copytree(built, dataset)
-    result = evaluate(dataset, f"predictions:{answers_file}", out=tmp_path / "report", into_card=True)
+    result = evaluate(dataset, f"predictions:{answers_file}", out=tmp_path / "report", into_card=True, repo="me/labels")
     stored = {path.name for path in (dataset / "evaluation").iterdir()}
-    assert stored == {"results.json", "measures.csv", "multilabel.csv", "labels.csv"}
+    assert stored == {"results.json", "measures.csv", "multilabel.csv", "labels.csv", "eval_results"}
+    (entries,) = (dataset / "evaluation" / "eval_results").iterdir()
+    rows = yaml.safe_load(entries.read_text())
+    assert [row["dataset"]["task_id"] for row in rows] == [group.name for group in result.results.groups]
+    for row in rows:
+        number = result.number("mAP", model=result.models[0].name, group=row["dataset"]["task_id"])
+        assert number is not None and row["value"] == round(100 * number.value, 3)
+        assert row["notes"].startswith("mAP (macro average precision) in percent; 95 % interval ")
     card, drop = (dataset / "README.md").read_text(), result.score(result.models[0].name, "fog").drop
     assert "mAP is the mean of the average precision of 3 labels." in card
     assert drop is not None and f"\n| `fog` | {100 * drop.value:.1f} points (" in card

@@ -17,6 +17,7 @@ import datasets
 import mlcroissant
 import numpy as np
 import pytest
+import yaml
 from PIL import Image
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
@@ -542,16 +543,30 @@ def test_what_only_classifiers_have_is_refused_by_name(built: Path, results_file
             evaluate(built, f"predictions:{results_file}", **{name: value})
 
 
+def assert_entries(result: Evaluation, entries: list[dict[str, Any]], repo: str, metric: str) -> None:
+    """Each group has an entry with the measure that leads, and notes on its interval and its drop."""
+    lead, model = result.results.lead, result.models[0].name
+    for entry, group in zip(entries, result.results.groups, strict=True):
+        assert entry["dataset"] == {"id": repo, "task_id": group.name}
+        number = result.number(lead, model=model, group=group.name)
+        assert number is not None and entry["value"] == round(100 * number.value, 3)
+        assert entry["notes"].startswith(metric) and f", {group.images} images" in entry["notes"]
+        drop = result.number("drop", model=model, group=group.name, at=lead)
+        assert (f" {100 * drop.value:.1f} points of " if drop else "images") in entry["notes"]
+
+
 def test_results_of_detectors_are_stored_in_the_dataset_and_shown_on_its_card(
     built: Path, results_file: Path, tmp_path: Path
 ) -> None:
     dataset = tmp_path / "built"
     shutil.copytree(built, dataset)
     before = (dataset / "README.md").read_text()
-    result = evaluate(dataset, f"predictions:{results_file}", out=tmp_path / "report", into_card=True)
+    result = evaluate(dataset, f"predictions:{results_file}", out=tmp_path / "report", into_card=True, repo="me/boxes")
     assert result.files["card"] == dataset / "evaluation"
     stored = {path.relative_to(dataset / "evaluation").as_posix() for path in (dataset / "evaluation").rglob("*")}
-    assert stored == {"results.json", "measures.csv", "detection.csv"}
+    (entries,) = (dataset / "evaluation" / "eval_results").iterdir()
+    assert stored == {"results.json", "measures.csv", "detection.csv", "eval_results", f"eval_results/{entries.name}"}
+    assert_entries(result, yaml.safe_load(entries.read_text()), "me/boxes", "mAP (COCO, AP@IoU=0.50:0.95) in percent; ")
     card = (dataset / "README.md").read_text()
     texts = [re.sub(r"this part, \w+:", "", text) for text in (before, card)]  # the mark has a hash of its part
     assert texts[1].startswith(texts[0][: texts[0].index("## Contact sheets")])

@@ -67,42 +67,44 @@ def near_chance_on_base(subject: Subject, answers: ModelAnswers, chances: Floats
 
 @dataclass(frozen=True)
 class AnsweredImages:
-    """n images of one group. labels, indices, present: (n,). correct: (n, models)."""
+    """n images of one group. labels, indices, present, sources: (n,). correct: (n, models).
+
+    sources: the units of the input dataset that images are of; None if they share none, or if it is not known.
+    """
 
     labels: Ints
     indices: Ints
     present: Bools
     correct: Bools
+    sources: Ints | None = None
 
     @classmethod
     def of_group(cls, subject: Subject, answers: ModelAnswers, group: int) -> AnsweredImages:
         rows = np.flatnonzero(subject.shifts == group)
-        return cls(subject.labels[rows], subject.indices[rows], answers.readable[rows], answers.correct[rows])
-
-    def by_label(self) -> dict[int, Ints]:
-        """Return the rows of the present images of each label."""
-        rows = np.flatnonzero(self.present)
-        order = rows[np.argsort(self.labels[rows], kind="stable")]
-        labels, starts = np.unique(self.labels[order], return_index=True)
-        return dict(zip(labels.tolist(), np.split(order, starts[1:]), strict=True)) if order.size else {}
+        sources = None if subject.units is None else subject.units.of_image[rows]
+        return cls(subject.labels[rows], subject.indices[rows], answers.readable[rows], answers.correct[rows], sources)
 
 
 def aligned_units(
     subject: Subject, labels: Sequence[int], base: AnsweredImages, shifted: AnsweredImages
 ) -> list[ClassUnits]:
     """Return the classes of these labels, each with its base and shifted images aligned by candidate index."""
-    sides = [(side, side.by_label()) for side in (base, shifted)]
-    units = []
+    sides, units = (base, shifted), []
     for label in labels:
-        rows_of_label = [(side, rows.get(label, np.empty(0, dtype=np.int64))) for side, rows in sides]
-        indices = np.union1d(*(side.indices[rows] for side, rows in rows_of_label))
+        rows_of_sides = [np.flatnonzero(side.present & (side.labels == label)) for side in sides]
+        indices = [side.indices[rows] for side, rows in zip(sides, rows_of_sides, strict=True)]
+        count = 1 + max((int(index.max()) for index in indices if len(index)), default=-1)
         parts: list[Bools] = []
-        for side, rows in rows_of_label:
-            at = np.searchsorted(indices, side.indices[rows])
-            present, correct = np.zeros(len(indices), bool), np.zeros((len(indices), side.correct.shape[1]), bool)
+        sources: list[Ints] = []
+        for side, rows, at in zip(sides, rows_of_sides, indices, strict=True):
+            present, correct = np.zeros(count, bool), np.zeros((count, side.correct.shape[1]), bool)
             present[at], correct[at] = True, side.correct[rows]
             parts += [present, correct]
-        units.append(ClassUnits(subject.classes[label].id, *parts))
+            if side.sources is not None:
+                sources.append(np.full(count, -1))
+                sources[-1][at] = side.sources[rows]
+        of_both = (subject.units, sources[0], sources[1]) if subject.units and len(sources) == 2 else None
+        units.append(ClassUnits(subject.classes[label].id, *parts, sources=of_both))
     return units
 
 
@@ -187,6 +189,10 @@ class AllAnswers:
             raise RunFailure(f"{subject.directory or subject.source}: no {what} can be decoded", hint)
         chances = np.stack([scores.class_map.chances for scores in scored], axis=1)
         near = near_chance_on_base(subject, answers, chances, minimum)
+        if subject.units is not None:
+            in_groups = np.stack([subject.units.of_image, subject.shifts])
+            shared = len(np.unique(in_groups, axis=1)[0]) < len(subject.shifts)
+            subject = replace(subject, units=replace(subject.units, seed=seed) if shared else None)
         return cls(subject, tuple(scored), answers, near, minimum, seed, asking, requests)
 
     @property
@@ -266,6 +272,15 @@ class AllAnswers:
         """Return every model's accuracy on the base, averaged over all of its classes."""
         seen, salt = self.seen(0), self.group(0).name
         return self.once(("averages",), lambda: accuracy_stats.averages(seen, seed=self.seed, salt=salt))
+
+    def shared_units(self, rows: Ints) -> Ints | None:
+        """Return the units of these images, (n,); None if images share none."""
+        return None if self.subject.units is None else self.subject.units.of_image[rows]
+
+    def unit_count(self, rows: Ints) -> int | None:
+        """Return of how many units these images are; None if images share none."""
+        units = self.shared_units(rows)
+        return None if units is None else len(np.unique(units))
 
     def request(self, kind: type[Asked]) -> Asked | None:
         """Return the request of this class; None if there is none."""

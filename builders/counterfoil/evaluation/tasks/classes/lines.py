@@ -124,9 +124,11 @@ class ClassLines:
             sides[group, model, labels] = self._rows(group, labels), right[model]
         averages: dict[tuple[int, str, tuple[int, ...]], ClassAverage] = {}
         if sides:
-            draws = drawn_averages(subject, list(sides.values()), answered.seed)
+            draws = drawn_averages(answered, list(sides.values()))
             for (side, (rows, model_right)), drawn in zip(sides.items(), draws.T, strict=True):
-                averages[side] = ClassAverage.of(subject.labels[rows], model_right[rows], drawn)
+                averages[side] = ClassAverage.of(
+                    subject.labels[rows], model_right[rows], drawn, answered.unit_count(rows)
+                )
         samples = {
             (each.line, side): self._sample(each, *side)
             for each in questions

@@ -1,4 +1,4 @@
-"""Resample the images of classifiers: units are drawn within a class, once for every group that shares them."""
+"""Resample the images of classifiers: units are drawn once for every group that shares them."""
 
 from __future__ import annotations
 
@@ -20,21 +20,28 @@ from counterfoil.stats import REPLICATES, bootstrap_weights, seeded
 _WEIGHTS_AT_ONCE = 1 << 22  # replicates times images
 
 
-def drawn_averages(subject: Subject, sides: Sequence[Side], seed: int) -> Floats:
+def drawn_averages(answered: AllAnswers, sides: Sequence[Side]) -> Floats:
     """Return the class average of each side in every replicate, (replicates, sides); NaN if a draw has no image.
 
     Units are drawn within a class. If groups share units, the units of these groups are drawn together. Otherwise the
-    units of each group are drawn separately.
+    units of each group are drawn separately. Units that the input dataset names are drawn over all classes.
     """
-    first_group, units = strata_and_units(subject)
-    strata = subject.labels * len(subject.groups) + first_group
-    return draw_class_averages(sides, strata, units, _generators(subject, seed))
+    subject = answered.subject
+    strata, units = strata_and_units(subject)
+    if subject.units is None:
+        return draw_class_averages(sides, strata, units, _generators(subject, answered.seed))
+    averages = np.full((REPLICATES, len(sides)), np.nan)
+    for side, (rows, values) in enumerate(sides):
+        of_classes = [rows[subject.labels[rows] == label] for label in np.unique(subject.labels[rows])]
+        if of_classes:
+            of_units = [(units[rows], values[rows][:, None]) for rows in of_classes]
+            averages[:, side] = subject.units.average(of_units)[:, 0]
+    return averages
 
 
 def image_weights(subject: Subject, seed: int) -> Iterator[tuple[slice, Floats]]:
     """Yield blocks of replicates, and how often each of the n images is drawn in them, (block, n)."""
-    first_group, units = strata_and_units(subject)
-    strata = subject.labels * len(subject.groups) + first_group
+    strata, units = strata_and_units(subject)
     generator_of = _generators(subject, seed)
     drawn = []
     for stratum in np.unique(strata).tolist():
@@ -61,18 +68,20 @@ def _generators(subject: Subject, seed: int) -> Callable[[int], np.random.Genera
 
 
 def strata_and_units(subject: Subject) -> tuple[Ints, Ints]:
-    """Return each row's first group of those that share units, and its unit within the class in these groups."""
+    """Return each row's stratum, a class in the groups that share units, and its unit within the stratum.
+
+    Units of the input dataset are in one stratum: a video may have images of several classes.
+    """
+    if subject.units is not None:
+        return np.zeros(len(subject.keys), dtype=np.int64), subject.units.of_image
     first_group, units = subject.shifts.copy(), np.arange(len(subject.keys), dtype=np.int64)
     start = 0
     for part in subject.parts:
         part_rows = slice(start, start + len(part.images))
         start = part_rows.stop
-        if part.images.units is not None:
-            first_group[part_rows] = part.first
-            units[part_rows] = np.unique(part.images.units, return_inverse=True)[1]
-        elif subject.groups[part.first].paired:
+        if subject.groups[part.first].paired:
             first_group[part_rows], units[part_rows] = part.first, subject.indices[part_rows]
-    return first_group, units
+    return subject.labels * len(subject.groups) + first_group, units
 
 
 def weighted_mean(values: Bools, weights: Floats) -> Floats:
@@ -101,7 +110,7 @@ def resampled_numbers(answered: AllAnswers, samples: Sequence[Resample]) -> list
     The bias is that of the resamples: their mean less the value.
     """
     subject, answers = answered.subject, answered.answers
-    first_group, units = strata_and_units(subject)
+    strata, units = strata_and_units(subject)
     rows_of = [sample.rows(answered) for sample in samples]
     groups = []
     for sample, rows in zip(samples, rows_of, strict=True):
@@ -118,9 +127,10 @@ def resampled_numbers(answered: AllAnswers, samples: Sequence[Resample]) -> list
     numbers = []
     for sample, rows, group, draws in zip(samples, rows_of, groups, drawn, strict=True):
         value = float(sample.value_of(group, np.ones((1, len(rows))))[0]) if len(rows) else math.nan
+        count = np.unique(np.stack([strata[rows], units[rows]]), axis=1).shape[1]
+        if subject.units is not None:  # as in `UnitDraws.mean`
+            draws = value + (draws - value) * math.sqrt(count / max(count - 1, 1))
         bias = float(np.nanmean(draws)) - value if np.isfinite(draws).any() else 0.0
-        cells = np.stack([subject.labels[rows], first_group[rows], units[rows]])
-        count = np.unique(cells, axis=1).shape[1]
         numbers.append(Drawn(value, draws, bias, (0.0, 0.0), count, by_units=count < len(rows)))
     return numbers
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -25,11 +24,10 @@ from counterfoil.evaluation.scored_models import (
     is_stored,
     read_stored,
     told_apart,
-    with_public_names,
 )
 from counterfoil.evaluation.task import Task
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, answer_names
-from counterfoil.evaluation.tasks.classes.entries import entry_files
+from counterfoil.evaluation.tasks.classes.entries import class_entry
 from counterfoil.evaluation.tasks.classes.failures import failure_partners, pick_examples, thumbnails, write_failures
 from counterfoil.evaluation.tasks.classes.lines import ClassLines, line_measures
 from counterfoil.evaluation.tasks.classes.measures import MEASURES, NESTED_MEASURES
@@ -49,7 +47,16 @@ from counterfoil.prediction.passes import WORKERS_IMPORT, Placement, Scored, joi
 from counterfoil.progress import report
 from counterfoil.recipe import RecipeClass
 from counterfoil.report.reference import order_warnings
-from counterfoil.report.results import NESTED, ClassFacts, ModelFacts, ResultRow, ResultRows, Results
+from counterfoil.report.results import (
+    NESTED,
+    ClassFacts,
+    GroupFacts,
+    ModelFacts,
+    ResultRow,
+    ResultRows,
+    Results,
+    UnitFacts,
+)
 from counterfoil.report.sections import MeasureFacts
 from counterfoil.report.words import Table
 from counterfoil.stats import CONFIDENCE, REPLICATES
@@ -152,6 +159,9 @@ class ClassesTask(Task):
             rows += measure_rows
             names = {result.measure for result in measure_rows}
             nested_facts += [facts for facts in NESTED[name].measures if facts.name in names]
+        count, units = answered.unit_count(answered.rows(0)), None
+        if count is not None and subject.recipe is not None:
+            units = UnitFacts(subject.recipe.source.unit_column or "", count)
         return Results(
             content=subject.content,
             dataset=subject.name,
@@ -171,6 +181,7 @@ class ClassesTask(Task):
             groups=tuple(answered.facts(index) for index in answered.places),
             measures=(*(measure.facts(name) for name, measure in MEASURES.items()), *nested_facts),
             rows=ResultRows(rows),
+            units=units,
             **nested,
         )
 
@@ -227,16 +238,8 @@ class ClassesTask(Task):
     def write_failures(self, results: Results, folder: Path) -> Path:
         return write_failures(results, self.answered, folder)
 
-    def entries(self, results: Results, at_commit: bool = True) -> dict[str, bytes]:
-        subject = self.subject
-        dataset_id = self.options.repo or (subject.published.repo if subject.published else subject.repo)
-        # Entries are of whole datasets.
-        if dataset_id is None or subject.preview is not None or not subject.base or len(subject.parts) > 1:
-            return {}
-        # The commit that a published dataset was named by; a branch or a tag may move.
-        revision = subject.published.revision if subject.published and at_commit else None
-        commit = revision if revision and re.fullmatch(r"[0-9a-f]{40}", revision) else None
-        return entry_files(with_public_names(results), dataset_id, commit)
+    def entry(self, results: Results, model: ModelFacts, group: GroupFacts) -> tuple[float, str] | None:
+        return class_entry(results, model, group)
 
     def image_columns(self) -> tuple[Ints, dict[str, Any]]:
         return np.arange(len(self.subject.keys)), image_answers(self.answered)

@@ -42,8 +42,8 @@ from counterfoil.report.results import (
     row,
 )
 from counterfoil.report.words import over_classes
-from counterfoil.resampled_stats import Drawn, simultaneous_intervals
-from counterfoil.stats import Estimate, chance_line, clustered_interval, count_by_unit, wilson_estimate
+from counterfoil.resampled_stats import Drawn, share_estimate, simultaneous_intervals
+from counterfoil.stats import Estimate, chance_line
 
 # The names in rows of each measure's mean over labels.
 MEAN_PRECISION = "mAP"
@@ -113,10 +113,7 @@ class MeasuredClassifier(ResampledModel):
         truth, units = self.subject.truth, self.subject.units
         images = (truth.having if having else truth.lacking)[:, label]
         wrong = self.answers[group, images, label] != having
-        if units is None:
-            return wilson_estimate(int(wrong.sum()), int(images.sum()))
-        counts = count_by_unit(wrong, units.of_image[images])
-        return Estimate(float(wrong.mean()), *clustered_interval(*counts))
+        return share_estimate(wrong, None if units is None else units.of_image[images])
 
 
 def measure_classifier(

@@ -9,7 +9,7 @@ import numpy as np
 from counterfoil.arrays import Bools, Ints
 from counterfoil.data.labelled_images import evenly_chosen
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.evaluation.dataset import OpenDataset, limit_subject, pair_texts, read_units, rows_in_every_group
+from counterfoil.evaluation.dataset import OpenDataset, compared_units, limit_subject, pair_texts, rows_in_every_group
 from counterfoil.multilabel_stats import LabelTruth
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.tasks.labels import CONDITIONS, UNKNOWN
@@ -133,7 +133,7 @@ class MultilabelSubject:
             having, cls_of_label = int(of_base.having[:, label].sum()), dataset.classes[label]
             left_out.append(LeftOut(cls_of_label.id, cls_of_label.name, having, having))
         labels = tuple(dataset.classes[label] for label in np.flatnonzero(enough))
-        units = read_units(dataset, rows)
+        units = compared_units(dataset, rows)
         return cls(dataset, rows, labels, truth.of(rows[0], enough), tuple(left_out), units)
 
     @property

@@ -49,6 +49,7 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
     takes = frozenset(("transform", "version", "min_images_per_class"))
     table = "multilabel.csv"
     noun = "classifier"
+    metric = "mAP (macro average precision)"
     shown = (tuple(MEANS), tuple(MEANS))
     truth_columns = ("conditions",)
     answer_columns = ("missed", "wrongly_given")

@@ -14,7 +14,7 @@ from counterfoil.data.labelled_images import evenly_chosen
 from counterfoil.data.written_objects import is_box, is_number
 from counterfoil.detection_stats import Objects
 from counterfoil.errors import RunFailure
-from counterfoil.evaluation.dataset import OpenDataset, read_units, rows_in_every_group
+from counterfoil.evaluation.dataset import OpenDataset, compared_units, rows_in_every_group
 from counterfoil.recipe.tasks.objects import OBJECTS, objects_feature
 from counterfoil.resampled_stats import Units
 from counterfoil.store.decoding import UnreadableImage, open_image
@@ -105,7 +105,7 @@ def open_objects(dataset: OpenDataset, limit: int | None = None) -> DetectionSub
             if objects[row] != objects[first]:
                 key = dataset.keys[row]
                 raise RunFailure(f"{dataset.directory}: {key} has other objects than its base image", VERIFY)
-    return DetectionSubject(dataset, tuple(objects), rows, left_out, read_units(dataset, rows))
+    return DetectionSubject(dataset, tuple(objects), rows, left_out, compared_units(dataset, rows))
 
 
 def _is_whole(cell: Any, categories: int) -> bool:

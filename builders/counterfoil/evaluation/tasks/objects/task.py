@@ -66,6 +66,7 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
     of_dataset = "objects, and detectors"
     table = "detection.csv"
     noun = "detector"
+    metric = "mAP (COCO, AP@IoU=0.50:0.95)"
     shown = (("AP", "AP50", "AP75", F1), ("AP", F1))
     beside = F1
     truth_columns = ("objects",)

@@ -13,7 +13,8 @@ from counterfoil.evaluation.tasks.classes.resampling import weighted_mean
 from counterfoil.prediction.class_map import Outputs
 from counterfoil.report.reference import OVER_ALL, OVER_CLASSES
 from counterfoil.report.results import ResultRow, row
-from counterfoil.stats import Estimate, wilson_estimate, wilson_interval
+from counterfoil.resampled_stats import share_estimate
+from counterfoil.stats import Estimate, wilson_estimate
 
 
 def _over_images(answered: AllAnswers, name: str, correct: Bools) -> Iterator[ResultRow]:
@@ -23,9 +24,9 @@ def _over_images(answered: AllAnswers, name: str, correct: Bools) -> Iterator[Re
     for group, rows in places:
         for number, model in enumerate(answered.models):
             if len(rows):
-                estimate = wilson_estimate(int(correct[rows, number].sum()), len(rows))
-                at = str(answered.maps[number].top_k) if name == "top_k" else ""
-                yield row(name, estimate, model=model, group=group, at=at, n=len(rows))
+                estimate = share_estimate(correct[rows, number], answered.shared_units(rows))
+                key = {"at": str(answered.maps[number].top_k) if name == "top_k" else "", "n": len(rows)}
+                yield row(name, estimate, model=model, group=group, units=answered.unit_count(rows), **key)
 
 
 def _accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
@@ -33,6 +34,7 @@ def _accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
         group, seen = answered.group(index).name, answered.seen(index)
         images = sum(cls.counts[1] for cls in seen)
         values: list[Estimate] | list[float] = []
+        units = answered.unit_count(answered.rows(index))
         if answered.subject.base and index == 0:
             averages = answered.averages()
             values = [averages.interval(model) for model in range(len(answered.models))]
@@ -40,7 +42,7 @@ def _accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
             by_class = [accuracy_stats.accuracy_per_class(cls.shift_present, cls.shift_correct) for cls in seen]
             values = np.mean(by_class, axis=0).tolist()
         yield from (
-            row("accuracy", value, model=name, group=group, n=images)
+            row("accuracy", value, model=name, group=group, n=images, units=units)
             for name, value in zip(answered.models, values, strict=False)
         )
         for cls in answered.enough(index):
@@ -87,9 +89,11 @@ def _class_shares(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
             known, right = labels >= 0, answered.answers.correct[rows, model]
             whole = np.bincount(labels[known], minlength=len(classes))
             part = np.bincount(labels[known], weights=right[known], minlength=len(classes))
+            units = answered.shared_units(rows)
             for label in np.flatnonzero(whole).tolist():
-                ends = wilson_interval(float(part[label]), float(whole[label]))
-                share = Estimate(float(part[label] / whole[label]), *ends)
+                share = wilson_estimate(int(part[label]), int(whole[label]))
+                if units is not None:
+                    share = share_estimate(right[labels == label], units[labels == label])
                 key = {"model": answered.models[model], "group": group, "class_id": classes[label].id}
                 yield row(name, share, n=int(whole[label]), **key)
 

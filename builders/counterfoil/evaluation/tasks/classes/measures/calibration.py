@@ -9,6 +9,7 @@ import numpy as np
 from counterfoil.accuracy_stats import BINS, calibration_errors, confidence_bins
 from counterfoil.arrays import AnyFloats, Bools, Floats
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, AnsweredGroup, Measure
+from counterfoil.evaluation.tasks.classes.resampling import Resample, resampled_numbers
 from counterfoil.models.score_scale import UNKNOWN
 from counterfoil.report.results import ResultRow, Results, row
 from counterfoil.stats import Estimate, seeded
@@ -36,6 +37,9 @@ def _error(answered: AllAnswers) -> Iterator[ResultRow]:
         if members:  # all models of a group share their draws
             sure, right = (np.stack([member[side] for member in members], axis=1) for side in (2, 3))
             errors = calibration_errors(sure, right, seeded(answered.seed, "calibration", answered.group(index).name))
+            if answered.subject.units is not None:
+                samples = [Resample(_resampled_error, index, member[0]) for member in members]
+                errors = [number.interval() for number in resampled_numbers(answered, samples)]
             errors_of |= {member[:2]: error for member, error in zip(members, errors, strict=True)}
     for model, index, _, right in groups:
         key = {"model": answered.models[model], "group": answered.group(index).name}

@@ -1,7 +1,8 @@
 """Compare a mended model with its original, image by image.
 
-Intervals are percentile bootstraps over units: all images of a unit are drawn together. A unit is given by the source,
-or it is all images that share their noise, which have the same class and candidate index under the base and the shifts.
+Intervals are bootstraps over units: all images of a unit are drawn together. A unit is given by the source (`Drawn`
+then has the interval), or it is all images that share their noise, which have the same class and candidate index under
+the base and the shifts.
 The draws of a class do not vary if the gain is the same on all of its images; `_reaches_of_equal_gains` then widens the
 interval. Tests are McNemar's exact two-sided tests, with Holm's adjustment over all groups.
 """
@@ -14,18 +15,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from counterfoil import accuracy_stats
 from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, NestedMeasure, Request
 from counterfoil.evaluation.tasks.classes.resampling import drawn_averages, strata_and_units
 from counterfoil.report.comparison import ACCURACY, DROP_GAIN, GAIN, MCNEMAR, ONLY_RIGHT, ComparedGroup, ModelComparison
 from counterfoil.report.results import ResultRow, row
+from counterfoil.resampled_stats import interval_of_draws
 from counterfoil.stats import (
     NORMAL,
     Bounds,
     Estimate,
     holm,
-    percentile_interval,
     sign_test,
     wilson_interval,
 )
@@ -58,7 +58,7 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
         measured[group] = answered.rows(group) if most >= answered.min_images else np.empty(0, dtype=np.int64)
     gain = correct[:, 0].astype(np.float64) - correct[:, 1]
     # `replicates` has one column for each group, in the order of `measured`.
-    replicates = drawn_averages(subject, [(rows_of_group, gain) for rows_of_group in measured.values()], answered.seed)
+    replicates = drawn_averages(answered, [(rows_of_group, gain) for rows_of_group in measured.values()])
     units = strata_and_units(subject)[1]
     reaches = np.zeros((len(measured), 2))
     for index, rows_of_group in enumerate(measured.values()):
@@ -100,7 +100,9 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
         drawn = np.divide(sums, held.sum(axis=1), out=np.full(len(replicates), np.nan), where=held.any(axis=1))
         # Groups may share their images, so their errors may be fully correlated: average reaches, not their squares.
         measured_reaches = reaches[[len(rows_of_group) > 0 for rows_of_group in measured.values()]]
-        average = percentile_interval(float(np.mean(values)), drawn, tuple(measured_reaches.mean(axis=0)))
+        counts = [answered.unit_count(rows_of_group) for rows_of_group in measured.values() if len(rows_of_group)]
+        units = min((count for count in counts if count is not None), default=None)
+        average = interval_of_draws(float(np.mean(values)), drawn, tuple(measured_reaches.mean(axis=0)), units=units)
         rows.append(row(GAIN, average, **comparison.key()))
     return comparison, rows
 
@@ -127,7 +129,7 @@ def _compared(
         result_rows.append(row(ACCURACY, float(side.mean()) if len(rows) else None, n=len(rows), **key))
         result_rows.append(row(ONLY_RIGHT, only[index] / len(rows) if len(rows) else None, n=len(rows), **key))
     value = float(by_class[0].mean() - by_class[1].mean()) if len(rows) else None
-    gain = None if value is None else percentile_interval(value, replicates, reach)
+    gain = None if value is None else interval_of_draws(value, replicates, reach, units=answered.unit_count(rows))
     p = sign_test(*only) if len(rows) else None
     key = comparison.key(subject.groups[group].name)
     return [*result_rows, row(GAIN, gain, n=len(rows), test=MCNEMAR, p=p, **key)]
@@ -138,26 +140,22 @@ def _drop_gain(answered: AllAnswers, places: list[int], group: int) -> Estimate 
 
     Classes near chance are left out.
     """
-    kept = answered.kept(group)
-    if not kept:
+    drops, kept = answered.drops(group), answered.kept(group)
+    if drops is None:
         return None
-    pair = [
-        replace(cls, base_correct=cls.base_correct[:, places], shift_correct=cls.shift_correct[:, places])
-        for cls in kept
-    ]
-    described = answered.group(group)
-    drops = accuracy_stats.drops(pair, paired=described.paired, seed=answered.seed, salt=described.name)
+    mended, original = places
     samples = []
-    for cls in pair:
+    for cls in kept:
         for present, correct in ((cls.base_present, cls.base_correct), (cls.shift_present, cls.shift_correct)):
             right = correct[present].astype(np.float64)
-            samples.append((right[:, 0] - right[:, 1], len(right)))
+            samples.append((right[:, mended] - right[:, original], len(right)))
     reaches = _reaches_of_equal_gains(samples)
     # The gain on the base is subtracted, so its two ends change places.
     reaches[::2] = reaches[::2, ::-1]
-    below, above = (np.linalg.norm(reaches, axis=0) / len(pair)).tolist()
-    value, replicates = drops.drop[1] - drops.drop[0], drops.replicates[:, 1] - drops.replicates[:, 0]
-    return percentile_interval(float(value), replicates, (below, above), least=-2.0)
+    below, above = (np.linalg.norm(reaches, axis=0) / len(kept)).tolist()
+    value = drops.drop[original] - drops.drop[mended]
+    replicates = drops.replicates[:, original] - drops.replicates[:, mended]
+    return interval_of_draws(float(value), replicates, (below, above), -2.0, drops.units)
 
 
 def _reaches_of_equal_gains(samples: Sequence[tuple[Floats, int]]) -> Floats:

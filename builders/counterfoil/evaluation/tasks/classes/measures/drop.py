@@ -15,7 +15,8 @@ from counterfoil import accuracy_stats
 from counterfoil.accuracy_stats import Drops, Slope, accuracy_per_class
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Measure
 from counterfoil.report.results import DROP_BASE, ResultRow, row
-from counterfoil.stats import Estimate, percentile_interval
+from counterfoil.resampled_stats import interval_of_draws
+from counterfoil.stats import Estimate
 
 
 def _found(answered: AllAnswers) -> Iterator[tuple[int, str, Drops]]:
@@ -30,7 +31,8 @@ def _drop(answered: AllAnswers) -> Iterator[ResultRow]:
     for shift, group, drops in _found(answered):
         kept, (_, images) = answered.kept(shift), _images(answered, shift)
         for model, name in enumerate(answered.models):
-            yield row("drop", drops.interval(model), model=name, group=group, n=images, note=answered.over(kept))
+            key = {"n": images, "units": drops.units, "note": answered.over(kept)}
+            yield row("drop", drops.interval(model), model=name, group=group, **key)
     for shift in answered.shifts if answered.subject.base else ():
         for cls in answered.enough(shift):
             base = accuracy_per_class(cls.base_present, cls.base_correct)
@@ -88,10 +90,10 @@ def relative_drop(drops: Drops, model: int) -> Estimate | None:
     with np.errstate(invalid="ignore", divide="ignore"):
         replicates = drops.replicates[:, model] / drops.base_replicates[:, model]
     value = float(drops.drop[model]) / base
-    if (drops.base_replicates[:, model] == 0).any():
+    if (drops.base_replicates[:, model] <= 0).any():
         return Estimate(value)
     agreed = float(drops.agreed[0][model]) / base, float(drops.agreed[1][model]) / base
-    return percentile_interval(value, replicates, agreed, least=-np.inf)
+    return interval_of_draws(value, replicates, agreed, -np.inf, drops.units)
 
 
 def _relative_drop(answered: AllAnswers) -> Iterator[ResultRow]:

@@ -21,6 +21,7 @@ from counterfoil.evaluation.tasks.classes.answers import AllAnswers, NestedMeasu
 from counterfoil.evaluation.tasks.classes.failures import MOST_SHIFTS, thumbnails
 from counterfoil.report import severity as names
 from counterfoil.report.results import ModelFacts, ResultRow, Results, row
+from counterfoil.resampled_stats import FEWEST_IMAGES, Units, UnitValues, interval_of_draws, share_estimate
 
 _TEN_POINTS, _HALF = 0.1, 0.5
 
@@ -41,13 +42,14 @@ class Trajectories:
     """n trajectories of a shift with K levels, in the order of class and index. Each has K + 1 places, the base first.
 
     labels: (n,). rows: (n, K + 1), the row of the image at each place, -1 if there is no image. right: (n, K + 1,
-    models), false if there is no image.
+    models), false if there is no image. units: (n,) of the input dataset, if images share any.
     """
 
     levels: Floats
     labels: Ints
     rows: Ints
     right: Bools
+    units: Ints | None
 
     @property
     def present(self) -> Bools:
@@ -65,7 +67,8 @@ class Trajectories:
         return self.right[:, 0]
 
     def only(self, which: Bools) -> Trajectories:
-        return replace(self, labels=self.labels[which], rows=self.rows[which], right=self.right[which])
+        units = None if self.units is None else self.units[which]
+        return replace(self, labels=self.labels[which], rows=self.rows[which], right=self.right[which], units=units)
 
 
 def trajectories_of(answered: AllAnswers, places: Sequence[int]) -> Trajectories:
@@ -87,7 +90,7 @@ def trajectories_of(answered: AllAnswers, places: Sequence[int]) -> Trajectories
     rows_of_cells[scene.ravel(), column[subject.shifts[rows]]] = rows
     levels = np.array([subject.groups[index].level for index in places], dtype=np.float64)
     right = answered.answers.correct[rows_of_cells] & (rows_of_cells >= 0)[:, :, None]
-    return Trajectories(levels, cells[:, 0], rows_of_cells, right)
+    return Trajectories(levels, cells[:, 0], rows_of_cells, right, answered.shared_units(rows_of_cells.max(axis=1)))
 
 
 def measure_severity(answered: AllAnswers) -> tuple[tuple[names.Severity, ...], list[ResultRow]]:
@@ -138,6 +141,7 @@ class _Curve:
     by_class: (k, K + 1, m), accuracy of each class in `labels`. replicates: (R, K + 1, m), bootstrap draws of the
     average. agreed, agreed_drops: (2, K + 1, m) each, how far the intervals of accuracies and of drops are widened
     because all images of some classes agree. drops_of_class: (k, 2, K + 1, m), the ends of the intervals of drops.
+    units: how many units are drawn, if images share any: single classes then have no intervals.
     """
 
     answered: AllAnswers
@@ -151,6 +155,7 @@ class _Curve:
     agreed: Floats
     agreed_drops: Floats
     drops_of_class: Floats
+    units: int | None
 
     @classmethod
     def of(cls, answered: AllAnswers, shift: str, scenes: Trajectories, drops: Drops | None = None) -> _Curve:
@@ -161,6 +166,8 @@ class _Curve:
         """
         sides, models = len(scenes.levels) + 1, len(answered.models)
         labels, by_class, counts, of_class = [], [], [], []
+        shared = answered.subject.units
+        right_of_units: list[list[UnitValues]] = [[] for _ in range(sides)]
         total, counted = np.zeros((stats.REPLICATES, sides, models)), np.zeros((stats.REPLICATES, 1, 1))
         squares, squares_of_drops = np.zeros((2, sides, models)), np.zeros((2, sides, models))
         for label in np.unique(scenes.labels).tolist():
@@ -168,14 +175,23 @@ class _Curve:
             images = label_scenes.present.sum(axis=0)
             if images.min() < answered.min_images:
                 continue
-            units = np.ones(len(label_scenes.labels), dtype=bool)
+            accuracy = label_scenes.right.sum(axis=0) / images[:, None]
+            labels.append(label)
+            by_class.append(accuracy)
+            counts.append(images)
+            if label_scenes.units is not None:
+                for side, present in enumerate(label_scenes.present.T):
+                    right_of_units[side].append((label_scenes.units[present], label_scenes.right[present, side]))
+                of_class.append(np.full((2, sides, models), np.nan))
+                continue
+            every = np.ones(len(label_scenes.labels), dtype=bool)
             rng = stats.seeded(answered.seed, "severity", shift, answered.subject.classes[label].id)
-            parts = [(label_scenes.present[:, side], label_scenes.right[:, side], units) for side in range(sides)]
-            drawn = np.stack(drawn_accuracies(parts, rng, stats.REPLICATES), axis=1)
+            parts = [(label_scenes.present[:, side], label_scenes.right[:, side]) for side in range(sides)]
+            drawn = np.stack(drawn_accuracies(parts, every, rng, stats.REPLICATES), axis=1)
             usable = ~np.isnan(drawn).any(axis=(1, 2), keepdims=True)
             total += np.where(usable, drawn, 0.0)
             counted += usable
-            accuracy, agreed = label_scenes.right.sum(axis=0) / images[:, None], np.zeros((2, sides, models))
+            agreed = np.zeros((2, sides, models))
             for side in range(sides):
                 both = label_scenes.present[:, 0] & label_scenes.present[:, side]
                 pairs, base, on_side = (
@@ -192,11 +208,11 @@ class _Curve:
                 )
                 agreed[:, side] = np.maximum(differing, alone)
             of_class.append(stats.percentile_ends(accuracy[0] - accuracy, drawn[:, :1] - drawn, agreed))
-            labels.append(label)
-            by_class.append(accuracy)
-            counts.append(images)
         with np.errstate(invalid="ignore"):
             replicates = total / np.where(counted == 0, np.nan, counted)
+        units = None if scenes.units is None else len(np.unique(scenes.units[np.isin(scenes.labels, labels)]))
+        if shared is not None and labels:
+            replicates = np.stack([shared.average(side) for side in right_of_units], axis=1)
         classes = max(1, len(labels))
         same = drops is not None and set(drops.classes) == {answered.subject.classes[label].id for label in labels}
         return cls(
@@ -211,6 +227,7 @@ class _Curve:
             np.sqrt(squares) / classes,
             np.sqrt(squares_of_drops) / classes,
             np.array(of_class).reshape(-1, 2, sides, models),
+            units,
         )
 
     @property
@@ -230,7 +247,7 @@ class _Curve:
         value = float(self.accuracy[0, model] - self.accuracy[side, model])
         below, above = self.agreed_drops[:, side, model].tolist()
         drawn = self.replicates[:, 0, model] - self.replicates[:, side, model]
-        return stats.percentile_interval(value, drawn, (below, above))
+        return interval_of_draws(value, drawn, (below, above), units=self.units)
 
     def rows(self, ending: str = "") -> Iterator[ResultRow]:
         """Yield rows of accuracies, of drops and of the level that takes ten points; with an ending, no accuracies."""
@@ -242,13 +259,12 @@ class _Curve:
             drops = [self.drop(side, model) for side in range(1, len(ats))]
             if not ending:
                 for side, level in enumerate(ats):
-                    value, agreed = float(self.accuracy[side, model]), self.agreed[:, side, model].tolist()
-                    estimate = stats.percentile_interval(
-                        value, self.replicates[:, side, model], (agreed[0], agreed[1]), least=0.0
-                    )
-                    yield row(names.ACCURACY, estimate, at=level, n=images[side], **key)
+                    value, (below, above) = float(self.accuracy[side, model]), self.agreed[:, side, model].tolist()
+                    drawn = self.replicates[:, side, model]
+                    estimate = interval_of_draws(value, drawn, (below, above), 0.0, self.units)
+                    yield row(names.ACCURACY, estimate, at=level, n=images[side], units=self.units, **key)
             for level, n, drop in zip(ats[1:], images[1:], drops, strict=True):
-                yield row(names.DROP + ending, drop, at=level, n=n, **key)
+                yield row(names.DROP + ending, drop, at=level, n=n, units=self.units, **key)
             weights = self.images[1:].astype(np.float64)
             ten = trajectory_stats.rising_reaches(drops, self.levels, weights, _TEN_POINTS)
             yield level_row(names.TEN_POINTS + ending, ten, n=images[0], **key)
@@ -260,9 +276,8 @@ class _Curve:
             class_id, base = self.answered.subject.classes[label].id, float(self.by_class[index, 0, model])
             for side, level in enumerate(ats):
                 n, value = int(self.counts[index, side]), float(self.by_class[index, side, model])
-                yield row(
-                    names.ACCURACY, stats.wilson_estimate(round(value * n), n), class_id=class_id, at=level, n=n, **key
-                )
+                accuracy = stats.wilson_estimate(round(value * n), n) if self.units is None else value
+                yield row(names.ACCURACY, accuracy, class_id=class_id, at=level, n=n, **key)
                 if side:
                     ends = self.drops_of_class[index, :, side, model].tolist()
                     drop = stats.Estimate(base - value, *(end if np.isfinite(end) else None for end in ends))
@@ -289,20 +304,23 @@ def _failures(answered: AllAnswers, shift: str, scenes: Trajectories) -> Iterato
             if not counting.any():
                 continue
             rng = stats.seeded(answered.seed, "failed", shift)
-            n = int(counting.sum())
-            curve = trajectory_stats.failed_curve(first[counting, model], last[counting, model], len(levels), rng)
+            n, failing = int(counting.sum()), (first[counting, model], last[counting, model])
+            units = None if scenes.units is None else scenes.units[counting]
+            of_units = None if units is None else Units.of(units)
+            curve = trajectory_stats.failed_curve(*failing, len(levels), rng, of_units)
             for level, share in zip(ats, curve, strict=True):
                 yield row(names.FAILED + ending, share, at=level, n=n, **key)
             median = trajectory_stats.rising_reaches(curve, levels, np.ones(len(levels)), _HALF)
             yield level_row(names.MEDIAN + ending, median, n=n, **key)
             if not ending:
-                yield row(names.RECOVERED, stats.wilson_estimate(int(again[counting, model].sum()), n), n=n, **key)
+                yield row(names.RECOVERED, share_estimate(again[counting, model], units), n=n, **key)
 
 
 def _compared(answered: AllAnswers, shift: str, scenes: Trajectories, curve: _Curve) -> Iterator[ResultRow]:
     """Yield comparisons between pairs of models: those best on the base, without models near chance."""
     sound = np.flatnonzero(answered.sound)
-    if not len(curve.labels) or len(sound) < 2:
+    few = curve.units is not None and curve.units < FEWEST_IMAGES
+    if not len(curve.labels) or len(sound) < 2 or few:
         return
     models = sound[np.argsort(-curve.accuracy[0, sound], kind="stable")][: names.MOST_COMPARED]
     called = [answered.models[model] for model in models]
@@ -315,8 +333,11 @@ def _compared(answered: AllAnswers, shift: str, scenes: Trajectories, curve: _Cu
     accuracy, drawn = curve.accuracy[:, models], curve.replicates[:, :, models]
     values = accuracy[:, first] - accuracy[:, other]
     # If no image separates two models, assume half a pair on each side.
-    least, differences = 1 / curve.images[:, None], drawn[:, :, first] - drawn[:, :, other]
+    independent = curve.images if curve.units is None else np.full_like(curve.images, curve.units)
+    least, differences = 1 / independent[:, None], drawn[:, :, first] - drawn[:, :, other]
     reach = stats.simultaneous_reach(values, differences, least)
+    if curve.units is not None:
+        reach = stats.student_reach(reach, curve.units - 1)
     beside = reach * np.maximum(np.nanstd(differences, axis=0), least)
     low, high = values - beside, values + beside
     for side, level in enumerate(ats):
@@ -331,11 +352,15 @@ def _compared(answered: AllAnswers, shift: str, scenes: Trajectories, curve: _Cu
     runs = trajectory_stats.failure_runs(scenes.present[:, 1:], scenes.right[:, 1:, models])
     scores = trajectory_stats.failure_scores(*runs, scenes.right_at_base[:, models], scenes.levels)
     apart = scores[:, first] - scores[:, other]
-    p = trajectory_stats.swap_test(np.nan_to_num(apart), stats.seeded(answered.seed, "swaps", shift))
+    units = np.arange(len(apart)) if scenes.units is None else np.unique(scenes.units, return_inverse=True)[1]
+    swapped = np.zeros((units.max() + 1, apart.shape[1]))  # the models are swapped in all trajectories of a unit
+    np.add.at(swapped, units, np.nan_to_num(apart))
+    p = trajectory_stats.swap_test(swapped, stats.seeded(answered.seed, "swaps", shift))
     for index, (key, p_one, q) in enumerate(zip(keys, p, stats.holm(p), strict=True)):
-        both = apart[np.isfinite(apart[:, index]), index]
+        known = np.isfinite(apart[:, index])
+        both = apart[known, index]
         rng = stats.seeded(answered.seed, "failure difference", shift)
-        mean = stats.mean_over_units(both, np.arange(len(both)), rng) if len(both) else None
+        mean = stats.mean_over_units(both, units[known], rng) if len(both) else None
         yield row(names.FAILURE_DIFFERENCE, mean, n=len(both), test=names.SWAPS, p=p_one, q=q, **key)
 
 
