@@ -14,11 +14,12 @@ import yaml
 
 from colour_world import CANDIDATES, COLOURS, RECIPE, painted, png_of
 from counterfoil.models.classifiers import load_classifier
-from counterfoil.plan import Plan, Sample, make_plan
+from counterfoil.plan.layout import Plan, Sample, make_plan
 from counterfoil.recipe import dump_recipe, sha256_json
 from counterfoil.recipe.keep import ACCEPTED, CLIP_SCORES, Verdict, decide_cell
 from counterfoil.recipe.loader import load_recipe_text
-from counterfoil.store import Candidate, DatasetStore
+from counterfoil.store.dataset_store import DatasetStore
+from counterfoil.store.rows import Candidate
 
 JUDGE = "hf-hub:someone/judge"
 RECORD = {

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from counterfoil.mending.mend_models import mend
     from counterfoil.mining.methods.bugs.trying import mine_again, try_descriptions
     from counterfoil.mining.mine_recipe import mine
-    from counterfoil.plan import make_plan
+    from counterfoil.plan.layout import make_plan
     from counterfoil.progress import disable_progress_bars, enable_progress_bars
     from counterfoil.publishing import publish, publish_model
     from counterfoil.recipe import load_recipe
@@ -66,7 +66,7 @@ _HOMES = {
     "init": "counterfoil.starting.init_recipe",
     "learn_tokens": "counterfoil.generate.tokens.learn_tokens",
     "load_recipe": "counterfoil.recipe",
-    "make_plan": "counterfoil.plan",
+    "make_plan": "counterfoil.plan.layout",
     "mend": "counterfoil.mending.mend_models",
     "mine": "counterfoil.mining.mine_recipe",
     "mine_again": "counterfoil.mining.methods.bugs.trying",

@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.dataset.card.index_page import (
     ANSWER,
     CALIBRATE,
@@ -39,6 +38,7 @@ from counterfoil.dataset.card.index_page import (
     index_entries,
     index_html,
 )
+from counterfoil.dataset.reading import SoundDataset, read_dataset
 from counterfoil.documents import read_document
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.mending.document import Mended

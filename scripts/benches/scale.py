@@ -39,16 +39,17 @@ from counterfoil.building.spans import Span, spans
 from counterfoil.building.workers import Job
 from counterfoil.cli.progress import BuildDisplay
 from counterfoil.engines import Doing, Finished, LocalEngine
-from counterfoil.generate.screen import resolve_thresholds
+from counterfoil.generate.screen.thresholds import resolve_thresholds
 from counterfoil.models.devices import stack_of
-from counterfoil.plan import Sample, make_plan
+from counterfoil.plan.layout import Sample, make_plan
 from counterfoil.progress import listening
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.keep import ACCEPTED, CLIP_SCORES, Verdict
-from counterfoil.store import Candidate, DatasetStore, Receipt
+from counterfoil.store.dataset_store import DatasetStore
 from counterfoil.store.lock import read_lock
-from counterfoil.store.receipts import counts_of
+from counterfoil.store.receipts import Receipt, counts_of
 from counterfoil.store.replacement import settle_directory
+from counterfoil.store.rows import Candidate
 from results_page import table
 
 TITLE, PARTS = "What a large build costs its driver", ("scale",)

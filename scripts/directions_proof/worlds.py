@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.data.labelled_sources import labelled_source
 from counterfoil.lab.planted import ROWS, PlantedWorld, named_world
 from counterfoil.lab.scenes import wardrobe_scene

@@ -154,7 +154,7 @@ def sealed(directory: Path) -> None:
 def _relocked(directory: Path) -> dict[str, str] | None:
     """Write the lock anew for recipe, thresholds and tokens; return its hashes, or None if it cannot be written."""
     from counterfoil.errors import CounterfoilError
-    from counterfoil.generate.screen import Thresholds
+    from counterfoil.generate.screen.thresholds import Thresholds
     from counterfoil.recipe import load_own_recipe, sha256_json
 
     lock = _document(directory / "lock.json")

@@ -20,7 +20,7 @@ from large_inputs import PIPELINES, SIDE, save_classifier, save_pipeline, save_s
 
 from counterfoil.building import BuildResult, build
 from counterfoil.recipe import load_recipe
-from counterfoil.store import read_rows
+from counterfoil.store.reading import read_rows
 from tiny_builds import run_command
 
 WHOLE = bool(os.environ.get("COUNTERFOIL_WHOLE"))

@@ -24,12 +24,12 @@ from counterfoil.building.judges import pin_judges
 from counterfoil.building.regenerate_dataset import regenerate
 from counterfoil.cli.main import app
 from counterfoil.data.open_source import open_source
-from counterfoil.dataset import read_dataset
+from counterfoil.dataset.reading import read_dataset
 from counterfoil.dataset.verification import verify
 from counterfoil.documents import document_bytes
 from counterfoil.errors import CounterfoilWarning, RunFailure, UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.generate.screen import ScreenDoubts
+from counterfoil.generate.screen.doubts import ScreenDoubts
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.names import LAB_WEIGHTS
 from counterfoil.prediction.inference import logits_of

@@ -24,9 +24,9 @@ from counterfoil.engines.local import Call, LocalEngine
 from counterfoil.engines.processes import begin_server
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.devices import rendering_stack
-from counterfoil.plan import make_plan
+from counterfoil.plan.layout import make_plan
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.store import DatasetStore, ShardWriter
+from counterfoil.store.dataset_store import DatasetStore, ShardWriter
 from counterfoil.store.layout import user_cache
 from counterfoil.store.lock import read_lock, refuse_other_stack
 from counterfoil.store.reading import read_receipts

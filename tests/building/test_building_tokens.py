@@ -28,8 +28,8 @@ from counterfoil.lab.vocabulary import ATTRIBUTES, MARKS
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.recipe import load_recipe, sha256_json
 from counterfoil.reviewing.recut_dataset import recut
-from counterfoil.store import read_rows
 from counterfoil.store.lock import read_lock
+from counterfoil.store.reading import read_rows
 from lab_training.oracle import Oracle
 from loopback_hub import LoopbackHub, Reader, client_environment
 from miniature_pipelines import stable_diffusion_1

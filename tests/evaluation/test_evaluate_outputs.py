@@ -17,7 +17,7 @@ from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.tasks.classes.entries import entry_files
-from counterfoil.plan import sample_key
+from counterfoil.plan.layout import sample_key
 from counterfoil.prediction.asking import Pass
 from counterfoil.report.results import results_from
 

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from colour_world import COLOURS
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers import ClassifierFacts, describe_classifier, load_classifier
 from counterfoil.prediction.class_map import map_classes

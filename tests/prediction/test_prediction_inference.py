@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from colour_world import save_colour_model
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.engines import LocalEngine
 from counterfoil.errors import RunFailure
 from counterfoil.models.classifiers import Classifier, load_classifier

@@ -16,9 +16,8 @@ from typer.testing import CliRunner
 from counterfoil.cli.main import app
 from counterfoil.dataset.card.tables import threshold_rows
 from counterfoil.errors import UserError
-from counterfoil.generate.screen import Thresholds, resolve_thresholds
-from counterfoil.generate.screen.thresholds import needs_validation
-from counterfoil.plan import make_plan
+from counterfoil.generate.screen.thresholds import Thresholds, needs_validation, resolve_thresholds
+from counterfoil.plan.layout import make_plan
 from counterfoil.recipe import (
     Recipe,
     dump_recipe,

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from counterfoil.cli.main import app
 from counterfoil.reviewing import ReviewPage, review
-from counterfoil.store import verify_files
+from counterfoil.store.manifest import verify_files
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

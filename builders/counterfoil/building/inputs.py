@@ -35,7 +35,7 @@ from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.models.devices import one_thread
 from counterfoil.models.loras import check_loras, pin_lora
 from counterfoil.models.names import Pin
-from counterfoil.plan import RowTable
+from counterfoil.plan.layout import RowTable
 from counterfoil.prediction.embedding import clip_embedder, embed
 from counterfoil.recipe import Recipe, sha256_json
 from counterfoil.recipe.kinds import GENERATOR

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
     from counterfoil.arrays import Ints
     from counterfoil.data.pins import SourcePin
-    from counterfoil.generate.screen import Scorer
+    from counterfoil.generate.screen.scores import Scorer
     from counterfoil.models.classifiers import Classifier
-    from counterfoil.plan import Plan, Sample
+    from counterfoil.plan.layout import Plan, Sample
     from counterfoil.recipe import Recipe
     from counterfoil.recipe.keep.rule import KeepRule
 

@@ -18,15 +18,16 @@ from counterfoil.building.spans import Way, way_of
 from counterfoil.generate.pictures import encode_image
 from counterfoil.generate.render import Renderer
 from counterfoil.generate.rows import EditRenderer, PoolRows
-from counterfoil.generate.screen import Scorer, Thresholds
+from counterfoil.generate.screen.scores import Scorer
+from counterfoil.generate.screen.thresholds import Thresholds
 from counterfoil.recipe.keep import OBJECT, SHIFT, SOURCE_SIMILARITY, Verdict, decide_cell, passing
-from counterfoil.store import Candidate
+from counterfoil.store.rows import Candidate
 
 if TYPE_CHECKING:
     from PIL import Image
 
     from counterfoil.generate.pictures import DrawnAhead
-    from counterfoil.plan import Cell, Plan, Sample, Shard
+    from counterfoil.plan.layout import Cell, Plan, Sample, Shard
 
 _UNDECIDED = ""  # the reason of a candidate until its whole cell is screened
 _BEHIND = 1  # batches in screening while the next is rendered; more would only cost memory

@@ -31,7 +31,7 @@ from counterfoil.report.words import counted, preview_sentence
 if TYPE_CHECKING:
     from counterfoil.building import BuildResult, PartResult
     from counterfoil.building.regenerate_dataset import Comparison
-    from counterfoil.generate.screen import ScreenDoubts
+    from counterfoil.generate.screen.doubts import ScreenDoubts
     from counterfoil.reviewing.recut_dataset import RecutResult
 
 _WIDTH = 120

@@ -16,21 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.arrays import Bools, Ints
-from counterfoil.data import LabelledImages
 from counterfoil.data.hub import HubDataset, locate_dataset
-from counterfoil.dataset import SoundDataset
+from counterfoil.data.labelled_images import LabelledImages
+from counterfoil.dataset.reading import SoundDataset
 from counterfoil.errors import RunFailure
-from counterfoil.generate.screen import open_shifts
+from counterfoil.generate.screen.thresholds import open_shifts
 from counterfoil.recipe import Recipe, Shift, sha256_json
 from counterfoil.recipe.keep import ACCEPTED, before_judges
 from counterfoil.recipe.keep.misclassified import RIGHT, judge_column
 from counterfoil.recipe.names import without_folders
 from counterfoil.recipe.schema_mine import MinedFacts, mined_facts
-from counterfoil.store import Receipt
 from counterfoil.store.inside import refuse_unfit
 from counterfoil.store.layout import What
 from counterfoil.store.manifest import VERIFY, changed_files, refuse_changed
 from counterfoil.store.reading import planned_rows, read_shard, shard_batches
+from counterfoil.store.receipts import Receipt
 from counterfoil.store.rows import TableForm
 
 MINED = "mined"

@@ -16,8 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from counterfoil.arrays import AnyFloats, Bools, Floats, Floats32, Ints
-from counterfoil.data import LabelledImages, thinned
-from counterfoil.data.labelled_images import Halves, deal_halves, evenly_chosen, rows_of
+from counterfoil.data.labelled_images import Halves, LabelledImages, deal_halves, evenly_chosen, rows_of, thinned
 from counterfoil.data.labelled_sources import labelled_conditions, labelled_split
 from counterfoil.data.labels import ConditionLabels
 from counterfoil.data.open_source import OpenSource, trained_names

@@ -16,12 +16,12 @@ import numpy as np
 from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.building import BuildProgress
 from counterfoil.building.build_dataset import build
-from counterfoil.data import LabelledImages
-from counterfoil.dataset import read_dataset
+from counterfoil.data.labelled_images import LabelledImages
+from counterfoil.dataset.reading import read_dataset
 from counterfoil.documents import csv_text
 from counterfoil.errors import CounterfoilWarning, RunFailure, UserError
 from counterfoil.evaluation.dataset import OpenDataset, open_dataset
-from counterfoil.generate.screen import ScreenDoubts, screen_doubts
+from counterfoil.generate.screen.doubts import ScreenDoubts, screen_doubts
 from counterfoil.generate.tokens.learn_tokens import TokenProgress
 from counterfoil.mining.audited import collect_answers
 from counterfoil.mining.findings_layer import drawing_prompt, mined_shift, seed_for, shifts_layer
@@ -37,8 +37,8 @@ from counterfoil.recipe.names import PREDICTIONS, derived_name, without_folders
 from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.stats import FailureCount, count_failures
-from counterfoil.store import read_batches
 from counterfoil.store.atomic import make_folder, write_atomically
+from counterfoil.store.reading import read_batches
 
 LAYER, DATASET, ANSWERS = "recipe.yaml", "dataset", "answers.csv"
 

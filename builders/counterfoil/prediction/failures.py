@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from counterfoil.arrays import AnyFloats, Bools, Floats, Ints
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier, refuse_by_row

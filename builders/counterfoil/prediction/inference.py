@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from counterfoil.arrays import AnyFloats, Bools, Floats32, Ints
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, some_of
 from counterfoil.models.classifiers.classifier import Recorded
 from counterfoil.models.loading_errors import error_line, known_cause

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import refuse_by_row

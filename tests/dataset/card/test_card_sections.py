@@ -32,7 +32,7 @@ from counterfoil.dataset.card.sections import (
 from counterfoil.dataset.card.statements import statements_of
 from counterfoil.dataset.card.tables import input_rows
 from counterfoil.errors import RunFailure
-from counterfoil.plan import Sample
+from counterfoil.plan.layout import Sample
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.schema_mine import LONGEST
 from counterfoil.report.reference import ReferenceResult

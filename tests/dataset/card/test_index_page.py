@@ -19,8 +19,7 @@ from counterfoil.dataset.card.index_page import index_entries, write_index
 from counterfoil.evaluation import evaluate
 from counterfoil.reviewing import review
 from counterfoil.reviewing.calibrate_dataset import calibrate
-from counterfoil.store import verify_files
-from counterfoil.store.manifest import published_paths
+from counterfoil.store.manifest import published_paths, verify_files
 
 
 def links(directory: Path) -> list[str]:

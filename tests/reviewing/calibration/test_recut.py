@@ -19,8 +19,9 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.progress import Stage, listening
 from counterfoil.recipe import load_recipe
 from counterfoil.reviewing.recut_dataset import recut
-from counterfoil.store import read_rows, verify_files
 from counterfoil.store.lock import read_lock
+from counterfoil.store.manifest import verify_files
+from counterfoil.store.reading import read_rows
 from counterfoil.store.sealed_folder import SEALED_FOLDERS
 from tiny_builds import command, images, published, tiny
 

@@ -59,8 +59,9 @@ from counterfoil.dataset.label_checks import Selection, ShiftSelected, people_of
 from counterfoil.dataset.reading import other_stacks
 from counterfoil.errors import UserError
 from counterfoil.generate.corruptions import SMALL_BELOW
-from counterfoil.generate.screen import FewImages, ScreenDoubts, Thresholds, open_shifts, stored_thresholds
-from counterfoil.plan import Plan
+from counterfoil.generate.screen.doubts import ScreenDoubts
+from counterfoil.generate.screen.thresholds import FewImages, Thresholds, open_shifts, stored_thresholds
+from counterfoil.plan.layout import Plan
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.keep import Column
 from counterfoil.recipe.prompts import ABOUT_CLASS, uses
@@ -69,10 +70,9 @@ from counterfoil.report.results import NESTED, MeasureFacts, Results
 from counterfoil.report.sections import CardSection
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import Table, in_words, measure_tables, points, preview_sentence
-from counterfoil.store import Receipt
 from counterfoil.store.layout import BENCHMARK, CROISSANT, EVALUATION, FIGURES, REVIEW
 from counterfoil.store.manifest import content_of_receipts
-from counterfoil.store.receipts import preview_images
+from counterfoil.store.receipts import Receipt, preview_images
 from counterfoil.store.rows import described_columns
 from counterfoil.store.sealed_folder import RESULTS, REVIEWED, read_results
 

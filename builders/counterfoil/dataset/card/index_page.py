@@ -18,7 +18,7 @@ from counterfoil.dataset.card.contact_sheets import OVERVIEW, sheet_name
 from counterfoil.dataset.card.marks import without_marks
 from counterfoil.documents import parse_json
 from counterfoil.errors import CounterfoilError
-from counterfoil.generate.screen import open_shifts
+from counterfoil.generate.screen.thresholds import open_shifts
 from counterfoil.recipe import load_own_recipe
 from counterfoil.recipe.keep import ACCEPTED
 from counterfoil.recipe.schema_mine import WORDS_UNTRUSTED

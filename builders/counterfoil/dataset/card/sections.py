@@ -9,7 +9,8 @@ from typing import Any
 from counterfoil.dataset.card.contact_sheets import Tally
 from counterfoil.dataset.label_checks import checks_of_dataset
 from counterfoil.errors import RunFailure
-from counterfoil.generate.screen import ScreenDoubts, Thresholds, screen_doubts
+from counterfoil.generate.screen.doubts import ScreenDoubts, screen_doubts
+from counterfoil.generate.screen.thresholds import Thresholds
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.keep import ACCEPTED, before_judges
 from counterfoil.recipe.keep.misclassified import TOP1, MisclassifiedRule
@@ -39,9 +40,8 @@ from counterfoil.report.words import (
     text_cell,
 )
 from counterfoil.stats import Estimate, wilson_interval
-from counterfoil.store import Receipt
 from counterfoil.store.layout import LOCK
-from counterfoil.store.receipts import counts_of
+from counterfoil.store.receipts import Receipt, counts_of
 from counterfoil.store.rows import unique_names
 
 MINED = "mined"

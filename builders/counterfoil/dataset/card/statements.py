@@ -14,7 +14,7 @@ from typing import Any
 
 from counterfoil.dataset.card.markdown import code
 from counterfoil.dataset.card.tables import InputRow
-from counterfoil.generate.screen import ScreenDoubts
+from counterfoil.generate.screen.doubts import ScreenDoubts
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.corruptions import MATCH
 from counterfoil.recipe.layering import without_folders

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from counterfoil.generate.image_embeddings import ImageEmbeddings
     from counterfoil.generate.render import Renderer
     from counterfoil.generate.rows import PoolRows
-    from counterfoil.plan import RowTable
+    from counterfoil.plan.layout import RowTable
     from counterfoil.recipe import Recipe
     from counterfoil.recipe.schema_inputs import Lora
 

@@ -19,8 +19,8 @@ from transformers import AutoImageProcessor, AutoModelForObjectDetection
 from counterfoil.building import build
 from counterfoil.evaluation import evaluate
 from counterfoil.lab.vocabulary import CLASSES
-from counterfoil.models import LAB_WEIGHTS
 from counterfoil.models.detectors.of_transformers import TransformersDetector
+from counterfoil.models.names import LAB_WEIGHTS
 from counterfoil.prediction import answer_cache
 
 MODEL = "lab:rtdetr_boxes"

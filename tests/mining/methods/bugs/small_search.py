@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.documents import parse_document
 from counterfoil.mining.findings import Findings
 from counterfoil.mining.hypotheses import MiningRun

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from counterfoil.arrays import Floats32
-from counterfoil.data import LabelledImages, rows_of
+from counterfoil.data.labelled_images import LabelledImages, rows_of
 from counterfoil.data.open_source import open_source
 from counterfoil.documents import csv_text, document_text, read_document
 from counterfoil.errors import UserError

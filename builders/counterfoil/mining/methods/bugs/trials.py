@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from counterfoil.arrays import Bools, Ints
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.errors import UserError
 from counterfoil.mining.findings import Purpose
 from counterfoil.mining.findings_layer import seed_for, shifts_layer

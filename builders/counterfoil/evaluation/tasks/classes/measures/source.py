@@ -16,10 +16,9 @@ import numpy as np
 from counterfoil import accuracy_stats, feature_stats
 from counterfoil.accuracy_stats import ClassUnits, near_chance
 from counterfoil.arrays import AnyFloats, Bools, Ints
-from counterfoil.data import LabelledImages, first_of_classes, labelled_source, labelled_split, rows_of, thinned
 from counterfoil.data.folders import placed
-from counterfoil.data.labelled_images import deal_halves
-from counterfoil.data.labelled_sources import labelled_conditions
+from counterfoil.data.labelled_images import LabelledImages, deal_halves, first_of_classes, rows_of, thinned
+from counterfoil.data.labelled_sources import labelled_conditions, labelled_source, labelled_split
 from counterfoil.data.labels import ConditionLabels
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin, prepared_folders
