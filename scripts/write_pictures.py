@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 from PIL import Image
 
-from counterfoil.building import build
+from counterfoil.building.build_dataset import build
 from counterfoil.dataset.card.contact_sheets import OVERVIEW, Sheet, line_height
 from counterfoil.recipe.corruptions import CORRUPTIONS
 from counterfoil.recipe.prompts import DEFAULT_SEVERITY

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
-    from counterfoil.building import build
+    from counterfoil.building.build_dataset import build
     from counterfoil.building.regenerate_dataset import regenerate
     from counterfoil.data.resolved_classes import resolve_classes
     from counterfoil.dataset.verification import verify
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from counterfoil.starting.init_recipe import init
 
 _HOMES = {
-    "build": "counterfoil.building",
+    "build": "counterfoil.building.build_dataset",
     "calibrate": "counterfoil.reviewing.calibrate_dataset",
     "disable_progress_bars": "counterfoil.progress",
     "enable_progress_bars": "counterfoil.progress",

@@ -31,7 +31,7 @@ from counterfoil.models.devices import one_thread
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.plan.layout import Plan, Sample, make_plan
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.recipe.keep import ACCEPTED
+from counterfoil.recipe.keep.cells import ACCEPTED
 from counterfoil.stats import wilson_interval
 from interface_proof.looks import shows
 from lab_training.oracle import Oracle

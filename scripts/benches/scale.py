@@ -44,7 +44,8 @@ from counterfoil.models.devices import stack_of
 from counterfoil.plan.layout import Sample, make_plan
 from counterfoil.progress import listening
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.recipe.keep import ACCEPTED, CLIP_SCORES, Verdict
+from counterfoil.recipe.keep.cells import ACCEPTED
+from counterfoil.recipe.keep.rule import CLIP_SCORES, Verdict
 from counterfoil.store.dataset_store import DatasetStore
 from counterfoil.store.lock import read_lock
 from counterfoil.store.receipts import Receipt, counts_of

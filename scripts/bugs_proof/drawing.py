@@ -30,12 +30,14 @@ from counterfoil.generate.screen.thresholds import (
     resolve_thresholds,
 )
 from counterfoil.mining.hypotheses import MiningRun
-from counterfoil.mining.methods.bugs.trials import DrawnRound, RoundAsked, RoundDrawer, nothing_drawn
+from counterfoil.mining.methods.bugs.drawing import RoundDrawer
+from counterfoil.mining.methods.bugs.trials import DrawnRound, RoundAsked, nothing_drawn
 from counterfoil.models.clip import pin_clip
 from counterfoil.plan.layout import Plan, Sample, make_plan
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe, load_recipe, object_caption_for
-from counterfoil.recipe.keep import ACCEPTED, OBJECT, SHIFT, Verdict, decide_cell
+from counterfoil.recipe.keep.cells import ACCEPTED, decide_cell
+from counterfoil.recipe.keep.rule import OBJECT, SHIFT, Verdict
 from proof_files import saved
 
 _MEASURED: dict[Path, dict[Measured, ThresholdEntry]] = {}

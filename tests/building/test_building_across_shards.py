@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterfoil.building import BuildProgress, build_dataset
+from counterfoil.building import build_dataset
+from counterfoil.building.build_dataset import BuildProgress
 from counterfoil.building.inputs import resolve_inputs
 from counterfoil.building.spans import LONGEST, Load, cuts, load_of, spans
 from counterfoil.building.workers import Job

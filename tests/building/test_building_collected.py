@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from counterfoil import engines
-from counterfoil.building import BuildProgress
+from counterfoil.building.build_dataset import BuildProgress
 from counterfoil.building.workers import ShardFiles, SpansToCollect, write_collected
 from counterfoil.engines import EngineChoice, Event, Work
 from counterfoil.engines.engine import Item, Result

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from counterfoil.building import BuildProgress, regenerate_dataset
+from counterfoil.building import regenerate_dataset
+from counterfoil.building.build_dataset import BuildProgress
 from counterfoil.dataset.reading import read_dataset
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import RunFailure, UserError

@@ -20,7 +20,7 @@ from timm.data.transforms_factory import create_transform
 from timm.models import save_for_hf
 
 import warm
-from counterfoil.building import build
+from counterfoil.building.build_dataset import build
 from counterfoil.building.regenerate_dataset import regenerate
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import CounterfoilError, RunFailure, UserError

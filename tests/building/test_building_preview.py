@@ -9,7 +9,7 @@ import pytest
 from test_building_corrupted import SETTINGS
 from typer.testing import CliRunner
 
-from counterfoil.building import build
+from counterfoil.building.build_dataset import build
 from counterfoil.cli.main import app
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError

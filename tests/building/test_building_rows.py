@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 import warm
-from counterfoil.building import BuildResult, build
+from counterfoil.building.build_dataset import BuildResult, build
 from counterfoil.building.regenerate_dataset import regenerate
 from counterfoil.data.pool import pin_pool
 from counterfoil.dataset.verification import verify

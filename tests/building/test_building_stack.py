@@ -13,8 +13,8 @@ import pytest
 import torch
 from garments import GARMENT_CLASSES, garment_folder
 
-from counterfoil.building import build, workers
-from counterfoil.building.build_dataset import DatasetBuild
+from counterfoil.building import workers
+from counterfoil.building.build_dataset import DatasetBuild, build
 from counterfoil.building.inputs import Inputs, resolve_inputs
 from counterfoil.building.spans import spans
 from counterfoil.building.workers import Job

@@ -323,7 +323,7 @@ BUILDS = """
 import sys
 from pathlib import Path
 from counterfoil import regenerate
-from counterfoil.building import BuildProgress, build as build_dataset
+from counterfoil.building.build_dataset import BuildProgress, build as build_dataset
 from counterfoil.progress import listening
 
 folder, references, *settings = sys.argv[1:]

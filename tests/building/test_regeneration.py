@@ -18,7 +18,7 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
 import counterfoil
 import warm
-from counterfoil.building import BuildProgress
+from counterfoil.building.build_dataset import BuildProgress
 from counterfoil.building.regenerate_dataset import Regeneration, regenerate
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.progress import listening

@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 from test_findings import misfits
 from typer.testing import CliRunner
 
-from counterfoil.building import build
+from counterfoil.building.build_dataset import build
 from counterfoil.cli.main import app
 from counterfoil.cli.mend import _print
 from counterfoil.data.labelled_images import LabelledImages

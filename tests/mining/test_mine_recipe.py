@@ -15,7 +15,7 @@ from PIL import Image
 from safetensors.numpy import load_file
 from scipy.stats import rankdata
 
-from counterfoil.building import build
+from counterfoil.building.build_dataset import build
 from counterfoil.cli.mine import _print as print_mined
 from counterfoil.data.open_source import open_source
 from counterfoil.data.resolved_classes import resolve_classes

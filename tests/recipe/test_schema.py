@@ -11,15 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from counterfoil.documents import canonical_json, sha256_json
 from counterfoil.errors import UserError
-from counterfoil.recipe import (
-    Recipe,
-    bundled_recipes,
-    canonical_json,
-    load_own_recipe,
-    load_recipe,
-    sha256_json,
-)
+from counterfoil.recipe import Recipe, bundled_recipes, load_own_recipe, load_recipe
 from counterfoil.recipe.json_schema import recipe_json_schema, recipe_json_schema_text
 from counterfoil.recipe.layering import bundled_folder
 from counterfoil.recipe.loader import load_recipe_text

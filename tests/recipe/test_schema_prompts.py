@@ -27,7 +27,8 @@ from counterfoil.recipe import (
     object_caption_for,
     prompt_for,
 )
-from counterfoil.recipe.keep import ThresholdsRule, TopRule
+from counterfoil.recipe.keep.thresholds import ThresholdsRule
+from counterfoil.recipe.keep.top import TopRule
 from counterfoil.recipe.loader import load_cut
 from support.recipes import mini
 

@@ -13,8 +13,8 @@ from typing import Any
 from PIL import Image
 
 from clip_verdicts import clip_verdict
+from counterfoil.documents import sha256_json
 from counterfoil.plan.layout import Plan, PlanPart, Sample, Shard, make_plan
-from counterfoil.recipe import sha256_json
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.store.dataset_store import DatasetStore
 from counterfoil.store.manifest import Entry

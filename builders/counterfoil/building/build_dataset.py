@@ -28,7 +28,7 @@ from counterfoil.models.diffusion import check_scheduler
 from counterfoil.plan.layout import PlanPart, make_plan
 from counterfoil.progress import tell
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.recipe.keep import ACCEPTED
+from counterfoil.recipe.keep.cells import ACCEPTED
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder, try_folder
 from counterfoil.store.dataset_store import DatasetStore, refuse_foreign

@@ -15,7 +15,6 @@ import numpy as np
 
 from counterfoil.data.labelled_images import first_of_classes, rows_of
 from counterfoil.data.labelled_sources import labelled_split
-from counterfoil.dataset.label_checks import MOST_A_CLASS, OTHER, count_answers, without_validation
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.models.classifiers.of_open_clip import pin_zero_shot
@@ -27,12 +26,13 @@ from counterfoil.prediction.failures import failures, refuse_unanswered
 from counterfoil.prediction.inference import answer_columns, logits_of
 from counterfoil.prediction.passes import score_models
 from counterfoil.prediction.predictions import Predictions
-from counterfoil.recipe.keep import SOURCE_SIMILARITY, similarity
-from counterfoil.recipe.keep.misclassified import ANSWER, CONFIDENCE, FAILED, RIGHT, TOP1, judge_column
+from counterfoil.recipe.keep.misclassified import ANSWER, CONFIDENCE, FAILED, RIGHT, TOP1
+from counterfoil.recipe.keep.same_image import SOURCE_SIMILARITY, similarity
 from counterfoil.recipe.layering import without_folders
-from counterfoil.recipe.names import OPEN_CLIP
+from counterfoil.recipe.names import OPEN_CLIP, judge_column
 from counterfoil.store.decoding import rgb_image
 from counterfoil.store.layout import writable_cache
+from counterfoil.store.lock import MOST_A_CLASS, OTHER, count_answers, without_validation
 
 if TYPE_CHECKING:
     from PIL import Image

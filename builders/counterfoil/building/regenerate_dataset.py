@@ -18,7 +18,6 @@ from counterfoil.building.inputs import Inputs, rows_file
 from counterfoil.building.judges import pin_judges
 from counterfoil.data.hub import locate_dataset
 from counterfoil.data.pool import wrong_pool
-from counterfoil.dataset.label_checks import without_validation
 from counterfoil.dataset.reading import SoundDataset, read_dataset, wrong_model
 from counterfoil.dataset.verification.problems import Outcome
 from counterfoil.dataset.verification.rerendering import compare_images
@@ -33,7 +32,7 @@ from counterfoil.regular_files import named_path
 from counterfoil.store import layout
 from counterfoil.store.atomic import try_folder
 from counterfoil.store.decoding import UnreadableImage
-from counterfoil.store.lock import Lock, read_lock
+from counterfoil.store.lock import Lock, read_lock, without_validation
 from counterfoil.store.manifest import file_faults, read_manifest
 from counterfoil.store.reading import read_receipts, read_shard
 from counterfoil.store.receipts import Receipt, standing_shards

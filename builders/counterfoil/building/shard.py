@@ -20,7 +20,9 @@ from counterfoil.generate.render import Renderer
 from counterfoil.generate.rows import EditRenderer, PoolRows
 from counterfoil.generate.screen.scores import Scorer
 from counterfoil.generate.screen.thresholds import Thresholds
-from counterfoil.recipe.keep import OBJECT, SHIFT, SOURCE_SIMILARITY, Verdict, decide_cell, passing
+from counterfoil.recipe.keep.cells import decide_cell, passing
+from counterfoil.recipe.keep.rule import OBJECT, SHIFT, Verdict
+from counterfoil.recipe.keep.same_image import SOURCE_SIMILARITY
 from counterfoil.store.rows import Candidate
 
 if TYPE_CHECKING:

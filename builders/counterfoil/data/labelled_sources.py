@@ -19,9 +19,10 @@ from counterfoil.data.labels import ConditionLabels, conditions_of, labels_of
 from counterfoil.data.open_source import OpenSource, open_source
 from counterfoil.data.pins import InputDataset, SourcePin
 from counterfoil.data.tables import Rows
+from counterfoil.documents import sha256_json
 from counterfoil.errors import UserError
 from counterfoil.models.names import LAB
-from counterfoil.recipe import RecipeClass, sha256_json
+from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.names import refuse_disagreements
 from counterfoil.recipe.schema_inputs import Conditions
 from counterfoil.regular_files import named_path

@@ -23,15 +23,16 @@ from counterfoil.data.pool import pool_of
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.dataset.label_checks import checks_of_dataset, read_people, with_people
 from counterfoil.dataset.reading import SoundDataset, read_dataset
+from counterfoil.documents import sha256_json
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.candidates import MinedCandidates, read_mined, refuse_other_data
 from counterfoil.models.mended import EditsOf
 from counterfoil.models.names import LAB
-from counterfoil.recipe import Recipe, RecipeClass, sha256_json
-from counterfoil.recipe.keep.misclassified import FAILED, RIGHT, MisclassifiedRule, judge_column
+from counterfoil.recipe import Recipe, RecipeClass
+from counterfoil.recipe.keep.misclassified import FAILED, RIGHT, MisclassifiedRule
 from counterfoil.recipe.kinds import ROW
 from counterfoil.recipe.layering import without_folders
-from counterfoil.recipe.names import did_you_mean
+from counterfoil.recipe.names import did_you_mean, judge_column
 from counterfoil.recipe.schema_output import Evaluate
 from counterfoil.recipe.tasks.task import UNIT
 from counterfoil.regular_files import named_path

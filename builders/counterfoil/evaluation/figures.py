@@ -19,6 +19,7 @@ from scipy.special import ndtri
 from counterfoil.accuracy_stats import probits
 from counterfoil.recipe.keep.misclassified import TOP1
 from counterfoil.recipe.schema_prompts import Kind
+from counterfoil.report.pictures import data_uri, webp
 from counterfoil.report.published import SETS
 from counterfoil.report.reference import averaged
 from counterfoil.report.results import GroupFacts, ModelFacts, Results
@@ -26,10 +27,13 @@ from counterfoil.report.severity import ACCURACY
 from counterfoil.report.transfer import JUDGE, ON_BASE, RELATION_WORDS, TRANSFER, Transfer, called
 from counterfoil.report.words import between, cut_text, in_words, listed, percent, points
 from counterfoil.stats import Estimate
+from counterfoil.store.decoding import rgb_image
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from counterfoil.evaluation.dataset import Subject
 
 # Kinds of shifts in the order of legends: the recipe's kinds, and one for shifts without a kind.
 KINDS: tuple[str, ...] = (*get_args(Kind), "other")
@@ -45,6 +49,17 @@ KIND_COLOURS = {kind: f"#010a{0x10 + index:02x}" for index, kind in enumerate(KI
 _VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule"} | {
     colour: f"--kind-{kind}" for kind, colour in KIND_COLOURS.items()
 }
+
+
+# A report is one file: these bound its size (about 1 MB of thumbnails for 24 shifts).
+MOST_SHIFTS = 24
+_THUMBNAIL = 96
+
+
+def thumbnails(subject: Subject, keys: frozenset[str]) -> dict[str, str]:
+    """Return addresses that hold small copies of images, by key."""
+    images = subject.images(keys) if keys else ()
+    return {key: data_uri(webp(rgb_image(encoded), 88, _THUMBNAIL)) for key, encoded in images}
 
 
 def short(name: str, longest: int = _LONGEST_NAME) -> str:

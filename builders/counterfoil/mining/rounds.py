@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from counterfoil.arrays import Bools, Floats, Ints
-from counterfoil.building import BuildProgress
-from counterfoil.building.build_dataset import build
+from counterfoil.building.build_dataset import BuildProgress, build
 from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.dataset.reading import read_dataset
 from counterfoil.documents import csv_text
@@ -32,7 +31,7 @@ from counterfoil.prediction.failures import failures
 from counterfoil.prediction.predictions import Predictions
 from counterfoil.progress import Stage, renamed
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.recipe.keep import ACCEPTED
+from counterfoil.recipe.keep.cells import ACCEPTED
 from counterfoil.recipe.names import PREDICTIONS, derived_name, without_folders
 from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.schema_mine import Mine

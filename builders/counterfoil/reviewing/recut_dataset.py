@@ -20,7 +20,7 @@ from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
 from counterfoil.dataset.card.index_page import write_index
 from counterfoil.dataset.reading import SoundDataset, read_dataset
-from counterfoil.documents import differences
+from counterfoil.documents import differences, sha256_json
 from counterfoil.errors import RunFailure, UserError, some_of
 from counterfoil.generate.screen.doubts import ScreenDoubts, screen_doubts, warn_of_screen
 from counterfoil.generate.screen.thresholds import FewImages, Thresholds, needs_validation, open_shifts
@@ -29,9 +29,10 @@ from counterfoil.models.devices import resolve_device
 from counterfoil.models.names import Pin
 from counterfoil.plan.layout import make_plan
 from counterfoil.progress import report
-from counterfoil.recipe import Recipe, sha256_json
-from counterfoil.recipe.keep import ACCEPTED, FAILED, Verdict, decide_cell, drawn, keeps_image
+from counterfoil.recipe import Recipe
+from counterfoil.recipe.keep.cells import ACCEPTED, FAILED, decide_cell, drawn, keeps_image
 from counterfoil.recipe.keep.misclassified import TOP1
+from counterfoil.recipe.keep.rule import Verdict
 from counterfoil.recipe.loader import load_cut
 from counterfoil.recipe.names import without_folders
 from counterfoil.regular_files import named_path

@@ -22,10 +22,10 @@ from counterfoil.dataset.card.contact_sheets import decode_reduced, encoded_imag
 from counterfoil.dataset.card.index_page import write_index
 from counterfoil.dataset.label_checks import TASKS, ReviewTask
 from counterfoil.dataset.reading import SoundDataset, read_dataset
+from counterfoil.documents import sha256_json
 from counterfoil.errors import RunFailure, UserError, some_of
 from counterfoil.generate.screen.thresholds import open_shifts
 from counterfoil.models.loading_errors import reading_errors, skipped_reason
-from counterfoil.recipe import sha256_json
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import BASE
 from counterfoil.regular_files import named_path

@@ -12,7 +12,8 @@ import numpy as np
 
 from counterfoil.errors import RunFailure
 from counterfoil.generate.screen.thresholds import percentile_of
-from counterfoil.recipe.keep import ACCEPTED, SOURCE_SIMILARITY, keeps_image
+from counterfoil.recipe.keep.cells import ACCEPTED, keeps_image
+from counterfoil.recipe.keep.same_image import SOURCE_SIMILARITY
 from counterfoil.recipe.prompts import object_caption_for
 from counterfoil.store.manifest import VERIFY
 from counterfoil.store.reading import read_shard

@@ -20,7 +20,7 @@ from counterfoil.documents import Count, Form, Strict, differences, document_byt
 from counterfoil.errors import CounterfoilError, RunFailure
 from counterfoil.plan.layout import Shard
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.keep import ACCEPTED, filled_at
+from counterfoil.recipe.keep.cells import ACCEPTED, filled_at
 from counterfoil.recipe.names import GROUP_NAME
 from counterfoil.store.atomic import write_atomically
 from counterfoil.store.inside import read_own

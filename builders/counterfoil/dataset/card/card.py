@@ -63,7 +63,7 @@ from counterfoil.generate.screen.doubts import ScreenDoubts
 from counterfoil.generate.screen.thresholds import FewImages, Thresholds, open_shifts, stored_thresholds
 from counterfoil.plan.layout import Plan
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.keep import Column
+from counterfoil.recipe.keep.rule import Column
 from counterfoil.recipe.prompts import ABOUT_CLASS, uses
 from counterfoil.report.labels import LabelChecks
 from counterfoil.report.results import NESTED, MeasureFacts, Results

@@ -16,8 +16,9 @@ from PIL import Image, ImageDraw, ImageFont
 from counterfoil.errors import RunFailure, some_of
 from counterfoil.plan.layout import Plan, sample_key
 from counterfoil.recipe import Shift
-from counterfoil.recipe.keep import ACCEPTED
-from counterfoil.recipe.keep.misclassified import RIGHT, judge_column
+from counterfoil.recipe.keep.cells import ACCEPTED
+from counterfoil.recipe.keep.misclassified import RIGHT
+from counterfoil.recipe.names import judge_column
 from counterfoil.recipe.prompts import BASE
 from counterfoil.report.pictures import webp
 from counterfoil.report.words import in_words

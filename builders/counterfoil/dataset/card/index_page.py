@@ -20,7 +20,7 @@ from counterfoil.documents import parse_json
 from counterfoil.errors import CounterfoilError
 from counterfoil.generate.screen.thresholds import open_shifts
 from counterfoil.recipe import load_own_recipe
-from counterfoil.recipe.keep import ACCEPTED
+from counterfoil.recipe.keep.cells import ACCEPTED
 from counterfoil.recipe.schema_mine import WORDS_UNTRUSTED
 from counterfoil.report.headline import loss_sentence
 from counterfoil.report.results import results_from

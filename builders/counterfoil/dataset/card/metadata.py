@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.plan.layout import Plan
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.keep import ACCEPTED
+from counterfoil.recipe.keep.cells import ACCEPTED
 from counterfoil.recipe.layering import is_local
 from counterfoil.recipe.names import LICENSE_NAMES, hub_license, license_slug
 from counterfoil.recipe.prompts import BASE

@@ -12,7 +12,7 @@ from counterfoil.errors import RunFailure
 from counterfoil.generate.screen.doubts import ScreenDoubts, screen_doubts
 from counterfoil.generate.screen.thresholds import Thresholds
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.keep import ACCEPTED, before_judges
+from counterfoil.recipe.keep.cells import ACCEPTED, before_judges
 from counterfoil.recipe.keep.misclassified import TOP1, MisclassifiedRule
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.schema_mine import MinedFacts, mined_facts

@@ -11,7 +11,7 @@ from counterfoil.errors import some_of
 from counterfoil.generate.screen.thresholds import open_shifts
 from counterfoil.recipe import Recipe, Shift, ThresholdSpec
 from counterfoil.recipe.corruptions import CORRUPTIONS, MATCH, OWN
-from counterfoil.recipe.keep import ACCEPTED, FAILED, OPEN, SURPLUS
+from counterfoil.recipe.keep.cells import ACCEPTED, FAILED, OPEN, SURPLUS
 from counterfoil.recipe.names import without_folders
 from counterfoil.report.words import counted
 from counterfoil.store.layout import EMBEDDINGS

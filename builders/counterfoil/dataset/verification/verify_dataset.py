@@ -20,7 +20,7 @@ from counterfoil.documents import document_bytes, in_one_line, parse_json
 from counterfoil.errors import CounterfoilError, UserError, some_of
 from counterfoil.generate.kinds import Materials
 from counterfoil.progress import report
-from counterfoil.recipe.keep import ACCEPTED
+from counterfoil.recipe.keep.cells import ACCEPTED
 from counterfoil.recipe.strict_yaml import read_yaml
 from counterfoil.store import layout
 from counterfoil.store.inside import read_inside

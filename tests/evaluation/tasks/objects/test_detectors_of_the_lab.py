@@ -16,7 +16,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from transformers import AutoImageProcessor, AutoModelForObjectDetection
 
-from counterfoil.building import build
+from counterfoil.building.build_dataset import build
 from counterfoil.evaluation import evaluate
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.models.detectors.of_transformers import TransformersDetector

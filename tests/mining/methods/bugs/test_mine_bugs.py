@@ -30,7 +30,7 @@ from small_search import (
 )
 
 from bugs_proof.paper_table import recount
-from counterfoil.building import build
+from counterfoil.building.build_dataset import build
 from counterfoil.dataset.verification import verify
 from counterfoil.documents import document_text
 from counterfoil.errors import UserError

@@ -13,10 +13,9 @@ import numpy as np
 from counterfoil.arrays import Ints
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.failures import base_partners, choose_failures, failures_data, failures_html, write_browser
+from counterfoil.evaluation.figures import MOST_SHIFTS, thumbnails
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, answer_names
-from counterfoil.report.pictures import data_uri, webp
 from counterfoil.report.results import Results, classes_of
-from counterfoil.store.decoding import rgb_image
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -57,11 +56,8 @@ def failure_partners(answered: AllAnswers, shifts: Sequence[int]) -> Ints:
     return base_partners(subject.labels, subject.shifts, subject.indices, readable, shifts)
 
 
-# A report is one file: these bound its size (about 1 MB of thumbnails for 24 shifts).
-MOST_SHIFTS = 24
 CLASSES_A_SHIFT = 3
 PAIRS_A_CLASS = 2
-THUMBNAIL = 96
 
 
 @dataclass(frozen=True)
@@ -106,10 +102,7 @@ def pick_examples(answered: AllAnswers, results: Results) -> list[tuple[str, lis
                 chosen.append((built[at], cls.label, drops[cls.id], pairs))
                 number += 1
     shown = frozenset(subject.keys[row] for *_, pairs in chosen for base, row, _ in pairs for row in (base, row))
-    pictures = {
-        key: data_uri(webp(rgb_image(encoded), 88, THUMBNAIL))  # only readable rows are chosen
-        for key, encoded in (subject.images(shown) if shown else ())
-    }
+    pictures = thumbnails(subject, shown)  # only readable rows are chosen
     called = [answer_names(classes, class_map) for class_map in answered.maps]
     examples: dict[str, list[ClassExamples]] = {}
     for shift, label, drop, pairs in chosen:

@@ -28,8 +28,9 @@ from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.method import SearchMethod
 from counterfoil.mining.methods.bugs.describing import ClusterDescriber
 from counterfoil.mining.methods.bugs.document import document_of, estimate_rates, target_of, tried_of, with_more
+from counterfoil.mining.methods.bugs.drawing import RoundDrawer
 from counterfoil.mining.methods.bugs.search import FailedImages, Features, refuse_small_search, search_bugs
-from counterfoil.mining.methods.bugs.trials import RoundDrawer, base_prompt
+from counterfoil.mining.methods.bugs.trials import base_prompt
 from counterfoil.mining.mined_files import (
     ADVERSARIAL,
     FINDINGS,

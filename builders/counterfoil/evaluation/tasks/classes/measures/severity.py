@@ -16,13 +16,10 @@ from counterfoil import stats, trajectory_stats
 from counterfoil.accuracy_stats import Drops, drawn_accuracies
 from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.evaluation.dataset import Subject
-from counterfoil.evaluation.figures import LINES, severity_figure
+from counterfoil.evaluation.figures import LINES, MOST_SHIFTS, severity_figure, thumbnails
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, NestedMeasure
-from counterfoil.evaluation.tasks.classes.failures import MOST_SHIFTS, THUMBNAIL
 from counterfoil.report import severity as names
-from counterfoil.report.pictures import data_uri, webp
 from counterfoil.report.results import ModelFacts, ResultRow, Results, row
-from counterfoil.store.decoding import rgb_image
 
 _TEN_POINTS, _HALF = 0.1, 0.5
 
@@ -388,8 +385,7 @@ def pick_strips(answered: AllAnswers, results: Results) -> list[FilmStrips]:
             name = subject.classes[int(scenes.labels[scene])].name
             chosen.append((severity, model, name, scenes.rows[scene].tolist(), fails[scene].tolist()))
     shown = frozenset(subject.keys[row] for *_, rows, _ in chosen for row in rows)
-    images = subject.images(shown) if shown else ()
-    pictures = {key: data_uri(webp(rgb_image(encoded), 88, THUMBNAIL)) for key, encoded in images}
+    pictures = thumbnails(subject, shown)
     strips: dict[str, FilmStrips] = {}
     for severity, model, name, rows, fails in chosen:
         frames = []
