@@ -33,11 +33,11 @@ from benches import Page
 from benches.processes import json_of
 from benches.simulated_engine import KINDS, CountedFiles, SimulatedEngine, write_stub
 from counterfoil.building.build_dataset import BuildProgress, DatasetBuild
-from counterfoil.building.closing import close_dataset
 from counterfoil.building.inputs import Inputs
 from counterfoil.building.spans import Span, spans
 from counterfoil.building.workers import Job
 from counterfoil.cli.progress import BuildDisplay
+from counterfoil.dataset.closing import close_dataset
 from counterfoil.engines import Doing, Finished, LocalEngine
 from counterfoil.generate.screen.thresholds import resolve_thresholds
 from counterfoil.models.devices import stack_of

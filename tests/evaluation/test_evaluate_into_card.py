@@ -22,8 +22,8 @@ import counterfoil
 import warm
 from colour_world import build_colours, png_of
 from content_reference import content_of_files
-from counterfoil.building.closing import close_again
 from counterfoil.cli.main import app
+from counterfoil.dataset.closing import close_again
 from counterfoil.dataset.reading import read_dataset
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate

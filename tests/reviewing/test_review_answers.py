@@ -18,8 +18,8 @@ from page_answers import TOKENS, answers, data_of, is_own, is_true, known_of, wr
 from typer.testing import CliRunner
 
 from colour_world import build_colours, png_of, save_colour_model
-from counterfoil.building.closing import close_again
 from counterfoil.cli.main import app
+from counterfoil.dataset.closing import close_again
 from counterfoil.dataset.label_checks import ReviewTask, TaskResult, read_people
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError

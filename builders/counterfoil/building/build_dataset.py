@@ -11,12 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import overload
 
-from counterfoil.building.closing import close_dataset
 from counterfoil.building.inputs import Inputs, resolve_inputs
 from counterfoil.building.spans import spans
 from counterfoil.building.workers import Job, ShardFiles, SpansToCollect, imported_for, write_collected
 from counterfoil.data.folders import refuse_among_inputs
 from counterfoil.data.resolved_classes import resolve_classes
+from counterfoil.dataset.closing import close_dataset
 from counterfoil.engines import Advanced, Delivered, Engine, EngineChoice, Lost, engine_and_device
 from counterfoil.engines.local import stack_where_done
 from counterfoil.errors import UserError

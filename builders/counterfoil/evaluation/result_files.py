@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from counterfoil.data.hub import HubDataset
 from counterfoil.data.labelled_sources import refuse_among_images
 from counterfoil.dataset.card.index_page import write_index
+from counterfoil.dataset.closing import close_again, closed_dataset
 from counterfoil.documents import document_text
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import Subject, open_subject
@@ -83,15 +84,11 @@ def make_ready(source: str | Path) -> None:
                 " DIR with --into-card and publish it again; or drop --into-card.",
             )
         return  # opening it explains the problem
-    from counterfoil.building.closing import closed_dataset
-
     closed_dataset(directory)
 
 
 def store_results(evaluation: Evaluation, task: Task) -> Path:
     """Write results and entries for the Hub into the dataset and close it again; return the folder that holds them."""
-    from counterfoil.building.closing import close_again
-
     assert evaluation.directory is not None  # only a built dataset takes results
     # Stored results have no clock, host or path.
     public = with_public_names(evaluation.results)

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.building.closing import close_dataset
 from counterfoil.building.inputs import thresholds_of
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
 from counterfoil.dataset.card.index_page import write_index
+from counterfoil.dataset.closing import close_dataset
 from counterfoil.dataset.reading import SoundDataset, read_dataset
 from counterfoil.documents import differences, sha256_json
 from counterfoil.errors import RunFailure, UserError, some_of

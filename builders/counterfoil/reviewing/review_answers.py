@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from counterfoil.building.closing import close_again, closed_dataset
+from counterfoil.dataset.closing import close_again, closed_dataset
 from counterfoil.dataset.label_checks import (
     TASKS,
     AllControls,

@@ -13,9 +13,9 @@ import pytest
 
 from colour_world import build_colours, save_colour_models, save_photographs
 from contrast import faint_texts
-from counterfoil.building.closing import close_again
 from counterfoil.data.folders import folder_content
 from counterfoil.dataset.card.index_page import index_entries, write_index
+from counterfoil.dataset.closing import close_again
 from counterfoil.evaluation import evaluate
 from counterfoil.reviewing import review
 from counterfoil.reviewing.calibrate_dataset import calibrate

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from counterfoil.building.closing import close_again
+from counterfoil.dataset.closing import close_again
 from counterfoil.dataset.verification import Problem, Verification
 from counterfoil.documents import document_bytes
 from counterfoil.recipe import load_recipe

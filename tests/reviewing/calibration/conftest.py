@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from counterfoil.building.closing import close_dataset
+from counterfoil.dataset.closing import close_dataset
 from counterfoil.documents import sha256_json
 from counterfoil.generate.screen.thresholds import resolve_thresholds
 from counterfoil.models.clip import pin_clip

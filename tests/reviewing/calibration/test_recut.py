@@ -14,7 +14,7 @@ from garments import GARMENT_CLASSES, garment_folder
 
 import warm
 from content_reference import content_of_files
-from counterfoil.building.closing import close_again
+from counterfoil.dataset.closing import close_again
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.progress import Stage, listening
 from counterfoil.recipe import load_recipe
