@@ -26,8 +26,8 @@ from counterfoil.models.clip import ClipModel, load_clip, pin_clip
 from counterfoil.models.names import LAB_WEIGHTS
 from counterfoil.prediction.class_map import map_classes
 from counterfoil.prediction.embedding import clip_embedder, embed
+from counterfoil.prediction.inference import Predictions
 from counterfoil.prediction.passes import score_models
-from counterfoil.prediction.predictions import Predictions
 from counterfoil.recipe.prompts import RecipeClass
 
 CLIP = "lab:clip"

@@ -25,7 +25,7 @@ from counterfoil.prediction.failures import (
     failures,
     map_conditions,
 )
-from counterfoil.prediction.predictions import Predictions
+from counterfoil.prediction.inference import Predictions
 from counterfoil.recipe.prompts import RecipeClass
 from support.images import encoded
 

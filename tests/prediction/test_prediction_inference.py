@@ -20,9 +20,8 @@ from counterfoil.errors import RunFailure
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.prediction.asking import AskedModel, Placement, ask, prepared_batches
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.inference import MappedClassifier, logits_of
+from counterfoil.prediction.inference import MappedClassifier, Predictions, logits_of
 from counterfoil.prediction.passes import score_models
-from counterfoil.prediction.predictions import Predictions
 from counterfoil.store.decoding import readable_image
 from support import images
 

@@ -23,9 +23,8 @@ from counterfoil.models.devices import one_thread
 from counterfoil.models.loading_errors import reading_errors, skipped_reason
 from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.failures import failures, refuse_unanswered
-from counterfoil.prediction.inference import answer_columns, logits_of
+from counterfoil.prediction.inference import Predictions, answer_columns, logits_of
 from counterfoil.prediction.passes import score_models
-from counterfoil.prediction.predictions import Predictions
 from counterfoil.recipe.keep.misclassified import ANSWER, CONFIDENCE, FAILED, RIGHT, TOP1
 from counterfoil.recipe.keep.same_image import SOURCE_SIMILARITY, similarity
 from counterfoil.recipe.layering import without_folders

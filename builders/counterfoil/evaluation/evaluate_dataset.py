@@ -13,11 +13,10 @@ from counterfoil.errors import UserError, collected_in, raise_together, warn
 from counterfoil.evaluation.dataset import open_subject
 from counterfoil.evaluation.gate import judge_gate, judged_models, models_of, read_gate
 from counterfoil.evaluation.options import EvaluationOptions, option_texts
-from counterfoil.evaluation.result_files import make_ready, report_folder, store_results, write_files
+from counterfoil.evaluation.result_files import make_ready, report_folder, write_results
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.tasks import task_of
 from counterfoil.models.classifiers.of_python import by_name
-from counterfoil.store.directory_lock import writing_lock
 
 
 def evaluate(
@@ -102,10 +101,7 @@ def evaluate(
         notes=(*task.subject.notes, *task.notes(results)),
         task=task,
     )
-    with writing_lock(folder):  # two evaluations into one folder must not mix their files
-        evaluation = write_files(evaluation, task, folder)
-    if given.into_card:
-        evaluation = replace(evaluation, files={**evaluation.files, "card": store_results(evaluation, task)})
+    evaluation = write_results(evaluation, task, folder, into_card=given.into_card)
     for warning in task.warnings(results):
         warn(warning)
     return evaluation

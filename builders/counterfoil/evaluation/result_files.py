@@ -20,6 +20,7 @@ from counterfoil.evaluation.shift_report import PageSection
 from counterfoil.recipe import Recipe
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder, replace_files, try_folder
+from counterfoil.store.directory_lock import writing_lock
 from counterfoil.store.layout import EVALUATION, PREVIEW, PRIVATE
 from counterfoil.store.sealed_folder import EVALUATED
 
@@ -42,6 +43,15 @@ def report_folder(subject: Subject, out: Path | None, limit: int | None) -> Path
     try_folder(folder)
     make_folder(folder)
     return folder
+
+
+def write_results(evaluation: Evaluation, task: Task, folder: Path, *, into_card: bool) -> Evaluation:
+    """Write the files of an evaluation; with `into_card`, also store its results in the dataset. Return all paths."""
+    with writing_lock(folder):  # two evaluations into one folder must not mix their files
+        evaluation = write_files(evaluation, task, folder)
+    if into_card:
+        evaluation = replace(evaluation, files={**evaluation.files, "card": store_results(evaluation, task)})
+    return evaluation
 
 
 def write_files(evaluation: Evaluation, task: Task, folder: Path) -> Evaluation:

@@ -31,8 +31,8 @@ from counterfoil.models.clip import ClipModel, load_clip, pin_clip
 from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.embedding import Embedder, clip_embedder, digests_of, embed
 from counterfoil.prediction.failures import best_thresholds, binary_answers, condition_scores, failures, map_conditions
+from counterfoil.prediction.inference import Predictions
 from counterfoil.prediction.passes import Placement, join_scored, score_models
-from counterfoil.prediction.predictions import Predictions
 from counterfoil.progress import renamed, track
 from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.schema_mine import Mine

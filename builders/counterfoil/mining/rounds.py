@@ -28,7 +28,7 @@ from counterfoil.mining.hypotheses import Found, Hypothesis, MiningRun
 from counterfoil.models.classifiers import describe_classifier
 from counterfoil.prediction.class_map import map_classes
 from counterfoil.prediction.failures import failures
-from counterfoil.prediction.predictions import Predictions
+from counterfoil.prediction.inference import Predictions
 from counterfoil.progress import Stage, renamed
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.keep.cells import ACCEPTED

@@ -19,8 +19,7 @@ import results_examples
 from counterfoil import __version__
 from counterfoil.dataset.card import markdown
 from counterfoil.dataset.card.contact_sheets import Tally
-from counterfoil.dataset.card.markdown import markdown_table
-from counterfoil.dataset.card.marks import without_marks
+from counterfoil.dataset.card.markdown import markdown_table, without_marks
 from counterfoil.dataset.card.sections import (
     MOST_COLUMNS,
     MOST_MODELS,
@@ -28,8 +27,8 @@ from counterfoil.dataset.card.sections import (
     judged_labels,
     mined_of,
     robustness_of,
+    statements_of,
 )
-from counterfoil.dataset.card.statements import statements_of
 from counterfoil.dataset.card.tables import input_rows
 from counterfoil.errors import RunFailure
 from counterfoil.plan.layout import Sample

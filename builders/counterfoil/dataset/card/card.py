@@ -14,7 +14,7 @@ from counterfoil import __version__
 from counterfoil.dataset.card import markdown
 from counterfoil.dataset.card.contact_sheets import OVERVIEW, Tally, contact_sheets, sheet_name, tally_of
 from counterfoil.dataset.card.croissant import croissant_bytes
-from counterfoil.dataset.card.marks import with_marks
+from counterfoil.dataset.card.markdown import with_marks
 from counterfoil.dataset.card.metadata import (
     DATASET_INTERFACES,
     Config,
@@ -33,6 +33,7 @@ from counterfoil.dataset.card.sections import (
     LeadDrops,
     MinedShifts,
     Robustness,
+    Statements,
     ZeroShotAnswers,
     adversarial_of,
     hash_rows,
@@ -41,9 +42,10 @@ from counterfoil.dataset.card.sections import (
     lead_drops_of,
     mined_of,
     robustness_of,
+    screened_shifts,
     stack_lines,
+    statements_of,
 )
-from counterfoil.dataset.card.statements import Statements, screened_shifts, statements_of
 from counterfoil.dataset.card.tables import (
     CorruptionRow,
     InputRow,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.dataset.card import metadata
-from counterfoil.dataset.card.statements import Statements
+from counterfoil.dataset.card.sections import Statements
 from counterfoil.dataset.card.tables import InputRow
 from counterfoil.documents import document_bytes
 from counterfoil.recipe import Recipe

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from counterfoil import __version__
 from counterfoil.dataset.card.contact_sheets import OVERVIEW, sheet_name
-from counterfoil.dataset.card.marks import without_marks
+from counterfoil.dataset.card.markdown import without_marks
 from counterfoil.documents import parse_json
 from counterfoil.errors import CounterfoilError
 from counterfoil.generate.screen.thresholds import open_shifts
