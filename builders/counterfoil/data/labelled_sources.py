@@ -103,6 +103,20 @@ def labelled_conditions(
     return _labelled([part]), conditions
 
 
+def labelled_rows(
+    source: InputDataset,
+    split: str,
+    classes: Sequence[RecipeClass],
+    pin: SourcePin | None = None,
+    *,
+    units: bool = True,
+) -> tuple[LabelledImages, ConditionLabels | None]:
+    """Return the rows of a split by their conditions, with the conditions, or by source label if they have none."""
+    if source.conditions is None:
+        return labelled_split(source, split, classes, pin, units=units), None
+    return labelled_conditions(source, split, pin, units=units)
+
+
 def every_row(reference: NamedDataset, pin: SourcePin | None = None) -> tuple[LabelledImages, Rows]:
     """Return all images of a dataset that needs no labels, such as a pool, and its columns. Every label is 0."""
     rows = _rows_of(open_source(reference, pin=pin), reference.split, labelled=False)

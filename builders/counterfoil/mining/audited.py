@@ -17,7 +17,7 @@ import numpy as np
 
 from counterfoil.arrays import AnyFloats, Bools, Floats, Floats32, Ints
 from counterfoil.data.labelled_images import Halves, LabelledImages, deal_halves, evenly_chosen, rows_of, thinned
-from counterfoil.data.labelled_sources import labelled_conditions, labelled_split
+from counterfoil.data.labelled_sources import labelled_conditions, labelled_rows, labelled_split
 from counterfoil.data.labels import ConditionLabels
 from counterfoil.data.open_source import OpenSource, trained_names
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together, some_of
@@ -129,10 +129,7 @@ def _refuse_train_split(recipe: Recipe, splits: Sequence[str], source: OpenSourc
 
 def audited_train_rows(recipe: Recipe, source: OpenSource) -> tuple[LabelledImages, ConditionLabels | None]:
     """Return the train split of the source without units, and the conditions of its rows if the recipe has any."""
-    split = recipe.source.train_split
-    if recipe.source.conditions is not None:
-        return labelled_conditions(recipe.source, split, source.pin, units=False)
-    return labelled_split(recipe.source, split, recipe.classes, source.pin, units=False), None
+    return labelled_rows(recipe.source, recipe.source.train_split, recipe.classes, source.pin, units=False)
 
 
 # The content hash of a row that has no image.

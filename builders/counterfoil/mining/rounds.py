@@ -132,19 +132,24 @@ class RenderedSet:
     scores: Floats
 
 
+def undrawn_problems(recipe: Recipe, mine: Mine, key: str) -> list[str]:
+    """Return why no images can be drawn and answered for a test. key: the setting that asks for them, and its value."""
+    problems = []
+    if not recipe.kind.from_noise:
+        kind = f"generator.kind is '{recipe.kind.name}': this kind cannot render from noise alone"
+        problems.append(f"{key} draws images, and {kind}")
+    if (mine.target or "").startswith(PREDICTIONS):
+        problems.append(f"{key} asks the target about new images, and {mine.target} has none")
+    if recipe.source.conditions is not None:
+        problems.append(f"{key} draws images of one class each, and rows here have conditions")
+    return problems
+
+
 def refuse_unrendered(recipe: Recipe, mine: Mine) -> None:
     """Raise UserError if images for a test cannot be rendered or answered."""
     if mine.confirm == "rows":
         return
-    problems = []
-    if not recipe.kind.from_noise:
-        renders = f"mine.confirm: '{mine.confirm}' renders images, and generator.kind is '{recipe.kind.name}'"
-        problems.append(f"{renders}: this kind cannot render from noise alone")
-    if (mine.target or "").startswith(PREDICTIONS):
-        problems.append(f"mine.confirm: '{mine.confirm}' asks the target about new images, and {mine.target} has none")
-    if recipe.source.conditions is not None:
-        problems.append(f"mine.confirm: '{mine.confirm}' draws images of one class each, and rows here have conditions")
-    if problems:
+    if problems := undrawn_problems(recipe, mine, f"mine.confirm: '{mine.confirm}'"):
         raise UserError(problems, "Test on the confirm half: --confirm rows")
 
 
