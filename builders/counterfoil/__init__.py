@@ -49,11 +49,13 @@ if TYPE_CHECKING:
     from counterfoil.mining.mine_recipe import mine
     from counterfoil.plan.layout import make_plan
     from counterfoil.progress import disable_progress_bars, enable_progress_bars
-    from counterfoil.publishing import publish, publish_model
+    from counterfoil.publishing.publish_dataset import publish
+    from counterfoil.publishing.publish_model import publish_model
     from counterfoil.recipe import load_recipe
-    from counterfoil.reviewing import review, review_answers
     from counterfoil.reviewing.calibrate_dataset import calibrate
     from counterfoil.reviewing.recut_dataset import recut
+    from counterfoil.reviewing.review_answers import review_answers
+    from counterfoil.reviewing.review_dataset import review
     from counterfoil.starting.init_recipe import init
 
 _HOMES = {
@@ -70,8 +72,8 @@ _HOMES = {
     "mend": "counterfoil.mending.mend_models",
     "mine": "counterfoil.mining.mine_recipe",
     "mine_again": "counterfoil.mining.methods.bugs.trying",
-    "publish": "counterfoil.publishing",
-    "publish_model": "counterfoil.publishing",
+    "publish": "counterfoil.publishing.publish_dataset",
+    "publish_model": "counterfoil.publishing.publish_model",
     "recut": "counterfoil.reviewing.recut_dataset",
     "review": "counterfoil.reviewing.review_dataset",
     "review_answers": "counterfoil.reviewing.review_answers",

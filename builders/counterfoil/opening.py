@@ -49,10 +49,10 @@ from counterfoil.recipe.loader import load_cut
 from counterfoil.regular_files import named_path
 from counterfoil.report.pictures import webp
 from counterfoil.report.words import counted
-from counterfoil.reviewing import review
 from counterfoil.reviewing.answers import read_answers
 from counterfoil.reviewing.calibrate_dataset import calibrate
 from counterfoil.reviewing.review_answers import asked_of
+from counterfoil.reviewing.review_dataset import review
 from counterfoil.reviewing.screen_scores import has_threshold
 from counterfoil.store.atomic import write_atomically
 from counterfoil.store.decoding import UnreadableImage, rgb_image

@@ -16,10 +16,10 @@ from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.mending.given import Given
 from counterfoil.mending.variants import open_debug_images
-from counterfoil.publishing import publish
+from counterfoil.publishing.publish_dataset import publish
 from counterfoil.recipe import load_recipe
 from counterfoil.report.words import preview_sentence
-from counterfoil.reviewing import review
+from counterfoil.reviewing.review_dataset import review
 from shared_datasets import Once
 from tiny_builds import images, tiny
 

@@ -27,9 +27,9 @@ from counterfoil.evaluation import evaluate
 from counterfoil.plan.layout import Sample
 from counterfoil.publishing.files import is_owned
 from counterfoil.report.labels import labels_text
-from counterfoil.reviewing import Review, ReviewPage, review, review_answers
 from counterfoil.reviewing.grids import AcceptedImage, RealControl
-from counterfoil.reviewing.review_answers import agreement, mean_frequency
+from counterfoil.reviewing.review_answers import Review, agreement, mean_frequency, review_answers
+from counterfoil.reviewing.review_dataset import ReviewPage, review
 from counterfoil.stats import fleiss_kappa
 from counterfoil.store import sealed_folder
 from counterfoil.store.manifest import content_of_receipts, verify_files

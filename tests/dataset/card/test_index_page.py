@@ -17,8 +17,8 @@ from counterfoil.data.folders import folder_content
 from counterfoil.dataset.card.index_page import index_entries, write_index
 from counterfoil.dataset.closing import close_again
 from counterfoil.evaluation import evaluate
-from counterfoil.reviewing import review
 from counterfoil.reviewing.calibrate_dataset import calibrate
+from counterfoil.reviewing.review_dataset import review
 from counterfoil.store.manifest import published_paths, verify_files
 
 
