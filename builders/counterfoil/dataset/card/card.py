@@ -60,11 +60,11 @@ from counterfoil.dataset.card.tables import (
 from counterfoil.dataset.label_checks import Selection, ShiftSelected, people_of, with_people
 from counterfoil.dataset.reading import other_stacks
 from counterfoil.errors import UserError
+from counterfoil.generate.corruptions import SMALL_BELOW
 from counterfoil.generate.screen.doubts import ScreenDoubts
 from counterfoil.generate.screen.thresholds import FewImages, Thresholds, open_shifts, stored_thresholds
 from counterfoil.plan.layout import Plan
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.corruptions import SMALL_BELOW
 from counterfoil.recipe.keep.rule import Column
 from counterfoil.recipe.prompts import ABOUT_CLASS, uses
 from counterfoil.report.labels import LabelChecks
