@@ -1,5 +1,5 @@
-"""Read and write lock.json: hashes, the hashed documents, pinned inputs, the stack, and the number of shards
-per group.
+"""Read and write lock.json: hashes, the hashed documents, pinned inputs, judges' answers to validation images, the
+stack, and the number of shards per group.
 """
 
 from __future__ import annotations
