@@ -175,7 +175,7 @@ def _import_light(work: Path) -> None:
     import torch
 
     import counterfoil.cli.main
-    import counterfoil.plan
+    import counterfoil.plan.layout
     import counterfoil.recipe  # noqa: F401
     from fuzzing.recipes import bundled
 

@@ -23,7 +23,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "publishing")]
 
 from publishing_cases import contents, published  # noqa: E402
 
-from counterfoil.store import read_rows  # noqa: E402
+from counterfoil.store.reading import read_rows  # noqa: E402
 from loopback_hub import LoopbackHub, Reader, client_environment  # noqa: E402
 
 REPO = "someone/wardrobe-mini"

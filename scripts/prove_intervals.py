@@ -26,7 +26,7 @@ from scipy import optimize, stats
 
 import proving
 from counterfoil.accuracy_stats import NearChance
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.evaluation.dataset import Group, labelled_subject
 from counterfoil.evaluation.gate import GateLine, GateResult, judge_gate
 from counterfoil.evaluation.scored_models import ChosenModels

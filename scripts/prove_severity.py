@@ -24,7 +24,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 import proving
-from counterfoil.building import build
+from counterfoil.building.build_dataset import build
 from interface_proof.builds import proof_folder
 from proof_files import measured
 from results_page import table

@@ -17,14 +17,14 @@ from typing import Any
 import yaml
 from PIL import Image
 
-from counterfoil.building import build
+from counterfoil.building.build_dataset import build
 from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.dataset.card.contact_sheets import OVERVIEW, Sheet, line_height
 from counterfoil.recipe.prompts import DEFAULT_SEVERITY
 from counterfoil.report.pictures import webp
-from counterfoil.store import read_rows
 from counterfoil.store.decoding import rgb_image
 from counterfoil.store.layout import FIGURES
+from counterfoil.store.reading import read_rows
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 ON_THE_CARD = ("fog", "motion_blur", "darker", "gaussian_noise", "jpeg_compression")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from counterfoil.recipe.keep import CLIP_SCORES, Verdict
+from counterfoil.recipe.keep.rule import CLIP_SCORES, Verdict
 
 Pair = tuple[float | None, float | None]
 

@@ -20,10 +20,12 @@ from PIL import Image
 from timm.models import save_for_hf
 
 from clip_verdicts import clip_verdict
-from counterfoil.plan import Plan, Sample, make_plan
-from counterfoil.recipe import dump_recipe, sha256_json
+from counterfoil.documents import sha256_json
+from counterfoil.plan.layout import Plan, Sample, make_plan
+from counterfoil.recipe import dump_recipe
 from counterfoil.recipe.loader import load_recipe_text
-from counterfoil.store import Candidate, DatasetStore
+from counterfoil.store.dataset_store import DatasetStore
+from counterfoil.store.rows import Candidate
 
 COLOURS = ((220, 40, 40), (40, 200, 60), (50, 70, 230))
 NAMES = ("red", "green", "blue")

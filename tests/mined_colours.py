@@ -13,12 +13,15 @@ from typing import Any
 import yaml
 
 from colour_world import CANDIDATES, COLOURS, RECIPE, painted, png_of
+from counterfoil.documents import sha256_json
 from counterfoil.models.classifiers import load_classifier
-from counterfoil.plan import Plan, Sample, make_plan
-from counterfoil.recipe import dump_recipe, sha256_json
-from counterfoil.recipe.keep import ACCEPTED, CLIP_SCORES, Verdict, decide_cell
+from counterfoil.plan.layout import Plan, Sample, make_plan
+from counterfoil.recipe import dump_recipe
+from counterfoil.recipe.keep.cells import ACCEPTED, decide_cell
+from counterfoil.recipe.keep.rule import CLIP_SCORES, Verdict
 from counterfoil.recipe.loader import load_recipe_text
-from counterfoil.store import Candidate, DatasetStore
+from counterfoil.store.dataset_store import DatasetStore
+from counterfoil.store.rows import Candidate
 
 JUDGE = "hf-hub:someone/judge"
 RECORD = {

@@ -8,7 +8,7 @@ import diffusers
 import torch
 import transformers
 
-from counterfoil.models import LAB_WEIGHTS
+from counterfoil.models.names import LAB_WEIGHTS
 
 TOKENIZER = LAB_WEIGHTS / "sd" / "tokenizer"
 WIDTH = 32

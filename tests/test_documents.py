@@ -2,12 +2,13 @@
 
 This leaves aside line breaks and characters that act on a terminal.
 
-And documents of strangers, which have bounds.
+And documents of strangers, which have bounds, and one text for equal values, which is hashed.
 """
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import math
@@ -25,12 +26,14 @@ from counterfoil import documents
 from counterfoil.documents import (
     Form,
     Strict,
+    canonical_json,
     csv_text,
     document_text,
     parse_document,
     parse_entries,
     parse_json,
     read_document,
+    sha256_json,
 )
 from counterfoil.errors import UserError
 from counterfoil.regular_files import visible
@@ -197,3 +200,25 @@ def test_many_lists_are_counted_before_they_take_memory(monkeypatch: pytest.Monk
             parse_json(bomb)
         with pytest.raises(UserError, match="lists and mappings"):
             parse_document(Note, bomb, "it")
+
+
+keys = st.text(max_size=5)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | keys,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(keys, values, max_size=4))
+def test_canonical_json_is_json_and_does_not_depend_on_order(value: dict) -> None:
+    text = canonical_json(value)
+    assert json.loads(text) == value
+    assert canonical_json(dict(reversed(value.items()))) == text
+    assert sha256_json(value) == hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def test_canonical_json_has_no_spaces_and_no_nan() -> None:
+    assert canonical_json({"b": [1, 2.0], "a": "é"}) == '{"a":"é","b":[1,2.0]}'
+    with pytest.raises(ValueError):
+        canonical_json(float("nan"))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import warm
-from counterfoil.building import BuildResult, build
+from counterfoil.building.build_dataset import BuildResult, build
 from counterfoil.store.reading import read_rows
 
 CLASSES = (

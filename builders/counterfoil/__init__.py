@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
-    from counterfoil.building import build
+    from counterfoil.building.build_dataset import build
     from counterfoil.building.regenerate_dataset import regenerate
     from counterfoil.corrupting.corrupt import corrupt, corruptions
     from counterfoil.corrupting.transform import Corrupt
@@ -51,18 +51,20 @@ if TYPE_CHECKING:
     from counterfoil.mending.mend_models import mend
     from counterfoil.mining.methods.bugs.trying import mine_again, try_descriptions
     from counterfoil.mining.mine_recipe import mine
-    from counterfoil.plan import make_plan
+    from counterfoil.plan.layout import make_plan
     from counterfoil.progress import disable_progress_bars, enable_progress_bars
-    from counterfoil.publishing import publish, publish_model
+    from counterfoil.publishing.publish_dataset import publish
+    from counterfoil.publishing.publish_model import publish_model
     from counterfoil.recipe import load_recipe
-    from counterfoil.reviewing import review, review_answers
     from counterfoil.reviewing.calibrate_dataset import calibrate
     from counterfoil.reviewing.recut_dataset import recut
+    from counterfoil.reviewing.review_answers import review_answers
+    from counterfoil.reviewing.review_dataset import review
     from counterfoil.starting.init_recipe import init
 
 _HOMES = {
     "Corrupt": "counterfoil.corrupting.transform",
-    "build": "counterfoil.building",
+    "build": "counterfoil.building.build_dataset",
     "calibrate": "counterfoil.reviewing.calibrate_dataset",
     "corrupt": "counterfoil.corrupting.corrupt",
     "corruptions": "counterfoil.corrupting.corrupt",
@@ -73,12 +75,12 @@ _HOMES = {
     "init": "counterfoil.starting.init_recipe",
     "learn_tokens": "counterfoil.generate.tokens.learn_tokens",
     "load_recipe": "counterfoil.recipe",
-    "make_plan": "counterfoil.plan",
+    "make_plan": "counterfoil.plan.layout",
     "mend": "counterfoil.mending.mend_models",
     "mine": "counterfoil.mining.mine_recipe",
     "mine_again": "counterfoil.mining.methods.bugs.trying",
-    "publish": "counterfoil.publishing",
-    "publish_model": "counterfoil.publishing",
+    "publish": "counterfoil.publishing.publish_dataset",
+    "publish_model": "counterfoil.publishing.publish_model",
     "recut": "counterfoil.reviewing.recut_dataset",
     "review": "counterfoil.reviewing.review_dataset",
     "review_answers": "counterfoil.reviewing.review_answers",

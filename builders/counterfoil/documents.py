@@ -10,6 +10,7 @@ what shows them are escaped (`visible`).
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import math
@@ -261,6 +262,15 @@ def document_bytes(document: Any) -> bytes:
     """Return JSON with sorted keys, two spaces, UTF-8 and a final newline. ValueError for NaN, which is not JSON."""
     text = json.dumps(document, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
     return f"{visible(text)}\n".encode()
+
+
+def canonical_json(value: Any) -> str:
+    """Write JSON with sorted keys and no spaces: equal values give equal text. ValueError for NaN and infinity."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def sha256_json(value: Any) -> str:
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
 # A list or mapping takes two bytes of JSON and 64 of memory. Entries of tables have one in twenty bytes or fewer.

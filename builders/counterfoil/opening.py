@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.dataset.card.index_page import (
     ANSWER,
     CALIBRATE,
@@ -39,6 +38,7 @@ from counterfoil.dataset.card.index_page import (
     index_entries,
     index_html,
 )
+from counterfoil.dataset.reading import SoundDataset, read_dataset
 from counterfoil.documents import read_document
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.mending.document import Mended
@@ -49,10 +49,10 @@ from counterfoil.recipe.loader import load_cut
 from counterfoil.regular_files import named_path
 from counterfoil.report.pictures import webp
 from counterfoil.report.words import counted
-from counterfoil.reviewing import review
 from counterfoil.reviewing.answers import read_answers
 from counterfoil.reviewing.calibrate_dataset import calibrate
 from counterfoil.reviewing.review_answers import asked_of
+from counterfoil.reviewing.review_dataset import review
 from counterfoil.reviewing.screen_scores import has_threshold
 from counterfoil.store.atomic import write_atomically
 from counterfoil.store.decoding import UnreadableImage, rgb_image

@@ -147,7 +147,7 @@ def build_seconds(folder: Path, out: Path, workers: int) -> tuple[float, int]:
 
     import datasets  # noqa: F401 (imported before the loop's clock runs, and so is this)
 
-    from counterfoil.building import build
+    from counterfoil.building.build_dataset import build
 
     classes = sorted(path.name for path in folder.iterdir())
     each = len(list((folder / classes[0]).iterdir()))

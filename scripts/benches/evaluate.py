@@ -108,7 +108,7 @@ def save_models(folder: Path, count: int) -> list[str]:
     import torch
     from safetensors.torch import load_file, save_file
 
-    from counterfoil.models import LAB_WEIGHTS
+    from counterfoil.models.names import LAB_WEIGHTS
 
     made = [f"lab:{name}" for name in LAB[:count]]
     for index in range(len(LAB), count):

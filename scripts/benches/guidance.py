@@ -25,13 +25,13 @@ from counterfoil.building.shard import Made, ShardMaker
 from counterfoil.engines import LocalEngine
 from counterfoil.generate.pictures import DrawnAhead
 from counterfoil.generate.render import Renderer
-from counterfoil.generate.screen import Scorer
+from counterfoil.generate.screen.scores import Scorer
 from counterfoil.models.clip import load_clip
 from counterfoil.models.devices import one_thread
 from counterfoil.models.diffusion import load_pipeline
-from counterfoil.plan import Plan, Sample, make_plan
+from counterfoil.plan.layout import Plan, Sample, make_plan
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.recipe.keep import ACCEPTED
+from counterfoil.recipe.keep.cells import ACCEPTED
 from counterfoil.stats import wilson_interval
 from interface_proof.looks import shows
 from lab_training.oracle import Oracle

@@ -33,22 +33,24 @@ from benches import Page
 from benches.processes import json_of
 from benches.simulated_engine import KINDS, CountedFiles, SimulatedEngine, write_stub
 from counterfoil.building.build_dataset import BuildProgress, DatasetBuild
-from counterfoil.building.closing import close_dataset
 from counterfoil.building.inputs import Inputs
 from counterfoil.building.spans import Span, spans
 from counterfoil.building.workers import Job
 from counterfoil.cli.progress import BuildDisplay
+from counterfoil.dataset.closing import close_dataset
 from counterfoil.engines import Doing, Finished, LocalEngine
-from counterfoil.generate.screen import resolve_thresholds
+from counterfoil.generate.screen.thresholds import resolve_thresholds
 from counterfoil.models.devices import stack_of
-from counterfoil.plan import Sample, make_plan
+from counterfoil.plan.layout import Sample, make_plan
 from counterfoil.progress import listening
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.recipe.keep import ACCEPTED, CLIP_SCORES, Verdict
-from counterfoil.store import Candidate, DatasetStore, Receipt
+from counterfoil.recipe.keep.cells import ACCEPTED
+from counterfoil.recipe.keep.rule import CLIP_SCORES, Verdict
+from counterfoil.store.dataset_store import DatasetStore
 from counterfoil.store.lock import read_lock
-from counterfoil.store.receipts import counts_of
+from counterfoil.store.receipts import Receipt, counts_of
 from counterfoil.store.replacement import settle_directory
+from counterfoil.store.rows import Candidate
 from results_page import table
 
 TITLE, PARTS = "What a large build costs its driver", ("scale",)

@@ -22,10 +22,11 @@ from typing import Any
 from counterfoil.building.workers import Job
 from counterfoil.engines import Advanced, EngineChoice, Finished, LocalEngine
 from counterfoil.engines.engine import Event, Item, Result, Work
-from counterfoil.plan import Shard
-from counterfoil.recipe.keep import ACCEPTED
-from counterfoil.store import Receipt, ShardWriter, StoredFile
+from counterfoil.plan.layout import Shard
+from counterfoil.recipe.keep.cells import ACCEPTED
+from counterfoil.store.dataset_store import ShardWriter
 from counterfoil.store.layout import What, shard_path
+from counterfoil.store.receipts import Receipt, StoredFile
 
 _EVENTS = {
     "open": "opens",

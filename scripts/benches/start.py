@@ -58,7 +58,7 @@ def measure(options: argparse.Namespace) -> Iterator[Page]:
 
 def seconds_to_the_first_image(way: str, workers: int) -> list[float]:
     """Return those of a first and a second build in this program."""
-    from counterfoil.building import BuildProgress, build
+    from counterfoil.building.build_dataset import BuildProgress, build
     from counterfoil.engines import local
     from counterfoil.progress import listening
 

@@ -18,18 +18,26 @@ from PIL import Image
 from bugs_proof.answering import Panel
 from bugs_proof.pictures import PictureCell, Pictures, PictureStore
 from counterfoil.building.inputs import thresholds_of
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.data.open_source import open_source
 from counterfoil.generate.pictures import encode_image
-from counterfoil.generate.screen import Thresholds, resolve_thresholds, shift_scores
-from counterfoil.generate.screen.thresholds import Measured, ThresholdEntry, needs_validation
+from counterfoil.generate.screen.scores import shift_scores
+from counterfoil.generate.screen.thresholds import (
+    Measured,
+    ThresholdEntry,
+    Thresholds,
+    needs_validation,
+    resolve_thresholds,
+)
 from counterfoil.mining.hypotheses import MiningRun
-from counterfoil.mining.methods.bugs.trials import DrawnRound, RoundAsked, RoundDrawer, nothing_drawn
+from counterfoil.mining.methods.bugs.drawing import RoundDrawer
+from counterfoil.mining.methods.bugs.trials import DrawnRound, RoundAsked, nothing_drawn
 from counterfoil.models.clip import pin_clip
-from counterfoil.plan import Plan, Sample, make_plan
+from counterfoil.plan.layout import Plan, Sample, make_plan
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe, load_recipe, object_caption_for
-from counterfoil.recipe.keep import ACCEPTED, OBJECT, SHIFT, Verdict, decide_cell
+from counterfoil.recipe.keep.cells import ACCEPTED, decide_cell
+from counterfoil.recipe.keep.rule import OBJECT, SHIFT, Verdict
 from proof_files import saved
 
 _MEASURED: dict[Path, dict[Measured, ThresholdEntry]] = {}

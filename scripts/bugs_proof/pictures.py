@@ -24,7 +24,7 @@ from counterfoil.models.clip import ClipModel, load_clip
 from counterfoil.models.devices import one_thread
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.models.names import LAB_WEIGHTS, folder_sha256
-from counterfoil.plan import Sample
+from counterfoil.plan.layout import Sample
 from counterfoil.recipe import Recipe
 from proof_files import saved
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.data.labelled_sources import labelled_source
 from counterfoil.lab.planted import ROWS, PlantedWorld, named_world
 from counterfoil.lab.scenes import wardrobe_scene
@@ -26,8 +26,8 @@ from counterfoil.models.clip import ClipModel, load_clip, pin_clip
 from counterfoil.models.names import LAB_WEIGHTS
 from counterfoil.prediction.class_map import map_classes
 from counterfoil.prediction.embedding import clip_embedder, embed
+from counterfoil.prediction.inference import Predictions
 from counterfoil.prediction.passes import score_models
-from counterfoil.prediction.predictions import Predictions
 from counterfoil.recipe.prompts import RecipeClass
 
 CLIP = "lab:clip"

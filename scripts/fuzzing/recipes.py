@@ -111,7 +111,8 @@ def _shown(source: str, chance: random.Random) -> list[Step]:
 
 def _round_trip(source: str, overrides: tuple[str, ...] = ()) -> None:
     """Plan, estimate and write a recipe that loads, and check that its portable text is the same recipe."""
-    from counterfoil.plan import estimate, make_plan
+    from counterfoil.plan.estimate import estimate
+    from counterfoil.plan.layout import make_plan
     from counterfoil.recipe import dump_recipe, load_recipe, load_recipe_text
 
     loaded = load_recipe(source, overrides)

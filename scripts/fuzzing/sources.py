@@ -48,7 +48,7 @@ def source(bench: Bench) -> Prepared:
 
 def _built() -> None:
     """Build from the recipe that `init` wrote, where it wrote one."""
-    from counterfoil.building import build
+    from counterfoil.building.build_dataset import build
 
     if Path("recipe.yaml").exists():
         few = ["samples.candidates=2", "generator.batch_size=2"]

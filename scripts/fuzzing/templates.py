@@ -41,7 +41,7 @@ ALL = PARQUET, TAR, TOKENS, EDITS, EARLIER = "parquet", "tar", "tokens", "edits"
 
 def build_templates(folder: Path) -> dict[str, Path]:
     """Build them in `folder`; by name. Without a network, on one core."""
-    from counterfoil.building import build
+    from counterfoil.building.build_dataset import build
     from counterfoil.evaluation import evaluate
     from counterfoil.reviewing.calibrate_dataset import calibrate
 
@@ -152,9 +152,10 @@ def sealed(directory: Path) -> None:
 
 def _relocked(directory: Path) -> dict[str, str] | None:
     """Write the lock anew for recipe, thresholds and tokens; return its hashes, or None if it cannot be written."""
+    from counterfoil.documents import sha256_json
     from counterfoil.errors import CounterfoilError
-    from counterfoil.generate.screen import Thresholds
-    from counterfoil.recipe import load_own_recipe, sha256_json
+    from counterfoil.generate.screen.thresholds import Thresholds
+    from counterfoil.recipe import load_own_recipe
 
     lock = _document(directory / "lock.json")
     recipe = directory / "recipe.yaml"

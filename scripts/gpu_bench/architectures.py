@@ -143,7 +143,7 @@ def write_pipeline(architecture: Architecture, folder: Path, device: str, dtype:
     import torch
     import transformers
 
-    from counterfoil.models import LAB_WEIGHTS
+    from counterfoil.models.names import LAB_WEIGHTS
 
     diffusers.utils.logging.set_verbosity_error()
     diffusers.utils.logging.disable_progress_bar()

@@ -117,7 +117,7 @@ def single(settings: Settings) -> Figures:
 
 def whole(settings: Settings) -> Figures:
     """Run `counterfoil build`: from its first batch to its last receipt; and the whole call, with loading."""
-    from counterfoil.building import BuildProgress, build
+    from counterfoil.building.build_dataset import BuildProgress, build
 
     began = time.monotonic()
     with _heard(BuildProgress, lambda event: event.images_done) as seen:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from counterfoil.building import build
+from counterfoil.building.build_dataset import build
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.lab.world import Scene, render
 from counterfoil.models.names import LAB_WEIGHTS, folder_sha256

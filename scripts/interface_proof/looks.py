@@ -18,7 +18,7 @@ from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, MARKS, SHIFTS, SHIFTS_BY_NAME
 from counterfoil.lab.world import render
 from counterfoil.models.classifiers import load_classifier
-from counterfoil.store import read_rows
+from counterfoil.store.reading import read_rows
 from lab_training.oracle import Oracle
 from proof_files import saved
 

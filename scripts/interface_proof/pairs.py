@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from counterfoil.building import build
+from counterfoil.building.build_dataset import build
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.lab.world import render
-from counterfoil.plan import RowTable
+from counterfoil.plan.layout import RowTable
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.store import read_rows
 from counterfoil.store.layout import ROWS
+from counterfoil.store.reading import read_rows
 from interface_proof.builds import PROOF_GUIDANCE, build_folder
 from interface_proof.comparison import (
     GROUPS,

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from counterfoil.building import build
+from counterfoil.building.build_dataset import build
 from counterfoil.generate.tokens.class_tokens import TOKENS_MANIFEST, token_file_name, token_folder
 from counterfoil.generate.tokens.learn_tokens import learn_tokens
 from counterfoil.lab.scenes import wardrobe_scene

@@ -103,7 +103,7 @@ def measure_clip(images_a_shift: int = 200) -> None:
 def measure_generator(oracle: Oracle, work: Path) -> None:
     """Measure class and shift agreement of 20 images a class × shift prompt, and distance to the training images."""
     from counterfoil.recipe import load_recipe
-    from counterfoil.store import read_rows
+    from counterfoil.store.reading import read_rows
     from interface_proof.builds import CANDIDATES, build_prompted
 
     directory = build_prompted(work / "proof", "names")

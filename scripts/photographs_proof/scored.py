@@ -17,7 +17,7 @@ import yaml
 from numpy.typing import NDArray
 
 from counterfoil import evaluate
-from counterfoil.building import build
+from counterfoil.building.build_dataset import build
 from photographs_proof.networks import CLASSES, load_network, transform
 
 NETWORKS = ("resnet20", "resnet32", "resnet44", "resnet56", "resnet20-ehanw", "resnet20-ehanw-adversarial")

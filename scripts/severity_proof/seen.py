@@ -21,7 +21,7 @@ from counterfoil.lab.world import render_graded
 from counterfoil.models.clip import load_clip
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.severity import level_name
-from counterfoil.store import read_rows
+from counterfoil.store.reading import read_rows
 from interface_proof.looks import Viewer, guesses
 from proof_files import CLASSIFIERS, saved
 

@@ -13,12 +13,13 @@ from PIL import Image
 
 from clip_verdicts import clip_verdict
 from counterfoil.documents import document_bytes
-from counterfoil.plan import make_plan
+from counterfoil.plan.layout import make_plan
 from counterfoil.recipe import load_recipe
-from counterfoil.store import Candidate, ShardWriter
+from counterfoil.store.dataset_store import ShardWriter
 from counterfoil.store.lock import read_lock
 from counterfoil.store.manifest import write_manifest
 from counterfoil.store.reading import read_receipts, read_shard
+from counterfoil.store.rows import Candidate
 
 
 def with_torch(directory: Path, version: str) -> None:

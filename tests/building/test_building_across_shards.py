@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterfoil.building import BuildProgress, build_dataset
+from counterfoil.building import build_dataset
+from counterfoil.building.build_dataset import BuildProgress
 from counterfoil.building.inputs import resolve_inputs
 from counterfoil.building.spans import LONGEST, Load, cuts, load_of, spans
 from counterfoil.building.workers import Job
@@ -20,11 +21,11 @@ from counterfoil.engines.local import LocalEngine
 from counterfoil.errors import RunFailure
 from counterfoil.generate.render import Renderer
 from counterfoil.models.devices import stack_of
-from counterfoil.plan import Plan, Sample, Shard, make_plan
+from counterfoil.plan.layout import Plan, Sample, Shard, make_plan
 from counterfoil.progress import listening
 from counterfoil.recipe import load_recipe
-from counterfoil.store import DatasetStore, read_rows
-from counterfoil.store.reading import read_receipts
+from counterfoil.store.dataset_store import DatasetStore
+from counterfoil.store.reading import read_receipts, read_rows
 from driven import done_of
 from tiny_builds import SHARDS, TINY, images, published, tiny
 

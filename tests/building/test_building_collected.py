@@ -12,20 +12,22 @@ from pathlib import Path
 import pytest
 
 from counterfoil import engines
-from counterfoil.building import BuildProgress
+from counterfoil.building.build_dataset import BuildProgress
 from counterfoil.building.workers import ShardFiles, SpansToCollect, write_collected
 from counterfoil.engines import EngineChoice, Event, Work
 from counterfoil.engines.engine import Item, Result
 from counterfoil.engines.executor import name_of_item
 from counterfoil.engines.local import LocalEngine
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.plan import make_plan
+from counterfoil.plan.layout import make_plan
 from counterfoil.progress import listening
 from counterfoil.recipe import load_recipe
-from counterfoil.store import Receipt, ShardWriter, directory_lock
+from counterfoil.store import directory_lock
+from counterfoil.store.dataset_store import ShardWriter
 from counterfoil.store.layout import LOCK
 from counterfoil.store.lock import read_lock
 from counterfoil.store.reading import read_receipts
+from counterfoil.store.receipts import Receipt
 from tiny_builds import SHARDS, TINY, published, tiny
 
 # The shards of the plan that all of these are of.

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from counterfoil.building import BuildProgress, BuildResult, build
+from counterfoil.building.build_dataset import BuildProgress, BuildResult, build
 from counterfoil.building.regenerate_dataset import regenerate
 from counterfoil.corrupting.corrupt import corrupt
 from counterfoil.corrupting.corruptions import CORRUPTIONS

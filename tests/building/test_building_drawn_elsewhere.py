@@ -10,7 +10,7 @@ from typing import Any
 import datasets
 import pytest
 
-from counterfoil.building import BuildResult, build
+from counterfoil.building.build_dataset import BuildResult, build
 from counterfoil.building.regenerate_dataset import regenerate
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import RunFailure, UserError

@@ -20,11 +20,11 @@ import pytest
 from PIL import Image
 
 import warm
-from counterfoil.building import BuildResult, build
+from counterfoil.building.build_dataset import BuildResult, build
 from counterfoil.building.regenerate_dataset import regenerate
 from counterfoil.data.labelled_sources import row_key
 from counterfoil.dataset.verification import verify
-from counterfoil.documents import csv_text
+from counterfoil.documents import csv_text, sha256_json
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import edits_of, open_dataset
@@ -37,7 +37,7 @@ from counterfoil.mending.given import given_variants
 from counterfoil.mending.variants import open_debug_images
 from counterfoil.models.clip import load_clip
 from counterfoil.models.mended import EditsOf, MendedModelName, MendedNote, MendedWith
-from counterfoil.recipe import load_recipe, sha256_json
+from counterfoil.recipe import load_recipe
 from counterfoil.recipe.rows_table import read_chosen_rows
 from counterfoil.reviewing.recut_dataset import recut
 from counterfoil.reviewing.screen_scores import scores_of

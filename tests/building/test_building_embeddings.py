@@ -11,17 +11,18 @@ import numpy as np
 import pytest
 import torch
 
-from counterfoil.building import BuildProgress, regenerate_dataset
-from counterfoil.dataset import read_dataset
+from counterfoil.building import regenerate_dataset
+from counterfoil.building.build_dataset import BuildProgress
+from counterfoil.dataset.reading import read_dataset
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.image_embeddings import embeddings_file
 from counterfoil.generate.kinds import maker_of
 from counterfoil.generate.render import Renderer
 from counterfoil.models.clip import load_clip
-from counterfoil.plan import Sample
+from counterfoil.plan.layout import Sample
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.store import read_rows
+from counterfoil.store.reading import read_rows
 from driven import given_up
 from miniature_pipelines import EMBEDDING, kandinsky, stable_diffusion_1, stable_unclip
 from tiny_builds import images, published, tiny

@@ -12,7 +12,7 @@ import pytest
 from test_building_resume import PATIENCE, running_build, shards_done, wait_for, workers_of
 
 import warm
-from counterfoil.building import build
+from counterfoil.building.build_dataset import build
 from counterfoil.building.regenerate_dataset import regenerate
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.lab.scenes import wardrobe_scene

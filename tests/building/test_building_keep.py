@@ -20,7 +20,7 @@ from timm.data.transforms_factory import create_transform
 from timm.models import save_for_hf
 
 import warm
-from counterfoil.building import build
+from counterfoil.building.build_dataset import build
 from counterfoil.building.regenerate_dataset import regenerate
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
@@ -29,9 +29,8 @@ from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.names import LAB_WEIGHTS
 from counterfoil.recipe import load_recipe
 from counterfoil.reviewing.recut_dataset import recut
-from counterfoil.store import read_rows
 from counterfoil.store.layout import What
-from counterfoil.store.reading import read_receipts, read_shard
+from counterfoil.store.reading import read_receipts, read_rows, read_shard
 from counterfoil.store.rows import TableForm
 from loopback_hub import LoopbackHub, Reader, client_environment
 from tiny_builds import CLASSES, SHIFTS, build_arguments, command, killed, published, tiny

@@ -18,9 +18,9 @@ import pytest
 from datasets import get_dataset_config_names, load_dataset
 from large_inputs import PIPELINES, SIDE, save_classifier, save_pipeline, save_source, save_tokens
 
-from counterfoil.building import BuildResult, build
+from counterfoil.building.build_dataset import BuildResult, build
 from counterfoil.recipe import load_recipe
-from counterfoil.store import read_rows
+from counterfoil.store.reading import read_rows
 from tiny_builds import run_command
 
 WHOLE = bool(os.environ.get("COUNTERFOIL_WHOLE"))

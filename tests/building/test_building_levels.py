@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import warm
-from counterfoil.building import BuildProgress
+from counterfoil.building.build_dataset import BuildProgress
 from counterfoil.building.realised_levels import POINTS, scales_reaching
 from counterfoil.building.regenerate_dataset import regenerate
 from counterfoil.data.open_source import open_source

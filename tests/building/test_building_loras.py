@@ -11,7 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from counterfoil.building import BuildProgress, regenerate_dataset
+from counterfoil.building import regenerate_dataset
+from counterfoil.building.build_dataset import BuildProgress
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError
 from counterfoil.generate.kinds import maker_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from counterfoil.building import build
+from counterfoil.building.build_dataset import build
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.tasks.objects.subject import open_objects
 from counterfoil.starting.init_recipe import init

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from counterfoil.building import BuildProgress
+from counterfoil.building.build_dataset import BuildProgress
 from counterfoil.building.regenerate_dataset import regenerate
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError

@@ -11,7 +11,8 @@ import pytest
 from garments import GARMENT_CLASSES, garment_folder
 
 import warm
-from counterfoil.building import PartResult, build, build_dataset, inputs, workers
+from counterfoil.building import build_dataset, inputs, workers
+from counterfoil.building.build_dataset import PartResult, build
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError
 from counterfoil.generate.screen.thresholds import Thresholds

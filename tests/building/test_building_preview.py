@@ -9,17 +9,17 @@ import pytest
 from test_building_corrupted import SETTINGS
 from typer.testing import CliRunner
 
-from counterfoil.building import build
+from counterfoil.building.build_dataset import build
 from counterfoil.cli.main import app
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.mending.given import Given
 from counterfoil.mending.variants import open_debug_images
-from counterfoil.publishing import publish
+from counterfoil.publishing.publish_dataset import publish
 from counterfoil.recipe import load_recipe
 from counterfoil.report.words import preview_sentence
-from counterfoil.reviewing import review
+from counterfoil.reviewing.review_dataset import review
 from shared_datasets import Once
 from tiny_builds import images, tiny
 

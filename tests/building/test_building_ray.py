@@ -20,7 +20,7 @@ if sys.platform == "win32":
 from test_building_resume import PATIENCE, shards_done, wait_for
 
 import warm
-from counterfoil.building import BuildProgress
+from counterfoil.building.build_dataset import BuildProgress
 from counterfoil.engines import EngineChoice
 from counterfoil.errors import UserError
 from counterfoil.generate.tokens.learn_tokens import learn_tokens

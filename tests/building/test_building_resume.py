@@ -28,15 +28,16 @@ from counterfoil.building.build_dataset import BuildProgress
 from counterfoil.building.shard import Made, ShardMaker
 from counterfoil.errors import UserError
 from counterfoil.generate.pictures import DrawnAhead, encode_image, encoding_threads
-from counterfoil.generate.screen import Scorer, Thresholds
+from counterfoil.generate.screen.scores import Scorer
+from counterfoil.generate.screen.thresholds import Thresholds
 from counterfoil.generate.tokens.learn_tokens import TokenProgress
 from counterfoil.models.clip import load_clip
-from counterfoil.plan import Plan, Sample, make_plan
+from counterfoil.plan.layout import Plan, Sample, make_plan
 from counterfoil.progress import Stage, listening
 from counterfoil.recipe import load_recipe
-from counterfoil.store import Candidate
 from counterfoil.store.manifest import verify_files
 from counterfoil.store.reading import read_receipts, read_rows
+from counterfoil.store.rows import Candidate
 from tiny_builds import SHARDS, SHIFTS, TINY, build_arguments, command, images, published, tiny
 
 

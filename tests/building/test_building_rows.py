@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 import warm
-from counterfoil.building import BuildResult, build
+from counterfoil.building.build_dataset import BuildResult, build
 from counterfoil.building.regenerate_dataset import regenerate
 from counterfoil.data.pool import pin_pool
 from counterfoil.dataset.verification import verify
@@ -24,7 +24,7 @@ from counterfoil.generate.kinds import retrieve as retrieved_rows
 from counterfoil.lab.scenes import load_wardrobe
 from counterfoil.lab.world import render
 from counterfoil.models.clip import load_clip
-from counterfoil.plan import RowTable
+from counterfoil.plan.layout import RowTable
 from counterfoil.recipe import load_recipe, prompt_for
 from counterfoil.recipe.rows_table import PoolRow, RowsByCell
 from counterfoil.reviewing.recut_dataset import recut

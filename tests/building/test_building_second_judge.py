@@ -19,22 +19,23 @@ from markupsafe import escape
 from PIL import Image
 from typer.testing import CliRunner
 
-from counterfoil.building import BuildProgress, BuildResult, judges
+from counterfoil.building import judges
+from counterfoil.building.build_dataset import BuildProgress, BuildResult
 from counterfoil.building.judges import pin_judges
 from counterfoil.building.regenerate_dataset import regenerate
 from counterfoil.cli.main import app
 from counterfoil.data.open_source import open_source
-from counterfoil.dataset import read_dataset
+from counterfoil.dataset.reading import read_dataset
 from counterfoil.dataset.verification import verify
-from counterfoil.documents import document_bytes
+from counterfoil.documents import document_bytes, sha256_json
 from counterfoil.errors import CounterfoilWarning, RunFailure, UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.generate.screen import ScreenDoubts
+from counterfoil.generate.screen.doubts import ScreenDoubts
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.names import LAB_WEIGHTS
 from counterfoil.prediction.inference import logits_of
 from counterfoil.progress import Stage, listening
-from counterfoil.recipe import load_recipe, sha256_json
+from counterfoil.recipe import load_recipe
 from counterfoil.recipe.keep.visible import visibility
 from counterfoil.reviewing.calibrate_dataset import calibrate
 from counterfoil.reviewing.recut_dataset import recut

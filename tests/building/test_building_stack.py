@@ -13,8 +13,8 @@ import pytest
 import torch
 from garments import GARMENT_CLASSES, garment_folder
 
-from counterfoil.building import build, workers
-from counterfoil.building.build_dataset import DatasetBuild
+from counterfoil.building import workers
+from counterfoil.building.build_dataset import DatasetBuild, build
 from counterfoil.building.inputs import Inputs, resolve_inputs
 from counterfoil.building.spans import spans
 from counterfoil.building.workers import Job
@@ -24,9 +24,9 @@ from counterfoil.engines.local import Call, LocalEngine
 from counterfoil.engines.processes import begin_server
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.devices import rendering_stack
-from counterfoil.plan import make_plan
+from counterfoil.plan.layout import make_plan
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.store import DatasetStore, ShardWriter
+from counterfoil.store.dataset_store import DatasetStore, ShardWriter
 from counterfoil.store.layout import user_cache
 from counterfoil.store.lock import read_lock, refuse_other_stack
 from counterfoil.store.reading import read_receipts

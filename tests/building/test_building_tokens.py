@@ -15,21 +15,22 @@ from safetensors.torch import save_file
 
 import counterfoil
 import warm
-from counterfoil.building import build
+from counterfoil.building.build_dataset import build
 from counterfoil.building.inputs import pins_of
 from counterfoil.building.regenerate_dataset import regenerate
 from counterfoil.data.open_source import open_source
 from counterfoil.dataset.verification import verify
+from counterfoil.documents import sha256_json
 from counterfoil.engines.local import LocalEngine
 from counterfoil.errors import UserError
 from counterfoil.generate.tokens.class_tokens import token_folder
 from counterfoil.generate.tokens.learn_tokens import class_tokens, learn_tokens
 from counterfoil.lab.vocabulary import ATTRIBUTES, MARKS
 from counterfoil.models.diffusion import load_pipeline
-from counterfoil.recipe import load_recipe, sha256_json
+from counterfoil.recipe import load_recipe
 from counterfoil.reviewing.recut_dataset import recut
-from counterfoil.store import read_rows
 from counterfoil.store.lock import read_lock
+from counterfoil.store.reading import read_rows
 from lab_training.oracle import Oracle
 from loopback_hub import LoopbackHub, Reader, client_environment
 from miniature_pipelines import stable_diffusion_1

@@ -24,11 +24,11 @@ from counterfoil.engines.local import LocalEngine
 from counterfoil.engines.ray_engine import RayEngine
 from counterfoil.errors import UserError
 from counterfoil.generate.kinds import maker_of
-from counterfoil.models import LAB_WEIGHTS
 from counterfoil.models.diffusion import load_pipeline
-from counterfoil.plan import make_plan
+from counterfoil.models.names import LAB_WEIGHTS
+from counterfoil.plan.layout import make_plan
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.store import read_rows
+from counterfoil.store.reading import read_rows
 from miniature_pipelines import WIDTH, kandinsky, stable_diffusion_1, stable_diffusion_2, stable_diffusion_xl
 from modern_pipelines import flux, stable_diffusion_3
 from tiny_builds import TINY, command, published, tiny
@@ -323,7 +323,7 @@ BUILDS = """
 import sys
 from pathlib import Path
 from counterfoil import regenerate
-from counterfoil.building import BuildProgress, build as build_dataset
+from counterfoil.building.build_dataset import BuildProgress, build as build_dataset
 from counterfoil.progress import listening
 
 folder, references, *settings = sys.argv[1:]

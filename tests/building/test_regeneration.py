@@ -18,13 +18,14 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
 import counterfoil
 import warm
-from counterfoil.building import BuildProgress
+from counterfoil.building.build_dataset import BuildProgress
 from counterfoil.building.regenerate_dataset import Regeneration, regenerate
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.progress import listening
-from counterfoil.store import Candidate, read_receipts, read_rows, verify_files
-from counterfoil.store.manifest import write_manifest
+from counterfoil.store.manifest import verify_files, write_manifest
+from counterfoil.store.reading import read_receipts, read_rows
 from counterfoil.store.replacement import replacement_folder
+from counterfoil.store.rows import Candidate
 from loopback_hub import LoopbackHub, client, client_environment
 from miniature_pipelines import stable_diffusion_1
 from shared_datasets import Once

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from counterfoil.building import BuildProgress
+from counterfoil.building.build_dataset import BuildProgress
 from counterfoil.cli import progress
 from counterfoil.cli.progress import BuildDisplay, StageProgress
 from counterfoil.progress import Stage

@@ -9,9 +9,8 @@ import datasets
 import numpy as np
 import pytest
 
-from counterfoil.data import LabelledImages, NamedDataset, labelled_source
-from counterfoil.data.labelled_images import deal_halves
-from counterfoil.data.labelled_sources import labelled_conditions, labelled_split
+from counterfoil.data.labelled_images import LabelledImages, deal_halves
+from counterfoil.data.labelled_sources import NamedDataset, labelled_conditions, labelled_source, labelled_split
 from counterfoil.data.labels import NONE, ConditionLabels, conditions_of
 from counterfoil.data.open_source import open_source
 from counterfoil.data.tables import Rows

@@ -15,9 +15,8 @@ import datasets
 import pandas as pd
 import pytest
 
-from counterfoil.data import labelled_source
 from counterfoil.data.folder_cards import matches
-from counterfoil.data.labelled_sources import NamedDataset
+from counterfoil.data.labelled_sources import NamedDataset, labelled_source
 from counterfoil.data.open_source import open_source
 from counterfoil.data.tables import plain_folder
 from counterfoil.errors import UserError

@@ -16,7 +16,7 @@ from counterfoil.data import listed_folders
 from counterfoil.data.drawn_elsewhere import GivenRows, given_rows
 from counterfoil.data.pool import pin_pool, pool_rows
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.plan import RowTable, make_plan
+from counterfoil.plan.layout import RowTable, make_plan
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.rows_table import MOST_SEED
 from support.images import encoded

@@ -13,8 +13,8 @@ import pytest
 
 from counterfoil import build, evaluate, init, mend, mine
 from counterfoil.data import folders as room
-from counterfoil.data import labelled_source
 from counterfoil.data.folders import folder_content, placed
+from counterfoil.data.labelled_sources import labelled_source
 from counterfoil.data.open_source import open_source
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.evaluation.result_files import write_keys

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from torchvision.datasets import ImageFolder as TorchvisionFolder
 
-from counterfoil.data import labelled_source
 from counterfoil.data.folders import folder_listing
 from counterfoil.data.image_folders import ImageFolder, read_image_folder, rows_mark
-from counterfoil.data.labelled_sources import NamedDataset
+from counterfoil.data.labelled_sources import NamedDataset, labelled_source
 from counterfoil.data.open_source import open_source
 from counterfoil.errors import UserError
 from counterfoil.starting.init_recipe import init

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from hypothesis import strategies as st
 
-from counterfoil.data import LabelledImages, first_of_classes
-from counterfoil.data.labelled_images import Chunks, Halves, deal_halves, stretch_rows
+from counterfoil.data.labelled_images import Chunks, Halves, LabelledImages, deal_halves, first_of_classes, stretch_rows
 from counterfoil.engines.executor import name_of_item
 from counterfoil.errors import RunFailure
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from counterfoil.data import LabelledImages, labelled_source, labelled_split, rows_of
-from counterfoil.data.labelled_sources import NamedDataset
+from counterfoil.data.labelled_images import LabelledImages, rows_of
+from counterfoil.data.labelled_sources import NamedDataset, labelled_source, labelled_split
 from counterfoil.data.pins import SourcePin
 from counterfoil.errors import UserError
 from counterfoil.lab.scenes import load_wardrobe, wardrobe_garments

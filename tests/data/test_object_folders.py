@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from counterfoil.data import NamedDataset
 from counterfoil.data.folders import folder_listing
+from counterfoil.data.labelled_sources import NamedDataset
 from counterfoil.data.object_folders import read_object_folder
 from counterfoil.data.open_source import open_source
 from counterfoil.data.written_objects import ObjectFolder, ObjectLists

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from counterfoil.data import NamedDataset
+from counterfoil.data.labelled_sources import NamedDataset
 from counterfoil.data.objects import SourceObjects, objects_of
 from counterfoil.data.open_source import open_source
 from counterfoil.errors import UserError

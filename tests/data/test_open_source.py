@@ -558,7 +558,7 @@ def test_an_image_outside_of_the_folder_is_not_read(
 ANSWERING = """
 import json, sys
 from counterfoil.recipe.schema_inputs import ClassEntry, Source
-from counterfoil.data import labelled_source
+from counterfoil.data.labelled_sources import labelled_source
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
 from counterfoil.errors import UserError

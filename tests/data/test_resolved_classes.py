@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import counterfoil
-from counterfoil.data import labelled_split
+from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.data.open_source import names_at_hand, open_source
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import CounterfoilError, RunFailure, UserError

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from counterfoil.dataset import read_dataset
-from counterfoil.dataset.reading import Part
+from counterfoil.dataset.reading import Part, read_dataset
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.store.manifest import write_manifest

@@ -10,20 +10,16 @@ import numpy as np
 import pytest
 
 from counterfoil.dataset.label_checks import (
-    OTHER,
     JudgedClass,
     Selection,
     checks_of_dataset,
-    count_answers,
     is_told_apart,
     judged_checks,
     label_error_of_class,
     label_error_of_shift,
     people_of,
     share_of,
-    validation_of,
     with_people,
-    without_validation,
 )
 from counterfoil.recipe import load_recipe
 from counterfoil.report.labels import (
@@ -34,6 +30,7 @@ from counterfoil.report.labels import (
     ShiftChecks,
     worst_classes,
 )
+from counterfoil.store.lock import OTHER, count_answers, validation_of, without_validation
 
 HALF = CheckedShare(0.5, 0.4, 0.6)
 JUDGE = "lab:resnet10t"

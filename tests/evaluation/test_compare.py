@@ -17,7 +17,7 @@ from statsmodels.stats.proportion import proportion_confint
 
 from colour_world import build_colours
 from counterfoil.accuracy_stats import NearChance
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import Subject, labelled_subject

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from colour_world import COLOURS, FIRST, NAMES
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.evaluation.dataset import labelled_subject
 from counterfoil.evaluation.failures import (
     COLUMNS,

@@ -25,8 +25,7 @@ from counterfoil.report.findings import MOST_FINDINGS, MOST_SENTENCES, counted_w
 from counterfoil.report.results import ResultRows
 from counterfoil.report.words import between
 from counterfoil.stats import Estimate
-from counterfoil.store import verify_files
-from counterfoil.store.manifest import content_of_receipts
+from counterfoil.store.manifest import content_of_receipts, verify_files
 from counterfoil.store.reading import read_receipts
 from counterfoil.store.sealed_folder import read_results
 from loopback_hub import LoopbackHub, client

@@ -22,15 +22,16 @@ import counterfoil
 import warm
 from colour_world import build_colours, png_of
 from content_reference import content_of_files
-from counterfoil.building.closing import close_again
 from counterfoil.cli.main import app
-from counterfoil.dataset import read_dataset
+from counterfoil.dataset.closing import close_again
+from counterfoil.dataset.reading import read_dataset
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.plan import Sample
+from counterfoil.plan.layout import Sample
 from counterfoil.progress import listening
-from counterfoil.store import sealed_folder, verify_files
+from counterfoil.store import sealed_folder
+from counterfoil.store.manifest import verify_files
 from counterfoil.store.sealed_folder import read_results
 from support.files import copy_of, published
 

@@ -17,8 +17,8 @@ from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.models.mended import MENDED, MendedModelName, MendedNote, MendedOn, MendedWith
-from counterfoil.store import read_batches
 from counterfoil.store.decoding import pixels_sha256
+from counterfoil.store.reading import read_batches
 
 OTHER = "e" * 64
 NOTE = MendedNote(1, MendedModelName("lab:resnet10t", None), (), (), (), 1.0, "lbfgs", 5e-4, {"": 1})

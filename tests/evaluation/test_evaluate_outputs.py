@@ -18,7 +18,7 @@ from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.entries import entry_files
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.tasks.classes.entries import class_entry
-from counterfoil.plan import sample_key
+from counterfoil.plan.layout import sample_key
 from counterfoil.prediction.asking import Pass
 from counterfoil.report.results import results_from
 

@@ -27,10 +27,9 @@ from counterfoil.evaluation.scored_models import NamedModel, named_models
 from counterfoil.models.classifiers.of_python import classifier_of
 from counterfoil.models.names import usable_name
 from counterfoil.models.trials import largest_tensor_bytes
-from counterfoil.plan import Sample
+from counterfoil.plan.layout import Sample
 from counterfoil.prediction import passes
-from counterfoil.store import verify_files
-from counterfoil.store.manifest import write_manifest
+from counterfoil.store.manifest import verify_files, write_manifest
 from support.files import Payload, write
 from support.tables import rewrite, with_value
 

@@ -19,10 +19,10 @@ from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.lab.vocabulary import CLASSES
-from counterfoil.plan import Sample
+from counterfoil.plan.layout import Sample
 from counterfoil.progress import Stage, listening
-from counterfoil.store import verify_files
 from counterfoil.store.directory_lock import writing_lock
+from counterfoil.store.manifest import verify_files
 from counterfoil.store.replacement import replacement_folder
 from results_examples import top1
 from support.tables import csv_rows

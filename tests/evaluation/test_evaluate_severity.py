@@ -18,7 +18,7 @@ from counterfoil.evaluation.tasks.classes.entries import class_entry
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.report.results import NESTED, results_from
 from counterfoil.report.severity import middle_model, order_changes, severity_words
-from counterfoil.store import read_receipts
+from counterfoil.store.reading import read_receipts
 from support.reports import evaluation_html
 from support.tables import csv_rows
 

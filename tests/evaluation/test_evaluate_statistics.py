@@ -33,7 +33,7 @@ from counterfoil.accuracy_stats import (
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.tasks.classes.measures.drop import relative_drop
-from counterfoil.plan import Sample
+from counterfoil.plan.layout import Sample
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.report.reference import near_chance_sentences
 from counterfoil.report.results import ClassFacts, classes_of

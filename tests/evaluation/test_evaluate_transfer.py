@@ -22,8 +22,7 @@ from counterfoil.evaluation.tasks.classes.measures.transfer import architecture_
 from counterfoil.report.results import ResultRow, ResultRows, Results
 from counterfoil.report.transfer import Transfer, TransferModel, found_words, kept_words, transfer_tables
 from counterfoil.stats import Estimate
-from counterfoil.store import verify_files
-from counterfoil.store.manifest import content_of_receipts
+from counterfoil.store.manifest import content_of_receipts, verify_files
 from counterfoil.store.reading import read_receipts
 from counterfoil.store.sealed_folder import read_results
 from mined_colours import JUDGE, PICKED, build_mined, mined

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from colour_kinds import colour_function
 from colour_world import NAMES, build_colours, save_folders
-from counterfoil.building import build
+from counterfoil.building.build_dataset import build
 from counterfoil.cli.main import app
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.evaluation import evaluate

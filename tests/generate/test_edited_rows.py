@@ -20,7 +20,7 @@ from counterfoil.generate.render import Renderer
 from counterfoil.generate.rows import EditRenderer
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.world import render
-from counterfoil.plan import Sample, make_plan
+from counterfoil.plan.layout import Sample, make_plan
 from counterfoil.recipe import Recipe
 
 MakeRecipe = Callable[..., Recipe]

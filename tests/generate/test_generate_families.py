@@ -26,7 +26,7 @@ from counterfoil.generate.render import Renderer
 from counterfoil.models.diffusion import native_size, pipeline_family
 from counterfoil.models.generators import FAMILIES, Family, family_of
 from counterfoil.models.loras import load_loras, pin_lora
-from counterfoil.plan import Sample, make_plan
+from counterfoil.plan.layout import Sample, make_plan
 from counterfoil.recipe import Recipe
 from support.loras import part_of, saved_lora
 

@@ -21,10 +21,10 @@ from counterfoil.generate import image_embeddings
 from counterfoil.generate.image_embeddings import ImageEmbeddings, embeddings_file, read_image_embeddings
 from counterfoil.generate.render import Renderer, own_randomness
 from counterfoil.generate.tokens.inversion import TextSide
-from counterfoil.models import LAB_WEIGHTS
 from counterfoil.models.adapters import load_adapter
 from counterfoil.models.diffusion import load_pipeline, pipeline_family
-from counterfoil.plan import Sample, make_plan
+from counterfoil.models.names import LAB_WEIGHTS
+from counterfoil.plan.layout import Sample, make_plan
 from counterfoil.recipe import Recipe, load_recipe
 from miniature_pipelines import (
     EMBEDDING,

@@ -22,7 +22,7 @@ from counterfoil.generate.render import Renderer
 from counterfoil.generate.steps import HeldParts, called_back, least_changed, paired_attention
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.models.generators import family_of
-from counterfoil.plan import Sample, make_plan
+from counterfoil.plan.layout import Sample, make_plan
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_output import HeldFromBase
 from miniature_pipelines import stable_diffusion_1, stable_diffusion_2, stable_diffusion_xl, stable_unclip

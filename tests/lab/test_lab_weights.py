@@ -25,12 +25,12 @@ from counterfoil.lab.boxes import split_objects, split_pixels
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, MARKS, SHIFTS_BY_NAME
 from counterfoil.lab.world import Scene, render, render_graded
-from counterfoil.models import LAB_WEIGHTS, lab_models, pin_model, resolve_name
 from counterfoil.models.adapters import load_adapter
 from counterfoil.models.clip import load_clip
 from counterfoil.models.detectors import load_detector
 from counterfoil.models.diffusion import load_pipeline
-from counterfoil.plan import make_plan
+from counterfoil.models.names import LAB_WEIGHTS, lab_models, pin_model, resolve_name
+from counterfoil.plan.layout import make_plan
 from counterfoil.recipe import load_recipe
 from lab_training.captioner import Captioner, changed_claims, claims_of, marks_told
 from lab_training.captions import caption_of, tellable

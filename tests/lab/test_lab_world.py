@@ -34,7 +34,7 @@ from counterfoil.lab.vocabulary import (
     WorldShift,
 )
 from counterfoil.lab.world import GARMENT_SIDE, Scene, load_garments, render, render_graded
-from counterfoil.models import LAB_WEIGHTS
+from counterfoil.models.names import LAB_WEIGHTS
 from counterfoil.recipe import load_recipe, object_caption_for, prompt_for
 from lab_training.captions import HIDDEN_BY_STYLE, caption_of, tellable
 from lab_training.corpora import generator_claims, is_true, pretraining_scene, screening_claims, unbiased_scene

@@ -17,10 +17,12 @@ import datasets
 import numpy as np
 
 from clip_verdicts import clip_verdict
+from counterfoil.documents import sha256_json
 from counterfoil.lab.world import Scene, load_garments, render
-from counterfoil.plan import Plan, Sample, make_plan
-from counterfoil.recipe import dump_recipe, load_recipe, sha256_json
-from counterfoil.store import Candidate, DatasetStore
+from counterfoil.plan.layout import Plan, Sample, make_plan
+from counterfoil.recipe import dump_recipe, load_recipe
+from counterfoil.store.dataset_store import DatasetStore
+from counterfoil.store.rows import Candidate
 from support.images import encoded
 
 MODEL = "lab:resnet10t"

@@ -18,10 +18,10 @@ from safetensors.numpy import load_file
 from test_findings import misfits
 from typer.testing import CliRunner
 
-from counterfoil.building import build
+from counterfoil.building.build_dataset import build
 from counterfoil.cli.main import app
 from counterfoil.cli.mend import _print
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.documents import parse_document
 from counterfoil.errors import CounterfoilWarning, RunFailure, UserError

@@ -12,7 +12,7 @@ import datasets
 import pytest
 from PIL import Image
 
-from counterfoil.building import build
+from counterfoil.building.build_dataset import build
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset, rows_in_pool

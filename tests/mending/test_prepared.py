@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.mending.given import MOST_ROWS, _table, numbered_groups, read_key_table
 from counterfoil.mending.one_model import context_rows, refuse_infinite_features

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import warm
 from counterfoil.cli.main import app
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.data.labels import ConditionLabels
 from counterfoil.data.open_source import open_source
 from counterfoil.documents import parse_document

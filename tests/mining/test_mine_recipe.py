@@ -15,7 +15,7 @@ from PIL import Image
 from safetensors.numpy import load_file
 from scipy.stats import rankdata
 
-from counterfoil.building import build
+from counterfoil.building.build_dataset import build
 from counterfoil.cli.mine import _print as print_mined
 from counterfoil.data.open_source import open_source
 from counterfoil.data.resolved_classes import resolve_classes
@@ -27,7 +27,7 @@ from counterfoil.mining.findings import Findings
 from counterfoil.mining.findings_layer import _over, derived_seed, laid_over, mined_from, mined_shifts
 from counterfoil.mining.mine_recipe import mine
 from counterfoil.mining.report import LABELS_WORTH, page_thumbnail
-from counterfoil.plan import make_plan
+from counterfoil.plan.layout import make_plan
 from counterfoil.recipe import Recipe, layer_text, load_recipe
 from counterfoil.recipe.schema_mine import method_settings
 from driven import given_up

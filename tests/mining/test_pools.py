@@ -17,7 +17,7 @@ from mined_examples import SANDAL, T_SHIRT, answer, on_the_beach, recipe_sets, s
 from PIL import Image
 from typer.testing import CliRunner
 
-from counterfoil.building import build
+from counterfoil.building.build_dataset import build
 from counterfoil.cli.main import app
 from counterfoil.data.labelled_sources import NamedDataset, every_row
 from counterfoil.data.open_source import open_source

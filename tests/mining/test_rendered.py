@@ -29,7 +29,8 @@ from counterfoil.mining.methods.directions import grammar_captions
 from counterfoil.mining.mine_recipe import mine
 from counterfoil.mining.mined_files import FINDINGS, LAYER, REPORT, MineResult
 from counterfoil.mining.rounds import PURPOSE, ROUND, compared_rows
-from counterfoil.plan import rendered_budget, sample_seed
+from counterfoil.plan.estimate import rendered_budget
+from counterfoil.plan.layout import sample_seed
 from counterfoil.progress import Stage, report
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.schema_mine import METHOD_SETTINGS, DirectionsSettings, Mine

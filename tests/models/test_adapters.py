@@ -13,10 +13,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.models import LAB_WEIGHTS
 from counterfoil.models.adapters import ADAPTER_FILE, adapter_width, load_adapter, pin_adapter
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.models.loras import load_loras, pin_lora
+from counterfoil.models.names import LAB_WEIGHTS
 from counterfoil.recipe.schema_inputs import Lora
 from support.files import Payload
 from support.loras import saved_lora

@@ -37,7 +37,7 @@ from counterfoil.models.devices import (
 )
 from counterfoil.models.diffusion import load_pipeline, place_pipeline, wait_in_memory
 from counterfoil.models.loading_errors import device_error, memory_error
-from counterfoil.plan import Sample, make_plan
+from counterfoil.plan.layout import Sample, make_plan
 from counterfoil.recipe import Recipe, load_recipe
 from miniature_pipelines import kandinsky, stable_diffusion_2, stable_diffusion_xl
 

@@ -21,17 +21,16 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import warm
-from counterfoil.data import NamedDataset
+from counterfoil.data.labelled_sources import NamedDataset
 from counterfoil.data.open_source import open_source
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.lab.planted import PlantedWorld, named_world
-from counterfoil.models import LAB_WEIGHTS, lab_models, local_folder, pin_model, resolve_name
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.clip import load_clip
 from counterfoil.models.devices import resolve_device, stack_of
 from counterfoil.models.diffusion import load_pipeline, native_size
 from counterfoil.models.loading_errors import known_cause, skipped_reason, while_loading
-from counterfoil.models.names import folder_sha256
+from counterfoil.models.names import LAB_WEIGHTS, folder_sha256, lab_models, local_folder, pin_model, resolve_name
 
 
 def test_lab_names_are_folders_of_weights() -> None:
@@ -262,7 +261,7 @@ from counterfoil.models.diffusion import load_pipeline, load_tokenizers, pipelin
 from counterfoil.models.mended import mended_of
 from counterfoil.models.names import pin_model
 from counterfoil.recipe import load_recipe
-from counterfoil.data import labelled_source
+from counterfoil.data.labelled_sources import labelled_source
 from counterfoil.data.open_source import open_source
 from counterfoil.generate.tokens.class_tokens import token_folder
 

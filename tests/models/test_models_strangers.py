@@ -20,9 +20,10 @@ from safetensors.torch import load_file, save_file
 import modern_pipelines as modern
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.generate.tokens.class_tokens import read_token_file
-from counterfoil.models import LAB_WEIGHTS, diffusion
+from counterfoil.models import diffusion
 from counterfoil.models.clip import load_clip
 from counterfoil.models.diffusion import check_scheduler, load_pipeline, load_tokenizers, pipeline_family, text_widths
+from counterfoil.models.names import LAB_WEIGHTS
 from counterfoil.models.trials import ids_in_bounds
 from support.files import AUTHORS_CODE, Payload, edit
 

@@ -17,15 +17,15 @@ from torch import nn
 
 from counterfoil.generate.render import Renderer
 from counterfoil.lab.scenes import load_wardrobe
-from counterfoil.models import LAB_WEIGHTS
 from counterfoil.models.adapters import load_adapter
 from counterfoil.models.captioners import load_captioner
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.clip import load_clip
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.models.loras import load_loras, pin_lora
+from counterfoil.models.names import LAB_WEIGHTS
 from counterfoil.models.weights_files import align_weights, read_safetensors
-from counterfoil.plan import make_plan
+from counterfoil.plan.layout import make_plan
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.schema_inputs import Lora
 from miniature_pipelines import stable_diffusion_xl

@@ -31,7 +31,7 @@ from counterfoil.documents import document_text
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.opening import PageServer, open_directory
 from counterfoil.recipe import load_own_recipe
-from counterfoil.store import verify_files
+from counterfoil.store.manifest import verify_files
 from support.files import write
 from tiny_builds import command
 

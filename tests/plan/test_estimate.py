@@ -11,7 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from counterfoil.cli.main import app
-from counterfoil.plan import Cost, estimate, format_quotas, judged_quotas, make_plan
 from counterfoil.plan.estimate import (
     ANSWERS_A_SECOND,
     CORES,
@@ -20,8 +19,13 @@ from counterfoil.plan.estimate import (
     SECONDS_A_PIXEL,
     SECONDS_AN_IMAGE,
     SPREAD,
+    Cost,
+    estimate,
+    format_quotas,
+    judged_quotas,
     walk_minutes,
 )
+from counterfoil.plan.layout import make_plan
 from counterfoil.recipe import Recipe, load_recipe
 
 EDITS = ("generator={kind: edit, split: validation}", "tokens=null")

@@ -16,17 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterfoil.errors import UserError
-from counterfoil.plan import (
-    Plan,
-    PlanPart,
-    RowTable,
-    Sample,
-    estimate,
-    make_plan,
-    rendered_budget,
-    rows_wanted,
-    sample_seed,
-)
+from counterfoil.plan.estimate import estimate, rendered_budget
+from counterfoil.plan.layout import Plan, PlanPart, RowTable, Sample, make_plan, rows_wanted, sample_seed
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.rows_table import LONGEST_CAPTION, PoolRow, RowsByCell
 

@@ -11,13 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.evaluation.tasks.objects.running import are_detections
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.inference import MappedClassifier
-from counterfoil.prediction.predictions import Predictions
+from counterfoil.prediction.inference import MappedClassifier, Predictions
 
 EVERY_KIND: Columns = {
     "share": np.array([[0.1, np.nan], [-0.0, np.inf], [1e-45, 0.3]], np.float32),

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.models.captioners import Captioner, load_captioner
 from counterfoil.models.captioners.of_decoders import VisionEncoderDecoderCaptioner
 from counterfoil.prediction.captioning import caption_images, likelihoods_of

@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.errors import RunFailure
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.clip import load_clip, pin_clip

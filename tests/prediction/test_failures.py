@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from colour_world import COLOURS
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers import ClassifierFacts, describe_classifier, load_classifier
 from counterfoil.prediction.class_map import map_classes
@@ -25,7 +25,7 @@ from counterfoil.prediction.failures import (
     failures,
     map_conditions,
 )
-from counterfoil.prediction.predictions import Predictions
+from counterfoil.prediction.inference import Predictions
 from counterfoil.recipe.prompts import RecipeClass
 from support.images import encoded
 

@@ -14,15 +14,14 @@ import torch
 from PIL import Image
 
 from colour_world import save_colour_model
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.engines import LocalEngine
 from counterfoil.errors import RunFailure
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.prediction.asking import AskedModel, Placement, ask, prepared_batches
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.inference import MappedClassifier, logits_of
+from counterfoil.prediction.inference import MappedClassifier, Predictions, logits_of
 from counterfoil.prediction.passes import score_models
-from counterfoil.prediction.predictions import Predictions
 from counterfoil.store.decoding import readable_image
 from support import images
 

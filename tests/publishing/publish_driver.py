@@ -21,8 +21,8 @@ from counterfoil.cli.publish import preview_lines
 from counterfoil.data.hub import Patience
 from counterfoil.errors import CounterfoilError
 from counterfoil.progress import listening
-from counterfoil.publishing import publish, publish_model
-from counterfoil.publishing.publish_dataset import Sending
+from counterfoil.publishing.publish_dataset import Sending, publish
+from counterfoil.publishing.publish_model import publish_model
 
 
 def answer(call: dict[str, Any]) -> dict[str, Any]:

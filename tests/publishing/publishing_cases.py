@@ -102,7 +102,7 @@ def read(reader: Reader, repo: str = REPO) -> dict[str, list[str]]:
 
 def keys_of(directory: Path) -> dict[str, list[str]]:
     """Return the accepted keys by split, read by the store."""
-    from counterfoil.store import read_rows
+    from counterfoil.store.reading import read_rows
 
     by_split: dict[str, list[str]] = {}
     for row in read_rows(directory, columns=["key", "shift"]):

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from publishing_cases import REPO, call, contents, published
 
-from counterfoil.dataset.card.marks import with_marks, without_marks
+from counterfoil.dataset.card.markdown import with_marks, without_marks
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.publishing.files import RemoteFile, hash_file

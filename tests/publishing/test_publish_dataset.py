@@ -14,8 +14,7 @@ from huggingface_hub.utils import are_progress_bars_disabled
 from publishing_cases import REPO, Publisher, call, contents, keys_of, published, read
 
 from counterfoil.errors import UserError
-from counterfoil.publishing import publish
-from counterfoil.publishing.publish_dataset import Sending
+from counterfoil.publishing.publish_dataset import Sending, publish
 from counterfoil.store.directory_lock import directory_lock
 from driven import given_up
 from loopback_hub import Fault, Faults, LoopbackHub, Reader, client

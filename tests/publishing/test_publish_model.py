@@ -17,7 +17,7 @@ from publishing_cases import Publisher, with_package
 
 import warm
 from colour_world import save_colour_model
-from counterfoil.dataset.card.marks import without_marks
+from counterfoil.dataset.card.markdown import without_marks
 from counterfoil.models.mended import MENDED, MendedModelName, MendedNote, MendedOn, MendedWith
 from loopback_hub import LoopbackHub, client, client_environment
 from support.files import flip

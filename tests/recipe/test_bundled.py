@@ -11,7 +11,8 @@ import pytest
 
 from counterfoil.data.open_source import open_source
 from counterfoil.lab.vocabulary import CLASSES, SHIFTS
-from counterfoil.plan import estimate, make_plan
+from counterfoil.plan.estimate import estimate
+from counterfoil.plan.layout import make_plan
 from counterfoil.recipe import (
     Recipe,
     bundled_recipes,
@@ -333,7 +334,8 @@ def test_one_s_own_recipe_sits_on_another_generator(name: str) -> None:
 def test_a_large_recipe_is_checked_without_heavy_libraries(name: str) -> None:
     heavy = ("torch", "diffusers", "transformers", "open_clip", "timm", "datasets", "pyarrow", "numpy")
     code = (
-        "import sys; from counterfoil.recipe import load_recipe; from counterfoil.plan import make_plan, estimate\n"
+        "import sys; from counterfoil.recipe import load_recipe; from counterfoil.plan.estimate import estimate; "
+        "from counterfoil.plan.layout import make_plan\n"
         f"estimate(make_plan(load_recipe({name!r})))\n"
         f"print([name for name in {heavy!r} if name in sys.modules])"
     )

@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from counterfoil.plan import make_plan
-from counterfoil.plan.layout import Plan, Sample
+from counterfoil.plan.layout import Plan, Sample, make_plan
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.prompts import BASE
 

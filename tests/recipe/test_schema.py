@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from counterfoil.errors import UserError
-from counterfoil.recipe import (
-    Recipe,
-    bundled_recipes,
-    canonical_json,
-    load_own_recipe,
-    load_recipe,
-    sha256_json,
-)
+from counterfoil.recipe import Recipe, bundled_recipes, load_own_recipe, load_recipe
 from counterfoil.recipe.json_schema import recipe_json_schema, recipe_json_schema_text
 from counterfoil.recipe.layering import bundled_folder
 from counterfoil.recipe.loader import load_recipe_text
@@ -158,28 +148,6 @@ def test_hashes_do_not_know_where_on_this_machine_things_are(tmp_path: Path) -> 
     assert again.tokens is not None and again.tokens.path == str(tmp_path / "out" / "tokens")
     assert again.plan_hash == recipe.plan_hash
     assert again.screen_hash == recipe.screen_hash
-
-
-keys = st.text(max_size=5)
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | keys,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
-    max_leaves=8,
-)
-
-
-@given(st.dictionaries(keys, values, max_size=4))
-def test_canonical_json_is_json_and_does_not_depend_on_order(value: dict) -> None:
-    text = canonical_json(value)
-    assert json.loads(text) == value
-    assert canonical_json(dict(reversed(value.items()))) == text
-    assert sha256_json(value) == hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def test_canonical_json_has_no_spaces_and_no_nan() -> None:
-    assert canonical_json({"b": [1, 2.0], "a": "é"}) == '{"a":"é","b":[1,2.0]}'
-    with pytest.raises(ValueError):
-        canonical_json(float("nan"))
 
 
 def test_hashes_are_hex_sha256(mini: Recipe) -> None:

@@ -16,9 +16,8 @@ from typer.testing import CliRunner
 from counterfoil.cli.main import app
 from counterfoil.dataset.card.tables import threshold_rows
 from counterfoil.errors import UserError
-from counterfoil.generate.screen import Thresholds, resolve_thresholds
-from counterfoil.generate.screen.thresholds import needs_validation
-from counterfoil.plan import make_plan
+from counterfoil.generate.screen.thresholds import Thresholds, needs_validation, resolve_thresholds
+from counterfoil.plan.layout import make_plan
 from counterfoil.recipe import (
     Recipe,
     dump_recipe,
@@ -28,7 +27,8 @@ from counterfoil.recipe import (
     object_caption_for,
     prompt_for,
 )
-from counterfoil.recipe.keep import ThresholdsRule, TopRule
+from counterfoil.recipe.keep.thresholds import ThresholdsRule
+from counterfoil.recipe.keep.top import TopRule
 from counterfoil.recipe.loader import load_cut
 from support.recipes import mini
 

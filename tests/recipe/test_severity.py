@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from counterfoil.plan import Between, make_plan
+from counterfoil.plan.layout import Between, make_plan
 from counterfoil.recipe import Recipe, load_recipe
 from support.recipes import mini, problems
 

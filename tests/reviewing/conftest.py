@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from colour_world import build_colours
-from counterfoil.reviewing import ReviewPage, review
+from counterfoil.reviewing.review_dataset import ReviewPage, review
 
 TIDY = "publish.repo=someone/colours"
 

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from counterfoil.plan import make_plan
+from counterfoil.plan.layout import make_plan
 from counterfoil.recipe import load_own_recipe
 from counterfoil.reviewing.grids import AcceptedImage, RealControl, accepted_images, known_ids
-from counterfoil.store import read_receipts
 from counterfoil.store.manifest import content_of_receipts
+from counterfoil.store.reading import read_receipts
 
 Known = dict[str, AcceptedImage | RealControl]
 # True if a person selects a picture under a task and a label.

@@ -20,21 +20,22 @@ from statsmodels.stats.inter_rater import fleiss_kappa as kappa_of_statsmodels
 from typer.testing import CliRunner
 
 from colour_world import build_colours, png_of, save_colour_model
-from counterfoil.building.closing import close_again
 from counterfoil.cli.main import app
+from counterfoil.dataset.closing import close_again
 from counterfoil.dataset.label_checks import ReviewTask, TaskResult, read_people
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.plan import Sample
+from counterfoil.plan.layout import Sample
 from counterfoil.publishing.files import is_owned
 from counterfoil.report.labels import labels_text
-from counterfoil.reviewing import Review, ReviewPage, review, review_answers
 from counterfoil.reviewing.grids import AcceptedImage, RealControl
-from counterfoil.reviewing.review_answers import agreement, mean_frequency
+from counterfoil.reviewing.review_answers import Review, agreement, mean_frequency, review_answers
+from counterfoil.reviewing.review_dataset import ReviewPage, review
 from counterfoil.stats import fleiss_kappa
-from counterfoil.store import read_receipts, sealed_folder, verify_files
-from counterfoil.store.manifest import content_of_receipts
+from counterfoil.store import sealed_folder
+from counterfoil.store.manifest import content_of_receipts, verify_files
+from counterfoil.store.reading import read_receipts
 from counterfoil.store.sealed_folder import REVIEWED
 from support.files import copy_of, published
 from support.tables import csv_rows

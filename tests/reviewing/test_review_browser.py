@@ -12,8 +12,8 @@ from page_answers import data_of, is_own, known_of
 from typer.testing import CliRunner
 
 from counterfoil.cli.main import app
-from counterfoil.reviewing import ReviewPage, review
-from counterfoil.store import verify_files
+from counterfoil.reviewing.review_dataset import ReviewPage, review
+from counterfoil.store.manifest import verify_files
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -20,9 +20,8 @@ from PIL import Image
 
 from colour_world import build_colours
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.plan import Sample, make_plan
+from counterfoil.plan.layout import Sample, make_plan
 from counterfoil.recipe import load_own_recipe, load_recipe
-from counterfoil.reviewing import ReviewPage, review
 from counterfoil.reviewing.calibrate_dataset import calibrate
 from counterfoil.reviewing.grids import (
     MOST_IMAGES,
@@ -32,8 +31,8 @@ from counterfoil.reviewing.grids import (
     class_grids,
     shift_grids,
 )
-from counterfoil.reviewing.review_dataset import asked_of_class, asked_of_shift, page_picture
-from counterfoil.store import verify_files
+from counterfoil.reviewing.review_dataset import ReviewPage, asked_of_class, asked_of_shift, page_picture, review
+from counterfoil.store.manifest import verify_files
 from support.pages import Page
 
 

@@ -16,7 +16,7 @@ from PIL import Image
 
 import counterfoil
 import warm
-from counterfoil.data import NamedDataset
+from counterfoil.data.labelled_sources import NamedDataset
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe, load_recipe

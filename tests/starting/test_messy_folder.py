@@ -12,7 +12,7 @@ from torchvision.datasets import ImageFolder as TorchvisionFolder
 from typer.testing import CliRunner
 
 from counterfoil.cli.main import app
-from counterfoil.data import labelled_source
+from counterfoil.data.labelled_sources import labelled_source
 from counterfoil.evaluation.dataset import open_subject
 from drawn_folders import draw_folder
 from support.files import write_all

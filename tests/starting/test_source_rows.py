@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from counterfoil.building import build
+from counterfoil.building.build_dataset import build
 from counterfoil.cli.main import app
 from counterfoil.data import pictures
 from counterfoil.recipe import load_recipe

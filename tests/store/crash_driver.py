@@ -26,7 +26,7 @@ from pathlib import Path
 import pyarrow
 from store_cases import build, hashes_of, plan_of, yaml_of
 
-from counterfoil.plan import Plan
+from counterfoil.plan.layout import Plan
 from support.files import published
 
 pyarrow.array([1])  # loads what pyarrow loads when it is first used

@@ -13,11 +13,12 @@ from typing import Any
 from PIL import Image
 
 from clip_verdicts import clip_verdict
-from counterfoil.plan import Plan, PlanPart, Sample, Shard, make_plan
-from counterfoil.recipe import sha256_json
+from counterfoil.documents import sha256_json
+from counterfoil.plan.layout import Plan, PlanPart, Sample, Shard, make_plan
 from counterfoil.recipe.loader import load_recipe_text
-from counterfoil.store import Candidate, DatasetStore
+from counterfoil.store.dataset_store import DatasetStore
 from counterfoil.store.manifest import Entry
+from counterfoil.store.rows import Candidate
 from support.files import published
 from support.images import encoded
 

@@ -19,13 +19,13 @@ from store_cases import build, cached_copy, plan_of
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.regular_files import UnfitFile
-from counterfoil.store import read_batches, read_receipts, verify_files
 from counterfoil.store.atomic import try_folder
 from counterfoil.store.decoding import UnreadableImage, open_image, rgb_image
 from counterfoil.store.inside import is_outside, list_files, read_inside, refuse_unfit, refuse_written_inside
 from counterfoil.store.layout import receipt_path
 from counterfoil.store.lock import read_lock
-from counterfoil.store.manifest import changed_data, published_paths, read_manifest
+from counterfoil.store.manifest import changed_data, published_paths, read_manifest, verify_files
+from counterfoil.store.reading import read_batches, read_receipts
 from counterfoil.store.receipts import finished_shards
 from counterfoil.store.replacement import settle_directory
 from support.files import published

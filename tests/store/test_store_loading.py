@@ -16,8 +16,8 @@ import pytest
 from PIL import Image
 from store_cases import build, candidates_of, data_files, opened, plan_of
 
-from counterfoil.store import read_rows
 from counterfoil.store.layout import WHATS, What
+from counterfoil.store.reading import read_rows
 from counterfoil.store.rows import TableForm, webdataset_features
 from counterfoil.store.shard_files import ROWS_A_GROUP_WITH_IMAGES, ROWS_A_GROUP_WITHOUT_IMAGES
 

@@ -14,11 +14,10 @@ import pytest
 from store_cases import build, cached_copy, plan_of
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.store import verify_files
 from counterfoil.store.atomic import remove_durably, write_atomically
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.layout import PRIVATE
-from counterfoil.store.manifest import published_paths
+from counterfoil.store.manifest import published_paths, verify_files
 from counterfoil.store.replacement import (
     closed_or_as_before,
     replace_dataset,

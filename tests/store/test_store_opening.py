@@ -16,9 +16,9 @@ from store_cases import INPUTS, STACK, build, candidates_of, opened, plan_of
 import warm
 from counterfoil.documents import differences
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.store import read_rows
 from counterfoil.store.dataset_store import ShardWriter
 from counterfoil.store.directory_lock import directory_lock
+from counterfoil.store.reading import read_rows
 from support.files import published
 
 

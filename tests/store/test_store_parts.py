@@ -17,9 +17,9 @@ import pytest
 from store_cases import ATTACHMENTS, INPUTS, STACK, build, candidates_of, opened, plan_of
 
 from counterfoil.errors import UserError
-from counterfoil.plan import Plan, PlanPart
-from counterfoil.store import DatasetStore
+from counterfoil.plan.layout import Plan, PlanPart
 from counterfoil.store import directory_lock as locks
+from counterfoil.store.dataset_store import DatasetStore
 from counterfoil.store.directory_lock import directory_lock, marked
 from counterfoil.store.inside import list_files
 from counterfoil.store.reading import read_receipts

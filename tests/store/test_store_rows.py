@@ -20,9 +20,9 @@ from store_cases import all_candidates, build, candidate_of, candidates_of, open
 import warm
 from clip_verdicts import clip_verdict
 from counterfoil.errors import UserError
-from counterfoil.plan import Plan
+from counterfoil.plan.layout import Plan
 from counterfoil.recipe import RecipeClass
-from counterfoil.store import Candidate, DatasetStore, read_batches, read_rows
+from counterfoil.store.dataset_store import DatasetStore
 from counterfoil.store.layout import (
     SUFFIXES,
     WHATS,
@@ -33,7 +33,16 @@ from counterfoil.store.layout import (
     receipt_path,
     shard_path,
 )
-from counterfoil.store.rows import TableForm, arrow_schema, features, stored_row, unique_names, webdataset_features
+from counterfoil.store.reading import read_batches, read_rows
+from counterfoil.store.rows import (
+    Candidate,
+    TableForm,
+    arrow_schema,
+    features,
+    stored_row,
+    unique_names,
+    webdataset_features,
+)
 from support.files import published
 
 NAMES = ["crane (a)", "crane (b)", "coot"]

@@ -19,8 +19,7 @@ from store_cases import build, opened, plan_of
 import counterfoil.store.shard_files
 from counterfoil.documents import document_bytes
 from counterfoil.errors import RunFailure
-from counterfoil.store import read_receipts, read_rows
-from counterfoil.store.reading import planned_rows, read_file, read_shard
+from counterfoil.store.reading import planned_rows, read_file, read_receipts, read_rows, read_shard
 
 
 @pytest.fixture

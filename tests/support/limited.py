@@ -36,7 +36,7 @@ def limited(code: str, arguments: Sequence[Any], most: int) -> list[Any]:
 
 # What opening a folder as a dataset says.
 OPENING = """
-from counterfoil.data import NamedDataset
+from counterfoil.data.labelled_sources import NamedDataset
 from counterfoil.data.objects import cells_of
 from counterfoil.data.open_source import open_source
 from counterfoil.errors import CounterfoilError

@@ -18,7 +18,7 @@ from counterfoil.lab.planted import KINDS, planted_world
 from counterfoil.lab.scenes import load_wardrobe, wardrobe_scene
 from counterfoil.lab.vocabulary import SHIFTS
 from counterfoil.lab.world import render, render_graded
-from counterfoil.plan import make_plan
+from counterfoil.plan.layout import make_plan
 from counterfoil.recipe import load_recipe
 from lab_training.corpora import pretraining_scene, unbiased_scene
 

@@ -40,9 +40,9 @@ ANYWHERE = (
 _OFFLINE = (
     *ANYWHERE, "diffusers", "diffusers.models.controlnets.controlnet", "diffusers.loaders.lora_base",
     "diffusers.pipelines.auto_pipeline", "diffusers.pipelines.stable_diffusion", "transformers",
-    "transformers.models.clip.modeling_clip", "open_clip", "timm", "datasets", "counterfoil.building",
-    "counterfoil.building.workers", "counterfoil.evaluation", "counterfoil.prediction.passes",
-    "counterfoil.prediction.embedding",
+    "transformers.models.clip.modeling_clip", "open_clip", "timm", "datasets",
+    "counterfoil.building.build_dataset", "counterfoil.building.workers", "counterfoil.evaluation",
+    "counterfoil.prediction.passes", "counterfoil.prediction.embedding",
 )  # fmt: skip
 _HUB = ("HF_", "HUGGING")
 # The number of the process that began the run, for those that are forked themselves (`pytest_worker.py`).

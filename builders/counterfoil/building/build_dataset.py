@@ -11,32 +11,32 @@ from functools import partial
 from pathlib import Path
 from typing import overload
 
-from counterfoil.building.closing import close_dataset
 from counterfoil.building.inputs import Inputs, resolve_inputs
 from counterfoil.building.spans import spans
 from counterfoil.building.workers import Job, ShardFiles, SpansToCollect, imported_for, write_collected
 from counterfoil.data.folders import refuse_among_inputs
 from counterfoil.data.resolved_classes import resolve_classes
+from counterfoil.dataset.closing import close_dataset
 from counterfoil.engines import Advanced, Delivered, Engine, EngineChoice, Lost, engine_and_device
 from counterfoil.engines.local import stack_where_done
 from counterfoil.errors import UserError
-from counterfoil.generate.screen import FewImages, ScreenDoubts, open_shifts, screen_doubts, warn_of_screen
+from counterfoil.generate.screen.doubts import ScreenDoubts, screen_doubts, warn_of_screen
+from counterfoil.generate.screen.thresholds import FewImages, open_shifts
 from counterfoil.generate.tokens.learn_tokens import learned_before, learning_folder
 from counterfoil.models.devices import rendering_stack
 from counterfoil.models.diffusion import check_scheduler
-from counterfoil.plan import PlanPart, make_plan
+from counterfoil.plan.layout import PlanPart, make_plan
 from counterfoil.progress import tell
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.recipe.keep import ACCEPTED
+from counterfoil.recipe.keep.cells import ACCEPTED
 from counterfoil.regular_files import named_path
-from counterfoil.store import DatasetStore, Receipt
 from counterfoil.store.atomic import make_folder, try_folder
-from counterfoil.store.dataset_store import refuse_foreign
+from counterfoil.store.dataset_store import DatasetStore, refuse_foreign
 from counterfoil.store.directory_lock import marked, refuse_held_part
 from counterfoil.store.layout import MANIFEST, PRIVATE
 from counterfoil.store.lock import read_lock, refuse_other_hashes
 from counterfoil.store.manifest import Entry
-from counterfoil.store.receipts import counts_of, preview_images
+from counterfoil.store.receipts import Receipt, counts_of, preview_images
 from counterfoil.store.replacement import settle_directory
 
 

@@ -14,7 +14,7 @@ from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
 from counterfoil.data.pool import pin_pool
-from counterfoil.dataset.label_checks import VALIDATION, without_validation
+from counterfoil.documents import sha256_json
 from counterfoil.engines import Engine
 from counterfoil.engines.local import called_on
 from counterfoil.errors import CounterfoilError, UserError, some_of
@@ -35,16 +35,16 @@ from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.models.devices import one_thread
 from counterfoil.models.loras import check_loras, pin_lora
 from counterfoil.models.names import Pin
-from counterfoil.plan import RowTable
+from counterfoil.plan.layout import RowTable
 from counterfoil.prediction.embedding import clip_embedder, embed
-from counterfoil.recipe import Recipe, sha256_json
+from counterfoil.recipe import Recipe
 from counterfoil.recipe.kinds import GENERATOR
 from counterfoil.recipe.names import without_folders
 from counterfoil.recipe.rows_table import MOST_BYTES, ChosenKind, rows_csv
 from counterfoil.report.words import counted
 from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import EMBEDDINGS, ROWS, THRESHOLDS
-from counterfoil.store.lock import LEVELS, Lock, read_lock
+from counterfoil.store.lock import LEVELS, VALIDATION, Lock, read_lock, without_validation
 
 _MOST_SHOWN = 20
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from counterfoil.data.labelled_images import first_of_classes, rows_of
 from counterfoil.data.labelled_sources import labelled_split
-from counterfoil.dataset.label_checks import MOST_A_CLASS, OTHER, count_answers, without_validation
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.models.classifiers.of_open_clip import pin_zero_shot
@@ -24,24 +23,24 @@ from counterfoil.models.devices import one_thread
 from counterfoil.models.loading_errors import reading_errors, skipped_reason
 from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.failures import failures, refuse_unanswered
-from counterfoil.prediction.inference import answer_columns, logits_of
+from counterfoil.prediction.inference import Predictions, answer_columns, logits_of
 from counterfoil.prediction.passes import score_models
-from counterfoil.prediction.predictions import Predictions
-from counterfoil.recipe.keep import SOURCE_SIMILARITY, similarity
-from counterfoil.recipe.keep.misclassified import ANSWER, CONFIDENCE, FAILED, RIGHT, TOP1, judge_column
+from counterfoil.recipe.keep.misclassified import ANSWER, CONFIDENCE, FAILED, RIGHT, TOP1
+from counterfoil.recipe.keep.same_image import SOURCE_SIMILARITY, similarity
 from counterfoil.recipe.layering import without_folders
-from counterfoil.recipe.names import OPEN_CLIP
+from counterfoil.recipe.names import OPEN_CLIP, judge_column
 from counterfoil.store.decoding import rgb_image
 from counterfoil.store.layout import writable_cache
+from counterfoil.store.lock import MOST_A_CLASS, OTHER, count_answers, without_validation
 
 if TYPE_CHECKING:
     from PIL import Image
 
     from counterfoil.arrays import Ints
     from counterfoil.data.pins import SourcePin
-    from counterfoil.generate.screen import Scorer
+    from counterfoil.generate.screen.scores import Scorer
     from counterfoil.models.classifiers import Classifier
-    from counterfoil.plan import Plan, Sample
+    from counterfoil.plan.layout import Plan, Sample
     from counterfoil.recipe import Recipe
     from counterfoil.recipe.keep.rule import KeepRule
 

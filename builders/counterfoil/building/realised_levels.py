@@ -16,14 +16,14 @@ import numpy as np
 from counterfoil.arrays import Floats
 from counterfoil.errors import RunFailure
 from counterfoil.generate.render import Renderer
-from counterfoil.generate.screen import Scorer
+from counterfoil.generate.screen.scores import Scorer
 from counterfoil.generate.tokens.class_tokens import ClassTokens
 from counterfoil.models.clip import load_clip
 from counterfoil.models.devices import computing_on
 from counterfoil.models.diffusion import generator_pipeline
 from counterfoil.models.loras import load_loras
-from counterfoil.plan import Between, Plan, Sample, make_plan, sample_seed
 from counterfoil.plan.estimate import POINTS_A_SEARCH, SCENES_A_SEARCH
+from counterfoil.plan.layout import Between, Plan, Sample, make_plan, sample_seed
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.severity import SeverityLevels

@@ -18,26 +18,24 @@ from counterfoil.building.inputs import Inputs, rows_file
 from counterfoil.building.judges import pin_judges
 from counterfoil.data.hub import locate_dataset
 from counterfoil.data.pool import wrong_pool
-from counterfoil.dataset import SoundDataset, read_dataset
-from counterfoil.dataset.label_checks import without_validation
-from counterfoil.dataset.reading import wrong_model
+from counterfoil.dataset.reading import SoundDataset, read_dataset, wrong_model
 from counterfoil.dataset.verification.problems import Outcome
 from counterfoil.dataset.verification.rerendering import compare_images
 from counterfoil.documents import differences
 from counterfoil.engines import EngineChoice, engine_and_device
 from counterfoil.errors import UserError
-from counterfoil.generate.screen import warn_of_screen
+from counterfoil.generate.screen.doubts import warn_of_screen
 from counterfoil.models.loras import wrong_loras
 from counterfoil.recipe import Recipe, load_own_recipe
 from counterfoil.recipe.layering import without_folders
 from counterfoil.regular_files import named_path
-from counterfoil.store import Receipt, layout, read_receipts
+from counterfoil.store import layout
 from counterfoil.store.atomic import try_folder
 from counterfoil.store.decoding import UnreadableImage
-from counterfoil.store.lock import Lock, read_lock, stack_differences
+from counterfoil.store.lock import Lock, read_lock, stack_differences, without_validation
 from counterfoil.store.manifest import file_faults, read_manifest
-from counterfoil.store.reading import read_shard
-from counterfoil.store.receipts import standing_shards
+from counterfoil.store.reading import read_receipts, read_shard
+from counterfoil.store.receipts import Receipt, standing_shards
 from counterfoil.store.replacement import settle_directory
 from counterfoil.store.sealed_folder import SEALED_FOLDERS
 

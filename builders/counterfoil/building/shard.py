@@ -16,15 +16,18 @@ import numpy as np
 from counterfoil.building.judges import Judges, measured, similarities
 from counterfoil.building.spans import Way, way_of
 from counterfoil.generate.pictures import ImageRenderer, encode_image
-from counterfoil.generate.screen import Scorer, Thresholds
-from counterfoil.recipe.keep import OBJECT, SHIFT, SOURCE_SIMILARITY, Verdict, decide_cell, passing
-from counterfoil.store import Candidate
+from counterfoil.generate.screen.scores import Scorer
+from counterfoil.generate.screen.thresholds import Thresholds
+from counterfoil.recipe.keep.cells import decide_cell, passing
+from counterfoil.recipe.keep.rule import OBJECT, SHIFT, Verdict
+from counterfoil.recipe.keep.same_image import SOURCE_SIMILARITY
+from counterfoil.store.rows import Candidate
 
 if TYPE_CHECKING:
     from PIL import Image
 
     from counterfoil.generate.pictures import DrawnAhead
-    from counterfoil.plan import Cell, Plan, Sample, Shard
+    from counterfoil.plan.layout import Cell, Plan, Sample, Shard
 
 _UNDECIDED = ""  # the reason of a candidate until its whole cell is screened
 _BEHIND = 1  # batches in screening while the next is rendered; more would only cost memory

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
-from counterfoil.plan import Plan, Shard
 from counterfoil.plan.estimate import IMAGES_A_PAIR
-from counterfoil.plan.layout import LazySequence
+from counterfoil.plan.layout import LazySequence, Plan, Shard
 
 Span: TypeAlias = "tuple[Shard, ...]"
 # A `Way` is how samples are drawn. A batch never has samples that are drawn in two ways.

@@ -25,18 +25,17 @@ from counterfoil.engines.executor import name_of_item
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.kinds import Materials, maker_of
 from counterfoil.generate.pictures import encoding_threads
-from counterfoil.generate.screen import Scorer
+from counterfoil.generate.screen.scores import Scorer
 from counterfoil.models.clip import load_clip
 from counterfoil.models.devices import computing_on, holds_context, rendering_stack
-from counterfoil.plan import Plan, RowTable, Shard, make_plan
-from counterfoil.plan.layout import LazySequence
+from counterfoil.plan.layout import LazySequence, Plan, RowTable, Shard, make_plan
 from counterfoil.regular_files import named_path
-from counterfoil.store import Receipt, ShardWriter
 from counterfoil.store.atomic import remove_durably, write_atomically
+from counterfoil.store.dataset_store import ShardWriter
 from counterfoil.store.directory_lock import FolderMark
 from counterfoil.store.layout import LOCK, ROWS, WHATS, parse_shard_path, shard_path
 from counterfoil.store.lock import refuse_other_stack
-from counterfoil.store.receipts import write_receipt
+from counterfoil.store.receipts import Receipt, write_receipt
 from counterfoil.store.rows import Candidate
 
 if TYPE_CHECKING:

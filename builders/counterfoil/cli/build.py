@@ -29,9 +29,9 @@ from counterfoil.progress import listening
 from counterfoil.report.words import counted, preview_sentence
 
 if TYPE_CHECKING:
-    from counterfoil.building import BuildResult, PartResult
+    from counterfoil.building.build_dataset import BuildResult, PartResult
     from counterfoil.building.regenerate_dataset import Comparison
-    from counterfoil.generate.screen import ScreenDoubts
+    from counterfoil.generate.screen.doubts import ScreenDoubts
     from counterfoil.reviewing.recut_dataset import RecutResult
 
 _WIDTH = 120
@@ -172,7 +172,7 @@ def build(
         if unlisted := license_note(loaded.license):
             note(unlisted)
         note(f"{loaded.name} → {out}{'' if part is None else f', part {part}'}: loading libraries and resolving inputs")
-    from counterfoil.building import PartResult, build
+    from counterfoil.building.build_dataset import PartResult, build
     from counterfoil.building.regenerate_dataset import Regeneration, regenerate
 
     result: BuildResult | PartResult
@@ -284,7 +284,7 @@ def doubts_as_json(doubts: ScreenDoubts | None) -> dict[str, Any] | None:
 
 def print_counts(by_shift: Mapping[str, Mapping[str, int]]) -> None:
     """Print a row per shift: candidates, accepted, yield ("no threshold" if the shift is open) and reasons."""
-    from counterfoil.recipe.keep import ACCEPTED, OPEN
+    from counterfoil.recipe.keep.cells import ACCEPTED, OPEN
 
     reasons = sorted({r for counts in by_shift.values() for r in counts} - {ACCEPTED})
     rows = []

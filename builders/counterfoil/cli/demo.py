@@ -33,7 +33,7 @@ def demo(
 
     Needs no GPU, no network and no data of your own: small models that ship with Counterfoil draw the images.
     """
-    from counterfoil.building import build
+    from counterfoil.building.build_dataset import build
     from counterfoil.cli.build import print_counts
     from counterfoil.cli.evaluate import evaluate
     from counterfoil.cli.progress import BuildDisplay

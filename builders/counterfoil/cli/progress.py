@@ -12,7 +12,7 @@ from counterfoil.cli.terminal import note, plain, terminal
 from counterfoil.progress import Stage, listening
 
 if TYPE_CHECKING:
-    from counterfoil.building import BuildProgress
+    from counterfoil.building.build_dataset import BuildProgress
 
 _PLAIN_EVERY = 10.0  # seconds between plain lines
 # A stage's line on a terminal: its name, a bar, "5,500/5,500" and the time left, all uncut.
@@ -59,7 +59,7 @@ class BuildDisplay(Display):
 
     def draw(self, event: Any) -> None:
         """Draw the progress of images, of tokens and of stages before them. Ignore unknown events."""
-        from counterfoil.building import BuildProgress
+        from counterfoil.building.build_dataset import BuildProgress
 
         match event:
             case BuildProgress():
@@ -189,7 +189,7 @@ def _panel(progress: BuildProgress, rate: float | None, left: float | None) -> A
     from rich.table import Table
     from rich.text import Text
 
-    from counterfoil.recipe.keep import OPEN
+    from counterfoil.recipe.keep.cells import OPEN
 
     table = Table.grid(padding=(0, 2))
     for shift, counts in list(progress.counts.items())[-24:]:
@@ -202,7 +202,7 @@ def _panel(progress: BuildProgress, rate: float | None, left: float | None) -> A
 
 
 def _accepted(counts: Mapping[str, int]) -> int:
-    from counterfoil.recipe.keep import ACCEPTED  # here, because --help must not wait for the recipe's schema
+    from counterfoil.recipe.keep.cells import ACCEPTED  # here, because --help must not wait for the recipe's schema
 
     return counts.get(ACCEPTED, 0)
 

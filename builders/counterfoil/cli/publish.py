@@ -16,7 +16,8 @@ from counterfoil.errors import UserError
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from counterfoil.publishing import Publication, PublishedModel
+    from counterfoil.publishing.publish_dataset import Publication
+    from counterfoil.publishing.publish_model import PublishedModel
     from counterfoil.publishing.sending import Preview
 
 app = typer.Typer()
@@ -70,7 +71,8 @@ def publish(
     if problems := [problem for problem, applies in refused.items() if applies]:
         raise UserError(problems)
     note(f"{dataset}: loading libraries and verifying")
-    from counterfoil.publishing import Publication, publish, publish_model
+    from counterfoil.publishing.publish_dataset import Publication, publish
+    from counterfoil.publishing.publish_model import publish_model
     from counterfoil.publishing.sending import FILES_PER_COMMIT
 
     def confirm(ahead: Preview) -> bool:
@@ -209,7 +211,7 @@ class _Bar(Display):
 
 
 def _as_json(done: Publication | PublishedModel) -> dict[str, Any]:
-    from counterfoil.publishing import Publication
+    from counterfoil.publishing.publish_dataset import Publication
 
     changes = done.preview.changes
     of_dataset = isinstance(done, Publication)

@@ -17,7 +17,8 @@ from counterfoil.errors import UserError, some_of
 from counterfoil.report.words import counted
 
 if TYPE_CHECKING:
-    from counterfoil.plan import Cost, JudgedQuota, Plan, RenderedBudget
+    from counterfoil.plan.estimate import Cost, JudgedQuota, RenderedBudget
+    from counterfoil.plan.layout import Plan
     from counterfoil.recipe import Recipe, ThresholdSpec
 
 MOST_CLASSES = 30  # the recipe's file lists all classes
@@ -187,7 +188,8 @@ def check(
     Loads and downloads no model. The exit code is 2 if the recipe cannot be built here.
     """
     from counterfoil.models.pipeline_settings import inverts
-    from counterfoil.plan import estimate, judged_quotas, make_plan, rendered_budget
+    from counterfoil.plan.estimate import estimate, judged_quotas, rendered_budget
+    from counterfoil.plan.layout import make_plan
     from counterfoil.recipe import load_recipe
     from counterfoil.recipe.names import license_note
     from counterfoil.recipe.schema_mine import method_settings
@@ -342,7 +344,7 @@ def _print_tables(
     console.print(f"[bold]{escape(plan.recipe.name)}[/bold] is valid.\n")
     console.print(totals)
     if quotas:
-        from counterfoil.plan import format_quotas
+        from counterfoil.plan.estimate import format_quotas
 
         console.print(f"\n[bold]Wrong answers[/bold]: {escape(format_quotas(quotas))}")
     console.print(shifts)

@@ -15,7 +15,7 @@ from counterfoil.errors import UserError
 from counterfoil.report.words import counted, number, points
 
 if TYPE_CHECKING:
-    from counterfoil.reviewing import Review
+    from counterfoil.reviewing.review_answers import Review
 
 app = typer.Typer()
 
@@ -65,11 +65,11 @@ def review(
         given["--open"] = opened or None
         if with_page := [name for name, value in given.items() if value is not None]:
             raise UserError(f"--answers writes no page, so it takes no {', '.join(with_page)}")
-        from counterfoil.reviewing import review_answers
+        from counterfoil.reviewing.review_answers import review_answers
 
         _show_answers(review_answers(dataset, answers), json)
         return
-    from counterfoil.reviewing import review as run
+    from counterfoil.reviewing.review_dataset import review as run
 
     tasks: tuple[Literal["class", "shift"], ...] = ("class", "shift") if task == "both" else (task,)
     made = run(

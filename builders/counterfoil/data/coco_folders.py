@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from counterfoil.data.folder_splits import DEFAULT_SPLIT, shown_name
-from counterfoil.data.image_folders import split_of_name
+from counterfoil.data.folder_splits import DEFAULT_SPLIT, shown_name, split_of_name
 from counterfoil.data.written_objects import (
     ObjectFolder,
     Problems,

@@ -15,7 +15,7 @@ from counterfoil.data.labels import labels_of
 from counterfoil.data.pins import SourcePin
 from counterfoil.data.pool import pool_rows
 from counterfoil.errors import UserError, first_of, some_of
-from counterfoil.plan import RowTable
+from counterfoil.plan.layout import RowTable
 from counterfoil.progress import track
 from counterfoil.recipe.names import did_you_mean, quoted
 from counterfoil.recipe.prompts import BASE

@@ -35,6 +35,12 @@ def shown_name(name: str) -> str:
     return on_a_line(os.fsencode(name).decode("utf-8", "backslashreplace"))
 
 
+def split_of_name(name: str) -> str | None:
+    """Return the split whose word is in a name (`instances_val2017`: validation), or None."""
+    match = WORD.search(name)
+    return None if match is None else SPLIT_OF[match[1].lower()]
+
+
 def root_of(images: Sequence[str]) -> str:
     """Return the folder that contains the splits or classes. If the top has only one folder ("data/"), look in it, and
     so on.

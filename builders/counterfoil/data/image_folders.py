@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.data.folder_cards import CARD, SETTINGS, FolderCard, read_card
 from counterfoil.data.folder_splits import (
-    SPLIT_OF,
     SPLIT_WORDS,
     WORD,
     chosen_images,
@@ -568,12 +567,6 @@ def _unread_notes(others: Mapping[str, int]) -> list[str]:
 def rows_mark(description: str | None) -> str | None:
     """Return the digest of a table's rows if `datasets` might read other rows of the same files, else None."""
     return description if description is not None and description.startswith(_MARK) else None
-
-
-def split_of_name(name: str) -> str | None:
-    """Return the split whose word is in a name (`instances_val2017`: validation), or None."""
-    match = WORD.search(name)
-    return None if match is None else SPLIT_OF[match[1].lower()]
 
 
 def in_junk(path: str) -> bool:

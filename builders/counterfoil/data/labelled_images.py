@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from counterfoil.arrays import Ints
+from counterfoil.documents import sha256_json
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.recipe import sha256_json
 from counterfoil.regular_files import on_a_line
 from counterfoil.report.words import counted, listed
 from counterfoil.store.decoding import readable_image

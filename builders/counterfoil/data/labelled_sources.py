@@ -19,9 +19,10 @@ from counterfoil.data.labels import ConditionLabels, conditions_of, labels_of
 from counterfoil.data.open_source import OpenSource, open_source
 from counterfoil.data.pins import InputDataset, SourcePin
 from counterfoil.data.tables import Rows
+from counterfoil.documents import sha256_json
 from counterfoil.errors import UserError
 from counterfoil.models.names import LAB
-from counterfoil.recipe import RecipeClass, sha256_json
+from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.names import refuse_disagreements
 from counterfoil.recipe.schema_inputs import Conditions
 from counterfoil.regular_files import named_path
@@ -100,6 +101,20 @@ def labelled_conditions(
     content = sha256_json([rows.content(labels), conditions.names, values])
     part = _chosen(rows, labels, content, names, source.unit_column if units else None)
     return _labelled([part]), conditions
+
+
+def labelled_rows(
+    source: InputDataset,
+    split: str,
+    classes: Sequence[RecipeClass],
+    pin: SourcePin | None = None,
+    *,
+    units: bool = True,
+) -> tuple[LabelledImages, ConditionLabels | None]:
+    """Return the rows of a split by their conditions, with the conditions, or by source label if they have none."""
+    if source.conditions is None:
+        return labelled_split(source, split, classes, pin, units=units), None
+    return labelled_conditions(source, split, pin, units=units)
 
 
 def every_row(reference: NamedDataset, pin: SourcePin | None = None) -> tuple[LabelledImages, Rows]:

@@ -17,8 +17,8 @@ from counterfoil.data.folders import pinned_content
 from counterfoil.data.pins import InputDataset, SourcePin
 from counterfoil.data.tables import MOST_BYTES as MOST_IMAGE_BYTES
 from counterfoil.data.tables import Rows
+from counterfoil.documents import sha256_json
 from counterfoil.errors import MOST_SHOWN, RunFailure, UserError, first_of, some_of
-from counterfoil.recipe import sha256_json
 from counterfoil.recipe.names import is_local, quoted
 from counterfoil.recipe.rows_table import MOST_BYTES, MOST_LINES
 from counterfoil.regular_files import UnfitFile, read_regular

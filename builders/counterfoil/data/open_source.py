@@ -24,9 +24,9 @@ from counterfoil.data.tables import (
     table_configs,
     table_outline,
 )
+from counterfoil.documents import sha256_json
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.models.names import COMMIT, LAB
-from counterfoil.recipe import sha256_json
 from counterfoil.recipe.names import MOST_LABELS, did_you_mean, is_local
 
 if TYPE_CHECKING:

@@ -40,11 +40,11 @@ from counterfoil.data.table_files import (
 )
 from counterfoil.data.table_sizes import refuse_vast
 from counterfoil.data.written_objects import notes_of
+from counterfoil.documents import sha256_json
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.foreign_tables import inner_arrays
 from counterfoil.models.loading_errors import error_line, known_cause
 from counterfoil.models.names import refuse_elsewhere, refuse_shadowed
-from counterfoil.recipe import sha256_json
 from counterfoil.recipe.names import is_local
 from counterfoil.recipe.tasks.objects import MOST_OBJECTS
 from counterfoil.regular_files import read_regular

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -28,15 +28,9 @@ from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import without_folders
 from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks
 from counterfoil.stats import lang_reiczigel_interval, mover, rogan_gladen, wilson_interval
+from counterfoil.store.lock import ValidationAnswers, validation_of
 from counterfoil.store.sealed_folder import REVIEWED
 
-# True class id → answered class id → number of images.
-ValidationAnswers = Mapping[str, Mapping[str, int]]
-
-VALIDATION = "validation"
-# An answer that is no class of the recipe. No class id has brackets.
-OTHER = "(other)"
-MOST_A_CLASS = 200
 # A shift has an average over classes only if the classes with an estimate have this share of its images.
 LEAST_COVERED = 0.8
 # (shift, class id) → the number of accepted images that the judge answered, and how often it contradicted the label.
@@ -45,40 +39,6 @@ ReviewTask = Literal["class", "shift"]
 TASKS: tuple[ReviewTask, ...] = ("class", "shift")
 # A rater who passes a smaller share of one kind of controls is named, but the rater's answers still count.
 FEWEST_PASSED = 0.75
-
-
-def without_validation(pins: Mapping[str, Any]) -> dict[str, Any]:
-    """Return judges' pins without their answers to validation images, which do not identify a judge."""
-    return {
-        name: {key: value for key, value in pin.items() if key != VALIDATION} if isinstance(pin, Mapping) else pin
-        for name, pin in pins.items()
-    }
-
-
-def count_answers(answers: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
-    counts: dict[str, dict[str, int]] = {}
-    for true, answered in answers:
-        of_class = counts.setdefault(true, {})
-        of_class[answered] = of_class.get(answered, 0) + 1
-    return counts
-
-
-def validation_of(pin: Any, class_ids: Sequence[str]) -> ValidationAnswers | None:
-    """Return the counts in a judge's pin, or None if the pin has none. ValueError for a pin that no build writes."""
-    if not isinstance(pin, Mapping):
-        raise ValueError("it pins no judge")
-    counts = pin.get(VALIDATION)
-    if counts is None:
-        return None
-    ids = set(class_ids)
-    if not isinstance(counts, Mapping) or not counts or not set(counts) <= ids:
-        raise ValueError("the judge's answers to validation images are not by class id")
-    for count in counts.values():
-        if not isinstance(count, Mapping) or not set(count) <= ids | {OTHER}:
-            raise ValueError("the judge's answers to validation images are not class ids")
-        if not all(type(n) is int and n > 0 for n in count.values()) or not 0 < sum(count.values()) <= MOST_A_CLASS:
-            raise ValueError(f"the judge's answers to validation images are not counts of 1 to {MOST_A_CLASS} images")
-    return counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,29 +12,31 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
-from counterfoil.dataset.label_checks import validation_of
-from counterfoil.documents import differences, error_lines, in_one_line
+from counterfoil.documents import differences, error_lines, in_one_line, sha256_json
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.generate.screen import Thresholds, resolve_thresholds
-from counterfoil.generate.screen.thresholds import Measured, ThresholdEntry, needs_validation
+from counterfoil.generate.screen.thresholds import (
+    Measured,
+    ThresholdEntry,
+    Thresholds,
+    needs_validation,
+    resolve_thresholds,
+)
 from counterfoil.generate.tokens.class_tokens import ClassTokens, read_token_folder, token_file_name
-from counterfoil.models import local_folder
-from counterfoil.models.names import COMMIT, LOCAL, folder_sha256
-from counterfoil.plan import Plan, RowTable, make_plan
-from counterfoil.recipe import Recipe, load_own_recipe, sha256_json
+from counterfoil.models.names import COMMIT, LOCAL, folder_sha256, local_folder
+from counterfoil.plan.layout import Plan, RowTable, make_plan
+from counterfoil.recipe import Recipe, load_own_recipe
 from counterfoil.recipe.kinds import kind_of
 from counterfoil.recipe.layering import text_of, without_folders
 from counterfoil.recipe.names import quoted
 from counterfoil.recipe.rows_table import MOST_BYTES, ChosenKind
 from counterfoil.regular_files import open_regular
-from counterfoil.store import Receipt
 from counterfoil.store.inside import list_files, read_inside, refuse_unfit
 from counterfoil.store.layout import EMBEDDINGS, LOCK, MANIFEST, RECEIPTS, RECIPE, ROWS, THRESHOLDS, TOKENS
-from counterfoil.store.lock import HASHES, LEVELS, Lock, read_lock, stack_differences
+from counterfoil.store.lock import HASHES, LEVELS, Lock, read_lock, stack_differences, validation_of
 from counterfoil.store.manifest import Entry as FileEntry
 from counterfoil.store.manifest import read_manifest
 from counterfoil.store.reading import no_dataset
-from counterfoil.store.receipts import receipt_faults, repair_hint, standing_shards
+from counterfoil.store.receipts import Receipt, receipt_faults, repair_hint, standing_shards
 from counterfoil.store.replacement import settle_directory
 
 if TYPE_CHECKING:

@@ -10,28 +10,31 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.arrays import Bools, Ints
-from counterfoil.data import LabelledImages
 from counterfoil.data.hub import HubDataset, locate_dataset
-from counterfoil.dataset import SoundDataset
+from counterfoil.data.labelled_images import LabelledImages
+from counterfoil.documents import sha256_json
 from counterfoil.errors import RunFailure
-from counterfoil.generate.screen import open_shifts
-from counterfoil.recipe import Recipe, Shift, sha256_json
-from counterfoil.recipe.keep import ACCEPTED, before_judges
-from counterfoil.recipe.keep.misclassified import RIGHT, judge_column
-from counterfoil.recipe.names import without_folders
+from counterfoil.generate.screen.thresholds import open_shifts
+from counterfoil.recipe import Recipe, Shift
+from counterfoil.recipe.keep.cells import ACCEPTED, before_judges
+from counterfoil.recipe.keep.misclassified import RIGHT
+from counterfoil.recipe.names import judge_column, without_folders
 from counterfoil.recipe.schema_mine import MinedFacts, mined_facts
-from counterfoil.store import Receipt
 from counterfoil.store.inside import refuse_unfit
 from counterfoil.store.layout import What
 from counterfoil.store.manifest import VERIFY, changed_files, refuse_changed
 from counterfoil.store.reading import planned_rows, read_shard, shard_batches
+from counterfoil.store.receipts import Receipt
 from counterfoil.store.rows import TableForm
+
+if TYPE_CHECKING:
+    from counterfoil.dataset.reading import SoundDataset
 
 MINED = "mined"
 _COMMIT = re.compile(r"[0-9a-f]{40}")

@@ -14,35 +14,34 @@ from typing import Any
 import numpy as np
 
 from counterfoil.arrays import Bools, Ints
-from counterfoil.data import LabelledImages, thinned
 from counterfoil.data.hub import HubDataset, locate_dataset
-from counterfoil.data.labelled_images import evenly_chosen, rows_of
+from counterfoil.data.labelled_images import LabelledImages, evenly_chosen, rows_of, thinned
 from counterfoil.data.labelled_sources import NamedDataset, labelled_source
 from counterfoil.data.pictures import MOST_LOOKED_AT, look_at_pictures
 from counterfoil.data.pins import SourcePin
 from counterfoil.data.pool import pool_of
 from counterfoil.data.resolved_classes import resolve_classes
-from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.dataset.label_checks import checks_of_dataset, read_people, with_people
+from counterfoil.dataset.reading import SoundDataset, read_dataset
+from counterfoil.documents import sha256_json
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.candidates import MinedCandidates, read_mined, refuse_other_data
 from counterfoil.models.mended import EditsOf
 from counterfoil.models.names import LAB
-from counterfoil.recipe import Recipe, RecipeClass, sha256_json
-from counterfoil.recipe.keep.misclassified import FAILED, RIGHT, MisclassifiedRule, judge_column
+from counterfoil.recipe import Recipe, RecipeClass
+from counterfoil.recipe.keep.misclassified import FAILED, RIGHT, MisclassifiedRule
 from counterfoil.recipe.kinds import ROW
 from counterfoil.recipe.layering import without_folders
-from counterfoil.recipe.names import did_you_mean
+from counterfoil.recipe.names import did_you_mean, judge_column
 from counterfoil.recipe.schema_output import Evaluate
 from counterfoil.recipe.tasks.task import UNIT
 from counterfoil.regular_files import named_path
 from counterfoil.report.labels import LabelChecks
 from counterfoil.resampled_stats import Units
-from counterfoil.store import Receipt
 from counterfoil.store.layout import LOCK, RECIPE, writable_cache
 from counterfoil.store.manifest import VERIFY, changed_data, content_of_receipts, refuse_changed
 from counterfoil.store.reading import planned_rows, read_receipts, read_shard, shard_batches
-from counterfoil.store.receipts import counts_of, preview_images
+from counterfoil.store.receipts import Receipt, counts_of, preview_images
 from counterfoil.store.rows import TableForm
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from counterfoil.errors import UserError, collected_in, raise_together, warn
 from counterfoil.evaluation.dataset import open_subject
-from counterfoil.evaluation.gate import judge_gate, judged_models, models_of, read_gate
+from counterfoil.evaluation.gate import GateLine, judge_gate, judged_models, models_of, read_gate
 from counterfoil.evaluation.options import EvaluationOptions, option_texts
-from counterfoil.evaluation.result_files import make_ready, report_folder, store_results, write_files
+from counterfoil.evaluation.result_files import make_ready, report_folder, write_results
 from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.task import Task
 from counterfoil.evaluation.tasks import task_of
 from counterfoil.models.classifiers.of_python import by_name
-from counterfoil.store.directory_lock import writing_lock
 
 
 def evaluate(
@@ -71,14 +71,7 @@ def evaluate(
     """
     given = replace(options or EvaluationOptions(), **settings)
     given.check()
-    named = by_name(models)
-    if given.into_card:
-        make_ready(dataset)
-    subject = open_subject(dataset, given.recipe, given.base, given.groups, given.beside or {})
-    given.refuse_preview(subject.preview)
-    if given.into_card and subject.directory is None:
-        raise UserError(f"{dataset} is not a built dataset, so it has no card for results")
-    task = task_of(subject)(subject, named, given)
+    task = opened_task(dataset, by_name(models), given)
     lines, errors = read_gate(given.gate, task.line_problems, task.measures)
     judged: tuple[str, ...] = ()
     with collected_in(errors):
@@ -90,8 +83,27 @@ def evaluate(
     task.prepare()
     folder = report_folder(task.subject, given.out, given.limit)
     task.ask(names)
-    results = task.results()
-    evaluation = Evaluation(
+    evaluation = write_results(concluded(task, lines, judged, given), task, folder, into_card=given.into_card)
+    for warning in task.warnings(evaluation.results):
+        warn(warning)
+    return evaluation
+
+
+def opened_task(dataset: str | Path, models: Any, given: EvaluationOptions) -> Task:
+    """Open a dataset, and return its task of evaluating models, which have names."""
+    if given.into_card:
+        make_ready(dataset)
+    subject = open_subject(dataset, given.recipe, given.base, given.groups, given.beside or {})
+    given.refuse_preview(subject.preview)
+    if given.into_card and subject.directory is None:
+        raise UserError(f"{dataset} is not a built dataset, so it has no card for results")
+    return task_of(subject)(subject, models, given)
+
+
+def concluded(task: Task, lines: Sequence[GateLine], judged: Sequence[str], given: EvaluationOptions) -> Evaluation:
+    """Measure the answers of a task's models, and judge them by the lines of a gate. No file is written."""
+    results, subject = task.results(), task.subject
+    return Evaluation(
         results,
         dataset=subject.source,
         directory=subject.directory,
@@ -99,16 +111,9 @@ def evaluate(
         files={},
         unreadable_paths=task.unreadable_paths,
         gate=judge_gate(task.comparing(results), lines, judged, given.allow_undecided) if lines else None,
-        notes=(*task.subject.notes, *task.notes(results)),
+        notes=(*subject.notes, *task.notes(results)),
         task=task,
     )
-    with writing_lock(folder):  # two evaluations into one folder must not mix their files
-        evaluation = write_files(evaluation, task, folder)
-    if given.into_card:
-        evaluation = replace(evaluation, files={**evaluation.files, "card": store_results(evaluation, task)})
-    for warning in task.warnings(results):
-        warn(warning)
-    return evaluation
 
 
 # `help(evaluate)`, notebooks and pages show each option with its text, which `EvaluationOptions` alone has.

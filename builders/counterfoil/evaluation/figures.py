@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -18,15 +18,19 @@ from scipy.special import ndtri
 
 from counterfoil.accuracy_stats import probits
 from counterfoil.recipe.schema_prompts import Kind
+from counterfoil.report.pictures import data_uri, webp
 from counterfoil.report.published import SETS
 from counterfoil.report.results import GroupFacts, ModelFacts, Results
 from counterfoil.report.severity import ACCURACY
 from counterfoil.report.words import between, cut_text, in_words, listed, percent, points
 from counterfoil.stats import Estimate
+from counterfoil.store.decoding import rgb_image
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from counterfoil.evaluation.dataset import Subject
 
 # Kinds of shifts in the order of legends: the recipe's kinds, and one for shifts without a kind.
 KINDS: tuple[str, ...] = (*get_args(Kind), "other")
@@ -42,6 +46,18 @@ KIND_COLOURS = {kind: f"#010a{0x10 + index:02x}" for index, kind in enumerate(KI
 _VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule"} | {
     colour: f"--kind-{kind}" for kind, colour in KIND_COLOURS.items()
 }
+
+
+# A report is one file: these bound its size (about 1 MB of thumbnails for 24 shifts).
+MOST_SHIFTS = 24
+_THUMBNAIL = 96
+
+
+def thumbnails(subject: Subject, keys: Iterable[str]) -> dict[str, str]:
+    """Return small pictures of readable images, as addresses that hold them, by key."""
+    shown = frozenset(keys)
+    images = subject.images(shown) if shown else ()
+    return {key: data_uri(webp(rgb_image(encoded), 88, _THUMBNAIL)) for key, encoded in images}
 
 
 def short(name: str, longest: int = _LONGEST_NAME) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from counterfoil.data.hub import HubDataset
 from counterfoil.data.labelled_sources import refuse_among_images
 from counterfoil.dataset.card.index_page import write_index
+from counterfoil.dataset.closing import close_again, closed_dataset
 from counterfoil.documents import document_text
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import Subject, open_subject
@@ -19,6 +20,7 @@ from counterfoil.evaluation.scored_models import with_public_names
 from counterfoil.recipe import Recipe
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder, replace_files, try_folder
+from counterfoil.store.directory_lock import writing_lock
 from counterfoil.store.layout import EVALUATION, PREVIEW, PRIVATE
 from counterfoil.store.sealed_folder import EVALUATED
 
@@ -41,6 +43,15 @@ def report_folder(subject: Subject, out: Path | None, limit: int | None) -> Path
     try_folder(folder)
     make_folder(folder)
     return folder
+
+
+def write_results(evaluation: Evaluation, task: Task, folder: Path, *, into_card: bool) -> Evaluation:
+    """Write the files of an evaluation; with `into_card`, also store its results in the dataset. Return all paths."""
+    with writing_lock(folder):  # two evaluations into one folder must not mix their files
+        evaluation = write_files(evaluation, task, folder)
+    if into_card:
+        evaluation = replace(evaluation, files={**evaluation.files, "card": store_results(evaluation, task)})
+    return evaluation
 
 
 def write_files(evaluation: Evaluation, task: Task, folder: Path) -> Evaluation:
@@ -81,15 +92,11 @@ def make_ready(source: str | Path) -> None:
                 " DIR with --into-card and publish it again; or drop --into-card.",
             )
         return  # opening it explains the problem
-    from counterfoil.building.closing import closed_dataset
-
     closed_dataset(directory)
 
 
 def store_results(evaluation: Evaluation, task: Task) -> Path:
     """Write results and entries for the Hub into the dataset and close it again; return the folder that holds them."""
-    from counterfoil.building.closing import close_again
-
     assert evaluation.directory is not None  # only a built dataset takes results
     # Stored results have no clock, host or path.
     public = with_public_names(evaluation.results)

@@ -16,8 +16,8 @@ from typing import Any, get_args
 import numpy as np
 
 from counterfoil.arrays import Bools
-from counterfoil.data import LabelledImages
 from counterfoil.data.folders import placed
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.data.open_source import trained_names
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, collected_in, raise_together
 from counterfoil.evaluation.dataset import Subject, edits_of

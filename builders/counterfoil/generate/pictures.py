@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
     from PIL import Image as PILImage
 
-    from counterfoil.plan import Sample
+    from counterfoil.plan.layout import Sample
     from counterfoil.recipe import Recipe
 
 # A `DrawnAhead` waits for pictures and returns them. Each picture is uint8 [height, width, 3], or None if some of its

@@ -29,7 +29,7 @@ from counterfoil.models.pipeline_settings import pipeline_problems
 if TYPE_CHECKING:
     import torch
 
-    from counterfoil.plan import Sample
+    from counterfoil.plan.layout import Sample
     from counterfoil.recipe import Recipe
 
 # The cache of encoded prompts holds `_REMEMBERED` bytes: a thousand prompts of SDXL, or sixty prompts of FLUX.1, in 16

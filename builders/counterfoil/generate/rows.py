@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from counterfoil.data.truth import RowTruth
     from counterfoil.data.written_objects import Size
-    from counterfoil.plan import Sample
+    from counterfoil.plan.layout import Sample
     from counterfoil.recipe import Recipe
 
 

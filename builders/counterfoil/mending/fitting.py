@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.arrays import AnyFloats, Floats, Ints
+from counterfoil.documents import sha256_json
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.mending.variants import rows_of_cells
 from counterfoil.models.classifiers.head import LinearHead
-from counterfoil.recipe import sha256_json
 from counterfoil.store.atomic import make_folder, write_atomically
 
 FITS = ("lbfgs", "sgd")  # of heads

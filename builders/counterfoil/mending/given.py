@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from counterfoil.arrays import Floats, Ints
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.data.open_source import OpenSource
 from counterfoil.errors import UserError
 from counterfoil.foreign_tables import NUMBER, TEXT, parquet_metadata, read_foreign_parquet

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.arrays import AnyFloats, Bools, Floats, Floats32, Ints
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together, warn
 from counterfoil.mending import document, evaluating
 from counterfoil.mending.baselines import BY_CLIP as CHOSEN_BY_CLIP

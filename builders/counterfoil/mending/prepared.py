@@ -17,7 +17,7 @@ import numpy as np
 
 from counterfoil.accuracy_stats import find_near_chance
 from counterfoil.arrays import Bools, Floats, Ints
-from counterfoil.data import LabelledImages, rows_of
+from counterfoil.data.labelled_images import LabelledImages, rows_of
 from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.data.open_source import OpenSource, open_source
 from counterfoil.data.resolved_classes import resolve_classes

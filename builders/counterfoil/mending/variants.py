@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from counterfoil.arrays import Floats, Ints
-from counterfoil.data import LabelledImages, rows_of
+from counterfoil.data.labelled_images import LabelledImages, rows_of
 from counterfoil.data.labelled_sources import labelled_split, row_key
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin

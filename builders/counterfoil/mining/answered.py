@@ -17,7 +17,7 @@ from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.documents import csv_text
 from counterfoil.mining.audited import Audited
 from counterfoil.mining.findings import AnswersTold, ClassAnswered, Interval, LabelToLookAt, TakenFor
-from counterfoil.prediction.predictions import Predictions
+from counterfoil.prediction.inference import Predictions
 from counterfoil.recipe import Recipe
 from counterfoil.stats import clustered_interval
 

@@ -16,9 +16,8 @@ from typing import Any, Literal
 import numpy as np
 
 from counterfoil.arrays import AnyFloats, Bools, Floats, Floats32, Ints
-from counterfoil.data import LabelledImages, thinned
-from counterfoil.data.labelled_images import Halves, deal_halves, evenly_chosen, rows_of
-from counterfoil.data.labelled_sources import labelled_conditions, labelled_split
+from counterfoil.data.labelled_images import Halves, LabelledImages, deal_halves, evenly_chosen, rows_of, thinned
+from counterfoil.data.labelled_sources import labelled_conditions, labelled_rows, labelled_split
 from counterfoil.data.labels import ConditionLabels
 from counterfoil.data.open_source import OpenSource, trained_names
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together, some_of
@@ -32,8 +31,8 @@ from counterfoil.models.clip import ClipModel, load_clip, pin_clip
 from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.embedding import Embedder, clip_embedder, digests_of, embed
 from counterfoil.prediction.failures import best_thresholds, binary_answers, condition_scores, failures, map_conditions
+from counterfoil.prediction.inference import Predictions
 from counterfoil.prediction.passes import Placement, join_scored, score_models
-from counterfoil.prediction.predictions import Predictions
 from counterfoil.progress import renamed, track
 from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.schema_mine import Mine
@@ -130,10 +129,7 @@ def _refuse_train_split(recipe: Recipe, splits: Sequence[str], source: OpenSourc
 
 def audited_train_rows(recipe: Recipe, source: OpenSource) -> tuple[LabelledImages, ConditionLabels | None]:
     """Return the train split of the source without units, and the conditions of its rows if the recipe has any."""
-    split = recipe.source.train_split
-    if recipe.source.conditions is not None:
-        return labelled_conditions(recipe.source, split, source.pin, units=False)
-    return labelled_split(recipe.source, split, recipe.classes, source.pin, units=False), None
+    return labelled_rows(recipe.source, recipe.source.train_split, recipe.classes, source.pin, units=False)
 
 
 # The content hash of a row that has no image.

@@ -28,7 +28,7 @@ from counterfoil.recipe.schema_mine import PERHAPS_WRONG_LABELS, WORDS_UNTRUSTED
 from counterfoil.report.words import preview_sentence, shown_table
 
 if TYPE_CHECKING:
-    from counterfoil.generate.screen import ScreenDoubts
+    from counterfoil.generate.screen.doubts import ScreenDoubts
 
 FINDINGS_VERSION = 1
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from counterfoil.arrays import Bools, Floats, Floats32, Ints
 from counterfoil.documents import csv_text
-from counterfoil.generate.screen import ScreenDoubts
+from counterfoil.generate.screen.doubts import ScreenDoubts
 from counterfoil.generate.screen.scores import own_captions
 from counterfoil.mining.audited import class_of_output
 from counterfoil.mining.collected import HypothesisTests

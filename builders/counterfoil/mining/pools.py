@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from counterfoil.arrays import AnyFloats, Bools, Floats, Ints
-from counterfoil.data import LabelledImages, NamedDataset
-from counterfoil.data.labelled_sources import every_row
+from counterfoil.data.labelled_images import LabelledImages
+from counterfoil.data.labelled_sources import NamedDataset, every_row
 from counterfoil.data.labels import conditions_of, labels_of
 from counterfoil.data.open_source import OpenSource
 from counterfoil.errors import UserError, some_of

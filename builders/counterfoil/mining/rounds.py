@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 
 from counterfoil.arrays import Bools, Floats, Ints
-from counterfoil.building import BuildProgress
-from counterfoil.building.build_dataset import build
-from counterfoil.data import LabelledImages
-from counterfoil.dataset import read_dataset
+from counterfoil.building.build_dataset import BuildProgress, build
+from counterfoil.data.labelled_images import LabelledImages
+from counterfoil.dataset.reading import read_dataset
 from counterfoil.documents import csv_text
 from counterfoil.errors import CounterfoilWarning, RunFailure, UserError
 from counterfoil.evaluation.dataset import OpenDataset, open_dataset
-from counterfoil.generate.screen import ScreenDoubts, screen_doubts
+from counterfoil.generate.screen.doubts import ScreenDoubts, screen_doubts
 from counterfoil.generate.tokens.learn_tokens import TokenProgress
 from counterfoil.mining.audited import collect_answers
 from counterfoil.mining.findings_layer import drawing_prompt, mined_shift, seed_for, shifts_layer
@@ -29,16 +28,16 @@ from counterfoil.mining.hypotheses import Found, Hypothesis, MiningRun
 from counterfoil.models.classifiers import describe_classifier
 from counterfoil.prediction.class_map import map_classes
 from counterfoil.prediction.failures import failures
-from counterfoil.prediction.predictions import Predictions
+from counterfoil.prediction.inference import Predictions
 from counterfoil.progress import Stage, renamed
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.recipe.keep import ACCEPTED
+from counterfoil.recipe.keep.cells import ACCEPTED
 from counterfoil.recipe.names import PREDICTIONS, derived_name, without_folders
 from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.stats import FailureCount, count_failures
-from counterfoil.store import read_batches
 from counterfoil.store.atomic import make_folder, write_atomically
+from counterfoil.store.reading import read_batches
 
 LAYER, DATASET, ANSWERS = "recipe.yaml", "dataset", "answers.csv"
 
@@ -133,19 +132,24 @@ class RenderedSet:
     scores: Floats
 
 
+def undrawn_problems(recipe: Recipe, mine: Mine, key: str) -> list[str]:
+    """Return why no images can be drawn and answered for a test. key: the setting that asks for them, and its value."""
+    problems = []
+    if not recipe.kind.from_noise:
+        kind = f"generator.kind is '{recipe.kind.name}': this kind cannot render from noise alone"
+        problems.append(f"{key} draws images, and {kind}")
+    if (mine.target or "").startswith(PREDICTIONS):
+        problems.append(f"{key} asks the target about new images, and {mine.target} has none")
+    if recipe.source.conditions is not None:
+        problems.append(f"{key} draws images of one class each, and rows here have conditions")
+    return problems
+
+
 def refuse_unrendered(recipe: Recipe, mine: Mine) -> None:
     """Raise UserError if images for a test cannot be rendered or answered."""
     if mine.confirm == "rows":
         return
-    problems = []
-    if not recipe.kind.from_noise:
-        renders = f"mine.confirm: '{mine.confirm}' renders images, and generator.kind is '{recipe.kind.name}'"
-        problems.append(f"{renders}: this kind cannot render from noise alone")
-    if (mine.target or "").startswith(PREDICTIONS):
-        problems.append(f"mine.confirm: '{mine.confirm}' asks the target about new images, and {mine.target} has none")
-    if recipe.source.conditions is not None:
-        problems.append(f"mine.confirm: '{mine.confirm}' draws images of one class each, and rows here have conditions")
-    if problems:
+    if problems := undrawn_problems(recipe, mine, f"mine.confirm: '{mine.confirm}'"):
         raise UserError(problems, "Test on the confirm half: --confirm rows")
 
 

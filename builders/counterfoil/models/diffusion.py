@@ -35,7 +35,7 @@ from counterfoil.models.names import HUB, local_folder, refuse_shadowed
 from counterfoil.models.transformers_files import never_ask_for_code
 from counterfoil.models.weights_files import align_weights
 from counterfoil.recipe.names import did_you_mean
-from counterfoil.recipe.schema_inputs import LARGEST_SIDE
+from counterfoil.recipe.section import LARGEST_SIDE
 
 if TYPE_CHECKING:
     import torch

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from counterfoil.errors import UserError, some_of
-from counterfoil.recipe import Recipe, RecipeClass, Shift, load_recipe, prompt_for
 from counterfoil.recipe.kinds import RANK, ROW, SCORE
-from counterfoil.recipe.prompts import BASE, asks_caption
+from counterfoil.recipe.loader import load_recipe
+from counterfoil.recipe.prompts import BASE, RecipeClass, Shift, asks_caption, prompt_for
 from counterfoil.recipe.rows_table import (
     MOST_LINES,
     NO_SEED,
@@ -30,6 +30,7 @@ from counterfoil.recipe.rows_table import (
     chosen_rows_csv,
     read_chosen_rows,
 )
+from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.severity import By
 from counterfoil.report.words import shown_table
 

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.documents import sha256_json
 from counterfoil.foreign_tables import parquet_bytes
-from counterfoil.recipe import sha256_json
 from counterfoil.regular_files import open_regular
 from counterfoil.store.atomic import atomic_file
 

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from counterfoil.arrays import Bools, Ints
-from counterfoil.data import LabelledImages
-from counterfoil.data.labelled_images import Chunk, Chunks, stretch_rows
+from counterfoil.data.labelled_images import Chunk, Chunks, LabelledImages, stretch_rows
 from counterfoil.engines import Advanced, Doing, Engine, Finished, LocalEngine, Lost, Work
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.prediction import answer_cache

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.arrays import Floats, Ints
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
+from counterfoil.documents import sha256_json
 from counterfoil.models.captioners import Captioner, CaptionExample
 from counterfoil.prediction.answer_cache import AnswerCache, Columns
 from counterfoil.progress import track
-from counterfoil.recipe import sha256_json
 from counterfoil.store.layout import writable_cache
 
 

@@ -14,12 +14,12 @@ from numpy.typing import DTypeLike, NDArray
 from PIL import Image
 
 from counterfoil.arrays import AnyFloats, Bools
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
+from counterfoil.documents import sha256_json
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key
 from counterfoil.prediction.asking import Batch, Model, Pass, Placement
 from counterfoil.progress import track
-from counterfoil.recipe import sha256_json
 from counterfoil.store.layout import writable_cache
 
 if TYPE_CHECKING:

@@ -20,15 +20,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from counterfoil.arrays import AnyFloats, Bools, Floats, Ints
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier, refuse_by_row
 from counterfoil.models.score_scale import UNKNOWN
 from counterfoil.prediction.class_map import ClassMap, map_classes
-from counterfoil.prediction.inference import each_once
+from counterfoil.prediction.inference import Predictions, each_once, no_answers
 from counterfoil.prediction.passes import score_models
-from counterfoil.prediction.predictions import Predictions, no_answers
 from counterfoil.recipe import RecipeClass, load_recipe
 from counterfoil.recipe.keep.misclassified import ANSWERED, ANY_PARENT, PARENTS
 from counterfoil.recipe.names import did_you_mean

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import refuse_by_row
@@ -16,8 +16,7 @@ from counterfoil.models.score_scale import AnyScale
 from counterfoil.prediction.answer_cache import joined
 from counterfoil.prediction.asking import AskedModel, Pass, Placement
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.inference import MappedClassifier, take_over
-from counterfoil.prediction.predictions import Predictions
+from counterfoil.prediction.inference import MappedClassifier, Predictions, take_over
 from counterfoil.recipe.prompts import RecipeClass
 
 # The weights and inputs of one pass may take this share of the free memory. The rest is for activations and images.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from counterfoil.dataset.card.marks import marked_text, split_card, without_marks
+from counterfoil.dataset.card.markdown import marked_text, split_card, without_marks
 from counterfoil.errors import UserError
 from counterfoil.models.config_files import shown
 from counterfoil.recipe.strict_yaml import dump_yaml

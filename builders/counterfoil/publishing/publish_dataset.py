@@ -15,7 +15,7 @@ from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
 from counterfoil import progress
 from counterfoil.data.hub import PATIENCE, Patience, attentive_client, with_retries
-from counterfoil.dataset import read_dataset
+from counterfoil.dataset.reading import read_dataset
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.publishing.files import CONFIG, local_files, whole_content

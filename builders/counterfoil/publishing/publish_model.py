@@ -15,7 +15,7 @@ from typing import Any
 
 from counterfoil import progress
 from counterfoil.data.hub import PATIENCE, Patience, attentive_client
-from counterfoil.dataset.card.marks import marked_text, split_card, with_marks
+from counterfoil.dataset.card.markdown import marked_text, split_card, with_marks
 from counterfoil.dataset.card.metadata import license_metadata
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.models.classifiers import ClassifierFacts, describe_classifier, load_classifier

@@ -11,10 +11,18 @@ from typing import Any
 
 from counterfoil.errors import some_of
 from counterfoil.recipe.keep import KEEP_RULES
-from counterfoil.recipe.keep.misclassified import PARENTS, answered_class, judge_column
+from counterfoil.recipe.keep.misclassified import PARENTS, answered_class
 from counterfoil.recipe.kinds import kind_of
 from counterfoil.recipe.layering import KEEP_JUDGES, class_slug, texts_at
-from counterfoil.recipe.names import ELSEWHERE, LOCAL, OPEN_CLIP, did_you_mean, group_name_problem, without_folders
+from counterfoil.recipe.names import (
+    ELSEWHERE,
+    LOCAL,
+    OPEN_CLIP,
+    did_you_mean,
+    group_name_problem,
+    judge_column,
+    without_folders,
+)
 from counterfoil.recipe.parts import RecipeParts, RecipePath, RecipeProblem, mapping, sequence
 from counterfoil.recipe.prompts import ABOUT_CLASS, CLASS, asks_caption, template_problem, uses
 from counterfoil.recipe.schema_output import PAIRS_SHARE, HeldFromBase

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from counterfoil.errors import UserError
+from counterfoil.recipe.checks import cross_section_problems
 from counterfoil.recipe.layering import (
     EXTENDS,
     EXTENDS_SHA256,
@@ -75,7 +76,7 @@ def validated(layers: LocatedMapping) -> Recipe:
     try:
         return Recipe.model_validate(with_tuples(layers), strict=True)
     except ValidationError as error:
-        problems = problem_lines(Recipe, layers, error)
+        problems = problem_lines(Recipe, layers, error, cross_section_problems)
         raise UserError(problems, "Print a working recipe with: counterfoil show wardrobe-mini") from error
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from counterfoil.errors import UserError, first_of, some_of
-from counterfoil.recipe.keep.misclassified import judge_column
 
 if TYPE_CHECKING:
     from counterfoil.recipe.prompts import RecipeClass
@@ -136,6 +135,16 @@ def nameless_problem(name: str | None) -> str | None:
     if match is None or Path(match["path"]).name:
         return None
     return f"found '{name}', expected a folder that has a name"
+
+
+def judge_column(model: str, column: str) -> str:
+    """Return a judge's column, or its prefix if `column` is empty: the end of its name in a-z, 0-9 and '_'."""
+    plain = re.sub(r"[^a-z0-9]+", "_", last_part(model).lower()).strip("_")
+    return "_".join(filter(None, (plain, column)))
+
+
+def last_part(model: str) -> str:
+    return re.split(r"[/:]", model.rstrip("/"))[-1]
 
 
 def judge_problem(name: str) -> str | None:

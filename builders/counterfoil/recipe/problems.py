@@ -13,7 +13,6 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from counterfoil.recipe.checks import cross_section_problems
 from counterfoil.recipe.names import LONGEST_NAME, did_you_mean, quoted
 from counterfoil.recipe.parts import RecipePath, RecipeProblem
 from counterfoil.recipe.section import Section
@@ -28,7 +27,7 @@ def problem_lines(
     model: type[BaseModel],
     raw: LocatedMapping,
     error: ValidationError,
-    across: Callable[[Mapping[str, Any]], Iterable[RecipeProblem]] = cross_section_problems,
+    across: Callable[[Mapping[str, Any]], Iterable[RecipeProblem]],
 ) -> list[str]:
     """Return every problem of a recipe, or of a file like one, in the order of its files and lines.
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.corrupting.corruptions import CORRUPTIONS, MATCH
-from counterfoil.recipe.keep import SHIFT, Column, KeepRule
-from counterfoil.recipe.keep.rule import as_stored
+from counterfoil.recipe.keep.rule import SHIFT, Column, KeepRule, as_stored
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.severity import MOST_SEVERE, REALISED, SEVERITY, By, level_name
 

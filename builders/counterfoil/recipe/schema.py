@@ -15,7 +15,6 @@ to the lock.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -24,10 +23,12 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from counterfoil.documents import canonical_json, sha256_json
 from counterfoil.errors import UserError
 from counterfoil.recipe.checks import cross_section_problems
-from counterfoil.recipe.keep import KEEP_RULES, Column, MisclassifiedRule
-from counterfoil.recipe.keep.misclassified import PARENTS, TOP1, failure_of, judge_columns
+from counterfoil.recipe.keep import KEEP_RULES
+from counterfoil.recipe.keep.misclassified import PARENTS, TOP1, MisclassifiedRule, failure_of, judge_columns
+from counterfoil.recipe.keep.rule import Column
 from counterfoil.recipe.kinds import RETRIEVAL, GeneratorKind, kind_of, written
 from counterfoil.recipe.layering import (
     KEEP_JUDGES,
@@ -287,15 +288,6 @@ _FIRST_KEYS = {
 }  # fmt: skip
 
 _NOT_HASHED = {"Generator": ("offload", "compile")}
-
-
-def canonical_json(value: Any) -> str:
-    """Write JSON with sorted keys and no spaces: equal values give equal text. ValueError for NaN and infinity."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-
-
-def sha256_json(value: Any) -> str:
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
 def as_read_back(document: Any) -> Any:

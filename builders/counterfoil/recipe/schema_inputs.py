@@ -21,7 +21,7 @@ from counterfoil.recipe.names import (
     quoted,
 )
 from counterfoil.recipe.prompts import template_problem
-from counterfoil.recipe.section import Section, checked, refuse
+from counterfoil.recipe.section import LARGEST_SIDE, Section, checked, refuse
 from counterfoil.recipe.tasks import TASKS, derive_task
 from counterfoil.recipe.tasks.objects import categories_problem
 from counterfoil.recipe.tasks.task import EVERY_IMAGE
@@ -161,9 +161,6 @@ def _option_problem(name: str, value: Any) -> str | None:
             return f"found a list in a list, {expected}"
     return f"found {type(value).__name__}, {expected}"
 
-
-# Readers of a stranger's dataset allocate this side at most. Generators draw about 2048 pixels.
-LARGEST_SIDE = 4096
 
 # The neutral photograph prompts of textual inversion (Gal et al. 2022, appendix), with a class in the gap.
 TEMPLATES = (

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from counterfoil.recipe.keep import Column
+from counterfoil.recipe.keep.rule import Column
 from counterfoil.recipe.names import GROUP_NAME, LONGEST_NAME, REPOSITORY, quoted
 from counterfoil.recipe.section import Section, checked, refuse
 

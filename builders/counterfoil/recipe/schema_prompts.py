@@ -11,7 +11,8 @@ from pydantic import Field, ValidationInfo, create_model, field_validator, model
 
 from counterfoil.corrupting.corruptions import CORRUPTIONS, MATCH
 from counterfoil.errors import UserError
-from counterfoil.recipe.keep import KEEP_RULES, KeepRule
+from counterfoil.recipe.keep import KEEP_RULES
+from counterfoil.recipe.keep.rule import KeepRule
 from counterfoil.recipe.names import did_you_mean, group_name_problem, judge_problem, nameless_problem, quoted
 from counterfoil.recipe.prompts import CLASS_ID, embedding_key_problem, template_problem
 from counterfoil.recipe.schema_output import CellSamples

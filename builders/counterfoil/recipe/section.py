@@ -7,6 +7,9 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
+# Readers of a stranger's dataset allocate an image of this side at most. Generators draw about 2048 pixels.
+LARGEST_SIDE = 4096
+
 
 class Section(BaseModel):
     """A part of a recipe: frozen, without unknown keys; null means "as if not written"."""

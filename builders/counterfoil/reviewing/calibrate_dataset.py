@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from counterfoil import __version__
-from counterfoil.dataset import read_dataset
 from counterfoil.dataset.card.contact_sheets import decode_reduced, encoded_images
 from counterfoil.dataset.card.index_page import write_index
+from counterfoil.dataset.reading import read_dataset
 from counterfoil.errors import UserError, warn
-from counterfoil.generate.screen import ScreenDoubts, screen_doubts
-from counterfoil.plan import sample_key
+from counterfoil.generate.screen.doubts import ScreenDoubts, screen_doubts
+from counterfoil.plan.layout import sample_key
 from counterfoil.recipe import layer_text
 from counterfoil.recipe.keep import KEEP_RULES
 from counterfoil.recipe.loader import layer_head
@@ -44,7 +44,7 @@ from counterfoil.store.receipts import preview_images
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
-    from counterfoil.store import Receipt
+    from counterfoil.store.receipts import Receipt
 
 AS_IT_IS = "current threshold"
 SIDE = 96

@@ -15,9 +15,9 @@ from counterfoil.errors import UserError
 from counterfoil.store.reading import planned_rows
 
 if TYPE_CHECKING:
-    from counterfoil.plan import Plan
+    from counterfoil.plan.layout import Plan
     from counterfoil.recipe import Recipe, RecipeClass
-    from counterfoil.store import Receipt
+    from counterfoil.store.receipts import Receipt
 
 GRID = 48  # Vendrow et al. 2023, appendix A.4
 CONTROLS = 8  # of these: real images of the class, and images without the label, half and half if possible

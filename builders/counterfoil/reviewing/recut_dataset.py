@@ -14,31 +14,32 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.building.closing import close_dataset
 from counterfoil.building.inputs import thresholds_of
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
-from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.dataset.card.index_page import write_index
-from counterfoil.documents import differences
+from counterfoil.dataset.closing import close_dataset
+from counterfoil.dataset.reading import SoundDataset, read_dataset
+from counterfoil.documents import differences, sha256_json
 from counterfoil.errors import RunFailure, UserError, some_of
-from counterfoil.generate.screen import FewImages, ScreenDoubts, Thresholds, open_shifts, screen_doubts, warn_of_screen
-from counterfoil.generate.screen.thresholds import needs_validation
+from counterfoil.generate.screen.doubts import ScreenDoubts, screen_doubts, warn_of_screen
+from counterfoil.generate.screen.thresholds import FewImages, Thresholds, needs_validation, open_shifts
 from counterfoil.models.clip import pin_clip
 from counterfoil.models.devices import resolve_device
 from counterfoil.models.names import Pin
-from counterfoil.plan import make_plan
+from counterfoil.plan.layout import make_plan
 from counterfoil.progress import report
-from counterfoil.recipe import Recipe, sha256_json
-from counterfoil.recipe.keep import ACCEPTED, FAILED, Verdict, decide_cell, drawn, keeps_image
+from counterfoil.recipe import Recipe
+from counterfoil.recipe.keep.cells import ACCEPTED, FAILED, decide_cell, drawn, keeps_image
 from counterfoil.recipe.keep.misclassified import TOP1
+from counterfoil.recipe.keep.rule import Verdict
 from counterfoil.recipe.loader import load_cut
 from counterfoil.recipe.names import without_folders
 from counterfoil.recipe.tasks.task import UNIT
 from counterfoil.regular_files import named_path
 from counterfoil.report.words import counted
-from counterfoil.store import Candidate, DatasetStore, Receipt
 from counterfoil.store.atomic import try_folder
+from counterfoil.store.dataset_store import DatasetStore
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.inside import is_outside
 from counterfoil.store.layout import (
@@ -56,13 +57,13 @@ from counterfoil.store.layout import (
 from counterfoil.store.lock import read_lock
 from counterfoil.store.manifest import file_faults, published_paths
 from counterfoil.store.reading import planned_rows, read_shard
-from counterfoil.store.receipts import counts_of, repair_hint
+from counterfoil.store.receipts import Receipt, counts_of, repair_hint
 from counterfoil.store.replacement import discard_replacement, replace_dataset, replacement_folder, settle_directory
-from counterfoil.store.rows import TableForm, verdict_of
+from counterfoil.store.rows import Candidate, TableForm, verdict_of
 from counterfoil.store.sealed_folder import SEALED_FOLDERS
 
 if TYPE_CHECKING:
-    from counterfoil.plan import Cell, Plan, Shard
+    from counterfoil.plan.layout import Cell, Plan, Shard
     from counterfoil.recipe import Shift
 
 _SCORED = ("prompt", "object_score", "shift_score", "reason")

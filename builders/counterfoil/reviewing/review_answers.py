@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from counterfoil.building.closing import close_again, closed_dataset
-from counterfoil.dataset import SoundDataset
+from counterfoil.dataset.closing import close_again, closed_dataset
 from counterfoil.dataset.label_checks import (
     TASKS,
     AllControls,
@@ -22,6 +21,7 @@ from counterfoil.dataset.label_checks import (
     TaskResult,
     share_of,
 )
+from counterfoil.dataset.reading import SoundDataset
 from counterfoil.documents import csv_text
 from counterfoil.regular_files import named_path
 from counterfoil.report.labels import CheckedShare

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from counterfoil import __version__
-from counterfoil.data import labelled_split
 from counterfoil.data.folders import placed
+from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
-from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.dataset.card.contact_sheets import decode_reduced, encoded_images
 from counterfoil.dataset.card.index_page import write_index
 from counterfoil.dataset.label_checks import TASKS, ReviewTask
+from counterfoil.dataset.reading import SoundDataset, read_dataset
+from counterfoil.documents import sha256_json
 from counterfoil.errors import RunFailure, UserError, some_of
-from counterfoil.generate.screen import open_shifts
+from counterfoil.generate.screen.thresholds import open_shifts
 from counterfoil.models.loading_errors import reading_errors, skipped_reason
-from counterfoil.recipe import sha256_json
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import BASE
 from counterfoil.regular_files import named_path
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from counterfoil.recipe import Recipe, RecipeClass, Shift
-    from counterfoil.store import Receipt
+    from counterfoil.store.receipts import Receipt
 
 TEMPLATE = "review.html.j2"
 SIDE = 160

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from counterfoil.errors import RunFailure
-from counterfoil.generate.screen import percentile_of
-from counterfoil.recipe.keep import ACCEPTED, SOURCE_SIMILARITY, keeps_image
+from counterfoil.generate.screen.thresholds import percentile_of
+from counterfoil.recipe.keep.cells import ACCEPTED, keeps_image
+from counterfoil.recipe.keep.same_image import SOURCE_SIMILARITY
 from counterfoil.recipe.prompts import object_caption_for
 from counterfoil.store.manifest import VERIFY
 from counterfoil.store.reading import read_shard
@@ -20,7 +21,7 @@ from counterfoil.store.rows import TableForm
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe, RecipeClass, Shift
-    from counterfoil.store import Receipt
+    from counterfoil.store.receipts import Receipt
 
 _COLUMNS = ("shift", "label", "index", "object_score", "shift_score", "object_threshold", "reason")
 _MEASURED = ("contrast", "black", "white", SOURCE_SIMILARITY)

@@ -16,9 +16,9 @@ from pathlib import Path
 from statistics import median_low
 from typing import Any
 
-from counterfoil.data import NamedDataset
 from counterfoil.data.folder_splits import shown_name
 from counterfoil.data.image_folders import ImageFolder
+from counterfoil.data.labelled_sources import NamedDataset
 from counterfoil.data.labels import ABSENT, PRESENT, UNKNOWN, condition_number, labels_of
 from counterfoil.data.open_source import OpenSource, open_source
 from counterfoil.data.pictures import MOST_BYTES, MOST_LOOKED_AT, evenly_spread, look_at_pictures

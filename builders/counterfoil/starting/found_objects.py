@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from counterfoil.data import NamedDataset
 from counterfoil.data.folders import folder_listing
+from counterfoil.data.labelled_sources import NamedDataset
 from counterfoil.data.object_folders import read_object_folder
 from counterfoil.data.objects import BoxForm, cells_of, in_image, in_pixels
 from counterfoil.data.pictures import evenly_spread

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.corrupting.corruptions import CORRUPTIONS
-from counterfoil.data import NamedDataset
-from counterfoil.data.labelled_sources import refuse_among_images
+from counterfoil.data.labelled_sources import NamedDataset, refuse_among_images
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.devices import free_bytes, resolve_device

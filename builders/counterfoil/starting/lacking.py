@@ -25,7 +25,7 @@ from counterfoil.regular_files import named_path
 from counterfoil.report.words import counted
 
 if TYPE_CHECKING:
-    from counterfoil.plan import Plan
+    from counterfoil.plan.layout import Plan
 
 Weight = Literal["missing", "fetched", "optional"]
 

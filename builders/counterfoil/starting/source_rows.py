@@ -21,7 +21,7 @@ from counterfoil.starting.lacking import Lack, Weight, missing_path
 if TYPE_CHECKING:
     from counterfoil.data.open_source import OpenSource
     from counterfoil.data.pins import InputDataset
-    from counterfoil.plan import RowTable
+    from counterfoil.plan.layout import RowTable
 
 _SAMPLED = 200  # images, whose headers say how large they are
 _KEY = re.compile(r"[a-z_]+(?:\.[a-z_]+)*")
@@ -79,7 +79,7 @@ def _rows_of_build(recipe: Recipe, name: str) -> tuple[RowTable | None, bool, Se
     from counterfoil.data.pictures import MOST_BYTES, MOST_LOOKED_AT
     from counterfoil.data.pool import pin_pool
     from counterfoil.generate.kinds.corrupt import CorruptMaker
-    from counterfoil.plan import rows_wanted
+    from counterfoil.plan.layout import rows_wanted
 
     kind, source, local = recipe.kind, recipe.source, is_local(name)
     if kind.drawn_elsewhere and local:

@@ -17,9 +17,8 @@ from typing import Any
 
 from counterfoil.documents import document_bytes
 from counterfoil.errors import RunFailure, UserError, first_of, some_of
-from counterfoil.plan import Plan, Shard
-from counterfoil.plan.layout import PlanPart
-from counterfoil.recipe.keep import ACCEPTED, keeps_image
+from counterfoil.plan.layout import Plan, PlanPart, Shard
+from counterfoil.recipe.keep.cells import ACCEPTED, keeps_image
 from counterfoil.store.atomic import (
     TEMPORARY,
     atomic_file,

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from counterfoil.recipe.schema_inputs import LARGEST_SIDE
+from counterfoil.recipe.section import LARGEST_SIDE
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -1,10 +1,10 @@
-"""Read and write lock.json: hashes, the hashed documents, pinned inputs, the stack, and the number of shards
-per group.
+"""Read and write lock.json: hashes, the hashed documents, pinned inputs, judges' answers to validation images, the
+stack, and the number of shards per group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -141,3 +141,46 @@ def refuse_other_stack(directory: Path, existing: Mapping[str, Any], stack: Mapp
             [f"{directory} was rendered by another stack, which may change bytes:", *(f"  {line}" for line in lines)],
             hint="Use the old stack, build into another folder, or pass --allow-mixed (the card will say so).",
         )
+
+
+# True class id → answered class id → number of images.
+ValidationAnswers = Mapping[str, Mapping[str, int]]
+
+VALIDATION = "validation"
+# An answer that is no class of the recipe. No class id has brackets.
+OTHER = "(other)"
+MOST_A_CLASS = 200
+
+
+def without_validation(pins: Mapping[str, Any]) -> dict[str, Any]:
+    """Return judges' pins without their answers to validation images, which do not identify a judge."""
+    return {
+        name: {key: value for key, value in pin.items() if key != VALIDATION} if isinstance(pin, Mapping) else pin
+        for name, pin in pins.items()
+    }
+
+
+def count_answers(answers: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
+    counts: dict[str, dict[str, int]] = {}
+    for true, answered in answers:
+        of_class = counts.setdefault(true, {})
+        of_class[answered] = of_class.get(answered, 0) + 1
+    return counts
+
+
+def validation_of(pin: Any, class_ids: Sequence[str]) -> ValidationAnswers | None:
+    """Return the counts in a judge's pin, or None if the pin has none. ValueError for a pin that no build writes."""
+    if not isinstance(pin, Mapping):
+        raise ValueError("it pins no judge")
+    counts = pin.get(VALIDATION)
+    if counts is None:
+        return None
+    ids = set(class_ids)
+    if not isinstance(counts, Mapping) or not counts or not set(counts) <= ids:
+        raise ValueError("the judge's answers to validation images are not by class id")
+    for count in counts.values():
+        if not isinstance(count, Mapping) or not set(count) <= ids | {OTHER}:
+            raise ValueError("the judge's answers to validation images are not class ids")
+        if not all(type(n) is int and n > 0 for n in count.values()) or not 0 < sum(count.values()) <= MOST_A_CLASS:
+            raise ValueError(f"the judge's answers to validation images are not counts of 1 to {MOST_A_CLASS} images")
+    return counts

@@ -17,10 +17,18 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, FailFast
 
-from counterfoil.documents import Count, Form, Strict, document_bytes, error_lines, in_one_line, parse_document
+from counterfoil.documents import (
+    Count,
+    Form,
+    Strict,
+    document_bytes,
+    error_lines,
+    in_one_line,
+    parse_document,
+    sha256_json,
+)
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.progress import track
-from counterfoil.recipe import sha256_json
 from counterfoil.regular_files import on_a_line, open_regular
 from counterfoil.store.atomic import write_atomically
 from counterfoil.store.inside import is_outside, list_files, read_inside, refuse_unfit

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.plan import Plan, Shard, sample_key
+from counterfoil.plan.layout import Plan, Shard, sample_key
 from counterfoil.store.layout import LOCK, What, receipt_path
 from counterfoil.store.lock import read_lock
 from counterfoil.store.receipts import Receipt, finished_shards, read_receipt, remake_hint, repair_hint

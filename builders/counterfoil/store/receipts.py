@@ -18,9 +18,9 @@ from pydantic import AfterValidator, FailFast, Field
 
 from counterfoil.documents import Count, Form, Strict, differences, document_bytes, error_lines
 from counterfoil.errors import CounterfoilError, RunFailure
-from counterfoil.plan import Shard
+from counterfoil.plan.layout import Shard
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.keep import ACCEPTED, filled_at
+from counterfoil.recipe.keep.cells import ACCEPTED, filled_at
 from counterfoil.recipe.names import GROUP_NAME
 from counterfoil.store.atomic import write_atomically
 from counterfoil.store.inside import read_own

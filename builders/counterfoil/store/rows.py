@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.plan import Sample
+from counterfoil.plan.layout import Sample
 from counterfoil.recipe import Recipe, RecipeClass
-from counterfoil.recipe.keep import ACCEPTED, CLIP_SCORES, OBJECT, SHIFT, Column, Verdict
+from counterfoil.recipe.keep.cells import ACCEPTED
+from counterfoil.recipe.keep.rule import CLIP_SCORES, OBJECT, SHIFT, Column, Verdict
 from counterfoil.recipe.tasks.labels import conditions_feature
 from counterfoil.recipe.tasks.objects import objects_feature
 from counterfoil.store.layout import What

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.documents import document_bytes, parse_json
-from counterfoil.recipe import sha256_json
+from counterfoil.documents import document_bytes, parse_json, sha256_json
 from counterfoil.regular_files import read_regular
 from counterfoil.store.atomic import disk_errors, flush_folder, remove_durably, write_atomically
 from counterfoil.store.inside import MOST_DOCUMENT, is_outside

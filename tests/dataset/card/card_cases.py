@@ -13,10 +13,12 @@ from PIL import Image, ImageDraw
 
 from clip_verdicts import clip_verdict
 from counterfoil.dataset.card.card import Card, make_card
-from counterfoil.plan import Plan, Sample, make_plan
-from counterfoil.recipe import dump_recipe, sha256_json
+from counterfoil.documents import sha256_json
+from counterfoil.plan.layout import Plan, Sample, make_plan
+from counterfoil.recipe import dump_recipe
 from counterfoil.recipe.loader import load_recipe_text
-from counterfoil.store import Candidate, DatasetStore
+from counterfoil.store.dataset_store import DatasetStore
+from counterfoil.store.rows import Candidate
 
 # Names repeat and hold what breaks tables, YAML and HTML; a group holds two shifts; a shift is accepted nowhere.
 RECIPE = """

@@ -27,14 +27,15 @@ from counterfoil.dataset.card.card import make_card
 from counterfoil.dataset.card.markdown import code, code_cell, fenced, inline, prose
 from counterfoil.dataset.card.tables import threshold_text
 from counterfoil.errors import RunFailure
-from counterfoil.generate.screen import Thresholds
-from counterfoil.plan import Plan
+from counterfoil.generate.screen.thresholds import Thresholds
+from counterfoil.plan.layout import Plan
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.recipe.names import HUB_LICENSES
-from counterfoil.store import Receipt, read_receipts, verify_files
 from counterfoil.store.atomic import atomic_file
 from counterfoil.store.layout import What
-from counterfoil.store.reading import read_shard
+from counterfoil.store.manifest import verify_files
+from counterfoil.store.reading import read_receipts, read_shard
+from counterfoil.store.receipts import Receipt
 from counterfoil.store.rows import ROW_COLUMNS, RowColumn, TableForm, arrow_schema, table_columns, unique_names
 from counterfoil.store.shard_files import write_parquet, write_tar
 

@@ -19,8 +19,7 @@ import results_examples
 from counterfoil import __version__
 from counterfoil.dataset.card import markdown
 from counterfoil.dataset.card.contact_sheets import Tally
-from counterfoil.dataset.card.markdown import markdown_table
-from counterfoil.dataset.card.marks import without_marks
+from counterfoil.dataset.card.markdown import markdown_table, without_marks
 from counterfoil.dataset.card.sections import (
     MOST_COLUMNS,
     MOST_MODELS,
@@ -28,11 +27,11 @@ from counterfoil.dataset.card.sections import (
     judged_labels,
     mined_of,
     robustness_of,
+    statements_of,
 )
-from counterfoil.dataset.card.statements import statements_of
 from counterfoil.dataset.card.tables import input_rows
 from counterfoil.errors import RunFailure
-from counterfoil.plan import Sample
+from counterfoil.plan.layout import Sample
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.schema_mine import LONGEST
 from counterfoil.report.reference import ReferenceResult

@@ -30,7 +30,7 @@ from counterfoil.dataset.card.contact_sheets import (
     wrapped,
 )
 from counterfoil.errors import RunFailure
-from counterfoil.store import read_receipts
+from counterfoil.store.reading import read_receipts
 
 INDICES = st.sets(st.integers(0, 40), max_size=20)
 

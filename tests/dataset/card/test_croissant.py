@@ -20,8 +20,8 @@ from card_cases import Built, all_candidates, build, plan_of
 from PIL import Image
 
 from counterfoil.dataset.card.metadata import license_reference
-from counterfoil.store import read_rows
 from counterfoil.store.manifest import published_paths
+from counterfoil.store.reading import read_rows
 
 # What a dataset cannot know: when, and as which release, it will be published.
 UNKNOWN = {"https://schema.org/datePublished", "https://schema.org/version"}

@@ -13,14 +13,13 @@ import pytest
 
 from colour_world import build_colours, save_colour_models, save_photographs
 from contrast import faint_texts
-from counterfoil.building.closing import close_again
 from counterfoil.data.folders import folder_content
 from counterfoil.dataset.card.index_page import index_entries, write_index
+from counterfoil.dataset.closing import close_again
 from counterfoil.evaluation import evaluate
-from counterfoil.reviewing import review
 from counterfoil.reviewing.calibrate_dataset import calibrate
-from counterfoil.store import verify_files
-from counterfoil.store.manifest import published_paths
+from counterfoil.reviewing.review_dataset import review
+from counterfoil.store.manifest import published_paths, verify_files
 
 
 def links(directory: Path) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from card_cases import INPUTS
 
-from counterfoil.dataset.card.statements import Statements, statements_of
+from counterfoil.dataset.card.sections import Statements, statements_of
 from counterfoil.dataset.card.tables import input_rows
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.kinds import KINDS

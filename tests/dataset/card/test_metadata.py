@@ -36,8 +36,10 @@ from counterfoil.dataset.card.metadata import (
 )
 from counterfoil.dataset.card.tables import InputRow, input_rows, threshold_text
 from counterfoil.recipe import ThresholdSpec, load_recipe
-from counterfoil.store import Candidate, Receipt, StoredFile, read_receipts
 from counterfoil.store.layout import Format, What, shard_path
+from counterfoil.store.reading import read_receipts
+from counterfoil.store.receipts import Receipt, StoredFile
+from counterfoil.store.rows import Candidate
 from timm_readers import HF_READERS
 
 

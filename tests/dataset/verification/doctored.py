@@ -13,16 +13,15 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from counterfoil.building.closing import close_again
+from counterfoil.dataset.closing import close_again
 from counterfoil.dataset.verification import Problem, Verification
 from counterfoil.documents import document_bytes
 from counterfoil.recipe import load_recipe
-from counterfoil.store import Receipt, StoredFile, read_receipts
 from counterfoil.store.atomic import atomic_file
 from counterfoil.store.layout import What
 from counterfoil.store.manifest import write_manifest
-from counterfoil.store.reading import read_shard
-from counterfoil.store.receipts import write_receipt
+from counterfoil.store.reading import read_receipts, read_shard
+from counterfoil.store.receipts import Receipt, StoredFile, write_receipt
 from counterfoil.store.rows import TableForm, arrow_schema, table_columns, unique_names
 from counterfoil.store.shard_files import write_parquet, write_tar
 from tiny_builds import published

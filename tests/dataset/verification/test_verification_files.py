@@ -12,8 +12,8 @@ import pytest
 from doctored import KINDS, doctor, kind_of, one_of_each_kind, problem_of, receipt_with, with_stack
 
 import counterfoil
-from counterfoil.building.closing import close_again
 from counterfoil.data.hub import HubDataset
+from counterfoil.dataset.closing import close_again
 from counterfoil.dataset.verification import verify
 from counterfoil.dataset.verification.problems import Repairs
 from counterfoil.documents import document_bytes

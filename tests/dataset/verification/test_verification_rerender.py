@@ -21,10 +21,9 @@ from counterfoil.dataset.verification.rerendering import (
     psnr,
 )
 from counterfoil.errors import UserError
-from counterfoil.models import LAB_WEIGHTS
-from counterfoil.models.names import folder_sha256
+from counterfoil.models.names import LAB_WEIGHTS, folder_sha256
 from counterfoil.progress import Stage, listening
-from counterfoil.store import read_receipts
+from counterfoil.store.reading import read_receipts
 from support.images import encoded
 from tiny_builds import tiny
 

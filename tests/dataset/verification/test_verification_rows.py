@@ -19,7 +19,7 @@ from doctored import Rows, decoded, doctor, path_of, problem_of, receipt_with, r
 
 from counterfoil.dataset.verification import verify
 from counterfoil.dataset.verification.shards import RowFaults, check_judged, check_measured
-from counterfoil.plan import make_plan
+from counterfoil.plan.layout import make_plan
 from counterfoil.recipe import load_recipe
 from counterfoil.store.layout import What
 from counterfoil.store.manifest import write_manifest

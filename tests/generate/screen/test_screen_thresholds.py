@@ -19,16 +19,23 @@ from PIL import Image
 
 from counterfoil.data.open_source import open_source
 from counterfoil.errors import UserError
-from counterfoil.generate.screen import FewImages, Thresholds, open_shifts, percentile_of, resolve_thresholds
 from counterfoil.generate.screen.doubts import Decides, doubts_of, screen_doubts
 from counterfoil.generate.screen.known_classes import KnownClass, KnownClasses, known_classes
 from counterfoil.generate.screen.scores import Scorer, ValidationScores, shift_scores
-from counterfoil.generate.screen.thresholds import images_needed, needs_validation
+from counterfoil.generate.screen.thresholds import (
+    FewImages,
+    Thresholds,
+    images_needed,
+    needs_validation,
+    open_shifts,
+    percentile_of,
+    resolve_thresholds,
+)
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.world import render
-from counterfoil.models import LAB_WEIGHTS
 from counterfoil.models.clip import ClipModel
-from counterfoil.plan import make_plan
+from counterfoil.models.names import LAB_WEIGHTS
+from counterfoil.plan.layout import make_plan
 from counterfoil.recipe import load_recipe, object_caption_for
 
 scores = arrays.arrays(np.float32, st.integers(1, 60), elements=st.floats(-1, 1, width=32))

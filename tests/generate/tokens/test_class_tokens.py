@@ -23,7 +23,7 @@ from counterfoil.generate.tokens.class_tokens import ClassTokens, read_class_tok
 from counterfoil.generate.tokens.import_tokens import import_tokens
 from counterfoil.generate.tokens.learn_tokens import learn_tokens
 from counterfoil.models.diffusion import load_pipeline, load_tokenizers, pipeline_family, text_widths
-from counterfoil.plan import make_plan
+from counterfoil.plan.layout import make_plan
 from counterfoil.recipe import Recipe, load_recipe
 from tiny_builds import CLASSES
 

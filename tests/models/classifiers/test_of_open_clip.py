@@ -16,9 +16,9 @@ from safetensors.torch import load_file, save_file
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.lab.world import render
-from counterfoil.models import LAB_WEIGHTS
 from counterfoil.models.classifiers import describe_classifier, load_classifier, of_open_clip
 from counterfoil.models.clip import load_clip
+from counterfoil.models.names import LAB_WEIGHTS
 from counterfoil.recipe.prompts import RecipeClass
 from lab_training.corpora import unbiased_scene
 

@@ -12,26 +12,15 @@ from pydantic import ValidationError
 from clip_verdicts import clip_verdict
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.recipe.keep import (
-    KEEP_RULES,
-    OBJECT,
-    SOURCE_SIMILARITY,
-    MisclassifiedRule,
-    SameImageRule,
-    ThresholdsRule,
-    TopRule,
-    Verdict,
-    VisibleRule,
-    before_judges,
-    decide_cell,
-    drawn,
-    filled_at,
-    keeps_image,
-    passing,
-    similarity,
-)
-from counterfoil.recipe.keep.misclassified import judge_column
-from counterfoil.recipe.keep.visible import visibility
+from counterfoil.recipe.keep import KEEP_RULES
+from counterfoil.recipe.keep.cells import before_judges, decide_cell, drawn, filled_at, keeps_image, passing
+from counterfoil.recipe.keep.misclassified import MisclassifiedRule
+from counterfoil.recipe.keep.rule import OBJECT, Verdict
+from counterfoil.recipe.keep.same_image import SOURCE_SIMILARITY, SameImageRule, similarity
+from counterfoil.recipe.keep.thresholds import ThresholdsRule
+from counterfoil.recipe.keep.top import TopRule
+from counterfoil.recipe.keep.visible import VisibleRule, visibility
+from counterfoil.recipe.names import judge_column
 
 BOTH = (ThresholdsRule(),)
 REASONS = {"accepted", "low_object", "low_shift", "low_both", "surplus", "failed"}

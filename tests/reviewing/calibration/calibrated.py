@@ -9,8 +9,7 @@ from pathlib import Path
 
 import warm
 from counterfoil.recipe import load_own_recipe
-from counterfoil.store import read_receipts
-from counterfoil.store.reading import read_shard
+from counterfoil.store.reading import read_receipts, read_shard
 from counterfoil.store.rows import TableForm
 
 COLUMNS = ("key", "shift", "class_id", "label", "index", "object_score", "shift_score", "reason")

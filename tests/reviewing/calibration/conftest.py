@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from counterfoil.building.closing import close_dataset
-from counterfoil.generate.screen import resolve_thresholds
-from counterfoil.models import pin_model
+from counterfoil.dataset.closing import close_dataset
+from counterfoil.documents import sha256_json
+from counterfoil.generate.screen.thresholds import resolve_thresholds
 from counterfoil.models.clip import pin_clip
-from counterfoil.plan import Sample, make_plan
-from counterfoil.recipe import Recipe, load_recipe_text, sha256_json
-from counterfoil.recipe.keep import Verdict, decide_cell
-from counterfoil.store import Candidate, DatasetStore
+from counterfoil.models.names import pin_model
+from counterfoil.plan.layout import Sample, make_plan
+from counterfoil.recipe import Recipe, load_recipe_text
+from counterfoil.recipe.keep.cells import decide_cell
+from counterfoil.recipe.keep.rule import Verdict
+from counterfoil.store.dataset_store import DatasetStore
+from counterfoil.store.rows import Candidate
 from support.images import encoded
 
 RECIPE = """

@@ -23,7 +23,8 @@ from counterfoil.errors import UserError
 from counterfoil.recipe import load_own_recipe
 from counterfoil.reviewing.calibrate_dataset import calibrate, chosen_places
 from counterfoil.reviewing.screen_scores import MOST_STEPS, shortest, steps_of
-from counterfoil.store import read_rows, verify_files
+from counterfoil.store.manifest import verify_files
+from counterfoil.store.reading import read_rows
 from support import pages
 
 if TYPE_CHECKING:

@@ -16,9 +16,10 @@ from calibrated import environment, run
 import warm
 from content_reference import content_of_files
 from counterfoil import recut
-from counterfoil.building.closing import close_again
+from counterfoil.dataset.closing import close_again
 from counterfoil.errors import UserError
-from counterfoil.store import read_rows, verify_files
+from counterfoil.store.manifest import verify_files
+from counterfoil.store.reading import read_rows
 from counterfoil.store.sealed_folder import EVALUATED, REVIEWED, sealed
 from tiny_builds import images, published
 

@@ -14,13 +14,14 @@ from garments import GARMENT_CLASSES, garment_folder
 
 import warm
 from content_reference import content_of_files
-from counterfoil.building.closing import close_again
+from counterfoil.dataset.closing import close_again
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.progress import Stage, listening
 from counterfoil.recipe import load_recipe
 from counterfoil.reviewing.recut_dataset import recut
-from counterfoil.store import read_rows, verify_files
 from counterfoil.store.lock import read_lock
+from counterfoil.store.manifest import verify_files
+from counterfoil.store.reading import read_rows
 from counterfoil.store.sealed_folder import SEALED_FOLDERS
 from tiny_builds import command, images, published, tiny
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from counterfoil.building.closing import close_again
 from counterfoil.building.regenerate_dataset import regenerate
+from counterfoil.dataset.closing import close_again
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.reviewing.recut_dataset import recut
-from counterfoil.store import read_receipts
+from counterfoil.store.reading import read_receipts
 from counterfoil.store.shard_files import write_parquet
 from fuzzing.templates import sealed
 from tiny_builds import published

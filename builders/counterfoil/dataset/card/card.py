@@ -15,7 +15,7 @@ from counterfoil.corrupting.corruptions import SMALL_BELOW
 from counterfoil.dataset.card import markdown
 from counterfoil.dataset.card.contact_sheets import OVERVIEW, Tally, contact_sheets, sheet_name, tally_of
 from counterfoil.dataset.card.croissant import croissant_bytes
-from counterfoil.dataset.card.marks import with_marks
+from counterfoil.dataset.card.markdown import with_marks
 from counterfoil.dataset.card.metadata import (
     DATASET_INTERFACES,
     Config,
@@ -34,6 +34,7 @@ from counterfoil.dataset.card.sections import (
     LeadDrops,
     MinedShifts,
     Robustness,
+    Statements,
     ZeroShotAnswers,
     adversarial_of,
     hash_rows,
@@ -42,9 +43,10 @@ from counterfoil.dataset.card.sections import (
     lead_drops_of,
     mined_of,
     robustness_of,
+    screened_shifts,
     stack_lines,
+    statements_of,
 )
-from counterfoil.dataset.card.statements import Statements, screened_shifts, statements_of
 from counterfoil.dataset.card.tables import (
     CorruptionRow,
     InputRow,
@@ -59,20 +61,20 @@ from counterfoil.dataset.card.tables import (
 from counterfoil.dataset.label_checks import Selection, ShiftSelected, people_of, with_people
 from counterfoil.dataset.reading import other_stacks
 from counterfoil.errors import UserError
-from counterfoil.generate.screen import FewImages, ScreenDoubts, Thresholds, open_shifts, stored_thresholds
-from counterfoil.plan import Plan
+from counterfoil.generate.screen.doubts import ScreenDoubts
+from counterfoil.generate.screen.thresholds import FewImages, Thresholds, open_shifts, stored_thresholds
+from counterfoil.plan.layout import Plan
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.keep import Column
+from counterfoil.recipe.keep.rule import Column
 from counterfoil.recipe.prompts import ABOUT_CLASS, uses
 from counterfoil.report.labels import LabelChecks
 from counterfoil.report.results import NESTED, MeasureFacts, Results
 from counterfoil.report.sections import CardSection
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import Table, in_words, measure_tables, points, preview_sentence
-from counterfoil.store import Receipt
 from counterfoil.store.layout import BENCHMARK, CROISSANT, EVALUATION, FIGURES, REVIEW
 from counterfoil.store.manifest import content_of_receipts
-from counterfoil.store.receipts import preview_images
+from counterfoil.store.receipts import Receipt, preview_images
 from counterfoil.store.rows import described_columns
 from counterfoil.store.sealed_folder import RESULTS, REVIEWED, read_results
 

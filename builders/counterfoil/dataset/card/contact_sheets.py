@@ -14,17 +14,17 @@ from typing import NamedTuple, TypeVar
 from PIL import Image, ImageDraw, ImageFont
 
 from counterfoil.errors import RunFailure, some_of
-from counterfoil.plan import Plan, sample_key
+from counterfoil.plan.layout import Plan, sample_key
 from counterfoil.recipe import Shift
-from counterfoil.recipe.keep import ACCEPTED
-from counterfoil.recipe.keep.misclassified import RIGHT, judge_column
+from counterfoil.recipe.keep.cells import ACCEPTED
+from counterfoil.recipe.keep.misclassified import RIGHT
+from counterfoil.recipe.names import judge_column
 from counterfoil.recipe.prompts import BASE
 from counterfoil.report.pictures import webp
 from counterfoil.report.words import in_words
-from counterfoil.store import Receipt
 from counterfoil.store.decoding import UnreadableImage, rgb_image
 from counterfoil.store.reading import planned_rows, read_file
-from counterfoil.store.receipts import remake_hint
+from counterfoil.store.receipts import Receipt, remake_hint
 from counterfoil.store.rows import TableForm, unique_names
 
 

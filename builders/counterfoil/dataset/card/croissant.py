@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.dataset.card import metadata
-from counterfoil.dataset.card.statements import Statements
+from counterfoil.dataset.card.sections import Statements
 from counterfoil.dataset.card.tables import InputRow
 from counterfoil.documents import document_bytes
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.keep import Column
+from counterfoil.recipe.keep.rule import Column
 from counterfoil.recipe.tasks.objects import OBJECTS
 from counterfoil.store.layout import LOCK, RECIPE, THRESHOLDS
 from counterfoil.store.rows import described_columns, unique_names

@@ -15,12 +15,12 @@ from urllib.parse import quote
 
 from counterfoil import __version__
 from counterfoil.dataset.card.contact_sheets import OVERVIEW, sheet_name
-from counterfoil.dataset.card.marks import without_marks
+from counterfoil.dataset.card.markdown import without_marks
 from counterfoil.documents import parse_json
 from counterfoil.errors import CounterfoilError
-from counterfoil.generate.screen import open_shifts
+from counterfoil.generate.screen.thresholds import open_shifts
 from counterfoil.recipe import load_own_recipe
-from counterfoil.recipe.keep import ACCEPTED
+from counterfoil.recipe.keep.cells import ACCEPTED
 from counterfoil.recipe.schema_mine import WORDS_UNTRUSTED
 from counterfoil.report.headline import loss_sentence
 from counterfoil.report.results import results_from

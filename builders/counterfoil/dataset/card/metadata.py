@@ -13,14 +13,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.plan import Plan
+from counterfoil.plan.layout import Plan
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.keep import ACCEPTED
+from counterfoil.recipe.keep.cells import ACCEPTED
 from counterfoil.recipe.layering import is_local
 from counterfoil.recipe.names import LICENSE_NAMES, hub_license, license_slug
 from counterfoil.recipe.prompts import BASE
-from counterfoil.store import Receipt
 from counterfoil.store.layout import SUFFIXES, What
+from counterfoil.store.receipts import Receipt
 from counterfoil.store.rows import TableForm, unique_names, webdataset_features
 
 if TYPE_CHECKING:

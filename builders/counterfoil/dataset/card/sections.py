@@ -1,17 +1,27 @@
-"""Compute what the card's sections show: failures that chose images, mined shifts, labels, robustness, hashes."""
+"""Compute what the card's sections show: failures that chose images, mined shifts, labels, robustness, hashes.
+
+The statements are what must be said of synthetic, screened images, on the card and in Croissant: origin, use, biases,
+limits, risks. They are in `cards/statements.txt.j2`, those of one kind of generator in `cards/kind-NAME.txt.j2`. Each
+follows from the recipe and the pins of lock.json.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from counterfoil.corrupting.corruptions import MATCH
 from counterfoil.dataset.card.contact_sheets import Tally
+from counterfoil.dataset.card.markdown import code
+from counterfoil.dataset.card.tables import InputRow
 from counterfoil.dataset.label_checks import checks_of_dataset
 from counterfoil.errors import RunFailure
-from counterfoil.generate.screen import ScreenDoubts, Thresholds, screen_doubts
+from counterfoil.generate.screen.doubts import ScreenDoubts, screen_doubts
+from counterfoil.generate.screen.thresholds import Thresholds
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.keep import ACCEPTED, before_judges
+from counterfoil.recipe.keep.cells import ACCEPTED, before_judges
 from counterfoil.recipe.keep.misclassified import TOP1, MisclassifiedRule
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.schema_mine import MinedFacts, mined_facts
@@ -25,25 +35,27 @@ from counterfoil.report.reference import (
     outputs_sentences,
 )
 from counterfoil.report.results import DROP_BASE, GroupFacts, ModelFacts, ResultRow, Results
+from counterfoil.report.templates import template_environment
 from counterfoil.report.words import (
     NOTHING,
     Table,
     TableCell,
     TableColumn,
     between,
+    counted,
     number,
     percent,
     points,
 )
 from counterfoil.stats import Estimate, wilson_interval
-from counterfoil.store import Receipt
 from counterfoil.store.layout import LOCK
-from counterfoil.store.receipts import counts_of
+from counterfoil.store.receipts import Receipt, counts_of
 from counterfoil.store.rows import unique_names
 
 MINED = "mined"
 # The roles of failures; others are built beside them: what is easy, and the class as such.
 FAILING = ("hard", "far_from")
+_STATEMENTS = "statements.txt.j2"
 # What the three hashes of lock.json are over.
 _OVER = {
     "plan": "what is rendered: classes, prompts, seed, samples, generator, format and layout",
@@ -408,3 +420,80 @@ def stack_lines(lock: Mapping[str, Any]) -> tuple[str, ...]:
     versions = stack.pop("versions", None) or {}
     settings = [f"{name.replace('_', ' ')} {value}" for name, value in sorted(stack.items()) if value is not None]
     return (*settings, *(f"{name} {version}" for name, version in sorted(versions.items())))
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """Sentences by subject, each subject in reading order."""
+
+    summary: str
+    collection: str
+    source: str
+    preprocessing: tuple[str, ...]
+    annotation: str
+    annotation_tools: tuple[str, ...]
+    missing: str
+    intended: tuple[str, ...]
+    unintended: tuple[str, ...]
+    biases: tuple[str, ...]
+    limits: tuple[str, ...]
+    personal: str
+    social_impact: str
+    maintenance: str
+
+
+def screened_shifts(recipe: Recipe) -> dict[str, int]:
+    """Count the `shifts`, and those that are `screened` by a threshold of the shift score too."""
+    shifts = [shift for shift in recipe.all_shifts()[1:] if shift.top]  # the base is no shift, nor is a mild level
+    return {"screened": sum(shift.threshold is not None for shift in shifts), "shifts": len(shifts)}
+
+
+def statements_of(
+    recipe: Recipe,
+    inputs: Sequence[InputRow],
+    images: int,
+    candidates: int,
+    doubts: ScreenDoubts | None = None,
+    *,
+    looked_at: bool = False,
+) -> tuple[Statements, Mapping[str, str]]:
+    """Return what must be said of a dataset, and by name what only its kind of generator says.
+
+    inputs: rows of `input_rows`. images: accepted, of so many `candidates`, by a screen with `doubts`. looked_at:
+    people reviewed images, and the review is in the dataset.
+    """
+    every = recipe.all_shifts()
+    percentiles = any(shift.object_threshold.percentile is not None for shift in every)
+    judges = dict.fromkeys(name for shift in every for rule in shift.keep for name in rule.judges())
+    filters = {"counted": counted, "without_folders": without_folders, "code": code}
+    environment = template_environment(_STATEMENTS, filters, markdown=True)
+    known = {
+        "recipe": recipe,
+        "name": without_folders(recipe.source.dataset),
+        "inputs": {row.role: row for row in inputs},
+        "images": images,
+        "candidates": candidates,
+        "screened": screened_shifts(recipe),
+        "doubts": doubts,
+        "looked_at": looked_at,
+        "judges": list(map(without_folders, judges)),
+        "borrowed": recipe.samples.pairs != "noise",
+        "over_the_edited": percentiles and recipe.generator.split == recipe.source.validation_split,
+        "match": MATCH,
+    }
+    its: dict[str, str] = {}
+    for words in ("kind-words.txt.j2", f"kind-{recipe.kind.key}.txt.j2"):
+        kind_texts = vars(environment.get_template(words).make_module(known))
+        its |= {name: text for name, text in kind_texts.items() if isinstance(text, str) and name[0] != "_"}
+    rendered: Any = environment.get_template(_STATEMENTS).make_module(known | {"its": its})
+
+    def sentences(subject: str, several: bool) -> Any:
+        text = getattr(rendered, subject)
+        if several:
+            return tuple(" ".join(subject.split()) for subject in re.split(r"^- ", text, flags=re.MULTILINE)[1:])
+        return " ".join(text.split())
+
+    statements = Statements(
+        **{subject.name: sentences(subject.name, subject.type.startswith("tuple")) for subject in fields(Statements)}
+    )
+    return statements, {name: " ".join(text.split()) for name, text in its.items()}

@@ -9,14 +9,13 @@ from typing import Any
 from counterfoil.corrupting.corruptions import CORRUPTIONS, MATCH, OWN
 from counterfoil.dataset.card.contact_sheets import Tally
 from counterfoil.errors import some_of
-from counterfoil.generate.screen import open_shifts
+from counterfoil.generate.screen.thresholds import open_shifts
 from counterfoil.recipe import Recipe, Shift, ThresholdSpec
-from counterfoil.recipe.keep import ACCEPTED, FAILED, OPEN, SURPLUS
+from counterfoil.recipe.keep.cells import ACCEPTED, FAILED, OPEN, SURPLUS
 from counterfoil.recipe.names import without_folders
 from counterfoil.report.words import counted
-from counterfoil.store import Receipt
 from counterfoil.store.layout import EMBEDDINGS
-from counterfoil.store.receipts import counts_of
+from counterfoil.store.receipts import Receipt, counts_of
 from counterfoil.store.rows import unique_names
 
 # Of the classes with a threshold of their own, a card names so many.

@@ -13,21 +13,20 @@ from typing import Any
 import numpy as np
 
 from counterfoil.data.pool import loadable_pool, wrong_pool
-from counterfoil.dataset import StandingDataset
-from counterfoil.dataset.reading import wrong_model
+from counterfoil.dataset.reading import StandingDataset, wrong_model
 from counterfoil.dataset.verification.problems import Outcome, Rerendered
 from counterfoil.errors import UserError
 from counterfoil.generate.kinds import Materials, maker_of
 from counterfoil.generate.pictures import decoded, psnr
-from counterfoil.models import local_folder
 from counterfoil.models.loras import wrong_loras
-from counterfoil.plan import Plan
+from counterfoil.models.names import local_folder
+from counterfoil.plan.layout import Plan
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe, load_own_recipe
-from counterfoil.store import Receipt, StoredFile
 from counterfoil.store.layout import LOCK, RECIPE, What
 from counterfoil.store.lock import stack_differences
 from counterfoil.store.reading import read_file
+from counterfoil.store.receipts import Receipt, StoredFile
 
 _MODEL, _ADAPTER = "generator.model", "generator.adapter"
 _SOURCE = "source.dataset"
@@ -124,7 +123,7 @@ class Rerenderer:
 
         from counterfoil.generate.pictures import encode_image
         from counterfoil.models.devices import computing_on, one_thread, rendering_stack
-        from counterfoil.plan import Sample
+        from counterfoil.plan.layout import Sample
 
         generator, device = self.recipe.generator, self.materials.device
         done: list[Rerendered] = []

@@ -14,33 +14,25 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-from counterfoil.dataset import StandingDataset
+from counterfoil.dataset.reading import StandingDataset
 from counterfoil.dataset.verification.problems import ProblemsFound
 from counterfoil.documents import error_lines, in_one_line, parse_json
 from counterfoil.errors import CounterfoilError, some_of
-from counterfoil.generate.screen import Thresholds
+from counterfoil.generate.screen.thresholds import Thresholds
 from counterfoil.parquet_pages import read_chunks
-from counterfoil.plan import Cell, Plan, Shard
+from counterfoil.plan.layout import Cell, Plan, Shard
 from counterfoil.recipe import Recipe, RecipeClass
-from counterfoil.recipe.keep import ACCEPTED, CLIP_SCORES, FAILED, decide_cell, drawn, keeps_image
-from counterfoil.recipe.keep.misclassified import (
-    ANSWER,
-    ANY_PARENT,
-    CONFIDENCE,
-    PARENT,
-    RIGHT,
-    TOP1,
-    answered_class,
-    judge_column,
-)
+from counterfoil.recipe.keep.cells import ACCEPTED, FAILED, decide_cell, drawn, keeps_image
+from counterfoil.recipe.keep.misclassified import ANSWER, ANY_PARENT, CONFIDENCE, PARENT, RIGHT, TOP1, answered_class
 from counterfoil.recipe.keep.misclassified import FAILED as JUDGE_FAILED
+from counterfoil.recipe.keep.rule import CLIP_SCORES
 from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.names import judge_column
 from counterfoil.regular_files import open_regular
-from counterfoil.store import Receipt
 from counterfoil.store.decoding import FORMATS, UnreadableImage, load_image, open_image
 from counterfoil.store.layout import What, receipt_path, shard_path
 from counterfoil.store.reading import read_file
-from counterfoil.store.receipts import filled_of, reasons_of
+from counterfoil.store.receipts import Receipt, filled_of, reasons_of
 from counterfoil.store.rows import (
     PLANNED,
     ROW_COLUMNS,

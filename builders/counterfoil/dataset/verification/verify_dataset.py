@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.data.hub import locate_dataset
-from counterfoil.dataset import StandingDataset, read_dataset
-from counterfoil.dataset.reading import other_stacks
+from counterfoil.dataset.reading import StandingDataset, other_stacks, read_dataset
 from counterfoil.dataset.verification.problems import ProblemsFound, Repairs, Rerendered, Verification
 from counterfoil.dataset.verification.rerendering import Rerenderer, choose_rows, difference_text, pinned_generator
 from counterfoil.dataset.verification.shards import ShardCheck, decode_images
@@ -21,13 +20,13 @@ from counterfoil.documents import document_bytes, in_one_line, parse_json
 from counterfoil.errors import CounterfoilError, UserError, some_of
 from counterfoil.generate.kinds import Materials
 from counterfoil.progress import report
-from counterfoil.recipe.keep import ACCEPTED
+from counterfoil.recipe.keep.cells import ACCEPTED
 from counterfoil.recipe.strict_yaml import read_yaml
-from counterfoil.store import Receipt, StoredFile, layout
+from counterfoil.store import layout
 from counterfoil.store.inside import read_inside
 from counterfoil.store.manifest import Entry, FileCheck, check_files, difference, manifest_document
 from counterfoil.store.reading import no_dataset
-from counterfoil.store.receipts import receipt_faults, standing_shards, timm_info
+from counterfoil.store.receipts import Receipt, StoredFile, receipt_faults, standing_shards, timm_info
 
 
 def verify(

@@ -14,7 +14,7 @@ from counterfoil.data.pool import licences_of_rows, partners, pool_rows, rows_of
 from counterfoil.errors import UserError, some_of
 from counterfoil.generate.kinds.kind import ChosenTable, ImageMaker, Materials, in_drawn_order, pool_of_rows
 from counterfoil.generate.rows import CorruptedRows
-from counterfoil.plan import RowTable, rows_wanted
+from counterfoil.plan.layout import RowTable, rows_wanted
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.rows_table import PoolRow

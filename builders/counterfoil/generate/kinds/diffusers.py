@@ -9,12 +9,12 @@ from counterfoil.errors import UserError
 from counterfoil.generate.image_embeddings import ImageEmbeddings, read_image_embeddings
 from counterfoil.generate.kinds.kind import ImageMaker, Materials
 from counterfoil.generate.render import Renderer
-from counterfoil.models import pin_model
 from counterfoil.models.adapters import adapter_width, load_adapter, pin_adapter
 from counterfoil.models.config_files import read_config
 from counterfoil.models.diffusion import INDEX, configurations, generator_pipeline, pipeline_family
 from counterfoil.models.generators import Family
 from counterfoil.models.loras import load_loras
+from counterfoil.models.names import pin_model
 from counterfoil.models.pipeline_settings import has_settings_to_compare, own_problems, pipeline_problems
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.kinds import GENERATOR

@@ -18,7 +18,7 @@ from counterfoil.generate.rows import EditRenderer
 from counterfoil.models.captioners import describe_captioner, load_captioner
 from counterfoil.models.devices import one_thread
 from counterfoil.models.diffusion import generator_pipeline, prompt_length
-from counterfoil.plan import RowTable, captions_asked, rows_wanted
+from counterfoil.plan.layout import RowTable, captions_asked, rows_wanted
 from counterfoil.prediction.captioning import caption_images
 from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.layering import without_folders

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from counterfoil.data.tables import Rows
     from counterfoil.generate.image_embeddings import ImageEmbeddings
     from counterfoil.generate.pictures import ImageRenderer
-    from counterfoil.plan import RowTable
+    from counterfoil.plan.layout import RowTable
     from counterfoil.recipe import Recipe
     from counterfoil.recipe.schema_inputs import Lora
 

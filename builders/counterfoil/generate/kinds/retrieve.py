@@ -15,7 +15,7 @@ from counterfoil.generate.nearest_rows import nearest_rows
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.models.devices import one_thread
 from counterfoil.models.names import Pin
-from counterfoil.plan import RowTable, make_plan
+from counterfoil.plan.layout import RowTable, make_plan
 from counterfoil.prediction.embedding import clip_embedder, contents_of, embed, first_of_content
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe

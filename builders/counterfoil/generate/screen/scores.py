@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from counterfoil.models.clip import ClipModel
-    from counterfoil.plan import Plan, Sample
+    from counterfoil.plan.layout import Plan, Sample
     from counterfoil.recipe import Recipe
 
 

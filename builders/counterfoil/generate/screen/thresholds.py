@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from counterfoil.documents import parse_json
+from counterfoil.documents import parse_json, sha256_json
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.screen.known_classes import KnownClasses
-from counterfoil.recipe import ObjectThresholdSpec, Recipe, Shift, sha256_json
-from counterfoil.recipe.keep import OBJECT, SHIFT
+from counterfoil.recipe import ObjectThresholdSpec, Recipe, Shift
+from counterfoil.recipe.keep.rule import OBJECT, SHIFT
 from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import THRESHOLDS
 

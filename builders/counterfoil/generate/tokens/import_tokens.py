@@ -26,9 +26,9 @@ from counterfoil.generate.tokens.class_tokens import (
     token_file_name,
 )
 from counterfoil.generate.tokens.learn_tokens import TokenResult
-from counterfoil.models import pin_model
 from counterfoil.models.diffusion import text_widths
 from counterfoil.models.loading_errors import error_line
+from counterfoil.models.names import pin_model
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder, try_folder, write_atomically
 from counterfoil.store.directory_lock import directory_lock

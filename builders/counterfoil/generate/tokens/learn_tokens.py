@@ -33,9 +33,9 @@ from counterfoil.generate.tokens.class_tokens import (
     token_bytes,
     token_file_name,
 )
-from counterfoil.models import pin_model
 from counterfoil.models.devices import computing_on, stack_of
 from counterfoil.models.diffusion import load_pipeline, load_tokenizers, pipeline_family
+from counterfoil.models.names import pin_model
 from counterfoil.progress import tell
 from counterfoil.recipe import LearnSettings, Recipe, RecipeClass, load_recipe
 from counterfoil.recipe.names import refuse_disagreements

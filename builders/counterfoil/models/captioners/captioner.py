@@ -85,7 +85,7 @@ class Captioner:
 
         import torch
 
-        from counterfoil.recipe import sha256_json
+        from counterfoil.documents import sha256_json
 
         # The last bits of floats differ between kinds of device and between versions of these libraries.
         versions = {name: version(name) for name in ("torch", "transformers", "tokenizers", "pillow", "torchvision")}

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from pydantic import Field, Strict
 
 from counterfoil.errors import UserError
-from counterfoil.models import local_folder, resolve_name
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, module_fields
 from counterfoil.models.config_files import (
     LARGEST_NUMBER,
@@ -44,7 +43,7 @@ from counterfoil.models.config_files import (
     shown_key,
 )
 from counterfoil.models.loading_errors import while_loading
-from counterfoil.models.names import LAB
+from counterfoil.models.names import LAB, local_folder, resolve_name
 from counterfoil.models.weights_files import (
     SAFE,
     choose_weights,

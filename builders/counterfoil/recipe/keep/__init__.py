@@ -2,21 +2,9 @@
 
 from typing import Any
 
-from counterfoil.recipe.keep.cells import (
-    ACCEPTED,
-    FAILED,
-    OPEN,
-    SURPLUS,
-    before_judges,
-    decide_cell,
-    drawn,
-    filled_at,
-    keeps_image,
-    passing,
-)
 from counterfoil.recipe.keep.misclassified import MisclassifiedRule
-from counterfoil.recipe.keep.rule import CLIP_SCORES, OBJECT, SHIFT, Column, KeepRule, Verdict
-from counterfoil.recipe.keep.same_image import SOURCE_SIMILARITY, SameImageRule, similarity
+from counterfoil.recipe.keep.rule import KeepRule
+from counterfoil.recipe.keep.same_image import SameImageRule
 from counterfoil.recipe.keep.thresholds import ThresholdsRule
 from counterfoil.recipe.keep.top import TopRule
 from counterfoil.recipe.keep.visible import VisibleRule
@@ -43,9 +31,3 @@ KEEP_RULES: Registry[type[KeepRule]] = Registry(
     },
     _problem,
 )
-
-__all__ = [
-    "ACCEPTED", "CLIP_SCORES", "FAILED", "KEEP_RULES", "OBJECT", "OPEN", "SHIFT", "SOURCE_SIMILARITY", "SURPLUS",
-    "Column", "KeepRule", "MisclassifiedRule", "SameImageRule", "ThresholdsRule", "TopRule", "Verdict", "VisibleRule",
-    "before_judges", "decide_cell", "drawn", "filled_at", "keeps_image", "passing", "similarity",
-]  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import ClassVar, Literal
@@ -10,6 +9,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from counterfoil.recipe.keep.rule import Column, KeepRule, Verdict
+from counterfoil.recipe.names import judge_column, last_part
 from counterfoil.recipe.section import checked
 
 # The names of failure rules. A failure rule says which answers of a classifier are wrong, and `prediction/` applies it.
@@ -106,15 +106,5 @@ def failure_of(rules: Sequence[KeepRule], judge: str) -> str | None:
 def judge_columns(model: str, decides: str = RIGHT) -> dict[str, Column]:
     """Return the columns of a judge. `decides` is the column that a rule reads."""
     columns = _COLUMNS | ({FAILED: _FAILED} if decides == FAILED else {})
-    name = _last_part(model)
+    name = last_part(model)
     return {judge_column(model, column): Column(type, about.format(name)) for column, (type, about) in columns.items()}
-
-
-def judge_column(model: str, column: str) -> str:
-    """Return a judge's column, or its prefix if `column` is empty: the end of its name in a-z, 0-9 and '_'."""
-    plain = re.sub(r"[^a-z0-9]+", "_", _last_part(model).lower()).strip("_")
-    return "_".join(filter(None, (plain, column)))
-
-
-def _last_part(model: str) -> str:
-    return re.split(r"[/:]", model.rstrip("/"))[-1]

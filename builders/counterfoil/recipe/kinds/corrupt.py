@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from counterfoil.corrupting.corruptions import MATCH
-from counterfoil.recipe.keep import Column
+from counterfoil.recipe.keep.rule import Column
 from counterfoil.recipe.kinds.kind import AlteringKind
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem
 from counterfoil.recipe.prompts import BASE

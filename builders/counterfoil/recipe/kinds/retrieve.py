@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from counterfoil.recipe.keep import Column
+from counterfoil.recipe.keep.rule import Column
 from counterfoil.recipe.kinds.kind import RETRIEVAL
 from counterfoil.recipe.kinds.rows import POOL, RowsKind
 from counterfoil.recipe.names import without_folders

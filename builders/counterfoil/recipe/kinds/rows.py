@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from counterfoil.recipe.keep import Column
+from counterfoil.recipe.keep.rule import Column
 from counterfoil.recipe.kinds.kind import ROW, GeneratorKind, written
 from counterfoil.recipe.layering import embedding_specs
 from counterfoil.recipe.names import did_you_mean

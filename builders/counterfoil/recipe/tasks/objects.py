@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.corrupting.corruptions import CORRUPTIONS
-from counterfoil.recipe.keep import Column
+from counterfoil.recipe.keep.rule import Column
 from counterfoil.recipe.names import LONGEST_CLASS_NAME, plain_name, quoted
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem, sequence
 from counterfoil.recipe.tasks.task import WholeImages, is_every_image

@@ -17,7 +17,7 @@ from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.tasks.classes.terminal import drops_table
 from counterfoil.evaluation.trackers import tracked_run
-from counterfoil.plan import Sample
+from counterfoil.plan.layout import Sample
 from counterfoil.report.headline import loss_sentence
 from counterfoil.report.results import ResultRow
 from results_examples import results

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from colour_kinds import colour_function
 from colour_world import NAMES, SIZE, build_colours
 from counterfoil.cli.main import app
-from counterfoil.data import labelled_split
+from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_subject
 from counterfoil.evaluation.results import Evaluation

@@ -19,7 +19,7 @@ import yaml
 from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, balanced_accuracy_score, recall_score
 
-from counterfoil.building import build
+from counterfoil.building.build_dataset import build
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from sklearn.metrics import average_precision_score, balanced_accuracy_score, roc_auc_score
 
-from counterfoil.building import build
+from counterfoil.building.build_dataset import build
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate

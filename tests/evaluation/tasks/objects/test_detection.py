@@ -22,7 +22,7 @@ from PIL import Image
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from counterfoil.building import build
+from counterfoil.building.build_dataset import build
 from counterfoil.dataset.verification import verify
 from counterfoil.engines import EngineChoice
 from counterfoil.errors import UserError

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from counterfoil.detection_stats import Detections, Matches, Objects, match
-from counterfoil.evaluation.tasks.objects.limits import crowded_sentence, cut_sentence
+from counterfoil.evaluation.tasks.objects.notes import crowded_sentence, cut_sentence
 
 GRID = [[4.0 * column, 3.0 * row, 3.0, 2.0] for row in range(20) for column in range(10)]
 

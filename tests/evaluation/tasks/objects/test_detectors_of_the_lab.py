@@ -16,11 +16,11 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from transformers import AutoImageProcessor, AutoModelForObjectDetection
 
-from counterfoil.building import build
+from counterfoil.building.build_dataset import build
 from counterfoil.evaluation import evaluate
 from counterfoil.lab.vocabulary import CLASSES
-from counterfoil.models import LAB_WEIGHTS
 from counterfoil.models.detectors.of_transformers import TransformersDetector
+from counterfoil.models.names import LAB_WEIGHTS
 from counterfoil.prediction import answer_cache
 
 MODEL = "lab:rtdetr_boxes"

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.documents import parse_document
 from counterfoil.mining.findings import Findings
 from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.methods.bugs.describing import Described, FailureCluster
 from counterfoil.mining.methods.bugs.descriptions import Description, Piece
-from counterfoil.mining.methods.bugs.trials import DrawnRound, RoundAsked, RoundDrawer
+from counterfoil.mining.methods.bugs.drawing import RoundDrawer
+from counterfoil.mining.methods.bugs.trials import DrawnRound, RoundAsked
 from counterfoil.mining.mine_recipe import mine
 from counterfoil.mining.mined_files import MineResult
 from counterfoil.progress import report

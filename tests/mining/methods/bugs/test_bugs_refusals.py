@@ -16,8 +16,8 @@ from small_search import RECIPE, SANDAL_CLASS, TARGET, World, run_of, searched
 from counterfoil import mine
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.mining.findings_layer import _shared
+from counterfoil.mining.methods.bugs.drawing import RoundDrawer
 from counterfoil.mining.methods.bugs.search import FailedImages, refuse_small_search, search_bugs
-from counterfoil.mining.methods.bugs.trials import RoundDrawer
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.failures import refuse_unanswered
 from counterfoil.recipe import load_recipe

@@ -30,7 +30,7 @@ from small_search import (
 )
 
 from bugs_proof.paper_table import recount
-from counterfoil.building import build
+from counterfoil.building.build_dataset import build
 from counterfoil.dataset.verification import verify
 from counterfoil.documents import document_text
 from counterfoil.errors import UserError
@@ -41,7 +41,8 @@ from counterfoil.mining.findings_layer import layer_of, mined_shift, seed_for, s
 from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.methods.bugs.mine_bugs import adversarial_layer
 from counterfoil.models.classifiers import load_classifier
-from counterfoil.plan import format_quotas, judged_quotas, make_plan
+from counterfoil.plan.estimate import format_quotas, judged_quotas
+from counterfoil.plan.layout import make_plan
 from counterfoil.recipe import Recipe, bundled_recipes, load_recipe
 from counterfoil.recipe.schema_mine import BugsSettings, Mine
 from counterfoil.store.reading import read_receipts, read_rows, read_shard

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from small_search import COAT_CLASS, SANDAL_CLASS, World, colour, place, run_of
 
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.documents import document_text, parse_document
 from counterfoil.errors import UserError
 from counterfoil.mining.findings import (

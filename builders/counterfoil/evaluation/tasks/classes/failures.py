@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,10 +19,9 @@ from counterfoil.evaluation.failures import (
     failures_data,
     write_sheets,
 )
+from counterfoil.evaluation.figures import MOST_SHIFTS
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, answer_names
-from counterfoil.report.pictures import data_uri, webp
 from counterfoil.report.results import Results, classes_of
-from counterfoil.store.decoding import rgb_image
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -71,11 +70,8 @@ def failure_partners(answered: AllAnswers, shifts: Sequence[int]) -> Ints:
     return base_partners(subject.labels, subject.shifts, subject.indices, readable, shifts)
 
 
-# A report is one file: these bound its size (about 1 MB of thumbnails for 24 shifts).
-MOST_SHIFTS = 24
 CLASSES_A_SHIFT = 3
 PAIRS_A_CLASS = 2
-THUMBNAIL = 96
 
 
 @dataclass(frozen=True)
@@ -117,13 +113,6 @@ def pick_examples(answered: AllAnswers, results: Results) -> dict[str, list[Clas
         if chosen:
             examples[shift] = chosen
     return examples
-
-
-def thumbnails(subject: Subject, keys: Iterable[str]) -> dict[str, str]:
-    """Return small pictures of readable images, as addresses that hold them, by key."""
-    shown = frozenset(keys)
-    images = subject.images(shown) if shown else ()
-    return {key: data_uri(webp(rgb_image(encoded), 88, THUMBNAIL)) for key, encoded in images}
 
 
 def _flipped(answered: AllAnswers, partners: Ints, shift: int, label: int) -> list[FlippedPair]:

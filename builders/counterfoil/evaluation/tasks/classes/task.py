@@ -14,6 +14,7 @@ from counterfoil.documents import csv_text
 from counterfoil.engines import engine_and_device
 from counterfoil.evaluation.dataset import Subject, limit_subject, usual_side
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
+from counterfoil.evaluation.figures import thumbnails
 from counterfoil.evaluation.gate import GateLine
 from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.page import ReportPage
@@ -28,7 +29,7 @@ from counterfoil.evaluation.scored_models import (
 from counterfoil.evaluation.task import Task
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, answer_names
 from counterfoil.evaluation.tasks.classes.entries import class_entry
-from counterfoil.evaluation.tasks.classes.failures import failure_partners, pick_examples, thumbnails, write_failures
+from counterfoil.evaluation.tasks.classes.failures import failure_partners, pick_examples, write_failures
 from counterfoil.evaluation.tasks.classes.lines import ClassLines, line_measures
 from counterfoil.evaluation.tasks.classes.measures import MEASURES, NESTED_MEASURES
 from counterfoil.evaluation.tasks.classes.measures.comparison import ComparedModels

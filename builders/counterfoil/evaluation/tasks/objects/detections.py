@@ -1,4 +1,4 @@
-"""The detections of a model on every image of a dataset, read from a file.
+"""The detections of a model on every image of a dataset, read from a file, and the list of images for such a model.
 
 A file is a JSON list of COCO results (`image_id`, `category_id`, `bbox`, `score`), or a Parquet or CSV table with a row
 a detection: `key`, `category`, `score`, and `bbox`, or `x`, `y`, `width`, `height`, or two corners. An image is named
@@ -23,22 +23,26 @@ import numpy as np
 from counterfoil.arrays import Floats, Ints
 from counterfoil.data.written_objects import is_box, is_number
 from counterfoil.detection_stats import Detections
-from counterfoil.documents import parse_entries
+from counterfoil.documents import csv_text, document_text, parse_entries
 from counterfoil.errors import UserError, first_of
-from counterfoil.evaluation.tasks.objects.categories import CategoryMap, map_found
+from counterfoil.evaluation.dataset import OpenDataset
+from counterfoil.evaluation.tasks.objects.categories import CategoryMap, category_ids, map_found
 from counterfoil.evaluation.tasks.objects.placement import misplaced_detections
-from counterfoil.evaluation.tasks.objects.subject import DetectionSubject
+from counterfoil.evaluation.tasks.objects.subject import DetectionSubject, open_objects
 from counterfoil.foreign_tables import NUMBER, NUMBERS, TEXT, WHOLE, parquet_types, read_foreign_parquet
 from counterfoil.models.answer_tables import csv_form
 from counterfoil.recipe.names import quoted
 from counterfoil.recipe.tasks.objects import MOST_OBJECTS
 from counterfoil.regular_files import UnfitFile, named_path, read_regular
+from counterfoil.store.atomic import write_atomically
+from counterfoil.store.decoding import open_image
 
 PREFIX = "predictions:"
 # The largest file that is read. 4,952 images in 20 groups with 100 detections each are 10 million rows: 1 GB of JSON.
 _MOST_BYTES = 1 << 31
 _MOST_DETECTIONS = 20_000_000
 _KEYS = ("key", "image_id", "file_name", "image", "path")
+_LISTED = ("key", "file_name", "shift")
 _CATEGORIES = ("category", "name", "label", "class_name", "category_id", "class")
 _MOST_PROBLEMS = 1000
 _SIDES = ("x", "y", "width", "height")
@@ -270,3 +274,48 @@ def _value(column: str, text: str | None, decimal: str) -> Any:
         # Tables write whole numbers as 3.0 if a cell of the column is empty.
         return int(value) if isinstance(value, float) and value.is_integer() else value
     return float(value) if isinstance(value, int) else value
+
+
+def write_image_keys(dataset: OpenDataset, path: Path) -> int:
+    """Write the list of a dataset's images, and return their number.
+
+    If the name of the file ends in .json, the file is a COCO file (images, annotations, categories). A file of results
+    may then name images and categories by the ids of the COCO file. Any other file is a CSV of keys.
+    """
+    if path.suffix.lower() == ".json":
+        write_atomically(path, document_text(coco_document(open_objects(dataset))).encode())
+        return len(dataset.keys)
+    suffix = dataset.recipe.output.image.format
+    rows = (
+        dict(zip(_LISTED, (key, f"{key}.{suffix}", dataset.groups[shift].name), strict=True))
+        for key, shift in zip(dataset.keys, dataset.shifts.tolist(), strict=True)
+    )
+    write_atomically(path, csv_text(rows, _LISTED).encode())
+    return len(dataset.keys)
+
+
+def coco_document(subject: DetectionSubject) -> dict[str, Any]:
+    """Return the dataset as a COCO document. A file of results may name images and categories by the ids in it."""
+    dataset, suffix = subject.dataset, subject.dataset.recipe.output.image.format
+    ids = category_ids(subject.categories, subject.category_ids)
+    images, annotations = [], []
+    for row, (key, encoded) in enumerate(dataset.images()):
+        with open_image(encoded) as picture:
+            width, height = picture.size
+        group = dataset.groups[dataset.shifts[row]].name
+        image = {"id": row + 1, "file_name": f"{key}.{suffix}", "width": width, "height": height, "group": group}
+        images.append(image)
+        objects = subject.objects[row]
+        for index, box in enumerate(objects["bbox"]):
+            annotations.append(
+                {
+                    "id": len(annotations) + 1,
+                    "image_id": row + 1,
+                    "category_id": ids[objects["category"][index]],
+                    "bbox": box,
+                    "area": objects["area"][index],
+                    "iscrowd": int(objects["iscrowd"][index]),
+                }
+            )
+    categories = [{"id": number, "name": name} for number, name in zip(ids, subject.categories, strict=True)]
+    return {"images": images, "annotations": annotations, "categories": categories}

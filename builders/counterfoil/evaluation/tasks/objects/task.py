@@ -20,10 +20,8 @@ from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.scored_models import named_models, short_name, short_names
 from counterfoil.evaluation.task import ResampledTask, difference_rows
 from counterfoil.evaluation.tasks.objects.categories import ORDERS, POSITION
-from counterfoil.evaluation.tasks.objects.detections import PREFIX, ModelDetections, read_detections
+from counterfoil.evaluation.tasks.objects.detections import PREFIX, ModelDetections, read_detections, write_image_keys
 from counterfoil.evaluation.tasks.objects.failures import ScoredDetector, detection_failures, write_detection_failures
-from counterfoil.evaluation.tasks.objects.image_keys import write_image_keys
-from counterfoil.evaluation.tasks.objects.limits import crowded_sentence, cut_sentence
 from counterfoil.evaluation.tasks.objects.measures import (
     F1,
     FACTS,
@@ -36,10 +34,10 @@ from counterfoil.evaluation.tasks.objects.measures import (
     measure_levels,
     measure_model,
 )
+from counterfoil.evaluation.tasks.objects.notes import crowded_sentence, cut_sentence, truth_notes
 from counterfoil.evaluation.tasks.objects.report import detection_notes, detection_sections
 from counterfoil.evaluation.tasks.objects.running import run_detector
 from counterfoil.evaluation.tasks.objects.subject import open_objects
-from counterfoil.evaluation.tasks.objects.truth_notes import truth_notes
 from counterfoil.models.classifiers.of_python import imported, refuse_unnamed
 from counterfoil.models.detectors import load_detector
 from counterfoil.models.devices import resolve_device

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from counterfoil.arrays import AnyFloats, Floats, Ints
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.methods.bugs.descriptions import CLASS, Description, Piece, pieces_of
 from counterfoil.mining.methods.bugs.trials import filled_base

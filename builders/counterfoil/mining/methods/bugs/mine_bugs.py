@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from counterfoil.arrays import Floats32
-from counterfoil.data import LabelledImages, rows_of
+from counterfoil.data.labelled_images import LabelledImages, rows_of
 from counterfoil.data.open_source import open_source
 from counterfoil.documents import csv_text, document_text, read_document
 from counterfoil.errors import UserError
@@ -28,8 +28,9 @@ from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.method import SearchMethod
 from counterfoil.mining.methods.bugs.describing import ClusterDescriber
 from counterfoil.mining.methods.bugs.document import document_of, estimate_rates, target_of, tried_of, with_more
+from counterfoil.mining.methods.bugs.drawing import RoundDrawer
 from counterfoil.mining.methods.bugs.search import FailedImages, Features, refuse_small_search, search_bugs
-from counterfoil.mining.methods.bugs.trials import RoundDrawer, base_prompt
+from counterfoil.mining.methods.bugs.trials import base_prompt
 from counterfoil.mining.mined_files import (
     ADVERSARIAL,
     FINDINGS,
@@ -40,7 +41,7 @@ from counterfoil.mining.mined_files import (
     refuse_others,
     write_mined,
 )
-from counterfoil.mining.rounds import DATASET, round_doubts
+from counterfoil.mining.rounds import DATASET, round_doubts, undrawn_problems
 from counterfoil.models.captioners import CaptionExample, describe_captioner, load_captioner
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.prediction.class_map import ClassMap
@@ -48,7 +49,7 @@ from counterfoil.prediction.embedding import Embedder, clip_embedder
 from counterfoil.prediction.failures import failures, refuse_unanswered
 from counterfoil.recipe import Recipe, RecipeClass, layer_text
 from counterfoil.recipe.keep.misclassified import TOP1
-from counterfoil.recipe.names import PREDICTIONS, derived_name, did_you_mean
+from counterfoil.recipe.names import derived_name, did_you_mean
 from counterfoil.recipe.schema_mine import BugsSettings, mined_facts
 from counterfoil.regular_files import named_path
 from counterfoil.report.findings import BESIDE
@@ -102,20 +103,9 @@ _MOST_EXAMPLE_BYTES = 1 << 26
 
 def refuse_undrawn(run: MiningRun) -> None:
     """Raise UserError if the recipe can render no images for the search, or the target cannot answer them."""
-    recipe, mine, problems = run.recipe, run.mine, []
-    if mine.target is None:
+    if run.mine.target is None:
         raise UserError("no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t")
-    if mine.target.startswith(PREDICTIONS):
-        problems.append(f"mine.target: the method 'bugs' asks the target about new images, and {mine.target} has none")
-    if not recipe.kind.from_noise:
-        problems.append(
-            f"mine.method: 'bugs' draws images, and generator.kind is '{recipe.kind.name}': this kind"
-            f" cannot render from noise alone"
-        )
-    if recipe.source.conditions is not None:
-        problems.append("mine.method: 'bugs' draws images of one class each, and rows here have conditions")
-    problems += wordless_problems(run)
-    if problems:
+    if problems := [*undrawn_problems(run.recipe, run.mine, "mine.method: 'bugs'"), *wordless_problems(run)]:
         raise UserError(problems)
 
 

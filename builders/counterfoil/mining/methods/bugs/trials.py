@@ -11,17 +11,14 @@ from typing import Any, Literal
 import numpy as np
 
 from counterfoil.arrays import Bools, Ints
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.errors import UserError
 from counterfoil.mining.findings import Purpose
-from counterfoil.mining.findings_layer import seed_for, shifts_layer
 from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.methods.bugs.descriptions import Description
-from counterfoil.mining.rounds import LAYER, answered_round
 from counterfoil.paired_stats import PairCount, count_pairs, decide, log_e_value, most_pairs_to_decide
 from counterfoil.progress import report
 from counterfoil.recipe import RecipeClass
-from counterfoil.recipe.names import derived_name
 from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.stats import e_bh
@@ -119,89 +116,6 @@ class Pairs:
 
 
 Draw = Callable[[RoundAsked], DrawnRound]
-GROUP = "descriptions"
-# A worker renders whole shards. Shards of this size let several workers share a round of a few hundred images.
-_ROWS_PER_SHARD = 64
-
-
-@dataclass(frozen=True)
-class RoundDrawer:
-    """Draws rounds for a run and collects the target's answers; it is a `Draw`. past_others: if another round has the
-    asked number, take the next free number. By default, a taken number is an error. images: the images of all drawn
-    rounds by key prefix, so that they can be embedded later.
-    """
-
-    run: MiningRun
-    past_others: bool = False
-    images: dict[str, LabelledImages] = field(default_factory=dict)
-
-    def __call__(self, round_asked: RoundAsked) -> DrawnRound:
-        folder, seed = self.run.folder / round_asked.name, self.seed(round_asked)
-        layer = self.layer(round_asked, seed)
-        if self.past_others and (folder / LAYER).exists() and (folder / LAYER).read_bytes() != layer.encode():
-            return self(replace(round_asked, number=round_asked.number + 1))
-        answered = answered_round(self.run, round_asked.name, layer)
-        if answered is None:
-            return nothing_drawn(round_asked, seed)
-        self.images[f"{round_asked.name}/"] = answered.images
-        opened, rows = answered.opened, np.flatnonzero(answered.predictions.readable)
-        return DrawnRound(
-            asked=round_asked,
-            seed=seed,
-            shift_names=tuple(shift.name for shift in opened.recipe.all_shifts()),
-            shifts=opened.shifts[rows],
-            labels=opened.labels[rows],
-            indices=opened.indices[rows],
-            failed=answered.failed[rows],
-            answers=answered.predictions.prediction[rows].astype(np.int64),
-            keys=tuple(f"{round_asked.name}/{opened.keys[row]}" for row in rows.tolist()),
-            images=answered.images,
-        )
-
-    def seed(self, round_asked: RoundAsked) -> int:
-        """Return the seed of the round's noise. The seed does not depend on the target, so two targets get the same
-        noise.
-        """
-        purpose = f"bugs {round_asked.purpose} {round_asked.number}"
-        return seed_for(self.run.recipe.samples.seed, purpose, self.run.mine.method, "", self.run.mine.seed)
-
-    def layer(self, round_asked: RoundAsked, seed: int) -> str:
-        """Return the round's recipe. It renders all candidates, and only the screen's thresholds reject images."""
-        ids = [self.run.recipe.classes[label].id for label in round_asked.labels]
-        base: dict[str, Any] = {"classes": ids}
-        if self.run.settings.base is not None:
-            base["prompt"] = self.run.settings.base
-        changes = {
-            "name": derived_name(self.run.recipe.name, f"{round_asked.purpose}-{round_asked.number}"),
-            "prompts": {"base": base},
-            "samples": {
-                "seed": seed, "candidates": round_asked.of_base, "noise": "paired", "accepted": None, "at_most": None,
-            },
-            "screen": {"keep": ["thresholds"]},
-            "output": {"rows_per_shard": _ROWS_PER_SHARD},
-        }  # fmt: skip
-        samples: dict[str, Any] = {}
-        if round_asked.of_base != round_asked.candidates:
-            samples = {"samples": {"candidates": round_asked.candidates}}
-        shifts = {name: self.shift(cell) | samples for name, cell in round_asked.cells.items()}
-        return shifts_layer(shifts, changes, self.run.in_round(self.run.folder / round_asked.name))
-
-    def shift(self, cell: BugHypothesis) -> dict[str, Any]:
-        """Return a description as a shift. The screen checks only the object, because the recipe has no threshold for a
-        captioner's words.
-        """
-        cls = self.run.recipe.classes[cell.label]
-        # An oil painting is no photo of its object, so the screen compares it with the object caption for styles.
-        screened: dict[str, Any] = {"object_caption": self.run.recipe.all_shifts()[0].object_caption}
-        if cell.description.styled:
-            screened = {"style": True}
-        return {
-            "kind": "mined",
-            "group": GROUP,
-            "classes": [cls.id],
-            "prompt": cell.description.prompt(base_prompt(self.run)),
-            **screened,
-        }
 
 
 def base_prompt(run: MiningRun) -> str:

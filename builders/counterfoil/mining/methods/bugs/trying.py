@@ -31,6 +31,7 @@ from counterfoil.mining.methods.bugs.document import (
     target_of,
     with_more,
 )
+from counterfoil.mining.methods.bugs.drawing import RoundDrawer
 from counterfoil.mining.methods.bugs.mine_bugs import (
     ASKED,
     images_of_rounds,
@@ -43,7 +44,6 @@ from counterfoil.mining.methods.bugs.trials import (
     Budget,
     BugHypothesis,
     Draw,
-    RoundDrawer,
     Trials,
     base_prompt,
     carry_to_test,

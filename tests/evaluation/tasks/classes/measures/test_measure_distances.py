@@ -12,18 +12,18 @@ from typer.testing import CliRunner
 
 from colour_world import COLOURS, NAMES, SIZE, build_colours, painted, save_colour_model
 from counterfoil.cli.main import app
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.tasks.classes.measures import source as measure_distances
 from counterfoil.feature_stats import FEWEST_IMAGES, IMAGES_A_FEATURE, LARGEST_SUBSET, kernel_distance
 from counterfoil.models.classifiers.of_timm import TimmClassifier
-from counterfoil.plan import Sample
+from counterfoil.plan.layout import Sample
 from counterfoil.report.distances import Distances, ImageSet
 from counterfoil.report.results import Results
 from counterfoil.stats import Estimate
-from counterfoil.store import verify_files
+from counterfoil.store.manifest import verify_files
 from counterfoil.store.sealed_folder import read_results
 from support.images import encoded
 from support.tables import csv_rows
@@ -110,7 +110,7 @@ def test_a_shift_of_some_classes_is_compared_with_the_sources_images_of_these(me
 
 def test_the_numbers_are_those_of_the_features(measured: Evaluation, noisy_dataset: Path, photos: Path) -> None:
     """CLIP's unit vectors are scaled so that the kernel is (1 + cosine)³."""
-    from counterfoil.data import labelled_source
+    from counterfoil.data.labelled_sources import labelled_source
     from counterfoil.evaluation.dataset import open_dataset
     from counterfoil.models.clip import load_clip
 

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from counterfoil.accuracy_stats import NearChance
-from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.evaluation.dataset import Group, Subject, labelled_subject
 from counterfoil.evaluation.scored_models import ChosenModels
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, ModelAnswers

@@ -15,7 +15,6 @@ import numpy as np
 
 from counterfoil import accuracy_stats
 from counterfoil.accuracy_stats import ClassUnits
-from counterfoil.dataset.label_checks import without_validation
 from counterfoil.evaluation.candidates import IS_RIGHT, NO_ANSWER, MinedShift, Unpicked
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, AnsweredImages, NestedMeasure, aligned_units
 from counterfoil.prediction.passes import Scored
@@ -23,6 +22,7 @@ from counterfoil.progress import track
 from counterfoil.recipe.layering import without_folders
 from counterfoil.report.findings import BASE_RATE, DIFFERENCE, RATE, FindingModel, MinedShiftResult
 from counterfoil.report.results import ResultRow, row
+from counterfoil.store.lock import without_validation
 
 _FILE = "cannot be measured: a file of predictions has no answers to candidates that were not accepted"
 _NOT_SCORED = "as recorded in the build; it was not scored here, so its rate on the base is not known"

@@ -16,9 +16,8 @@ from counterfoil import stats, trajectory_stats
 from counterfoil.accuracy_stats import Drops, drawn_accuracies
 from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.evaluation.dataset import Subject
-from counterfoil.evaluation.figures import legend, severity_figure
+from counterfoil.evaluation.figures import MOST_SHIFTS, legend, severity_figure, thumbnails
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, NestedMeasure
-from counterfoil.evaluation.tasks.classes.failures import MOST_SHIFTS, thumbnails
 from counterfoil.report import severity as names
 from counterfoil.report.results import ModelFacts, ResultRow, Results, row
 from counterfoil.resampled_stats import FEWEST_IMAGES, Units, UnitValues, interval_of_draws, share_estimate

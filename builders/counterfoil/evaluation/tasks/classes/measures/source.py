@@ -16,10 +16,9 @@ import numpy as np
 from counterfoil import accuracy_stats, feature_stats
 from counterfoil.accuracy_stats import ClassUnits, near_chance
 from counterfoil.arrays import AnyFloats, Bools, Ints
-from counterfoil.data import LabelledImages, first_of_classes, labelled_source, labelled_split, rows_of, thinned
 from counterfoil.data.folders import placed
-from counterfoil.data.labelled_images import deal_halves
-from counterfoil.data.labelled_sources import labelled_conditions
+from counterfoil.data.labelled_images import LabelledImages, deal_halves, first_of_classes, rows_of, thinned
+from counterfoil.data.labelled_sources import labelled_rows, labelled_source, labelled_split
 from counterfoil.data.labels import ConditionLabels
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin, prepared_folders
@@ -357,11 +356,9 @@ def open_against(subject: Subject, against: str | Path | None) -> MeasuredAgains
         )
     opened = []
     for name in dict.fromkeys(names or [recipe.source.validation_split]):
-        if recipe.source.conditions is None:
-            images, sets = labelled_split(recipe.source, name, recipe.classes, pin), None
-        else:
-            images, conditions = labelled_conditions(recipe.source, name, pin)
-            # Sort the sets: label i of the images is set i.
+        images, conditions = labelled_rows(recipe.source, name, recipe.classes, pin)
+        sets = None
+        if conditions is not None:  # sort the sets: label i of the images is set i
             sets = ConditionLabels(conditions.names, np.unique(conditions.values, axis=0))
         opened.append(SourceImages(thinned(images, MOST_IMAGES), _shown(images), len(images), sets))
     return MeasuredAgainst(opened[0], opened[1] if len(opened) > 1 else None)

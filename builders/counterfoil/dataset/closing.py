@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.dataset.card.card import make_card
 from counterfoil.dataset.card.index_page import write_index
+from counterfoil.dataset.reading import SoundDataset, read_dataset
 from counterfoil.errors import RunFailure
-from counterfoil.plan import make_plan
-from counterfoil.store import DatasetStore
+from counterfoil.plan.layout import make_plan
+from counterfoil.store.dataset_store import DatasetStore
 from counterfoil.store.layout import MANIFEST
 from counterfoil.store.lock import read_lock
 from counterfoil.store.manifest import content_of_receipts
