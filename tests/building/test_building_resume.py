@@ -27,7 +27,7 @@ from counterfoil.building import shard as shard_making
 from counterfoil.building.build_dataset import BuildProgress
 from counterfoil.building.shard import Made, ShardMaker
 from counterfoil.errors import UserError
-from counterfoil.generate.pictures import DrawnAhead, encode_image, encoding_threads
+from counterfoil.generate.pictures import DrawnAhead, ImageRenderer, encode_image, encoding_threads
 from counterfoil.generate.screen.scores import Scorer
 from counterfoil.generate.screen.thresholds import Thresholds
 from counterfoil.generate.tokens.learn_tokens import TokenProgress
@@ -395,7 +395,7 @@ def test_a_build_goes_on_without_a_killed_worker_to_the_same_bytes(undisturbed: 
 # However many threads encode, a shard has the same rows and the same bytes.
 
 
-class Noise:
+class Noise(ImageRenderer):
     """DrawnAhead of each sample's own noise; one of every batch is None."""
 
     def ahead(self, samples: Sequence[Sample]) -> DrawnAhead:
@@ -410,8 +410,7 @@ def _made(plan: Plan, scorer: Scorer, encoders: int) -> list[Candidate]:
         shift.name: {cls.id: {"value": -1.0, "percentile": None, "n": 0, "source": "x"} for cls in plan.recipe.classes}
         for shift in plan.recipe.all_shifts()
     }
-    renderer: Any = Noise()
-    maker = ShardMaker(plan, renderer, scorer, Thresholds(entries, entries), encoders=encoders)
+    maker = ShardMaker(plan, Noise(), scorer, Thresholds(entries, entries), encoders=encoders)
     try:
         shards = [event for event in maker.make([plan.shards[0]]) if isinstance(event, Made)]
         return [candidate for shard in shards for candidate in shard.candidates]

@@ -129,9 +129,9 @@ def stack_differences(existing: Mapping[str, Any], stack: Mapping[str, Any]) -> 
 
     A stack without models is compared with what it holds alone, since earlier versions recorded those of torch too.
     """
-    if "dtype" not in stack and isinstance(existing.get("versions"), Mapping):
-        versions = {name: value for name, value in existing["versions"].items() if name in stack.get("versions", {})}
-        existing = {"versions": versions}
+    versions = existing.get("versions")
+    if stack.keys() == {"versions"} and isinstance(versions, Mapping):
+        existing = {"versions": {name: value for name, value in versions.items() if name in stack["versions"]}}
     return differences(existing, stack)
 
 
