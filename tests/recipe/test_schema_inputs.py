@@ -251,7 +251,7 @@ def test_what_cannot_be_corrupted_is_refused(name: str, changes: list[str], mess
 def test_it_takes_rows_draws_nothing_and_needs_no_screen(tmp_path: Path) -> None:
     recipe = load_recipe(CORRUPT, ["prompts.shifts.fog.severity=5"])
     assert recipe.kind.takes_rows and recipe.kind.alters_rows and not recipe.kind.draws
-    assert list(recipe.added_columns) == ["source_row", "license", "severity"]
+    assert list(recipe.added_columns) == ["source_row", "license", "severity", "unit"]
     shifts = {shift.name: shift for shift in recipe.all_shifts()}
     assert [shifts[name].severity for name in ("base", "fog", "snow")] == [0, 5, 3]
     assert (shifts["fog"].kind, shifts["snow"].kind, shifts["darker"].kind) == ("weather", "weather", "camera")

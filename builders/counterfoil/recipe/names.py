@@ -116,7 +116,7 @@ BEFORE_FOLDERS = (TRANSFORMERS, OPEN_CLIP)
 _FILES, _FOLDERS = "|".join(BEFORE_FILES), "|".join(BEFORE_FOLDERS)
 _LOCAL = re.compile(
     # Any prefix, also a plugin's, may precede a path. `//` begins an address.
-    rf"(?:(?P<scheme>(?:{_FOLDERS})?{LOCAL}|{_FILES}|[A-Za-z][\w-]*:(?=[./~])(?!//))|(?=[./~]))(?P<path>.+)",
+    rf"(?:(?P<scheme>(?:{_FOLDERS})?{LOCAL}|{_FILES}|(?!{ELSEWHERE})[A-Za-z][\w-]*:(?=[./~])(?!//))|(?=[./~]))(?P<path>.+)",
     re.DOTALL,
 )
 # The address of a chat model's server. The host in the address is not published.
