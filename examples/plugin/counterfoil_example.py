@@ -55,8 +55,8 @@ class MeanColour(Classifier):
 
 
 def describe(name, classes):
-    colours = _read(name)
-    return ClassifierFacts(name, name, "mean colour", len(colours), tuple(colours))
+    labels = tuple(_read(name))
+    return ClassifierFacts(name, name, "mean colour", len(labels), labels)
 
 
 def load(name, device, classes):
@@ -75,7 +75,7 @@ def load(name, device, classes):
 def _read(name):
     path = Path(name.removeprefix("mean-colour:"))
     try:
-        colours = json.loads(path.read_text(encoding="utf-8"))
+        colours = json.loads(path.read_text())
         return {str(label): [float(level) for level in colour] for label, colour in colours.items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UserError(f'{path}: {error}, expected a file such as {{"cat": [0.5, 0.4, 0.3]}}') from error
