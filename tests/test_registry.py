@@ -62,9 +62,9 @@ def test_a_plugin_stands_after_our_own_and_is_imported_when_it_is_used(
     assert "invert" in CORRUPTIONS
     assert "one" not in sys.modules
     assert CORRUPTIONS["invert"].says == "Inverts."
-    assert str(CORRUPTIONS.plugin("invert")) == "one 1.2.3"
-    assert CORRUPTIONS.plugin("fog") is None
-    assert CORRUPTIONS.plugin("rain") is None
+    assert str(registry.plugin_of(CORRUPTIONS.group, "invert")) == "one 1.2.3"
+    assert registry.plugin_of(CORRUPTIONS.group, "fog") is None
+    assert registry.plugin_of(CORRUPTIONS.group, "rain") is None
     assert "invert" in corruptions()
     pixels = np.arange(12 * 12 * 3).astype(np.uint8).reshape(12, 12, 3)
     assert (corrupt(pixels, "invert", 5) == 255 - pixels).all()

@@ -1,4 +1,4 @@
-"""The promises of `counterfoil.testing`: what is registered keeps them, and what breaks one is told which."""
+"""The checks of `counterfoil.testing`: registered objects pass them, and a broken promise is named."""
 
 from __future__ import annotations
 

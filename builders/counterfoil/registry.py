@@ -96,10 +96,6 @@ class Registry(Mapping[str, Registered]):
     def __contains__(self, name: object) -> bool:
         return name in self.bundled or any(point.name == name for point in _points(self.group))
 
-    def plugin(self, name: str) -> Plugin | None:
-        """Return the package that registers a name, or None if the name is our own or unknown."""
-        return None if name in self.bundled else plugin_of(self.group, name)
-
 
 def uncallable(registered: Any) -> str | None:
     """Return what is wrong with an object that should be a function, or None."""

@@ -29,7 +29,6 @@ from counterfoil.corrupting.corrupt import (
 )
 from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.corrupting.match import apply_gain, contrast_match
-from counterfoil.data.pictures import SourcePictures
 
 PUBLISHED = {
     32: {
@@ -363,15 +362,6 @@ def test_flat_pictures_are_matched_by_their_mean() -> None:
     assert apply_gain(flat, *contrast_match(flat, flat + np.uint8(50))).tolist() == (flat + 50).tolist()
     assert contrast_match(textured, flat) == pytest.approx((0.0, 77.0), abs=1e-6)
     assert set(apply_gain(textured, *contrast_match(textured, flat)).ravel().tolist()) == {77}
-
-
-@pytest.mark.parametrize(
-    ("sides", "counted"), [([], None), ([85, 500], None), ([32], "1 image"), ([32, 84, 85], "2 images")]
-)
-def test_small_jpeg_files_are_counted(sides: list[int], counted: str | None) -> None:
-    words = [f"{counted} {'is' if counted == '1 image' else 'are'} JPEG already and under 85 pixels"] if counted else []
-    pictures = SourcePictures(sides=[(side, side) for side in sides], jpeg_sides=sides)
-    assert [note.split(",")[0] for note in pictures.twice_compressed(len(sides))] == words
 
 
 def test_compressing_a_small_jpeg_file_again_changes_it_less() -> None:

@@ -86,6 +86,12 @@ def test_a_seed_gives_an_image_the_same_corruption_in_every_order() -> None:
     assert any(not np.array_equal(first, other(image)) for first, image in zip(forwards, images, strict=True))
 
 
+def test_each_image_of_a_batch_gets_a_corruption_of_its_own() -> None:
+    batch = np.stack([levels(20, 20, 3, seed=number) for number in range(12)])
+    corrupts = counterfoil.Corrupt(["darker", "contrast"], (1, 5), seed=3)
+    assert np.array_equal(corrupts(batch), np.stack([corrupts(pixels) for pixels in batch]))
+
+
 def test_without_a_seed_pythons_random_decides() -> None:
     image, corrupts = levels(20, 20, 3), counterfoil.Corrupt("gaussian_noise", 3)
     random.seed(1)

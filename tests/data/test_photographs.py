@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 from counterfoil.building.build_dataset import build
 from counterfoil.data.labelled_sources import NamedDataset, labelled_source
 from counterfoil.data.open_source import open_source
-from counterfoil.data.pictures import look_at_pictures
+from counterfoil.data.pictures import SourcePictures, look_at_pictures
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.evaluation.dataset import open_subject
 from counterfoil.recipe import load_recipe
@@ -122,3 +122,12 @@ def test_a_photograph_that_is_too_large_is_named_with_its_size() -> None:
     pictures = look_at_pictures([("vast.png", vast)], 1, decode=True)
     assert pictures.damaged == {"vast.png": "it declares 12000×9000 pixels, expected at most 89,478,485"}
     assert "89,478,485 pixels" in UNREAD
+
+
+@pytest.mark.parametrize(
+    ("sides", "counted"), [([], None), ([85, 500], None), ([32], "1 image"), ([32, 84, 85], "2 images")]
+)
+def test_small_jpeg_files_are_counted(sides: list[int], counted: str | None) -> None:
+    words = [f"{counted} {'is' if counted == '1 image' else 'are'} JPEG already and under 85 pixels"] if counted else []
+    pictures = SourcePictures(sides=[(side, side) for side in sides], jpeg_sides=sides)
+    assert [note.split(",")[0] for note in pictures.twice_compressed(len(sides))] == words

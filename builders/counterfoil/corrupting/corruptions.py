@@ -24,7 +24,7 @@ class Corruption:
     kind: str
     """One of `KINDS`. Reports group shifts by it."""
     says: str
-    """What it does, one sentence."""
+    """One sentence on its effect."""
     large: tuple[Any, ...]
     """The constants of severities 1 to 5. Our published ones are those of ImageNet-C."""
     small: tuple[Any, ...] = ()

@@ -66,6 +66,8 @@ class Corrupt:
             pixels = self._corrupted(image.permute(1, 2, 0).cpu().numpy())
             corrupted = torch.from_numpy(pixels).permute(2, 0, 1).to(image.device)
             return corrupted.as_subclass(type(image))
+        if isinstance(image, np.ndarray) and image.ndim == 4:
+            return np.stack([self._corrupted(pixels) for pixels in image])
         rng = random.Random(self._seed_of(image)) if self.seed is not None else random
         name, severity = rng.choice(self.names), rng.choice(self.severities)
         return corrupt(image, name, severity, seed=rng.getrandbits(63))

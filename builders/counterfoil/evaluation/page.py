@@ -25,7 +25,7 @@ HOTTEST = 50.0
 
 @dataclass(frozen=True, kw_only=True)
 class ReportPage:
-    """What a task's page has beside what every page has.
+    """The parts of a page that its task gives; all others are the same for every task.
 
     template: it extends `report.html.j2`. messages: the sentences that people read first. values: what the template and
     those of the sections read, by name.

@@ -12,11 +12,9 @@ from counterfoil.registry import Registry
 
 
 def _problem(registered: Any) -> str | None:
-    return (
-        None
-        if isinstance(registered, type) and issubclass(registered, KeepRule)
-        else "no class that extends `KeepRule`"
-    )
+    if isinstance(registered, type) and issubclass(registered, KeepRule):
+        return None
+    return "no class that extends `KeepRule`"
 
 
 # Maps the name of a rule in recipes and in the schema to the rule: of our own and of installed plugins.

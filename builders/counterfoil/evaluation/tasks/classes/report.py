@@ -1,4 +1,4 @@
-"""What the page of classifiers of one class an image says: tables, figures and pictures."""
+"""Make the page of classifiers of one class an image: tables, figures and pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the terminal says of classifiers of one class an image: drops or accuracies, measures, and sentences."""
+"""Print results of classifiers of one class an image: drops or accuracies, measures, and sentences."""
 
 from __future__ import annotations
 

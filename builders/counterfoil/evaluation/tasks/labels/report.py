@@ -1,4 +1,4 @@
-"""What the page of multi-label classifiers says: notes, tables and sections."""
+"""Make the sections of the page of multi-label classifiers, and its notes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page of detectors says: notes, tables and sections."""
+"""Make the sections of the page of detectors, and its notes."""
 
 from __future__ import annotations
 
