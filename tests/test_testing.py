@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,10 @@ def made(apply, draw=None):
 RANDOM = made(lambda picture, share: picture + np.random.rand())
 WIDER = made(lambda picture, share: np.concatenate([picture, picture], 1))
 WEAKER = made(lambda picture, share: picture * share)
-def in_place(picture, share):
-    picture *= share
-    return picture
+def by_processor(picture, share):
+    from numpy._core._multiarray_umath import __cpu_features__
+    return picture * share + sum(__cpu_features__.values()) / 255
+PROCESSOR = made(by_processor)
 def unweighted(images, weights):
     return np.full(len(weights), images.correct.mean())
 UNWEIGHTED = Measure(None, "Unweighted", "percent", "None.", resampled=unweighted)
@@ -69,6 +71,7 @@ def test_keep_rules_keep_their_promises(rule: Any, whole: bool) -> None:
         ("corruptions", "RANDOM", check_corruption, "the same seed gives other bytes"),
         ("corruptions", "WIDER", check_corruption, "the shape changes"),
         ("corruptions", "WEAKER", check_corruption, "a higher severity changes less"),
+        ("corruptions", "PROCESSOR", partial(check_corruption, farther=False), "an older processor gives other bytes"),
         ("measures", "UNWEIGHTED", check_measure, "weights give"),
     ],
 )
