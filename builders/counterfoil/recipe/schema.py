@@ -40,7 +40,14 @@ from counterfoil.recipe.layering import (
     replace_names,
     texts_at,
 )
-from counterfoil.recipe.names import REPOSITORY, dataset_name_problem, without_folders
+from counterfoil.recipe.names import (
+    EVERY_ROWS,
+    FIRST_ROWS,
+    NEWEST_ROWS,
+    REPOSITORY,
+    dataset_name_problem,
+    without_folders,
+)
 from counterfoil.recipe.prompts import (
     BASE,
     RecipeClass,
@@ -59,7 +66,7 @@ from counterfoil.recipe.schema_prompts import Prompts, Screen
 from counterfoil.recipe.section import Section, checked
 from counterfoil.recipe.strict_yaml import dump_yaml
 from counterfoil.recipe.tasks import TASKS
-from counterfoil.recipe.tasks.task import UNIT, UNIT_COLUMN, SourceTask
+from counterfoil.recipe.tasks.task import UNIT, SourceTask
 from counterfoil.registry import GROUPS, Plugin, plugin_of
 
 
@@ -119,7 +126,19 @@ class Recipe(Section):
     @property
     def stored_units(self) -> str | None:
         """Return the column of the units that rows store; None if images are not made from the rows that name them."""
-        return self.source.unit_column if self.kind.alters_rows else None
+        stores_units = self.kind.alters_rows and self.row_version >= self.task.unit_column.since
+        return self.source.unit_column if stores_units else None
+
+    @property
+    def row_version(self) -> int:
+        """Return the version of the rows' columns."""
+        return self.output.row_version or NEWEST_ROWS
+
+    def with_rows(self, version: Any) -> Recipe:
+        """Return the recipe for rows of this version, which a dataset's lock says, unless the recipe says a version."""
+        if self.output.row_version is not None or version not in range(FIRST_ROWS, NEWEST_ROWS):
+            return self
+        return self.model_copy(update={"output": self.output.model_copy(update={"row_version": version})})
 
     @property
     def ranking_clip(self) -> RetrievalClip:
@@ -187,7 +206,7 @@ class Recipe(Section):
         scored = {name: column for rule in rules for name, column in rule.columns().items()}
         given = pair_columns(self.samples.pairs) | self._severity_columns | self.task.columns(self.source)
         if self.stored_units is not None:
-            given[UNIT] = UNIT_COLUMN
+            given[UNIT] = self.task.unit_column
         return self.kind.columns(self.generator) | given | scored | self._judge_columns
 
     @cached_property
@@ -262,7 +281,9 @@ class Recipe(Section):
     @cached_property
     def portable(self) -> Recipe:
         """Return the recipe that `portable_yaml` loads to."""
-        return Recipe.model_validate(with_tuples(_portable_values(self)), strict=True)
+        values = _portable_values(self)
+        values["output"].setdefault("row_version", FIRST_ROWS)
+        return Recipe.model_validate(with_tuples(values), strict=True)
 
     def __copy__(self) -> Recipe:
         # A changed copy (`model_copy(update=…)`) must not keep what was computed from the old values.
@@ -287,7 +308,7 @@ _FIRST_KEYS = {
     "Samples": ("candidates", "accepted", "at_most", "seed", "noise"),
 }  # fmt: skip
 
-_NOT_HASHED = {"Generator": ("offload", "compile")}
+_NOT_HASHED = {"Generator": ("offload", "compile"), "Output": ("row_version",)}
 
 
 def as_read_back(document: Any) -> Any:
@@ -346,7 +367,15 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
         document["exif"] = source.exif
     if recipe.stored_units is not None:
         document["units"] = recipe.stored_units
+    if (version := _version_needed(recipe)) > FIRST_ROWS:
+        document["row_version"] = version
     return document | recipe.task.planned(source)
+
+
+def _version_needed(recipe: Recipe) -> int:
+    """Return the version of rows that first had all columns of a recipe's rows."""
+    added = [column.since for column in recipe.added_columns.values()]
+    return max(min(EVERY_ROWS, recipe.row_version), *added, FIRST_ROWS)
 
 
 def screen_inputs(recipe: Recipe) -> dict[str, Any]:
@@ -413,6 +442,9 @@ def _portable_values(recipe: Recipe) -> dict[str, Any]:
     for section, keys in _LATER_KEYS.items():
         for key in set(keys) - set(written(getattr(recipe, section), keys)):
             values[section].pop(key, None)  # other kinds of generator leave it out
+    version = _version_needed(recipe)
+    values["output"].pop("row_version", None)
+    values["output"] |= {"row_version": version} if version > FIRST_ROWS else {}
     tokens = dict(values.get("tokens", {}))
     replace_names(values, without_folders)
     for path, spec in embedding_specs(values):

@@ -34,8 +34,8 @@ from counterfoil.store.layout import What, receipt_path, shard_path
 from counterfoil.store.reading import read_file
 from counterfoil.store.receipts import Receipt, filled_of, reasons_of
 from counterfoil.store.rows import (
+    LAST_COLUMNS,
     PLANNED,
-    ROW_COLUMNS,
     TableForm,
     arrow_schema,
     table_columns,
@@ -295,7 +295,8 @@ class ShardCheck:
     @property
     def _columns(self) -> tuple[str, ...]:
         """Return the columns that `data` and `rejected` share with `candidates`."""
-        return (*(name for name in ROW_COLUMNS if name != "image"), *self.plan.recipe.added_columns)
+        shared = table_columns("candidates", self._form)
+        return tuple(name for name in shared if name not in LAST_COLUMNS)
 
     @property
     def _form(self) -> TableForm:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from counterfoil.recipe.names import FIRST_ROWS
 from counterfoil.recipe.section import Section
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class Column:
         "objects",
     ]  # fmt: skip
     description: str
+    since: int = field(default=FIRST_ROWS, kw_only=True)
+    """The first version of rows with this column."""
 
 
 class KeepRule(Section):
