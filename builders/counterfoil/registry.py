@@ -29,6 +29,7 @@ GROUPS = {
     "counterfoil.classifiers": "kind of classifier",
     "counterfoil.detectors": "kind of detector",
     "counterfoil.engines": "engine",
+    "counterfoil.exports": "export",
     "counterfoil.keep_rules": "keep rule",
     "counterfoil.methods": "mining method",
     "counterfoil.trackers": "tracker",
