@@ -17,7 +17,7 @@ from counterfoil.documents import document_bytes
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.recipe import load_recipe
-from counterfoil.recipe.names import EVERY_ROWS, NEWEST_ROWS
+from counterfoil.recipe.keep.rule import EVERY_ROWS, NEWEST_ROWS
 from counterfoil.store.reading import read_receipts, read_shard
 from counterfoil.store.rows import LAST_COLUMNS, ROW_COLUMNS, TableForm, table_columns
 from support.recipes import problems

@@ -29,7 +29,7 @@ from counterfoil.plan.layout import PlanPart, make_plan
 from counterfoil.progress import tell
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.keep.cells import ACCEPTED
-from counterfoil.recipe.names import FIRST_ROWS
+from counterfoil.recipe.keep.rule import FIRST_ROWS
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder, try_folder
 from counterfoil.store.dataset_store import DatasetStore, refuse_foreign

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import UserError
+from counterfoil.recipe.keep.rule import FIRST_ROWS
 from counterfoil.recipe.names import (
     _ADDRESS,
     _LOCAL,
     ELSEWHERE,
     EMBEDDINGS,
-    FIRST_ROWS,
     LOCK,
     RECIPE,
     ROWS,

@@ -28,9 +28,6 @@ EMBEDDINGS = "embeddings.safetensors"
 # In a dataset's own recipe, this prefix marks the name of a folder of the machine that built the dataset. Such a folder
 # is never opened.
 ELSEWHERE = "elsewhere:"
-# Versions of the rows' columns: the first, which older recipes of datasets do not name; the last that changed the rows
-# of every dataset; and that of new builds.
-FIRST_ROWS, EVERY_ROWS, NEWEST_ROWS = 1, 1, 2
 # The Hub's names of repositories and owners (`huggingface_hub.utils.validate_repo_id`).
 LONGEST_NAME = 96
 _HUB_NAME = rf"[A-Za-z0-9](?:[A-Za-z0-9_.-]{{0,{LONGEST_NAME - 2}}}[A-Za-z0-9_])?"

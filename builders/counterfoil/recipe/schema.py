@@ -28,7 +28,7 @@ from counterfoil.errors import UserError
 from counterfoil.recipe.checks import cross_section_problems
 from counterfoil.recipe.keep import KEEP_RULES
 from counterfoil.recipe.keep.misclassified import PARENTS, TOP1, MisclassifiedRule, failure_of, judge_columns
-from counterfoil.recipe.keep.rule import Column
+from counterfoil.recipe.keep.rule import EVERY_ROWS, FIRST_ROWS, NEWEST_ROWS, Column
 from counterfoil.recipe.kinds import RETRIEVAL, GeneratorKind, kind_of, written
 from counterfoil.recipe.layering import (
     KEEP_JUDGES,
@@ -41,9 +41,6 @@ from counterfoil.recipe.layering import (
     texts_at,
 )
 from counterfoil.recipe.names import (
-    EVERY_ROWS,
-    FIRST_ROWS,
-    NEWEST_ROWS,
     REPOSITORY,
     dataset_name_problem,
     without_folders,

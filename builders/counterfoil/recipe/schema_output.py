@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from counterfoil.recipe.keep.rule import Column
-from counterfoil.recipe.names import FIRST_ROWS, GROUP_NAME, LONGEST_NAME, NEWEST_ROWS, REPOSITORY, quoted
+from counterfoil.recipe.keep.rule import FIRST_ROWS, NEWEST_ROWS, Column
+from counterfoil.recipe.names import GROUP_NAME, LONGEST_NAME, REPOSITORY, quoted
 from counterfoil.recipe.section import Section, checked, refuse
 
 PAIRED_BY = "paired_by"

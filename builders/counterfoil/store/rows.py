@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.plan.layout import Sample
 from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.keep.cells import ACCEPTED
-from counterfoil.recipe.keep.rule import CLIP_SCORES, OBJECT, SHIFT, Column, Verdict
-from counterfoil.recipe.names import NEWEST_ROWS
+from counterfoil.recipe.keep.rule import CLIP_SCORES, NEWEST_ROWS, OBJECT, SHIFT, Column, Verdict
 from counterfoil.recipe.tasks.labels import conditions_feature
 from counterfoil.recipe.tasks.objects import objects_feature
 from counterfoil.store.layout import What

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from counterfoil.recipe.names import FIRST_ROWS
 from counterfoil.recipe.section import Section
 
 if TYPE_CHECKING:
@@ -47,6 +46,11 @@ class Verdict:
 def as_stored(value: float) -> float:
     """Return the nearest float32 number."""
     return struct.unpack("f", struct.pack("f", value))[0]
+
+
+# Versions of the rows' columns: the first, which older recipes of datasets do not name; the last that changed the rows
+# of every dataset; and that of new builds.
+FIRST_ROWS, EVERY_ROWS, NEWEST_ROWS = 1, 1, 2
 
 
 @dataclass(frozen=True, slots=True)

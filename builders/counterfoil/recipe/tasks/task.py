@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.recipe.keep.rule import Column
-from counterfoil.recipe.names import FIRST_ROWS
+from counterfoil.recipe.keep.rule import FIRST_ROWS, Column
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem, mapping, sequence
 
 if TYPE_CHECKING:
