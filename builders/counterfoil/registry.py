@@ -61,7 +61,9 @@ class Registry(Mapping[str, Registered]):
     """
 
     def __init__(self, group: str, bundled: Mapping[str, Registered], problem: Callable[[Any], str | None]) -> None:
-        self.group, self.bundled, self.problem = group, bundled, problem
+        self.group = group
+        self.bundled = bundled
+        self.problem = problem
 
     def __getitem__(self, name: str) -> Registered:
         points = [point for point in _points(self.group) if point.name == name]

@@ -58,7 +58,8 @@ def check_corruption(name: str, *, farther: bool = True) -> None:
         levels = range(1, SEVERITIES + 1)
         far = [float(np.abs(corrupt(pictures, name, level) - pictures.astype(float)).mean()) for level in levels]
         assert far == sorted(far), f"{name}: a higher severity changes less: {far}"
-    digest, on_older = corrupted_digest(name), _digest_on_old_processor(name)
+    digest = corrupted_digest(name)
+    on_older = _digest_on_old_processor(name)
     assert digest == on_older, f"{name}: an older processor gives other bytes"
 
 
@@ -105,9 +106,11 @@ def check_classifier(name: str, classes: Sequence[RecipeClass] = (), images: Seq
 
     from counterfoil.models.classifiers import describe_classifier, load_classifier
 
-    described, classifier = describe_classifier(name, classes), load_classifier(name, "cpu", classes)
+    described = describe_classifier(name, classes)
+    classifier = load_classifier(name, "cpu", classes)
     for fact in ("architecture", "num_classes", "label_names"):
-        before, after = getattr(described, fact), getattr(classifier, fact)
+        before = getattr(described, fact)
+        after = getattr(classifier, fact)
         assert before == after, f"{name}: {fact} is described as {before!r} and loaded as {after!r}"
     transform = classifier.transform()
     pictures = list(images) or [Image.fromarray(_photograph(64, 64, seed)) for seed in range(5)]
@@ -149,7 +152,9 @@ def check_detector(name: str, images: Sequence[Image.Image] = ()) -> None:
     together = detector(pictures)
     assert len(together) == len(pictures), f"{name}: {len(together)} answers for {len(pictures)} images"
     for answer, picture in zip(together, pictures, strict=True):
-        boxes, scores, labels = answer["boxes"], answer["scores"], answer["labels"]
+        boxes = answer["boxes"]
+        scores = answer["scores"]
+        labels = answer["labels"]
         shapes = tuple(boxes.shape), tuple(scores.shape), tuple(labels.shape)
         assert shapes == ((len(scores), 4), (len(scores),), (len(scores),)), f"{name}: boxes, scores, labels: {shapes}"
         assert torch.isfinite(boxes).all(), f"{name}: not all boxes are finite"

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 _CORRECT = "Correct the table or the recipe: images need a class and a shift of the recipe, and every cell an image."
 # pandas writes whole numbers as floats if a cell of the column is empty. Floats beyond 2**53 have lost digits.
-_WHOLE, _MOST_OF_FLOAT = re.compile(r"(\d{1,19})(\.0*)?", re.ASCII), 2**53
+_WHOLE = re.compile(r"(\d{1,19})(\.0*)?", re.ASCII)
+_MOST_OF_FLOAT = 2**53
 _REPORTED_EVERY = 100
 _MOST_SUGGESTIONS = 20
 
@@ -152,7 +153,8 @@ _Cells = Mapping[tuple[str, str], Sequence[_Image]]
 
 def _cells(recipe: Recipe, rows: Rows, columns: _Columns) -> tuple[_Cells, list[str]]:
     """Return the images of each cell in the table's order, and a problem for every unknown class or shift."""
-    generator, classes = recipe.generator, recipe.classes
+    generator = recipe.generator
+    classes = recipe.classes
     values = ["" if value is None else value for value in rows.column(generator.shift_column)]
     unfit = [row for row, value in enumerate(values) if not isinstance(value, int | str)]
     columns.wrong(generator.shift_column, unfit, "text")
@@ -267,7 +269,8 @@ def _unreadable(rows: Rows, chosen: Sequence[int]) -> Iterator[str]:
     """Yield the rows whose image is missing, too large, or has no image header. No pixel is decoded."""
     from counterfoil.store.decoding import UnreadableImage, open_image
 
-    paths, images = rows.paths(), zip(chosen, rows.images(chosen), strict=True)
+    paths = rows.paths()
+    images = zip(chosen, rows.images(chosen), strict=True)
     for row, image in track(images, "looking at images", len(chosen), _REPORTED_EVERY):
         try:
             open_image(image, photograph=True).close()

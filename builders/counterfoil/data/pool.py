@@ -31,7 +31,8 @@ _LONGEST_LICENCE = 500
 
 def pool_of(recipe: Recipe) -> NamedDataset:
     """Return the pool that a recipe names, or else its input dataset, with the split that rows are taken from."""
-    source, generator = recipe.source, recipe.generator
+    source = recipe.source
+    generator = recipe.generator
     is_source = generator.dataset is None
     chosen = source if is_source else generator
     columns = (chosen.revision, chosen.config, chosen.image_column, chosen.label_column)
@@ -59,7 +60,8 @@ def wrong_pool(recipe: Recipe, recorded: Any) -> Iterator[str]:
 
 def pool_rows(recipe: Recipe, pin: SourcePin) -> Rows:
     """Return the rows of the split that a recipe takes or edits, at the pinned state."""
-    generator, pool = recipe.generator, pool_of(recipe)
+    generator = recipe.generator
+    pool = pool_of(recipe)
     if recipe.kind.drawn_elsewhere:
         refuse_elsewhere(pool.dataset, "generator.dataset")
         rows = listed_rows(pool, pin) or open_source(pool, pin=pin).rows(generator.split, labelled=False)

@@ -155,7 +155,8 @@ def _write(task: Task, models: Sequence[str], folder: Path) -> None:
         failure = failures[key]
         row = failure.row
         with open_image(encoded, photograph=True) as picture:
-            size, suffix = picture.size, str(picture.format).lower()
+            size = picture.size
+            suffix = str(picture.format).lower()
         if failure.folder not in folders:
             folders[failure.folder] = _stem(failure.folder, len(folders), taken)
         path = f"images/{folders[failure.folder]}/{_stem(key, row, stems)}.{_SUFFIXES.get(suffix, suffix)}"

@@ -80,7 +80,9 @@ def shard_batches(
     """Yield a shard's rows as Arrow batches of bounded size. Raise RunFailure for a missing file or a wrong number of
     rows.
     """
-    directory, file, rows = Path(directory), receipt.file(what), 0
+    directory = Path(directory)
+    file = receipt.file(what)
+    rows = 0
     if file is None:
         return
     path = directory / file.path
