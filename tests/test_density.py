@@ -22,7 +22,7 @@ LAYOUT = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
 }  # fmt: skip
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
-COMPREHENSION = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+CROWDING = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp | ast.IfExp
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Density:
     tokens_a_statement: float
     """The same in bodies of functions, for each statement."""
     crowded: int
-    """Statements with several comprehensions, or with a condition inside one or another condition."""
+    """Statements in which an argument, an item or a value has several comprehensions or conditional expressions."""
 
     def __str__(self) -> str:
         return f"{self.tokens_a_line:.1f} {self.tokens_a_statement:.1f} {self.crowded}"
@@ -60,21 +60,18 @@ def folders() -> Mapping[str, list[Path]]:
     return files
 
 
-def own_expressions(statement: ast.stmt) -> Iterator[ast.expr]:
-    """Yield the expressions of a statement, without those of the statements in its block."""
-    for child in ast.iter_child_nodes(statement):
-        if isinstance(child, ast.expr):
+def parts(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the expressions that a reader takes one by one: arguments and items, each without those around it."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Call | ast.Dict | ast.List | ast.Tuple | ast.Set | ast.keyword | ast.Starred):
+            yield from parts(child)
+        elif isinstance(child, ast.expr):
             yield child
 
 
 def is_crowded(statement: ast.stmt) -> bool:
-    comprehensions = 0
-    conditions = 0
-    for expression in own_expressions(statement):
-        nodes = list(ast.walk(expression))
-        comprehensions += sum(isinstance(node, COMPREHENSION) for node in nodes)
-        conditions += sum(isinstance(node, ast.IfExp) for node in nodes)
-    return comprehensions > 1 or conditions > 1 or (comprehensions > 0 and conditions > 0)
+    """Return whether an expression of a statement has several comprehensions or conditions."""
+    return any(sum(isinstance(node, CROWDING) for node in ast.walk(part)) > 1 for part in parts(statement))
 
 
 def density(files: list[Path]) -> Density:
