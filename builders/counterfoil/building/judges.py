@@ -201,13 +201,12 @@ def validation_answers(
     ids = [cls.id for cls in recipe.classes]
     # An output that is right for several classes counts as an answer of the first of these classes.
     named = {output: ids[label] for label in reversed(range(len(ids))) for output in class_map.targets[label]}
-    counts = count_answers(
-        (ids[label], ids[label] if right else named.get(int(answer), OTHER))
-        for label, answer, right, readable in zip(
-            images.labels.tolist(), answers.prediction, answers.correct, answers.readable, strict=True
-        )
-        if readable
-    )
+    pairs = []
+    for row in np.flatnonzero(answers.readable).tolist():
+        true = ids[images.labels[row]]
+        answer = named.get(int(answers.prediction[row]), OTHER)
+        pairs.append((true, true if answers.correct[row] else answer))
+    counts = count_answers(pairs)
     return (counts, None) if counts else (None, "none of its validation images can be read")
 
 

@@ -82,7 +82,8 @@ def _overridden(dataset: SoundDataset, overrides: Sequence[str]) -> Recipe:
     # tokens.
     for section in ("source", layout.TOKENS):
         lines += differences(_portable(getattr(original, section)), _portable(getattr(recipe, section)), section)
-    before, after = ({shift.name: _portable(shift.embedding) for shift in r.all_shifts()} for r in (original, recipe))
+    before = {shift.name: _portable(shift.embedding) for shift in original.all_shifts()}
+    after = {shift.name: _portable(shift.embedding) for shift in recipe.all_shifts()}
     lines += differences(before, after, "embedding")
     if lines:
         raise UserError(

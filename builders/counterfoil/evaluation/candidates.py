@@ -186,7 +186,9 @@ def _unpicked(dataset: SoundDataset, receipts: Sequence[Receipt], judged: Sequen
     for name, candidate_rows in rows.items():
         recorded = {}
         for at, judge in enumerate(judges[name], start=4):
-            answered = [NO_ANSWER if row[at] is None else int(row[at]) for row in candidate_rows]
+            answered = []
+            for row in candidate_rows:
+                answered.append(NO_ANSWER if row[at] is None else int(row[at]))
             recorded[without_folders(judge)] = np.array(answered, np.int8)
         unpicked[name] = Unpicked(
             keys=tuple(row[0] for row in candidate_rows),

@@ -480,7 +480,9 @@ def _groups(images: LabelledImages, name: str) -> tuple[Group, ...]:
     groups = []
     for index, group in enumerate(images.group_names):
         labels = np.unique(images.labels[images.groups == index])
-        shown = group if not name else name if len(images.group_names) == 1 else f"{name}/{group}"
+        shown = group
+        if name:
+            shown = name if len(images.group_names) == 1 else f"{name}/{group}"
         groups.append(Group(shown, None, "", shown, tuple(labels.tolist()), None, paired=False))
     return tuple(groups)
 

@@ -195,7 +195,7 @@ def failures_data(
                 "note": note,
                 "answers": name_indices[inverse].tolist(),
                 "shares": np.where(np.isnan(share), -1, np.rint(100 * np.nan_to_num(share))).astype(int).tolist(),
-                "right": "".join("1" if right else "0" for right in correct[images, number].tolist()),
+                "right": "".join(map(str, correct[images, number].astype(int).tolist())),
             }
         )
     return {
@@ -227,7 +227,7 @@ def sprite_sheets(pictures: Iterable[Image | None]) -> Iterator[bytes]:
     from PIL import Image
 
     left = iter(pictures)
-    while small := [None if picture is None else thumbnail(picture, SIDE) for picture in islice(left, IMAGES_A_SHEET)]:
+    while small := [picture and thumbnail(picture, SIDE) for picture in islice(left, IMAGES_A_SHEET)]:
         side = max((max(picture.size) for picture in small if picture is not None), default=1)
         sheet = Image.new("RGBA", (COLUMNS * side, -(-len(small) // COLUMNS) * side))
         for index, picture in enumerate(small):

@@ -152,10 +152,17 @@ def place_labels(axes: Axes, points: Sequence[tuple[float, float, str]]) -> None
         best: tuple[float, Any] | None = None
         for rank, (across, up) in enumerate(_OFFSETS):
             text = axes.annotate(
-                label, (x, y), xytext=(across, up), textcoords="offset points", fontsize=8.5, color=MUTED,
-                ha="left" if across > 0 else "right" if across < 0 else "center",
-                va="center" if up == 0 else "bottom" if up > 0 else "top", parse_math=False, annotation_clip=False,
-            )  # fmt: skip
+                label,
+                (x, y),
+                xytext=(across, up),
+                textcoords="offset points",
+                fontsize=8.5,
+                color=MUTED,
+                ha=("center", "left", "right")[int(np.sign(across))],
+                va=("center", "bottom", "top")[int(np.sign(up))],
+                parse_math=False,
+                annotation_clip=False,
+            )
             text.set_in_layout(False)
             box = text.get_window_extent(renderer)
             others = taken + dots[:index] + dots[index + 1 :]
@@ -315,7 +322,8 @@ def _draw_line_panel(
         if not models:
             continue
         sides = [results.drop_sides(model.name, shift.name) or (0.0, 0.0) for model in models]
-        x, y = ([100 * side for side in of_models] for of_models in zip(*sides, strict=True))
+        x = [100 * base for base, _ in sides]
+        y = [100 * accuracy for _, accuracy in sides]
         if line is not None and intercept is not None and faces != "none":
             ends = [min(x), max(x)]
             fitted = [line * end + 100 * intercept for end in ends]

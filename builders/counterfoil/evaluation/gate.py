@@ -66,7 +66,7 @@ def _hint(measures: Mapping[str, MeasureFacts]) -> str:
     first, *others = measures
     least = [name for name, facts in measures.items() if facts.lower_is_better]
     most = [name for name in measures if name not in least]
-    singles = [f"{name}(GROUP) {sign} PERCENT" for name, sign in ((first, ">="), *((name, "<=") for name in least))]
+    singles = [f"{first}(GROUP) >= PERCENT", *(f"{name}(GROUP) <= PERCENT" for name in least)]
     drops = [f"drop(SHIFT) <= POINTS (of {first})", *(f"drop(SHIFT, {name}) <= POINTS" for name in others[:1])]
     return (
         f"A line is one of: {', '.join([*singles, *drops])}, relative_drop(SHIFT) <= PERCENT%,"
@@ -187,7 +187,9 @@ class GateResult:
     def verdict(self) -> Answer:
         """Fail if any line fails, else undecided if any is undecided, else pass; advisory lines do not count."""
         verdicts = {judged.verdict for judged in self.judged if not judged.line.advisory}
-        return "fail" if "fail" in verdicts else "undecided" if "undecided" in verdicts else "pass"
+        if "fail" in verdicts:
+            return "fail"
+        return "undecided" if "undecided" in verdicts else "pass"
 
     @property
     def exit_code(self) -> int:
@@ -212,8 +214,10 @@ class GateResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values; fractions, as in results.json."""
-        lines = [
-            {
+        lines = []
+        for judged in self.judged:
+            numbers = {end: getattr(judged.estimate, end, None) for end in ("value", "low", "high")}
+            document = {
                 "line": judged.line.text,
                 "model": judged.model,
                 "group": judged.group,
@@ -221,15 +225,14 @@ class GateResult:
                 "advisory": judged.line.advisory,
                 "verdict": judged.verdict,
                 "limit": judged.line.limit,
-                **{end: getattr(judged.estimate, end, None) for end in ("value", "low", "high")},
+                **numbers,
                 "classes": judged.classes[0],
                 "classes_planned": judged.classes[1],
                 "images_per_class": judged.images,
                 "images_per_class_needed": judged.needed,
                 "reason": judged.reason,
             }
-            for judged in self.judged
-        ]
+            lines.append(document)
         return {"verdict": self.verdict, "models": list(self.models), "lines": lines}
 
 
@@ -258,7 +261,9 @@ def read_gate(
         raise UserError(f"{source}: expected a list of lines, as in: - drop(at_night) <= 10", _hint(measures))
     if len(texts) > MOST_LINES:
         raise UserError(f"{source}: has {len(texts):,} lines, expected at most {MOST_LINES}")
-    origins = texts.origins if isinstance(texts, LocatedList) else [f"gate, line {n}" for n in range(1, len(texts) + 1)]
+    origins = [f"gate, line {number}" for number in range(1, len(texts) + 1)]
+    if isinstance(texts, LocatedList):
+        origins = texts.origins
     lines: list[GateLine] = []
     problems: list[str] = []
     written: dict[GateLine, str] = {}  # comparison → its first line
@@ -279,7 +284,8 @@ def read_gate(
         written[comparison] = where
         lines.append(line)
         problems += [f"{where}: {problem}" for problem in problems_of(line)]
-    return lines, [UserError(problems, _hint(measures) if unread else None)] if problems else []
+    hint = _hint(measures) if unread else None
+    return lines, [UserError(problems, hint)] if problems else []
 
 
 def _parsed(text: Any, measures: Mapping[str, MeasureFacts]) -> GateLine | str:
@@ -288,7 +294,8 @@ def _parsed(text: Any, measures: Mapping[str, MeasureFacts]) -> GateLine | str:
         return "expected text, MEASURE(NAME) <= NUMBER"
     advice, colon, rest = text.partition(":")
     advisory = bool(colon) and advice.strip() == _ADVISORY
-    match = _LINE.fullmatch(rest if advisory else text) if len(text) <= 1000 else None
+    line = rest if advisory else text
+    match = _LINE.fullmatch(line) if len(text) <= 1000 else None
     if match is None:
         return f"expected MEASURE(NAME) <= NUMBER{did_you_mean(advice, (_ADVISORY,)) if colon and not advisory else ''}"
     measure = match["measure"]
@@ -445,10 +452,10 @@ def judge_gate(
     numbers = comparing.numbers([question for _, question in comparisons if question is not None])
     reach = joint_reach(numbers)
     left = iter(numbers)
-    outcomes = tuple(
-        judged if question is None else comparing.judged(judged, next(left), reach) for judged, question in comparisons
-    )
-    return GateResult(comparing.subject.name, tuple(models), outcomes, allow_undecided)
+    outcomes = []
+    for judged, question in comparisons:
+        outcomes.append(judged if question is None else comparing.judged(judged, next(left), reach))
+    return GateResult(comparing.subject.name, tuple(models), tuple(outcomes), allow_undecided)
 
 
 # ---- Outputs
@@ -473,18 +480,14 @@ def gate_table(result: GateResult) -> Table:
     def rank(judged: Judged) -> tuple[bool, int]:
         return judged.line.advisory, order.index(judged.verdict)
 
-    rows = [
-        (
-            *([short[judged.model]] if len(short) > 1 else []),
-            judged.line.text,
-            judged.group if judged.level is None else f"{judged.group}, level {judged.level:g}",
-            points_cell(judged.estimate),
-            judged.verdict.upper() if judged.verdict == "fail" and not judged.line.advisory else judged.verdict,
-            why(judged),
-        )
-        for judged in sorted(result.judged, key=rank)
-    ]
-    columns = (*([TableColumn("model", "name")] if len(short) > 1 else []), *_COLUMNS)
+    rows = []
+    for judged in sorted(result.judged, key=rank):
+        group = judged.group if judged.level is None else f"{judged.group}, level {judged.level:g}"
+        failed = judged.verdict == "fail" and not judged.line.advisory
+        verdict = judged.verdict.upper() if failed else judged.verdict
+        cells = (judged.line.text, group, points_cell(judged.estimate), verdict, why(judged))
+        rows.append((short[judged.model], *cells) if len(short) > 1 else cells)
+    columns = (TableColumn("model", "name"), *_COLUMNS) if len(short) > 1 else _COLUMNS
     return Table.of("The gate: 95 % intervals that hold for all lines at once", columns, rows)
 
 
@@ -538,9 +541,10 @@ def gate_junit(result: GateResult) -> str:
     """
     undecided = "skipped" if result.allow_undecided else "error"
     ways = {"pass": "", "fail": "failure", "undecided": undecided}
-    kinds = [
-        "skipped" if judged.line.advisory and ways[judged.verdict] else ways[judged.verdict] for judged in result.judged
-    ]
+    kinds = []
+    for judged in result.judged:
+        kind = ways[judged.verdict]
+        kinds.append("skipped" if kind and judged.line.advisory else kind)
     counts = Counter(kinds)
     suite = ElementTree.Element(
         "testsuite",
@@ -569,4 +573,5 @@ def gate_files(result: GateResult) -> dict[str, tuple[str, str]]:
 
 def _printable(text: str, kept: str = "") -> str:
     """Return text with a space for each character that XML 1.0 cannot hold or that is invisible."""
-    return "".join(letter if letter.isprintable() or letter in kept else " " for letter in text)
+    strange = {ord(letter): " " for letter in text if not letter.isprintable() and letter not in kept}
+    return text.translate(strange)

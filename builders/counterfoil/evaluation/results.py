@@ -150,15 +150,12 @@ class Evaluation:
         lead = self.results.lead
         shown = "top1" if lead == "accuracy" and self.base is None else lead
         names = {model.name: model.short_name for model in self.models}
-        rows = [
-            (
-                names[score.model],
-                score.shift,
-                NOTHING if (share := score.get(shown)) is None else points(share.value),
-                "" if score.drop is None else points(score.drop.value),
-            )
-            for score in self.scores
-        ]
+        rows = []
+        for score in self.scores:
+            share = score.get(shown)
+            share_cell = NOTHING if share is None else points(share.value)
+            drop_cell = "" if score.drop is None else points(score.drop.value)
+            rows.append((names[score.model], score.shift, share_cell, drop_cell))
         columns = ("model", "group", f"{lead} (%)", "drop (points)")
         return shown_table(f"{self.name}: {'; '.join(self._summary())}", columns, rows)
 
@@ -302,8 +299,12 @@ class Evaluation:
                 )
         fitting = rows.where(measure, **key)
         if len(fitting) > 1:
-            values = {name: [getattr(row, name) for row in fitting] for name in KEY[1:] if name not in key}
-            named = ", ".join(f"{name}={several[0]!r}" for name, several in values.items() if len({*several}) > 1)
+            differing = []
+            for name in KEY[1:]:
+                values = [getattr(row, name) for row in fitting]
+                if name not in key and len({*values}) > 1:
+                    differing.append(f"{name}={values[0]!r}")
+            named = ", ".join(differing)
             raise UserError(f"'{measure}' has {len(fitting):,} numbers of this key", f"Name which: {named}, say.")
         return fitting[0].estimate if fitting else None
 

@@ -308,12 +308,16 @@ def choose_models(subject: Subject, models: Any, options: EvaluationOptions, aga
         raise UserError(f"compare takes two different models, found {' and '.join(map(repr, compare))}", _HINT)
     named, given, errors = _named_and_given(subject, models, options, against)
     names = tuple(model.name for model in named)
-    stands_for = {name: models.get(name) if isinstance(models, Mapping) else name for name in names}
+    stands_for: dict[str, Any] = {name: name for name in names}
+    if isinstance(models, Mapping):
+        stands_for = {name: models.get(name) for name in names}
     orders = _class_orders(options.class_order, stands_for)
     maps = dict[str, ClassMap]()
     # Without a recipe, ids of classes are numbers, which may equal names of outputs by chance.
     without_ids = subject.directory is None and subject.recipe is None
-    classes = [replace(cls, id=cls.name) for cls in subject.classes] if without_ids else subject.classes
+    classes = subject.classes
+    if without_ids:
+        classes = tuple(replace(cls, id=cls.name) for cls in classes)
     folders = subject.recipe is None or subject.recipe.task.name != "labels"  # labels of an image are no folders
     trained: Sequence[str] | None = subject.parts[0].images.label_names
     if trained is None and subject.recipe is not None:
@@ -339,7 +343,8 @@ def choose_models(subject: Subject, models: Any, options: EvaluationOptions, aga
     mended = mended_notes({name: model for name, model in stands_for.items() if isinstance(model, str)})
     refuse_trained_on(subject, mended)
     # If no model has other outputs, there is no choice to report.
-    chosen = way if any(class_map.class_outputs is not None for class_map in maps.values()) else "all"
+    has_others = any(class_map.class_outputs is not None for class_map in maps.values())
+    chosen = way if has_others else "all"
     return ChosenModels(subject.classes, names, maps, given, stands_for, mended, chosen, scales)
 
 
@@ -350,7 +355,9 @@ def _scales(
     errors: list[CounterfoilError],
 ) -> dict[str, Scale]:
     """Return what the scores of each model are, where a person says so. Add what is wrong to `errors`."""
-    given = requested if isinstance(requested, Mapping) else dict.fromkeys(names, requested) if requested else {}
+    given: Mapping[str, Scale] = {}
+    if requested:
+        given = requested if isinstance(requested, Mapping) else dict.fromkeys(names, requested)
     problems = [
         f"scores are: {name!r} is not one of the models{did_you_mean(name, names)}"
         for name in given
@@ -399,7 +406,7 @@ def _named_and_given(
         named = tuple(NamedModel(name) for name in given)
         problems = ()
     else:
-        words = [] if models is None else [models] if isinstance(models, str | Path) else list(models)
+        words = [models] if isinstance(models, str | Path) else list(models or ())
         words = [*(compare or ()), *(word for word in words if word not in (compare or ()))]
         given = given_models(words, transform, version, images, subject.classes)
         named, problems = named_models(words, against)
@@ -427,7 +434,8 @@ def short_names(names: Sequence[str]) -> dict[str, str]:
     """Return the short name of each model. A short name that several would have is not used: they keep their names."""
     short = {name: short_name(name) for name in names}
     times = Counter(short.values())
-    return {name: called if times[called] == 1 else name for name, called in short.items()}
+    unique = {name: called for name, called in short.items() if times[called] == 1}
+    return {name: unique.get(name, name) for name in names}
 
 
 def told_apart(models: Iterable[ModelFacts]) -> tuple[ModelFacts, ...]:
@@ -631,12 +639,15 @@ def _read_answers(file: str, models: Sequence[str], subject: Subject) -> dict[st
             f" {subject.name} ({subject.content[:12]})"
         )
     facts = {model_facts.name: model_facts for model_facts in results.models}
-    meant = {model: model if model in facts else next(iter(facts), "") for model in models}
+    first = next(iter(facts), "")
+    meant = {}
+    for model in models:
+        meant[model] = model if model in facts else first
     if len(facts) != 1 and (unknown := [model for model in models if model not in facts]):
         raise UserError(f"{file}: has {listed(list(facts)) or 'no model'}, and no model {unknown[0]!r}")
     table_path = path.with_name("predictions.parquet")
     columns = ["key", *(f"right.{name}" for name in dict.fromkeys(meant.values()))]
-    kinds = {column: (TEXT,) if column == "key" else (TRUTH,) for column in columns}
+    kinds = {"key": (TEXT,), **dict.fromkeys(columns[1:], (TRUTH,))}
     try:
         with open_regular(table_path) as handle:
             batches = list(read_foreign_parquet(handle, kinds, most_rows=len(subject.keys)))
@@ -653,13 +664,14 @@ def _read_answers(file: str, models: Sequence[str], subject: Subject) -> dict[st
     if answers["key"].to_pylist() != list(subject.keys):
         raise UserError(f"{table_path}: its keys are not those of {subject.name}")
     right = {name: answers[name].cast(pa.bool_()) for name in columns[1:]}
-    return {
-        model: StoredAnswers(
+    stored = {}
+    for model, name in meant.items():
+        of_model = right[f"right.{name}"]
+        stored[model] = StoredAnswers(
             name=file if len(facts) == 1 else f"{file} ({name})",
-            right=np.array(right[f"right.{name}"].fill_null(False)),
-            unreadable=np.array(right[f"right.{name}"].is_null()),
+            right=np.array(of_model.fill_null(False)),
+            unreadable=np.array(of_model.is_null()),
             near_chance=facts[name].near_chance,
             sha256=facts[name].sha256,
         )
-        for model, name in meant.items()
-    }
+    return stored

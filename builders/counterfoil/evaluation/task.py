@@ -479,22 +479,23 @@ class ResampledTask(Task, Generic[Model]):
         """Return results whose groups all have the same number of images and of measured classes."""
         dataset = self.subject
         column = dataset.recipe.source.unit_column or ""
-        groups = tuple(
-            GroupFacts(
+        groups = []
+        for index, group in enumerate(dataset.groups):
+            accepted = int((dataset.shifts == index).sum())
+            facts = GroupFacts(
                 name=group.name,
                 kind=group.kind,
                 prompt=group.prompt,
                 group=group.group,
                 candidates=group.candidates,
-                accepted=images if preview else int((dataset.shifts == index).sum()),
+                accepted=images if preview else accepted,
                 unreadable=0,
                 classes=measured_classes,
                 left_out=few,
                 images=images,
                 base_images=images,
             )
-            for index, group in enumerate(dataset.groups)
-        )
+            groups.append(facts)
         return Results(
             content=dataset.content,
             dataset=dataset.name,
@@ -505,7 +506,7 @@ class ResampledTask(Task, Generic[Model]):
             image_side=None,
             base=dataset.groups[0].name,
             models=told_apart(models),
-            groups=groups,
+            groups=tuple(groups),
             preview=preview,
             units=None if units is None else UnitFacts(column, units.count),
             **others,

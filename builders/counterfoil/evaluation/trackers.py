@@ -73,7 +73,10 @@ def _keys(names: Sequence[str]) -> list[str]:
     """Return distinct names that every tracker takes as keys."""
     keys = [re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip(".-") or "unnamed" for name in names]
     times = Counter(keys)
-    return [key if times[key] == 1 else f"{key}-{number}" for number, key in enumerate(keys)]
+    for number, key in enumerate(keys):
+        if times[key] > 1:
+            keys[number] = f"{key}-{number}"
+    return keys
 
 
 def _wandb(run: TrackedRun) -> None:

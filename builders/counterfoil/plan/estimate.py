@@ -196,7 +196,9 @@ def walk_minutes(images: int, side: int) -> str:
     small, large = ANSWERS_A_SECOND.values()
     times = (build / SPREAD + images / small, build * SPREAD + images / large)
     least, most = (max(1, round(seconds / 60)) for seconds in times)
-    minutes = "a minute" if most == 1 else f"{most:,} minutes" if least == most else f"{least:,} to {most:,} minutes"
+    minutes = f"{most:,} minutes" if least == most else f"{least:,} to {most:,} minutes"
+    if most == 1:
+        minutes = "a minute"
     return f"{minutes} on two cores, the less with a ResNet-18 and the more with a ResNet-50 at 224 pixels"
 
 
@@ -383,9 +385,11 @@ def format_quotas(quotas: Sequence[JudgedQuota]) -> str:
     failures = sorted({quota.failure for quota in quotas} - {TOP1})
     by_rule = f" by the failure rule {' or '.join(failures)}" if failures else ""
     most = sum(quota.cells * quota.at_most for quota in quotas)
+    candidates = _span([quota.at_most for quota in quotas])
+    accepted = _span([quota.accepted for quota in quotas])
     text = (
-        f"at most {_span([quota.at_most for quota in quotas])} candidates per cell, {most:,} in all, until"
-        f" {_span([quota.accepted for quota in quotas])} are kept that {who} {verb} wrong{by_rule}"
+        f"at most {candidates} candidates per cell, {most:,} in all, until {accepted} are kept that {who} {verb}"
+        f" wrong{by_rule}"
     )
     known = [quota for quota in quotas if quota.rate is not None]
     if not known:

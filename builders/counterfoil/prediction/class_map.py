@@ -14,7 +14,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -234,8 +234,9 @@ def _timm_order(names: Sequence[str]) -> list[str] | None:
     """
     keys = []
     for name in names:
-        parts = re.split(r"(\d+)", name.lower())  # digits at odd positions
-        keys.append(tuple(int(part) if position % 2 else part for position, part in enumerate(parts)))
+        parts: list[Any] = re.split(r"(\d+)", name.lower())
+        parts[1::2] = map(int, parts[1::2])  # digits are at odd positions
+        keys.append(tuple(parts))
     if len(set(keys)) < len(keys):
         return None
     return [name for _, name in sorted(zip(keys, names, strict=True))]
@@ -320,7 +321,8 @@ def match_output_names(
             "Give a name for each output: correct label_names, or --class-order FILE.",
         )
     # Compare case only if some names differ in nothing else.
-    spelt = plain_name if len({plain_name(cls.name) for cls in classes}) == len(classes) else _composed
+    plain_names = {plain_name(cls.name) for cls in classes}
+    spelt = plain_name if len(plain_names) == len(classes) else _composed
     by_name = _outputs_by_name((spelt(name), output) for output, name in enumerate(names))
     exact = [by_name.get(spelt(cls.name), ()) for cls in classes]
     single = [outputs[0] for outputs in exact if len(outputs) == 1]

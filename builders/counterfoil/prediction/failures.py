@@ -191,11 +191,11 @@ def best_thresholds(scores: AnyFloats, present: Bools, names: Sequence[str]) -> 
     or every row has.
     """
     _refuse_misfit(scores, present)
-    problems = [
-        f"condition '{name}': {'every' if has.all() else 'no'} row of {len(has):,} has it: no threshold can be chosen"
-        for name, has in zip(names, present.T, strict=True)
-        if has.all() or not has.any()
-    ]
+    problems = []
+    for name, has in zip(names, present.T, strict=True):
+        if has.all() or not has.any():
+            rows = f"{'every' if has.all() else 'no'} row of {len(has):,}"
+            problems.append(f"condition '{name}': {rows} has it: no threshold can be chosen")
     if problems:
         raise UserError(problems, "Leave these conditions out, or choose thresholds on rows that have and lack them.")
     columns = zip(scores.T, present.T, strict=True)

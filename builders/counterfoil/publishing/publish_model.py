@@ -268,7 +268,9 @@ def published_card(text: str, name: str, added: ModelMetadata, mended: bool) -> 
 def _joined(metadata: Mapping[str, Any], key: str, added: Iterable[str]) -> list[str]:
     """Return the names that a card lists by a key, one or several, and then added ones that are missing."""
     value = metadata.get(key)
-    listed: Sequence[Any] = [value] if isinstance(value, str) else [] if value is None else value
+    listed: Sequence[Any] = [] if value is None else value
+    if isinstance(value, str):
+        listed = [value]
     if not isinstance(listed, list) or len(listed) > _MOST_LISTED or not all(is_text(name) for name in listed):
         raise UserError(f"{CARD}: {key} is {shown(value)}, expected a list of names")
     return list(dict.fromkeys([*listed, *added]))

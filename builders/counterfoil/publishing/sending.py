@@ -119,7 +119,9 @@ def preview(
     public, branch, tag = options.public, options.revision or MAIN, options.tag
     repository = None if options.dry_run else remote.repository()
     # A branch that does not exist yet begins as the main one.
-    base = None if repository is None else remote.branch(branch if branch in repository.branches else MAIN)
+    base = None
+    if repository is not None:
+        base = remote.branch(branch if branch in repository.branches else MAIN)
     lines: list[str] = []
     if base is not None:
         _refuse_something_else(remote, base, local)
@@ -199,7 +201,7 @@ def _refuse_something_else(remote: Remote, branch: Branch, local: Mapping[str, L
         if weights is not None and MENDED not in branch.files and not local[WEIGHTS].equals(weights):
             foreign.append(f"{WEIGHTS} of another model")
     else:
-        foreign = [] if LOCK in branch.files else [path for path in foreign if path != CARD]
+        foreign = [path for path in foreign if path != CARD and LOCK not in branch.files]
     if foreign:
         lacking = f" and no {LOCK}" if remote.kind == "dataset" else ""
         raise UserError(

@@ -96,13 +96,12 @@ class MinedShiftResult(Strict):
 
 def by_difference(results: Results, *, failing: bool = False) -> list[MinedShiftResult]:
     """Return the largest difference first, averaged over models; failing: without shifts built for comparison."""
-    failures = [finding for finding in results.findings if finding.role not in BESIDE] if failing else []
+    failures = [finding for finding in results.findings if failing and finding.role not in BESIDE]
     near = results.near_chance_models
 
     def rank(finding: MinedShiftResult) -> float:
-        measured = {
-            row.model: row.value for row in results.rows.where(DIFFERENCE, group=finding.shift) if row.value is not None
-        }
+        rows = results.rows.where(DIFFERENCE, group=finding.shift)
+        measured = {row.model: row.value for row in rows if row.value is not None}
         sound = [value for model, value in measured.items() if model not in near] or list(measured.values())
         return -sum(sound) / len(sound) if sound else math.inf
 
@@ -117,7 +116,10 @@ def failure_rates_table(results: Results, most_models: int) -> Table:
     for model in (model for finding in shown for model in finding.models):
         columns.setdefault(model.name, TableColumn(model.name, named=True))
     names = list(columns)[:most_models]
-    rows = [(finding.name, *(_cell(results, finding.shift, name) for name in names)) for finding in shown]
+    rows = []
+    for finding in shown:
+        cells = [_cell(results, finding.shift, name) for name in names]
+        rows.append((finding.name, *cells))
     rest = len(results.findings) - len(shown)
     table = Table.of(
         "mined shifts: failure rate over all candidates that passed the screen, and on the base (%)",
@@ -149,9 +151,9 @@ def finding_sentences(results: Results, finding: MinedShiftResult) -> list[str]:
     for model in models:
         known = facts.get(model.name)
         marks = ["the target"] * model.target + ["near chance"] * (known is not None and known.near_chance)
-        who = cut_text(known.short_name if known else model.name, _LONGEST_NAME) + (
-            f" ({', '.join(marks)})" if marks else ""
-        )
+        who = cut_text(known.short_name if known else model.name, _LONGEST_NAME)
+        if marks:
+            who += f" ({', '.join(marks)})"
         rate, base, difference = _rates(results, finding.shift, model.name)
         note = rate.note if rate else ""
         if rate is None or rate.value is None:
@@ -238,9 +240,11 @@ def _terminal(results: Results, most_models: int) -> list[str | Table]:
 
 
 def _public(facts: Sequence[MinedShiftResult], called: Callable[[str], str]) -> tuple[MinedShiftResult, ...]:
-    return tuple(
-        replace(fact, models=tuple(replace(model, name=called(model.name)) for model in fact.models)) for fact in facts
-    )
+    public = []
+    for fact in facts:
+        models = tuple(replace(model, name=called(model.name)) for model in fact.models)
+        public.append(replace(fact, models=models))
+    return tuple(public)
 
 
 SHOWN = Shown("label_checks", _section, _terminal, file=_FILE, csv=failure_rates_csv, measures=MEASURES, public=_public)

@@ -92,18 +92,11 @@ def lines_table(published: PublishedResults) -> Table:
         "probit slope",
         "probit R²",
     )
-    rows = [
-        (
-            SETS[line.shifted],
-            SETS[line.clean],
-            count_cell(line.models),
-            *(
-                Cell(number(value, 3), sort=value)
-                for value in (line.slope, line.r_squared, line.probit_slope, line.probit_r_squared)
-            ),
-        )
-        for line in published.lines
-    ]
+    rows = []
+    for line in published.lines:
+        values = (line.slope, line.r_squared, line.probit_slope, line.probit_r_squared)
+        cells = [Cell(number(value, 3), sort=value) for value in values]
+        rows.append((SETS[line.shifted], SETS[line.clean], count_cell(line.models), *cells))
     return Table.of("Lines over timm's models, a point a model and image size", columns, rows)
 
 
@@ -118,19 +111,13 @@ def models_table(results: Results) -> Table | None:
         "base here",
         *SETS.values(),
     )
-    rows = [
-        TableRow(
-            (
-                text_cell(model.short_name),
-                text_cell(published.models[model.name]),
-                points_cell(results.base_number(model.name)),
-                *(points_cell(results.rows.value(ACCURACY, model=model.name, at=column)) for column in SETS),
-            ),
-            "quiet" if model.near_chance else "",
-        )
-        for model in results.models
-        if model.name in published.models
-    ]
+    rows = []
+    for model in results.models:
+        if model.name in published.models:
+            names = (text_cell(model.short_name), text_cell(published.models[model.name]))
+            base = points_cell(results.base_number(model.name))
+            cells = [points_cell(results.rows.value(ACCURACY, model=model.name, at=column)) for column in SETS]
+            rows.append(TableRow((*names, base, *cells), "quiet" if model.near_chance else ""))
     return Table.of("Top-1 accuracy in percent, as timm publishes it", columns, rows).without_empty()
 
 

@@ -70,6 +70,13 @@ def gaps_table(results: Results) -> Table | None:
     models = [model for model in results.models if rows.estimate(VALIDATION_GAP, model=model.name)]
     if reference is None or not models:
         return None
+    table_rows = []
+    for model in models:
+        numbers = [
+            rows.estimate(measure, model=model.name) for measure in (VALIDATION, VALIDATION_BASE, VALIDATION_GAP)
+        ]
+        cells = (text_cell(model.short_name), *map(points_cell, numbers), text_cell(_gap_words(numbers[-1])))
+        table_rows.append(TableRow(cells, "quiet" if model.near_chance else ""))
     return Table.of(
         f"Accuracy on {reference.images:,} images of {reference.split} and on the base, averaged over the same"
         f" {counted(reference.classes, 'class', 'classes')}. Percent; the gap is in points, validation minus base,"
@@ -81,20 +88,7 @@ def gaps_table(results: Results) -> Table | None:
             "gap (points)",
             TableColumn("says", "text"),
         ),
-        [
-            TableRow(
-                (
-                    text_cell(model.short_name),
-                    *(
-                        points_cell(rows.estimate(measure, model=model.name))
-                        for measure in (VALIDATION, VALIDATION_BASE, VALIDATION_GAP)
-                    ),
-                    text_cell(_gap_words(rows.estimate(VALIDATION_GAP, model=model.name))),
-                ),
-                "quiet" if model.near_chance else "",
-            )
-            for model in models
-        ],
+        table_rows,
     )
 
 
@@ -103,11 +97,11 @@ def reference_warnings(results: Results, *, short: bool = True) -> tuple[str, ..
     rows = results.rows
     reference = results.reference
     sentences: list[str] = []
-    gaps = [
-        (model.short_name if short else model.name, model, gap)
-        for model in results.models
-        if (gap := rows.estimate(VALIDATION_GAP, model=model.name)) is not None
-    ]
+    gaps = []
+    for model in results.models:
+        gap = rows.estimate(VALIDATION_GAP, model=model.name)
+        if gap is not None:
+            gaps.append((model.called(short), model, gap))
     over = sorted((entry for entry in gaps if _is_large(entry[2])), key=lambda entry: -abs(entry[2].value))
     if over:
         name, model, gap = over[0]
@@ -157,14 +151,14 @@ def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str,
     base = results.base_group
     if base is None:
         return tuple(
-            f"{model.short_name if short else model.name} is near chance on these images: it cannot be told from"
+            f"{model.called(short)} is near chance on these images: it cannot be told from"
             f" guessing, which is right on {percent(model.chance)}."
             for model in results.models
             if model.near_chance
         )
     sentences = []
     classes = [cls.name for cls in results.near_chance_classes]
-    models = [model.short_name if short else model.name for model in results.models if model.near_chance]
+    models = [model.called(short) for model in results.models if model.near_chance]
     named_classes = some_of(classes, _MOST_NAMES)
     named_models = some_of(models, _MOST_NAMES)
     every = len(results.classes)
@@ -197,7 +191,7 @@ def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str,
 def order_warnings(results: Results, *, short: bool = True) -> tuple[str, ...]:
     """Return a warning for each model near chance whose outputs fit the classes far better in another order."""
     return tuple(
-        f"The outputs of {model.short_name if short else model.name} look {model.likely_order}"
+        f"The outputs of {model.called(short)} look {model.likely_order}"
         for model in results.models
         if model.likely_order
     )

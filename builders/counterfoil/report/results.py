@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from counterfoil.documents import Count, Form, Strict, parse_document, plain
@@ -84,7 +85,8 @@ class ResultRows(tuple[ResultRow, ...]):
 
     @cached_property
     def _by_key(self) -> dict[tuple[str, ...], ResultRow]:
-        return {tuple(getattr(result, name) for name in KEY): result for result in self}
+        key_of = attrgetter(*KEY)
+        return {key_of(result): result for result in self}
 
     @cached_property
     def _by_measure(self) -> dict[str, list[ResultRow]]:
@@ -143,6 +145,10 @@ class ModelFacts(Strict):
     matched: str = ""
     likely_order: str = ""
     read: str = ""
+
+    def called(self, short: bool) -> str:
+        """Return its short name, or its name."""
+        return self.short_name if short else self.name
 
     @property
     def note(self) -> str:
@@ -361,10 +367,10 @@ class Results(Strict):
         document = plain(replace(self, rows=ResultRows(()), rows_left_out=left_out))
         optional = {*NESTED, "rows_left_out", "preview", "units"}
         document = _rounded({name: value for name, value in document.items() if value or name not in optional})
-        rows = map(rounded_row, shown[:MOST_ROWS])
-        document["rows"] = [
-            {name: value for name, value in row_values.items() if value not in ("", None)} for row_values in rows
-        ]
+        document["rows"] = []
+        for shown_row in shown[:MOST_ROWS]:
+            values = rounded_row(shown_row)
+            document["rows"].append({name: value for name, value in values.items() if value not in ("", None)})
         return document
 
 

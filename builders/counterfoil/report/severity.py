@@ -140,11 +140,10 @@ def level_words(result: ResultRow | None, severity: Severity) -> tuple[str, str]
     """Return a row's level and its interval; "beyond" the top level if it is not reached."""
     if result is None:
         return NOTHING, ""
-    value, low, high = (
-        f"beyond {severity.ats[-1]}" if level is None else number(level)
-        for level in (result.value, result.low, result.high)
-    )
-    return value, "" if result.low is None else f"{low} to {high}"
+    beyond = f"beyond {severity.ats[-1]}"
+    value = beyond if result.value is None else number(result.value)
+    high = beyond if result.high is None else number(result.high)
+    return value, "" if result.low is None else f"{number(result.low)} to {high}"
 
 
 def _level_cell(result: ResultRow | None, severity: Severity) -> TableCell:
@@ -159,7 +158,7 @@ def ten_points_table(results: Results, models: Sequence[ModelFacts], *, short: b
 
 
 def _levels_table(results: Results, models: Sequence[ModelFacts], measure: str, caption: str, short: bool) -> Table:
-    columns = [TableColumn(model.short_name if short else model.name, note=model.note, named=True) for model in models]
+    columns = [TableColumn(model.called(short), note=model.note, named=True) for model in models]
     rows = []
     for severity in results.severity:
         results_of_shift = [results.rows.one(measure, model=model.name, group=severity.shift) for model in models]
@@ -207,7 +206,7 @@ def _ranks_table(severity: Severity, results: Results) -> Table:
         if all(ranks):
             rows.append(TableRow((text_cell(model.short_name), *(_whole_cell(rank) for rank in ranks if rank))))
     rows.sort(key=lambda table_row: float(table_row.cells[1].sort))
-    columns = [TableColumn("model", "name"), *(TableColumn("base" if at == "0" else at) for at in severity.ats)]
+    columns = [TableColumn("model", "name"), TableColumn("base"), *map(TableColumn, severity.ats[1:])]
     return Table.of(f"Rank by accuracy: {in_words(severity.shift)}", columns, rows)
 
 
@@ -259,9 +258,10 @@ def middle_model(severity: Severity, results: Results) -> ModelFacts | None:
     """Return the model with the middle median failure point. A model near chance counts only if there is no other."""
     models = results.sound_models or results.models
     medians = [results.rows.one(MEDIAN, model=model.name, group=severity.shift) for model in models]
-    order = [
-        (_BEYOND if median.value is None else median.value, index) for index, median in enumerate(medians) if median
-    ]
+    order = []
+    for index, median in enumerate(medians):
+        if median:
+            order.append((_BEYOND if median.value is None else median.value, index))
     return models[median_low(order)[1]] if order else None
 
 

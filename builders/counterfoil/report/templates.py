@@ -57,7 +57,9 @@ def _visible(value: Any) -> Any:
         return value if value.isascii() and value.isprintable() else type(value)(visible(value))
     if isinstance(value, dict):
         return {_visible(key): _visible(each) for key, each in value.items()}
-    return [_visible(each) for each in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [_visible(each) for each in value]
+    return value
 
 
 @cache

@@ -249,7 +249,7 @@ def _of_shift(
     ]
     some = next((result for result in results_of_shift if result is not None), None)
     counts = (count_cell((some.n or 0) if some else 0), count_cell((some.units or 0) if some else 0))
-    return shift, *counts, *(points_cell(result.estimate if result else None) for result in results_of_shift)
+    return shift, *counts, *(points_cell(getattr(result, "estimate", None)) for result in results_of_shift)
 
 
 def _beside(transfer: Transfer, rows: ResultRows) -> list[str]:

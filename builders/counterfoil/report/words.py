@@ -156,10 +156,9 @@ def opening(text: str) -> str:
 
 def named(text: str, longest: int = _LONGEST_TEXT) -> str:
     """Return untrusted text made safe for a page: of bounded length, without control characters."""
-    return "".join(
-        "\N{REPLACEMENT CHARACTER}" if unicodedata.category(character) in ("Cc", "Cs") else character
-        for character in cut_text(text, longest)
-    )
+    shown = cut_text(text, longest)
+    controls = {ord(character) for character in shown if unicodedata.category(character) in ("Cc", "Cs")}
+    return shown.translate(dict.fromkeys(controls, "\N{REPLACEMENT CHARACTER}"))
 
 
 def cut_text(text: str, longest: int) -> str:
@@ -238,12 +237,15 @@ class Table:
 
     def without_empty(self) -> Table:
         """Return the table without number columns that are empty in every row."""
-        kept = [
-            index
-            for index, column in enumerate(self.columns)
-            if column.kind != "number" or any(row.cells[index].text != NOTHING for row in self.rows)
-        ]
-        rows = [replace(row, cells=tuple(row.cells[index] for index in kept)) for row in self.rows]
+        kept = []
+        for index, column in enumerate(self.columns):
+            texts = {row.cells[index].text for row in self.rows}
+            if column.kind != "number" or texts - {NOTHING}:
+                kept.append(index)
+        rows = []
+        for row in self.rows:
+            cells = tuple(row.cells[index] for index in kept)
+            rows.append(replace(row, cells=cells))
         return replace(self, columns=tuple(self.columns[index] for index in kept), rows=tuple(rows))
 
     def first(self, most: int, what: str, where: str) -> Table:
@@ -278,17 +280,16 @@ def measure_tables(results: Results, output: Literal["terminal", "report", "card
     """Return the tables of the measures that this output shows and that have numbers by model, by group or by both."""
     tables = []
     for measure in results.measures:
-        measured = [
-            row for row in results.rows.where(measure.name, class_id="", against="", at="") if row.value is not None
-        ]
+        rows_of_measure = results.rows.where(measure.name, class_id="", against="", at="")
+        measured = [row for row in rows_of_measure if row.value is not None]
         if output not in measure.shown or not measured:
             continue
         models = list(dict.fromkeys(row.model for row in measured))
         cells = {(row.model, row.group): _measured(measure, row.estimate) for row in measured}
-        rows = [
-            (group or "all", *(cells.get((model, group), NOTHING) for model in models))
-            for group in dict.fromkeys(row.group for row in measured)
-        ]
+        rows = []
+        for group in dict.fromkeys(row.group for row in measured):
+            of_group = [cells.get((model, group), NOTHING) for model in models]
+            rows.append((group or "all", *of_group))
         names = (TableColumn(results.short_names.get(model, model) or "all models", named=True) for model in models)
         tables.append((measure, Table.of(measure.title, (TableColumn("group", "shift"), *names), rows)))
     return tables
@@ -307,7 +308,10 @@ def _measured(measure: MeasureFacts, estimate: Estimate | None) -> TableCell:
 def shown_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> str:
     """Return HTML for a notebook: a title, at most `_MOST_SHOWN` rows and a note, all escaped."""
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows[:_MOST_SHOWN])
+    body = ""
+    for row in rows[:_MOST_SHOWN]:
+        cells = "".join(f"<td>{escape(cell)}</td>" for cell in row)
+        body += f"<tr>{cells}</tr>"
     more = f"{len(rows) - _MOST_SHOWN:,} more rows. " if len(rows) > _MOST_SHOWN else ""
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if rows else ""
     return visible(f"<div><p><strong>{escape(title)}</strong></p>{table}<p>{escape(more + note)}</p></div>")

@@ -96,7 +96,8 @@ def look_at_files(folder: ImageFolder, *, corrupts: bool) -> tuple[list[str], in
     """
     files = [path for paths in folder.splits.values() for path in paths]
     looked = evenly_spread(files, MOST_LOOKED_AT)
-    size = sum(path.stat().st_size for path in (folder.folder / name for name in looked) if path.exists())
+    paths = [folder.folder / name for name in looked]
+    size = sum(path.stat().st_size for path in paths if path.exists())
     if size > MOST_BYTES:
         looked = evenly_spread(looked, max(1, len(looked) * MOST_BYTES // size))
     pictures = look_at_pictures(((name, _content(folder.folder / name)) for name in looked), len(looked), decode=True)
@@ -112,7 +113,8 @@ def look_at_files(folder: ImageFolder, *, corrupts: bool) -> tuple[list[str], in
         )
     if len(looked) < len(files):
         notes.append(f"{len(looked):,} of {len(files):,} images were opened to check that they can be read")
-    return notes, median_low(min(size) for size in pictures.sides) if pictures.sides else None
+    sides = [min(size) for size in pictures.sides]
+    return notes, median_low(sides) if sides else None
 
 
 def _content(path: Path) -> bytes | None:
@@ -346,10 +348,13 @@ def _classes(
     for split, rows in opened.rows_by_split(splits).items():
         values = labels_of(rows, column).values
         counts[split] = Counter(number[value] if isinstance(value, str) else value for value in values)
-    present = [label for label in range(len(names)) if any(counts[split][label] for split in splits)]
+    every = sum(counts.values(), Counter())
+    present = [label for label in range(len(names)) if every[label]]
     nameless = sum(counts[split][None] for split in splits)
     left_out = [f"left out, because they have no label: {counted(nameless, 'image')}"] if nameless else []
-    images = {label: {split: counts[split][label] for split in splits} for label in present}
+    images = {}
+    for label in present:
+        images[label] = {split: counts[split][label] for split in splits}
     return names, _found(names, present, images), left_out
 
 
@@ -366,10 +371,8 @@ def _found(
         count = "no class" if not present else "only one class"
         raise UserError(f"there is {count}, expected at least two", "Give images of two classes or more.")
     in_prompts = prompt_names([names[label] for label in present])
-    return [
-        FoundClass(name, label, None if images is None else images[label])
-        for name, label in zip(in_prompts, present, strict=True)
-    ]
+    images_of = {} if images is None else images
+    return [FoundClass(name, label, images_of.get(label)) for name, label in zip(in_prompts, present, strict=True)]
 
 
 def _with_validation_images(classes: Sequence[FoundClass], validation: str) -> tuple[list[FoundClass], list[str]]:

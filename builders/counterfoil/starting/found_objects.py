@@ -108,9 +108,9 @@ def find_objects(rows: Rows, column: str, folder: ObjectFolder | None, exif: Exi
     sizes = _sizes(rows, looked)
     form: BoxForm = "coco" if folder is not None else _form_of(cells, sizes)
     written = _WRITTEN[form] if folder is None else _WRITTEN_IN_FOLDERS[folder.form]
-    counts = Counter(
-        {names[category] if isinstance(category, int) else category: count for category, count in used.items()}
-    )
+    counts = Counter[str]()
+    for category, count in used.items():
+        counts[names[category] if isinstance(category, int) else category] = count
     notes = [
         f"boxes are read as {written} writes them",
         f"{counted(sum(used.values()), 'object')} of {counted(len(counts), 'category', 'categories')}: "
@@ -125,7 +125,8 @@ def find_objects(rows: Rows, column: str, folder: ObjectFolder | None, exif: Exi
         notes.append(
             f"an EXIF tag turns some photographs: source.exif is {exif}, so boxes are of photographs as {state}"
         )
-    side = sorted(min(size) for size in sizes.values())[len(sizes) // 2] if sizes else None
+    sides = sorted(min(size) for size in sizes.values())
+    side = sides[len(sides) // 2] if sides else None
     groups, ids = (frozenset[str](), ()) if folder is None else (folder.groups, folder.ids)
     categories = tuple(name for name in names if name not in groups)
     picture = _picture(rows, cells, names, form)

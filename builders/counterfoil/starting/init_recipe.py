@@ -88,7 +88,10 @@ def proposed_models(device: str, generator: str | None = None, clip: str | None 
     named = generator or (LARGE_GENERATOR if large else SMALL_GENERATOR)
     if is_local(named) or named.startswith(LAB):
         local_folder(named)  # says what is not there
-    screen = _screen(clip or (LAB_CLIP if named.startswith(LAB) else LARGE_CLIP if large else SMALL_CLIP))
+    usual_clip = LARGE_CLIP if large else SMALL_CLIP
+    if named.startswith(LAB):
+        usual_clip = LAB_CLIP
+    screen = _screen(clip or usual_clip)
     if named.startswith(LAB):
         drawn = {
             "kind": "diffusers",
@@ -104,7 +107,9 @@ def proposed_models(device: str, generator: str | None = None, clip: str | None 
         )
         return ProposedModels(drawn, screen, {"format": "png"}, reason)
     steps = 50 if large else 25
-    batch = 10 if free >= _FREE_FOR_BATCHES else 4 if large else 2
+    batch = 4 if large else 2
+    if free >= _FREE_FOR_BATCHES:
+        batch = 10
     drawn = {"kind": "diffusers", "model": named, "steps": steps, "guidance": 7.5, "batch_size": batch}
     gigabytes = f"{free / 2**30:.0f} GB free"
     if large:

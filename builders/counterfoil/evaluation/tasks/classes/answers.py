@@ -308,7 +308,8 @@ class AllAnswers:
         compared = self.subject.base and index > 0
         kept = self.kept(index) if compared else self.seen(index)
         in_group = self.subject.shifts == index
-        base, images = (sum(cls.counts[side] for cls in kept) for side in (0, 1))
+        base = sum(cls.counts[0] for cls in kept)
+        images = sum(cls.counts[1] for cls in kept)
         names = {cls.id: cls.name for cls in self.subject.classes}
         measured = {cls.class_id for cls in kept}
         left_out = []

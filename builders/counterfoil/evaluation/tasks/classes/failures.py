@@ -34,14 +34,17 @@ def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path
     built = [index for index, group in enumerate(subject.groups) if index and group.candidates is not None]
     partners = failure_partners(answered, built)
     chosen = choose_failures(answers.correct, answers.readable, subject.labels, subject.shifts, partners)
-    levels = {names[-1]: names for curve in results.severity if (names := [level.group for level in curve.levels])}
+    levels = {}
+    for curve in results.severity:
+        names = [level.group for level in curve.levels]
+        levels |= {names[-1]: names} if names else {}
     order = [name for shift in results.by_impact for name in levels.get(shift.name, [shift.name])]
     order += [results.base] if results.base is not None else []
     near = "near chance on the base" if subject.base else "near chance"
-    models = [
-        (model.name, answer_names(subject.classes, class_map), near if model.near_chance else "")
-        for model, class_map in zip(results.models, answered.maps, strict=True)
-    ]
+    models = []
+    for model, class_map in zip(results.models, answered.maps, strict=True):
+        note = near if model.near_chance else ""
+        models.append((model.name, answer_names(subject.classes, class_map), note))
     data = failures_data(subject, answers.prediction, answers.correct, answered.confidence, chosen, models, order)
     html = browser_html(
         "failures-of-classes.html.j2",

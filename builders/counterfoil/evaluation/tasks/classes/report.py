@@ -147,12 +147,12 @@ def _by_kind(results: Results) -> list[dict[str, Any]]:
     kinds = []
     for kind in figures.KINDS:
         names = [shift.name for shift in results.by_impact if figures.kind_of_shift(shift) == kind]
-        impacts, slopes = (
-            [value for name in names if (value := results.rows.value(measure, group=name)) is not None]
-            for measure in ("impact", "slope")
-        )
-        if impacts:
-            kinds.append({"kind": kind, "impacts": impacts, "slopes": slopes})
+        values_of = {}
+        for measure in ("impact", "slope"):
+            values = [results.rows.value(measure, group=name) for name in names]
+            values_of[measure] = [value for value in values if value is not None]
+        if values_of["impact"]:
+            kinds.append({"kind": kind, "impacts": values_of["impact"], "slopes": values_of["slope"]})
     return kinds
 
 
@@ -193,8 +193,8 @@ def class_rows(results: Results, shifts: Sequence[str]) -> tuple[list[ClassRow],
     # Sort by drop, ties in the recipe's order; classes that no shift measures come last.
     rows.sort(key=lambda row: (row.average is None, -(row.average or 0.0)))
     names = Counter(row.name for row in rows)
-    shown = [
-        row if names[row.name] == 1 else replace(row, name=f"{row.name} ({row.known.class_id})")
-        for row in rows[:MOST_ROWS]
-    ]
+    shown = rows[:MOST_ROWS]
+    for index, row in enumerate(shown):
+        if names[row.name] > 1:
+            shown[index] = replace(row, name=f"{row.name} ({row.known.class_id})")
     return shown, len(rows)

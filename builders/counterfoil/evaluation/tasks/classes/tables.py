@@ -207,7 +207,9 @@ def image_answers(answered: AllAnswers) -> dict[str, Any]:
     for index, (model, class_map) in enumerate(zip(answered.models, answered.maps, strict=True)):
         called = answer_names(subject.classes, class_map)
         outputs, inverse = np.unique(np.where(absent, -1, answers.prediction[:, index]), return_inverse=True)
-        output_names = pa.array([None if output < 0 else called(output) for output in outputs.tolist()], pa.string())
+        shown_names = [called(output) for output in outputs.tolist() if output >= 0]
+        # -1, which stands for no answer, comes first.
+        output_names = pa.array([*[None] * (len(outputs) - len(shown_names)), *shown_names], pa.string())
         columns[f"answer.{model}"] = pa.array(answers.prediction[:, index], pa.int32(), mask=absent)
         columns[f"answered.{model}"] = output_names.take(pa.array(inverse))
         sure = answered.confidence[:, index]

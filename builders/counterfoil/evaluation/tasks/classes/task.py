@@ -135,7 +135,9 @@ class ClassesTask(Task):
         asking = self.asking
         # Each part's answers are kept by its own content.
         parts = [asking.scored(part.images, names, subject.workplace / "predictions") for part in subject.parts]
-        scored = [join_scored([part[name] for part in parts]) for name in names]
+        scored = []
+        for name in names:
+            scored.append(join_scored([part[name] for part in parts]))
         answered = AllAnswers.of(subject, scored, self.min_images, options.seed, asking, self.requests)
         # Bootstrapping the drops takes most of the time.
         for done, shift in enumerate(answered.shifts, start=1):
@@ -145,7 +147,8 @@ class ClassesTask(Task):
         self.answered = answered
         unreadable = np.flatnonzero(~answered.answers.readable).tolist()
         self.unreadable = tuple(subject.keys[row] for row in unreadable)
-        self.unreadable_paths = () if subject.paths is None else tuple(subject.paths[row] for row in unreadable)
+        if subject.paths is not None:
+            self.unreadable_paths = tuple(subject.paths[row] for row in unreadable)
 
     def results(self) -> Results:
         answered = self.answered

@@ -61,11 +61,12 @@ def near_chance_notes(results: Results) -> Iterator[str]:
             key = {"model": model.name, "group": results.shifts[0].name}
             base = results.rows.value(DROP_BASE, at=results.lead, **key)
             every = results.base_number(model.name)
+            these = "this label" if len(guessed) == 1 else "these labels"
+            of_every = percent(every.value if every else None)
             yield (
                 f"{model.short_name}: near chance on the base for {listed(guessed, _MOST_NAMED)}. Mean drops leave out"
-                f" {'this label' if len(guessed) == 1 else 'these labels'}: they are over {len(of_drops)} of"
-                f" {len(results.classes)} labels, whose {results.lead} on the base is {percent(base)}; that of all is"
-                f" {percent(every.value if every else None)}."
+                f" {these}: they are over {len(of_drops)} of {len(results.classes)} labels, whose {results.lead} on the"
+                f" base is {percent(base)}; that of all is {of_every}."
             )
 
 

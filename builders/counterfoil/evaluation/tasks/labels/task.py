@@ -228,9 +228,9 @@ def labels_csv(results: Results) -> str:
             for label in results.classes:
                 key = {"model": model.name, "group": group.name, "class_id": label.id}
                 row: dict[str, Any] = {"model": model.name, "shift": group.name, "label": label.name}
-                having, lacking = (results.rows.one(name, **key) for name in (MISSED, WRONGLY_GIVEN))
-                counts = [(side.n if side else 0) or 0 for side in (having, lacking)]
-                row |= {"n_known": sum(counts), "n_with": counts[0]}
+                sides = [results.rows.one(name, **key) for name in (MISSED, WRONGLY_GIVEN)]
+                having, lacking = (getattr(side, "n", 0) or 0 for side in sides)
+                row |= {"n_known": having + lacking, "n_with": having}
                 for name in MEANS.values():
                     row |= csv_interval(name, results.rows.estimate(name, **key))
                     row |= csv_interval(f"drop_{name}", results.rows.estimate(DROP, at=name, **key))

@@ -128,10 +128,10 @@ def read_detections(name: str, subject: DetectionSubject, order: str | Sequence[
         if len(rows) > _MOST_DETECTIONS:
             raise UserError(f"{name} has more than {_MOST_DETECTIONS:,} detections", "Leave out those of low scores.")
     if problems:
-        shown = [
-            f"{name}: detection {first}{f' and {count - 1:,} more' if count > 1 else ''}: {problem}"
-            for problem, (first, count) in problems.items()
-        ]
+        shown = []
+        for problem, (first, count) in problems.items():
+            more = f" and {count - 1:,} more" if count > 1 else ""
+            shown.append(f"{name}: detection {first}{more}: {problem}")
         raise UserError(first_of(shown), _FORM)
     if not rows and not answered:
         raise UserError(f"{name} lists no image", _FORM)
@@ -195,9 +195,7 @@ def _first(entry: Mapping[str, Any], names: Sequence[str]) -> Any:
 
 def _box_as_given(entry: Mapping[str, Any]) -> str:
     """Return a box that cannot be read, in words: its column or columns, and what they hold."""
-    columns = next(
-        (names for names in (("bbox",), _SIDES, _CORNERS) if any(name in entry for name in names)), ("bbox",)
-    )
+    columns = next((names for names in (("bbox",), _SIDES, _CORNERS) if entry.keys() & set(names)), ("bbox",))
     values = ", ".join(str(entry.get(name)) for name in columns)
     return f"{', '.join(columns)} is {quoted(values)}"
 

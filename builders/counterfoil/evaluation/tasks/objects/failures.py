@@ -69,7 +69,10 @@ def detection_failures(
     and height in pixels. keys: for each group, the key of each image. If there are more than `most` images, all
     detectors and shifts have the same bound on the number of their images.
     """
-    f1 = np.stack([[image_f1(matches, scored.score) for _, matches in scored.groups] for scored in detectors])
+    f1_of = []
+    for scored in detectors:
+        f1_of.append([image_f1(matches, scored.score) for _, matches in scored.groups])
+    f1 = np.stack(f1_of)
     lost = f1[:, :1] - f1[:, 1:]
     detector, shift, image = np.nonzero(f1[:, 1:] < 1)
     order = np.lexsort((image, shift, detector, -lost[detector, shift, image]))
@@ -92,22 +95,20 @@ def detection_failures(
     marks = [_marked(detectors[number], group, scene, objects) for number, group, scene in answers]
     for (number, group, scene), mark in zip(answers, marks, strict=True):
         mark["f1"] = round(float(f1[number, group, scene]), 4)
+    scenes_data = []
+    for scene in scenes:
+        shown_objects = []
+        for row in _of_image(objects.image, scene):
+            facts = (objects.category[row], sizes[row], objects.crowd[row])
+            shown_objects.append([*_rounded(objects.box[row]), *map(int, facts)])
+        scenes_data.append({"sides": sides[scene].tolist(), "objects": shown_objects})
     data = {
         "detectors": [{"name": scored.name, "score": scored.score} for scored in detectors],
         "groups": [{"id": name, "name": in_words(name)} for name in groups],
         "categories": list(categories),
         "sizes": _SIZES,
         "errors": list(KINDS),
-        "scenes": [
-            {
-                "sides": [int(side) for side in sides[scene]],
-                "objects": [
-                    [*_rounded(objects.box[row]), int(objects.category[row]), int(sizes[row]), int(objects.crowd[row])]
-                    for row in _of_image(objects.image, scene)
-                ],
-            }
-            for scene in scenes
-        ],
+        "scenes": scenes_data,
         "answers": marks,
         "rows": rows,
         "pictures": [

@@ -36,7 +36,9 @@ def cut_sentence(names: Sequence[str], groups: Sequence[tuple[Detections, Matche
     cut = {name: score for name, score in lowest.items() if score >= _CUT_FROM * max(1.0, float(highest))}
     if not cut:
         return ""
-    where = "" if len(cut) == len(lowest) else f" on {listed([in_words(name) for name in cut], _MOST_NAMED)}"
+    where = ""
+    if len(cut) < len(lowest):
+        where = f" on {listed([in_words(name) for name in cut], _MOST_NAMED)}"
     return (
         f"the lowest score{where} is {number(min(cut.values()))}: if answers below it were left out, AP and recall"
         f"{' there' if where else ''} are lower bounds. Ask for all answers, down to a score of .001"

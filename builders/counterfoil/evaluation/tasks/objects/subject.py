@@ -57,7 +57,9 @@ class DetectionSubject:
         """The objects of each image, by image number. No shift moves an object, so they are the same in every group."""
         base_objects = [self.objects[row] for row in self.rows[0]]
         image = np.repeat(np.arange(self.images), [len(objects["bbox"]) for objects in base_objects])
-        parts = {name: [value for objects in base_objects for value in objects[name]] for name in objects_feature(())}
+        parts: dict[str, list[Any]] = {}
+        for name in objects_feature(()):
+            parts[name] = [value for objects in base_objects for value in objects[name]]
         return Objects.of(image, parts["bbox"], parts["category"], parts["area"], parts["iscrowd"])
 
     def keys_of(self, group: int) -> list[str]:
@@ -112,7 +114,8 @@ def _is_whole(cell: Any, categories: int) -> bool:
     """Return whether the objects of one row are sound. The table may come from a stranger."""
     if not isinstance(cell, Mapping) or any(cell.get(name) is None for name in objects_feature(())):
         return False
-    if len({len(values) for values in cell.values()}) > 1 or any(None in values for values in cell.values()):
+    lengths = {len(values) for values in cell.values()}
+    if len(lengths) > 1 or any(None in values for values in cell.values()):
         return False
     boxes = all(is_box(box) and box[2] >= 0 and box[3] >= 0 for box in cell["bbox"])
     areas = all(is_number(area) and area >= 0 for area in cell["area"])

@@ -101,13 +101,12 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
             self.detectors = dict(models)
             problems = [f"gate: {name!r} is not one of the given models" for name in against if name not in models]
         else:
-            words = [] if models is None else [models] if isinstance(models, str | Path) else list(models)
+            words = [models] if isinstance(models, str | Path) else list(models or ())
             named, problems = named_models(words)
             # Names only: the recipe of a published dataset must not make this machine read files.
             models = {model.name: model.name for model in named}
-            self.detectors = {
-                name: name for name in (*(self.subject.models if self.named is None else ()), *models, *against)
-            }
+            of_recipe = self.subject.models if self.named is None else ()
+            self.detectors = {name: name for name in (*of_recipe, *models, *against)}
         if problems:
             raise UserError(problems, _NAMED)
         for name, detector in models.items():  # a name that a recipe or a gate brings is not imported
@@ -124,7 +123,7 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         order = _order(self.options.class_order, name)
         if isinstance(detector, str) and detector.startswith(PREFIX):
             return replace(read_detections(detector, subject, order), name=name)
-        names = None if order is None else subject.categories if order == POSITION else order
+        names = subject.categories if order == POSITION else order
         if isinstance(names, str):
             raise UserError(f"{name}: found the order '{names[:40]}', expected position, or the names of its labels")
         if not isinstance(detector, str):
@@ -261,16 +260,14 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
     def _labels(self, image: int, boxes: Sequence[tuple[int, Floats, float | None]]) -> dict[str, Any]:
         """Return boxes (category, box, score) as FiftyOne has them: x, y, width and height as shares of the image."""
         sides = np.tile(self.objects.sides[image], 2)
-        detections = [
-            {
-                "_cls": "Detection",
-                "tags": [],
-                "label": self.objects.categories[category],
-                "bounding_box": (box / sides).tolist(),
-                **({} if score is None else {"confidence": score}),
-            }
-            for category, box, score in boxes
-        ]
+        detections = []
+        for category, box, score in boxes:
+            label = self.objects.categories[category]
+            place = (box / sides).tolist()
+            detection = {"_cls": "Detection", "tags": [], "label": label, "bounding_box": place}
+            if score is not None:
+                detection["confidence"] = score
+            detections.append(detection)
         return {"_cls": "Detections", "detections": detections}
 
     def image_columns(self) -> tuple[Ints, dict[str, Any]]:

@@ -35,7 +35,8 @@ def _error(answered: AllAnswers) -> Iterator[ResultRow]:
     for index in answered.places:
         members = [group for group in groups if group[1] == index]
         if members:  # all models of a group share their draws
-            sure, right = (np.stack([member[side] for member in members], axis=1) for side in (2, 3))
+            sure = np.stack([confidence for _, _, confidence, _ in members], axis=1)
+            right = np.stack([correct for *_, correct in members], axis=1)
             errors = calibration_errors(sure, right, seeded(answered.seed, "calibration", answered.group(index).name))
             if answered.subject.units is not None:
                 samples = [Resample(_resampled_error, index, member[0]) for member in members]

@@ -93,7 +93,9 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
         if smaller is not None:
             rows.append(row(DROP_GAIN, smaller, n=len(rows_of_group), **comparison.key(subject.groups[group].name)))
     adjusted = iter(holm([result.p for result in rows if result.p is not None]))
-    rows = [result if result.p is None else replace(result, q=next(adjusted)) for result in rows]
+    for index, result in enumerate(rows):
+        if result.p is not None:
+            rows[index] = replace(result, q=next(adjusted))
     values = [result.value for result in rows if result.measure == GAIN and result.value is not None]
     if values:
         # A draw may hold no image of a group. Average each replicate over the groups that have a value.

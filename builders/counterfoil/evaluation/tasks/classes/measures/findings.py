@@ -58,7 +58,7 @@ class _Measuring:
         self.base = AnsweredImages.of_group(answered.subject, answered.answers, 0)
         self.rows = {key: row for row, key in enumerate(self.subject.keys)}
         images = self.subject.mined.images
-        self.more = {} if images is None else {key: row for row, key in enumerate(images.keys)}
+        self.more = {key: row for row, key in enumerate(() if images is None else images.keys)}
         self.numbers: list[ResultRow] = []
 
     def finding(self, shift: MinedShift) -> MinedShiftResult:
@@ -112,7 +112,8 @@ class _Measuring:
                 )
             facts_of[at] = self._unmeasured(shift, scores.classifier.name, scores.classifier.sha256, reason)
         absent = [judge for judge in shift.judges if judge not in judges.values()]
-        return [facts_of[at] for at in every] + [self._of_absent(shift, unpicked, judge) for judge in absent]
+        facts = [facts_of[at] for at in every]
+        return facts + [self._of_absent(shift, unpicked, judge) for judge in absent]
 
     def _of_images(self, shift: MinedShift, side: AnsweredImages, places: Sequence[int]) -> list[FindingModel]:
         side = replace(side, correct=side.correct[:, list(places)])
@@ -173,7 +174,8 @@ class _Measuring:
     ) -> dict[str, str]:
         """Add one row for the rate under the shift and one for the base rate; return the key of the rows."""
         key = {"model": model, "group": self.subject.groups[shift.index].name}
-        base_images, images = (sum(cls.counts[side] for cls in kept) for side in (0, 1))
+        base_images = sum(cls.counts[0] for cls in kept)
+        images = sum(cls.counts[1] for cls in kept)
         self.numbers += [row(RATE, rate, n=images, note=note, **key), row(BASE_RATE, base_rate, n=base_images, **key)]
         return key
 

@@ -21,12 +21,12 @@ def with_scored_judge(
     pins = inputs.get("judges")
     pin = pins.get(checks.judge) if isinstance(pins, Mapping) else None
     pinned = pin.get("sha256") if isinstance(pin, Mapping) else None
-    same = tuple(
-        name
-        for name, sha256 in models
-        if (sha256 == pinned if sha256 and pinned else without_folders(name) == checks.judge)
-    )
-    return replace(checks, also_scored=same)
+    same = []
+    for name, sha256 in models:
+        is_judge = sha256 == pinned if sha256 and pinned else without_folders(name) == checks.judge
+        if is_judge:
+            same.append(name)
+    return replace(checks, also_scored=tuple(same))
 
 
 def label_rows(checks: LabelChecks) -> list[ResultRow]:

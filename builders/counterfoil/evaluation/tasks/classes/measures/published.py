@@ -103,13 +103,12 @@ def measure_published(answered: AllAnswers) -> tuple[PublishedResults | None, li
     if not all(indices):
         return None, []
     stands_for = answered.asking.models.stands_for
-    names = {
-        scores.classifier.name: (
-            timm_name(model) if isinstance(model := stands_for.get(scores.classifier.name), str) else None,
-            scores.classifier.input_size[-1] if scores.classifier.input_size else None,
-        )
-        for scores in answered.scored
-    }
+    names = {}
+    for scores in answered.scored:
+        classifier = scores.classifier
+        model = stands_for.get(classifier.name)
+        known_name = timm_name(model) if isinstance(model, str) else None
+        names[classifier.name] = (known_name, classifier.input_size[-1] if classifier.input_size else None)
     known = published_models(names)
     commit = (read_published("model").schema.metadata or {})[b"commit"].decode()
     lines = tuple(published_line(shifted) for shifted in COUNTERPARTS)

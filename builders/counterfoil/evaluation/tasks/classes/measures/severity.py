@@ -128,10 +128,16 @@ def measure_severity(answered: AllAnswers) -> tuple[tuple[names.Severity, ...], 
     return tuple(severities), rows
 
 
+def _finite(number: float) -> float | None:
+    return number if np.isfinite(number) else None
+
+
 def level_row(measure: str, level: trajectory_stats.Reached, **others: object) -> ResultRow:
     """Return the row of a level. A note says if the level, or the upper end of its interval, is not reached."""
-    value, low, high = (number if np.isfinite(number) else None for number in (level.value, level.low, level.high))
-    note = names.NOT_REACHED if value is None else names.END_NOT_REACHED if high is None else ""
+    value, low, high = map(_finite, (level.value, level.low, level.high))
+    note = "" if high is not None else names.END_NOT_REACHED
+    if value is None:
+        note = names.NOT_REACHED
     return ResultRow(measure, value=value, low=low, high=high, note=note, **others)  # type: ignore[arg-type]
 
 
@@ -290,7 +296,7 @@ class _Curve:
                 yield row(names.ACCURACY, accuracy, class_id=class_id, at=level, n=n, **key)
                 if side:
                     ends = self.drops_of_class[index, :, side, model].tolist()
-                    drop = stats.Estimate(base - value, *(end if np.isfinite(end) else None for end in ends))
+                    drop = stats.Estimate(base - value, *map(_finite, ends))
                     yield row(names.DROP, drop, class_id=class_id, at=level, n=n, **key)
 
 
@@ -424,8 +430,8 @@ def pick_strips(answered: AllAnswers, results: Results) -> list[FilmStrips]:
         # The place in the strip where each model fails first; 0 is the base.
         fails = np.where(scenes.right_at_base, cells + 1, 0)
         order = np.argsort(fails[:, of_model], kind="stable")
-        for position in sorted({len(order) * quartile // 4 for quartile in (1, 2, 3)} if len(order) else ()):
-            scene = int(order[position])
+        quartiles = {len(order) * quartile // 4 for quartile in (1, 2, 3)}
+        for scene in order[sorted(quartiles)].tolist() if len(order) else ():
             name = subject.classes[int(scenes.labels[scene])].name
             chosen.append((severity, model, name, scenes.rows[scene].tolist(), fails[scene].tolist()))
     pictures = thumbnails(subject, [subject.keys[row] for *_, rows, _ in chosen for row in rows])

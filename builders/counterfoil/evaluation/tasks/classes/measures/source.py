@@ -308,7 +308,9 @@ def load_features(name: str, subject: Subject, device: str) -> FeatureModel:
     else:
         pin = pin_clip(screen.clip, screen.weights)
     clip = load_clip(screen.clip, screen.weights, device, revision=pin.revision)
-    pin_text = f"commit {pin.revision}" if pin.revision else f"sha256 {pin.sha256}" if pin.sha256 else "not pinned"
+    pin_text = f"sha256 {pin.sha256}" if pin.sha256 else "not pinned"
+    if pin.revision:
+        pin_text = f"commit {pin.revision}"
     return FeatureModel(pin.name, pin_text, clip_embedder(clip, pin, screen.weights), scaled=True)
 
 

@@ -47,13 +47,13 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], 
     if not subject.judged.shifts:
         return (), []
     # For each model, rule → (n,) the images on which it fails. A model with few ranked answers has fewer rules.
-    failed = [
-        {
-            rule: failures(rule, scores.predictions, subject.labels, subject.classes, scores.class_map)
-            for rule in (names.RULES if ranks_enough(scores.predictions, scores.class_map) else (TOP1,))
-        }
-        for scores in answered.scored
-    ]
+    failed = []
+    for scores in answered.scored:
+        known_rules = names.RULES if ranks_enough(scores.predictions, scores.class_map) else (TOP1,)
+        of_model = {}
+        for rule in known_rules:
+            of_model[rule] = failures(rule, scores.predictions, subject.labels, subject.classes, scores.class_map)
+        failed.append(of_model)
     near = np.array([cls.id in answered.near_chance.classes for cls in subject.classes], dtype=bool)
     transfers: list[names.Transfer] = []
     numbers: list[ResultRow] = []
@@ -66,14 +66,12 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], 
         judged_shifts = [shift for shift in subject.judged.shifts if name in shift.judges]
         rows_of_shift = {shift.index: rows[subject.shifts[rows] == shift.index] for shift in judged_shifts}
         family = architecture_family(judge.architecture, name)
-        models = [
-            names.TransferModel(
-                scores.classifier.name,
-                architecture_family(scores.classifier.architecture, scores.classifier.name),
-                names.JUDGE if at in judge.places else _relation(scores, judge, answered),
-            )
-            for at, scores in enumerate(answered.scored)
-        ]
+        models = []
+        for at, scores in enumerate(answered.scored):
+            classifier = scores.classifier
+            of_family = architecture_family(classifier.architecture, classifier.name)
+            relation = names.JUDGE if at in judge.places else _relation(scores, judge, answered)
+            models.append(names.TransferModel(classifier.name, of_family, relation))
         numbers += _rates(answered, judge, failed, None, rows)
         if len(judged_shifts) > 1:  # with a single shift, the total is its row
             for shift in judged_shifts:
@@ -111,14 +109,12 @@ def _judge(name: str, answered: AllAnswers) -> _Judge:
     """Return a judge with its pins from the lock; without pins if these are malformed, because locks are untrusted."""
     pins = answered.subject.mined.pins
     pin = pins.get(name)
-    known = pin if isinstance(pin, Mapping) else {}
-    architecture, sha256 = (
-        value if isinstance(value, str) else None for value in map(known.get, ("architecture", "sha256"))
-    )
+    pinned = pin.items() if isinstance(pin, Mapping) else ()
+    known = {key: value for key, value in pinned if isinstance(value, str)}
     places = frozenset(judges_among(answered.scored, [name], pins))
     # Rename the judge if a scored model with other weights has its name.
     recorded = f"{name} (of the build)" if name in answered.models else name
-    return _Judge(name, architecture or "", sha256, places, recorded)
+    return _Judge(name, known.get("architecture", ""), known.get("sha256"), places, recorded)
 
 
 def _relation(scored: Scored, judge: _Judge, answered: AllAnswers) -> names.Relation:
@@ -187,9 +183,8 @@ def _rates(
     judged_shifts = [
         shift for shift in subject.judged.shifts if judge.name in shift.judges and shift_index in (None, shift.index)
     ]
-    constructed = (
-        names.RULES if all(judged_shift.rule.failure in (TOP3, *PARENTS) for judged_shift in judged_shifts) else (TOP1,)
-    )
+    under_top3 = all(judged_shift.rule.failure in (TOP3, *PARENTS) for judged_shift in judged_shifts)
+    constructed = names.RULES if under_top3 else (TOP1,)
     result_rows: list[ResultRow] = []
     if not judge.places:
         # A judge that is not scored here is shown as recorded: wrong about each of these images.
