@@ -369,11 +369,6 @@ class Audited:
         """Paths of images by key, relative to the folder of the dataset. Empty if the dataset is no folder of files."""
         return {key: path for part in self.parts for key, path in zip(part.keys, part.paths or (), strict=False)}
 
-    @property
-    def by_start(self) -> list[tuple[str, LabelledImages]]:
-        """The parts, each with an empty key prefix (see `page_pictures`)."""
-        return [("", part) for part in self.parts]
-
 
 def unreadable_note(unreadable: Sequence[str], paths: Mapping[str, str]) -> tuple[str, ...]:
     """Return a note that names the images that cannot be read. The result is empty if there are none."""
@@ -589,12 +584,11 @@ def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages])
 _MEASURED = "Findings are also measured on other classifiers; without them: --set 'mine.others=[]'"
 
 
-def other_models(recipe: Recipe, mine: Mine, hint: str = _MEASURED) -> dict[str, ClassMap]:
-    """Return the class maps of all classifiers except the target."""
-    names = recipe.evaluate.models if mine.others is None else mine.others
+def other_models(recipe: Recipe, mine: Mine, names: Sequence[str] | None, hint: str = _MEASURED) -> dict[str, ClassMap]:
+    """Return the class maps of these classifiers except the target. names: None for those that the recipe evaluates."""
     maps: dict[str, ClassMap] = {}
     errors: list[CounterfoilError] = []
-    for name in dict.fromkeys(names):
+    for name in dict.fromkeys(recipe.evaluate.models if names is None else names):
         if name != mine.target:
             try:
                 maps[name] = class_map_of(recipe, name)
@@ -604,20 +598,17 @@ def other_models(recipe: Recipe, mine: Mine, hint: str = _MEASURED) -> dict[str,
     return maps
 
 
-def other_failures(
-    target_audit: AskedTarget, audits: Sequence[Audited], maps: Mapping[str, ClassMap], device: str
-) -> list[dict[str, Bools]]:
-    """Return the failures (n,) of the other classifiers, for each audit. Thresholds come from the discover half of the
-    audit.
+def other_answers(
+    asked: AskedTarget, audits: Sequence[Audited], maps: Mapping[str, ClassMap], device: str
+) -> list[dict[str, Question]]:
+    """Return what other classifiers answer to the question of each audit, with labels and failures of its rows.
+    Thresholds come from the discover half of the audit.
     """
-    by_audit: list[dict[str, Bools]] = [{} for _ in audits]
-    if not maps:
-        return by_audit
+    by_audit: list[dict[str, Question]] = [{} for _ in audits]
     rows = audits[0].rows
     discover_rows = rows[audits[0].halves.discover]
-    recipe, mine = target_audit.recipe, target_audit.mine
-    answers = _answers_by(recipe, mine, target_audit.parts, target_audit.has, maps, device)
+    answers = _answers_by(asked.recipe, asked.mine, asked.parts, asked.has, maps, device) if maps else {}
     for name, model_answers in answers.items():
-        for failed, question in zip(by_audit, model_answers.questions(discover_rows), strict=True):
-            failed[name] = question.failed[rows]
+        for questions, question in zip(by_audit, model_answers.questions(discover_rows), strict=True):
+            questions[name] = replace(question, labels=question.labels[rows], failed=question.failed[rows])
     return by_audit

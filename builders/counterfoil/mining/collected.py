@@ -14,11 +14,12 @@ from typing import Literal
 import numpy as np
 
 from counterfoil.arrays import AnyFloats, Bools, Ints
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.mining import findings as document
-from counterfoil.mining.audited import Audited, keys_sha256
+from counterfoil.mining.audited import Audited, Question, keys_sha256
 from counterfoil.mining.findings_layer import drawing_prompt
 from counterfoil.mining.hypotheses import CandidateCaptions, ClassNote, Found, Hypothesis, LabelledRows, MiningRun
-from counterfoil.mining.rounds import NO_PROMPT, AnsweredRound
+from counterfoil.mining.rounds import NO_PROMPT, ROUND, AnsweredRound
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.progress import track
 from counterfoil.recipe import Recipe
@@ -204,6 +205,12 @@ class HypothesisTests:
         return cls(run, audits, captions, outcome, rendered, tested)
 
     @property
+    def images(self) -> list[tuple[str, LabelledImages]]:
+        """The images of the findings' evidence, each part with the prefix of its keys."""
+        drawn = [] if self.rendered is None else [(f"{ROUND}/", self.rendered.images)]
+        return drawn + [("", part) for part in self.audits[0].parts]
+
+    @property
     def by_weight(self) -> list[Carried]:
         return sorted(self.tested, key=Carried.order)
 
@@ -222,14 +229,14 @@ class HypothesisTests:
 
 def collect_findings(
     tests: HypothesisTests,
-    others: Sequence[Mapping[str, Bools]],
+    others: Sequence[Mapping[str, Question]],
     *,
     checks: Mapping[str, document.LabelCheck] | None = None,
     without_words: tuple[str, ...] = (),
     answered: document.AnswersTold | None = None,
     notes: tuple[str, ...] = (),
 ) -> document.Findings:
-    """Return the findings document. others: for each audit, the failures (n,) of other classifiers. checks: checks of
+    """Return the findings document. others: for each audit, the answers of other classifiers by name. checks: checks of
     labels, by hypothesis. without_words: why no words were looked for.
     """
     run, audits, outcome = tests.run, tests.audits, tests.outcome
@@ -291,7 +298,7 @@ def half_rows(audited: Audited, rows: Ints) -> LabelledRows:
     return LabelledRows(audited.features[rows], labels, failed, audited.units[rows], audited.taken_for[rows])
 
 
-def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, Bools]) -> document.Finding:
+def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, Question]) -> document.Finding:
     """Return a hypothesis with its test and evidence. Rendered images come first if they are the only test."""
     run, hypothesis, audited = tests.run, carried.hypothesis, tests.audits[carried.audit]
     numbers = carried.result.compared()
@@ -317,8 +324,8 @@ def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, Bool
     shown += evidence.first_of_both(audited.halves.discover[hypothesis.evidence], hypothesis.scores, "discover")
     other_counts = {}
     if hypothesis.answered is None:
-        for name, failed in others.items():
-            other_counts[name] = hypothesis.count(replace(half, failed=failed[confirm_rows]))
+        for name, answers in others.items():
+            other_counts[name] = hypothesis.count(replace(half, failed=answers.failed[confirm_rows]))
     easiest = zip(audited.halves.discover[hypothesis.easiest], hypothesis.easiest_scores, strict=True)
     failures = replace(evidence, counted=audited.failed)
     return document.Finding(

@@ -72,7 +72,9 @@ _SECTIONS_WITHOUT_EFFECT_ON_IMAGES = ("mine", "evaluate", "publish")
 
 @dataclass(frozen=True)
 class MiningRun:
-    """A mining run. recipe: with `overrides` applied. source: the recipe's name or path. settings: `mine.settings`."""
+    """A mining run. recipe: with `overrides` applied. source: the recipe's name or path. settings: `mine.settings`.
+    devices: those that render; all else runs on the first.
+    """
 
     recipe: Recipe
     mine: Mine
@@ -80,8 +82,12 @@ class MiningRun:
     source: str | Path
     overrides: Sequence[str]
     folder: Path
-    device: str = "cpu"
+    devices: tuple[str, ...] = ("cpu",)
     workers: int | None = None
+
+    @property
+    def device(self) -> str:
+        return self.devices[0]
 
     def in_round(self, folder: Path) -> MiningRun:
         """Return this run for a round in `folder`, with only the overrides that can change an image."""

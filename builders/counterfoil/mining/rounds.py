@@ -87,15 +87,14 @@ def answered_round(run: MiningRun, name: str, layer: str) -> AnsweredRound | Non
 
     # What is warned of CLIP is said once, with the findings.
     with renamed(stage), warnings.catch_warnings(action="ignore", category=CounterfoilWarning):
-        built = build(load_recipe(path), round_folder / DATASET, device=run.device, workers=run.workers)
+        built = build(load_recipe(path), round_folder / DATASET, device=",".join(run.devices), workers=run.workers)
     if not built.counts.get(BASE, {}).get(ACCEPTED):
         return None
     opened = open_dataset(round_folder / DATASET)
     images, target = replace(opened.labelled(), name=name), run.mine.target or ""
     # The round's recipe has the same classes, so labels are the same numbers.
     class_map = map_classes(run.recipe.classes, describe_classifier(target, run.recipe.classes))
-    device = run.device.partition(",")[0]
-    predictions = collect_answers((images,), {target: class_map}, run.recipe, device)[target].predictions
+    predictions = collect_answers((images,), {target: class_map}, run.recipe, run.device)[target].predictions
     failed = failures(run.mine.failure, predictions, images.labels, run.recipe.classes, class_map)
     rows = [
         {

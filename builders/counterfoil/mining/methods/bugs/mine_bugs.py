@@ -37,7 +37,6 @@ from counterfoil.mining.mined_files import (
     LAYER,
     RELABEL,
     MineResult,
-    page_pictures,
     refuse_others,
     write_mined,
 )
@@ -135,7 +134,6 @@ def write_search(
     if findings.halves is None and findings.rounds:
         # The first round shows every class.
         findings = findings.doubted(round_doubts(folder / findings.rounds[0].name))
-    pictures = page_pictures(findings, images)
     if recipe_text is not None:
         write_atomically(folder / ASKED, recipe_text.encode())  # later tries, which do not write it, extend it
     files = {} if relabel is None else {RELABEL: relabel.encode()}
@@ -162,7 +160,7 @@ def write_search(
                 failure=findings.failure,
             )
             files[ADVERSARIAL] = text.encode()
-    return write_mined(folder, findings, pictures, files)
+    return write_mined(folder, findings, images, files)
 
 
 def kept_tries(run: MiningRun) -> Findings | None:
@@ -229,7 +227,7 @@ def mine_bugs(run: MiningRun) -> MineResult:
     captioner = load_captioner(settings.captioner, device)
     seeds, parts = _seeds(run, class_map)
     contents = [AuditedImages(part.name, part.content, len(part)) for part in parts]
-    refuse_others(run.folder, recipe, mine, [content.content for content in contents])
+    refuse_others(run, parts)
     tried = kept_tries(run)
     images = {f"seeds/{index}/": part for index, part in enumerate(parts)}
     drawer = RoundDrawer(run, images=images)

@@ -241,7 +241,7 @@ def mine_again(
             row_findings, audited, relabel = find_on_photographs(hypotheses, run)
             _refuse_another(inside, other, row_findings)
             make_folder(inside)
-            return write_search(row_findings, audited.by_start, run, relabel=relabel)
+            return write_search(row_findings, [("", part) for part in audited.parts], run, relabel=relabel)
         class_map = class_map_of(other, mine.target or "")
         refuse_unanswered(mine.failure, other.classes, class_map)
         make_folder(inside)
@@ -292,7 +292,7 @@ def opened_search(folder: Path, device: str, workers: int | None) -> tuple[Minin
     if mine is None or recipe_says != document_says or any(finding.pairs is None for finding in findings.findings):
         raise UserError(f"{folder}: {FINDINGS} does not match {ASKED}", "Mine again in another folder.")
     settings = validate_settings(BugsSettings, mine.settings, "mine.settings")
-    return MiningRun(recipe, mine, settings, recipe_path, (), folder, device, workers), findings
+    return MiningRun(recipe, mine, settings, recipe_path, (), folder, (device,), workers), findings
 
 
 def _refuse_unsearched(folder: Path) -> None:
