@@ -25,6 +25,7 @@ from counterfoil.evaluation.dataset import is_built, open_dataset
 from counterfoil.generate.screen.doubts import ScreenDoubts, doubts_of
 from counterfoil.generate.screen.known_classes import KnownClasses
 from counterfoil.generate.screen.scores import ValidationScores
+from counterfoil.mining.hypotheses import LabelledRows
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier
 from counterfoil.models.clip import ClipModel, load_clip, pin_clip
@@ -277,6 +278,24 @@ def collect_answers(
     return targets
 
 
+def class_questions(
+    recipe: Recipe,
+    mine: Mine,
+    parts: Sequence[LabelledImages],
+    maps: Mapping[str, ClassMap],
+    device: str,
+    placement: Placement | None = None,
+    load: Callable[[str], Classifier] | None = None,
+) -> dict[str, Question]:
+    """Return what each classifier answers to the question which class an image has, and where that is a failure."""
+    labels, classes = np.concatenate([part.labels for part in parts]), recipe.classes
+    questions = {}
+    for name, target in collect_answers(parts, maps, recipe, device, placement, load).items():
+        failed = failures(mine.failure, target.predictions, labels, classes, target.class_map)
+        questions[name] = Question(tuple(range(len(classes))), labels, failed, target)
+    return questions
+
+
 def conditions_scored(
     parts: Sequence[LabelledImages], name: str, class_map: ClassMap, classes: Sequence[RecipeClass], device: str
 ) -> tuple[Classifier, Floats]:
@@ -313,11 +332,9 @@ def _answers_by(
     """Return each classifier's answers. Raise UserError if conditions do not support the failure rule."""
     answers: dict[str, Answers] = {}
     if conditions is None:
-        labels, all_labels = np.concatenate([part.labels for part in parts]), tuple(range(len(recipe.classes)))
-        for name, target in collect_answers(parts, maps, recipe, device, placement, load).items():
-            failed = failures(mine.failure, target.predictions, labels, recipe.classes, target.class_map)
-            question = Question(all_labels, labels, failed, target)
-            answers[name] = Answers(target.predictions.readable, labels, lambda rows, question=question: [question])
+        for name, question in class_questions(recipe, mine, parts, maps, device, placement, load).items():
+            readable = question.target.predictions.readable
+            answers[name] = Answers(readable, question.labels, lambda rows, question=question: [question])
         return answers
     if mine.failure != "top1":
         raise UserError(
@@ -363,6 +380,10 @@ class Audited:
     def taken_for(self) -> Ints:
         """The class that the target answers for each image, (n,), or -1 if the answer is no class."""
         return class_of_output(self.target.class_map)[self.target.predictions.prediction[self.rows]]
+
+    @cached_property
+    def labelled(self) -> LabelledRows:
+        return LabelledRows(self.features, self.labels, self.failed, self.units, self.taken_for)
 
     @cached_property
     def paths(self) -> Mapping[str, str]:

@@ -183,7 +183,7 @@ class HypothesisTests:
     ) -> HypothesisTests:
         """Test every hypothesis that `mine.confirm` can test, as one family."""
         mine = run.mine
-        rows = [half_rows(audited, audited.halves.confirm) for audited in audits]
+        rows = [audited.labelled.chosen(audited.halves.confirm) for audited in audits]
         sets = {} if rendered is None else rendered.sets
         hypotheses = list(outcome.hypotheses)
         if mine.confirm == "rendered":
@@ -275,7 +275,7 @@ def collect_findings(
         fdr=mine.fdr,
         tested=len(findings),
         smallest_difference=minimum_detectable_difference(
-            tests.tested, [half_rows(audit, audit.halves.confirm) for audit in audits], mine
+            tests.tested, [audit.labelled.chosen(audit.halves.confirm) for audit in audits], mine
         ),
         classes=tuple(classes),
         findings=tuple(findings),
@@ -293,21 +293,17 @@ def _audit_index(audits: Sequence[Audited], label: int) -> int:
     return next(index for index, audited in enumerate(audits) if label in audited.classes)
 
 
-def half_rows(audited: Audited, rows: Ints) -> LabelledRows:
-    labels, failed = audited.labels[rows], audited.failed[rows]
-    return LabelledRows(audited.features[rows], labels, failed, audited.units[rows], audited.taken_for[rows])
-
-
 def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, Question]) -> document.Finding:
     """Return a hypothesis with its test and evidence. Rendered images come first if they are the only test."""
     run, hypothesis, audited = tests.run, carried.hypothesis, tests.audits[carried.audit]
     numbers = carried.result.compared()
     classes = [run.recipe.classes[label] for label in hypothesis.labels]
     confirm_rows = audited.halves.confirm
-    half = half_rows(audited, confirm_rows)
+    half = audited.labelled.chosen(confirm_rows)
     tested_rows = np.flatnonzero(hypothesis.tested_on(half.features, half.labels))
-    members = hypothesis.members(half.features[tested_rows], half.labels[tested_rows])
-    closeness = hypothesis.cosines(half.features[tested_rows]) * (1 if hypothesis.role == "hard" else -1)
+    tested = half.chosen(tested_rows)
+    members = hypothesis.members(tested.features, tested.labels)
+    closeness = hypothesis.closeness(tested.features)
     order = np.argsort(-closeness, kind="stable")
     # A column that only says whether a row is in the set gives no order.
     ordered = len(np.unique(closeness)) > 2
@@ -342,11 +338,11 @@ def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, Ques
         difference=numbers.difference,
         p=carried.result.p,
         q=carried.result.q,
-        discover=compared(*hypothesis.count(half_rows(audited, audited.halves.discover))),
+        discover=compared(*hypothesis.count(audited.labelled.chosen(audited.halves.discover))),
         evidence=tuple(shown),
         caption_check=_caption_check(audited, tests.captions, hypothesis),
         nearest_curve=tuple(
-            document.CurvePoint(k, float(1 - half.failed[tested_rows][order[:k]].mean()))
+            document.CurvePoint(k, float(1 - tested.failed[order[:k]].mean()))
             for k in _CURVE
             if ordered and k <= len(tested_rows)
         ),

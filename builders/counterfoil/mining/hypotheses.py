@@ -23,13 +23,7 @@ SHARES = (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)
 
 
 def choose_cutoffs(
-    cosines: AnyFloats,
-    labels: Ints,
-    failed: Bools,
-    units: Ints,
-    classes: Sequence[int],
-    role: Role,
-    margin: float,
+    rows: LabelledRows, cosines: AnyFloats, classes: Sequence[int], role: Role, margin: float
 ) -> tuple[tuple[float, ...], Bools, tuple[FailureCount, FailureCount]]:
     """Return the cut-off of each class, the set (n,), and the failures inside and outside the set.
 
@@ -38,9 +32,9 @@ def choose_cutoffs(
     """
     tried = []
     for share in SHARES:
-        cutoffs = cutoffs_at(cosines, labels, classes, role, share)
-        members = members_within(cosines, labels, classes, cutoffs, role)
-        counts = count_failures(failed, units, members)
+        cutoffs = cutoffs_at(cosines, rows.labels, classes, role, share)
+        members = members_within(cosines, rows.labels, classes, cutoffs, role)
+        counts = count_failures(rows.failed, rows.units, members)
         tried.append((score_test(*counts, margin), (cutoffs, members, counts)))
     return min(reversed(tried), key=lambda scored: scored[0])[1]
 
@@ -138,6 +132,10 @@ class LabelledRows:
     units: Ints
     taken_for: Ints
 
+    def chosen(self, rows: Ints) -> LabelledRows:
+        features, labels, failed = self.features[rows], self.labels[rows], self.failed[rows]
+        return LabelledRows(features, labels, failed, self.units[rows], self.taken_for[rows])
+
     def of_classes(self, labels: Sequence[int]) -> Ints:
         return np.flatnonzero(np.isin(self.labels, labels))
 
@@ -215,13 +213,16 @@ class Hypothesis:
 
     def count(self, rows: LabelledRows) -> tuple[FailureCount, FailureCount]:
         """Count failures in the set, and in the rest of its classes, among the tested rows."""
-        tested_rows = np.flatnonzero(self.tested_on(rows.features, rows.labels))
-        members = self.members(rows.features[tested_rows], rows.labels[tested_rows])
-        counted = self.counted(rows.failed[tested_rows], rows.taken_for[tested_rows])
-        return count_failures(counted, rows.units[tested_rows], members)
+        tested = rows.chosen(np.flatnonzero(self.tested_on(rows.features, rows.labels)))
+        members = self.members(tested.features, tested.labels)
+        return count_failures(self.counted(tested.failed, tested.taken_for), tested.units, members)
 
     def cosines(self, features: AnyFloats) -> Floats32:
         return np.asarray(features, dtype=np.float32) @ self.vector
+
+    def closeness(self, features: AnyFloats) -> Floats32:
+        """Return how clearly each row is in the set, (n,)."""
+        return self.cosines(features) * (1 if self.role == "hard" else -1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from counterfoil.errors import UserError
 from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.method import FindMethod, SearchMethod
 from counterfoil.mining.methods import METHODS
-from counterfoil.mining.mined_files import MineResult, write_mined, written_recipe
+from counterfoil.mining.mined_files import MineResult, written_recipe
 from counterfoil.mining.rounds import refuse_unrendered
-from counterfoil.mining.steps import ask, choose_training, confirm_hypotheses, describe, find_hypotheses, see_images
+from counterfoil.mining.steps import mine_images
 from counterfoil.models.classifiers.of_python import HandedOver, Transform, handed_over
 from counterfoil.models.devices import resolve_devices
 from counterfoil.recipe import Recipe, load_recipe
@@ -93,13 +93,7 @@ def mine(
         with locked_folder(run):
             if isinstance(used, SearchMethod):
                 return used.search(run)
-            asked = ask(run, used, callables, training)
-            seen = see_images(run, used, asked)
-            outcome = find_hypotheses(seen)
-            tests = confirm_hypotheses(seen, outcome)
-            findings, files = describe(tests, seen, asked)
-            filtered, more_files = choose_training(tests, seen, asked, findings)
-            return write_mined(run.folder, findings, tests.images, files | more_files, filtered)
+            return mine_images(run, used, callables, training)
 
 
 def choose_run(

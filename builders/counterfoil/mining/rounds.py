@@ -22,12 +22,9 @@ from counterfoil.errors import CounterfoilWarning, RunFailure, UserError
 from counterfoil.evaluation.dataset import OpenDataset, open_dataset
 from counterfoil.generate.screen.doubts import ScreenDoubts, screen_doubts
 from counterfoil.generate.tokens.learn_tokens import TokenProgress
-from counterfoil.mining.audited import collect_answers
+from counterfoil.mining.audited import class_map_of, class_questions
 from counterfoil.mining.findings_layer import drawing_prompt, mined_shift, seed_for, shifts_layer
 from counterfoil.mining.hypotheses import Found, Hypothesis, MiningRun
-from counterfoil.models.classifiers import describe_classifier
-from counterfoil.prediction.class_map import map_classes
-from counterfoil.prediction.failures import failures
 from counterfoil.prediction.inference import Predictions
 from counterfoil.progress import Stage, renamed
 from counterfoil.recipe import Recipe, load_recipe
@@ -93,9 +90,9 @@ def answered_round(run: MiningRun, name: str, layer: str) -> AnsweredRound | Non
     opened = open_dataset(round_folder / DATASET)
     images, target = replace(opened.labelled(), name=name), run.mine.target or ""
     # The round's recipe has the same classes, so labels are the same numbers.
-    class_map = map_classes(run.recipe.classes, describe_classifier(target, run.recipe.classes))
-    predictions = collect_answers((images,), {target: class_map}, run.recipe, run.device)[target].predictions
-    failed = failures(run.mine.failure, predictions, images.labels, run.recipe.classes, class_map)
+    maps = {target: class_map_of(run.recipe, target)}
+    answers = class_questions(run.recipe, run.mine, (images,), maps, run.device)[target]
+    predictions, failed = answers.target.predictions, answers.failed
     rows = [
         {
             "key": key,

@@ -41,7 +41,16 @@ from counterfoil.mining.hypotheses import (
 from counterfoil.mining.label_check import check_labels
 from counterfoil.mining.method import FindMethod
 from counterfoil.mining.methods import slices
-from counterfoil.mining.mined_files import LAYER, RELABEL, ROWS, VECTORS, image_notes, refuse_others
+from counterfoil.mining.mined_files import (
+    LAYER,
+    RELABEL,
+    ROWS,
+    VECTORS,
+    MineResult,
+    image_notes,
+    refuse_others,
+    write_mined,
+)
 from counterfoil.mining.pools import (
     WEIGHTS,
     AskedTraining,
@@ -65,6 +74,19 @@ _WITHOUT_WORDS = "Without words"
 _MOST_TEXT_STEPS = 500
 
 
+def mine_images(
+    run: MiningRun, method: FindMethod, callables: Sequence[HandedOver], training: Mapping[str, Any]
+) -> MineResult:
+    """Find and test failures among existing images, and write the files. training: options of `open_training`."""
+    asked = ask(run, method, callables, training)
+    seen = see_images(run, method, asked)
+    outcome = find_hypotheses(seen)
+    tests = confirm_hypotheses(seen, outcome)
+    findings, files = describe(tests, seen, asked)
+    filtered, training_files = choose_training(tests, seen, asked, findings)
+    return write_mined(run.folder, findings, tests.images, files | training_files, filtered)
+
+
 @dataclass(frozen=True)
 class AskedImages:
     """The audited images with the target's answers, and what else the run needs, opened before anything is computed.
@@ -83,7 +105,7 @@ class AskedImages:
 def ask(
     run: MiningRun, method: FindMethod, callables: Sequence[HandedOver], training: Mapping[str, Any]
 ) -> AskedImages:
-    """Open all that the run needs, and ask the target about its images. training: options of `open_training`."""
+    """Open all that the run needs, and ask the target about its images."""
     recipe, mine = run.recipe, run.mine
     source = open_source(recipe.source)  # once, so that all rows of this run come from one commit
     for classifier in callables:

@@ -20,7 +20,7 @@ from counterfoil.data.open_source import open_source
 from counterfoil.documents import csv_text, document_text, read_document
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import open_dataset
-from counterfoil.mining.audited import class_map_of, collect_answers, features_of, opened_parts
+from counterfoil.mining.audited import class_map_of, class_questions, features_of, opened_parts
 from counterfoil.mining.collected import output_names
 from counterfoil.mining.findings import AuditedImages, Findings, RoundDrawn
 from counterfoil.mining.findings_layer import laid_over, layer_of, seed_for
@@ -45,7 +45,7 @@ from counterfoil.models.captioners import CaptionExample, describe_captioner, lo
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.embedding import Embedder, clip_embedder
-from counterfoil.prediction.failures import failures, refuse_unanswered
+from counterfoil.prediction.failures import refuse_unanswered
 from counterfoil.recipe import Recipe, RecipeClass, layer_text
 from counterfoil.recipe.keep.misclassified import TOP1
 from counterfoil.recipe.names import derived_name, did_you_mean
@@ -304,14 +304,15 @@ def _seeds(run: MiningRun, class_map: ClassMap) -> tuple[FailedImages | None, tu
     if run.settings.seeds is None:
         return None, ()
     parts = opened_parts(recipe, run.settings.seeds, open_source(recipe.source), "mine.settings.seeds")
-    answers = collect_answers(parts, {target: class_map}, recipe, run.device)[target].predictions
-    labels = np.concatenate([part.labels for part in parts])
-    failed = failures(run.mine.failure, answers, labels, recipe.classes, class_map)
+    asked = class_questions(recipe, run.mine, parts, {target: class_map}, run.device)[target]
+    answers = asked.target.predictions
     keys = [f"seeds/{index}/{key}" for index, part in enumerate(parts) for key in part.keys]
     # An image that cannot be decoded counts neither as right nor as wrong.
     rows = np.flatnonzero(answers.readable)
     row_keys = tuple(keys[row] for row in rows.tolist())
-    return FailedImages(row_keys, labels[rows], failed[rows], answers.prediction[rows].astype(np.int64)), parts
+    return FailedImages(
+        row_keys, asked.labels[rows], asked.failed[rows], answers.prediction[rows].astype(np.int64)
+    ), parts
 
 
 BUGS = SearchMethod(BugsSettings, mine_bugs)

@@ -93,14 +93,14 @@ def _on_rows(bug: BugHypothesis, audited: Audited, captions: CandidateCaptions, 
     """Return a description's set among the rows of its class. The cut-off is chosen on the discover half."""
     rows = audited.halves.discover
     rows = rows[audited.labels[rows] == bug.label]
+    of_class = audited.labelled.chosen(rows)
     caption = _caption(bug, run)
     vector = captions.vectors[captions.texts.index(caption)]
-    cosines = np.asarray(audited.features[rows], dtype=np.float32) @ vector
+    cosines = np.asarray(of_class.features, dtype=np.float32) @ vector
     cutoffs: tuple[float, ...] = (float("inf"),)
     order = np.zeros(0, dtype=np.int64)
     if len(rows):
-        class_rows = (audited.labels[rows], audited.failed[rows], audited.units[rows])
-        cutoffs, members, _ = choose_cutoffs(cosines, *class_rows, (bug.label,), "hard", run.mine.margin)
+        cutoffs, members, _ = choose_cutoffs(of_class, cosines, (bug.label,), "hard", run.mine.margin)
         inside = np.flatnonzero(members)
         order = inside[np.argsort(-cosines[inside], kind="stable")]
     # A hypothesis counts its evidence in rows of the discover half.
