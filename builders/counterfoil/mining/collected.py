@@ -6,9 +6,9 @@ computed over all tested hypotheses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal
 
 import numpy as np
@@ -183,25 +183,23 @@ class HypothesisTests:
     ) -> HypothesisTests:
         """Test every hypothesis that `mine.confirm` can test, as one family."""
         mine = run.mine
-        rows = [audited.labelled.chosen(audited.halves.confirm) for audited in audits]
-        sets = {} if rendered is None else rendered.sets
-        hypotheses = list(outcome.hypotheses)
-        if mine.confirm == "rendered":
-            hypotheses = [hypothesis for hypothesis in hypotheses if hypothesis.name in sets]
-        of_audit = [_audit_index(audits, hypothesis.labels[0]) for hypothesis in hypotheses]
-        on_rows = [
-            None if mine.confirm == "rendered" else hypothesis.count(rows[index])
-            for hypothesis, index in zip(hypotheses, of_audit, strict=True)
-        ]
-        on_rendered = [sets[hypothesis.name].counts if hypothesis.name in sets else None for hypothesis in hypotheses]
-        # The counts of each test of a hypothesis. The rates are those on rows, if there are any.
-        counts: list[list[tuple[FailureCount, FailureCount]]] = [
-            [sides for sides in both if sides is not None] for both in zip(on_rows, on_rendered, strict=True)
-        ]
-        # Both tests must reject, so the larger p-value counts.
-        p_values = [max(score_test(*sides, mine.margin) for sides in both) for both in counts]
-        results = confirm_sets([both[0] for both in counts], p_values, mine.fdr)
-        tested = list(map(Carried, hypotheses, of_audit, on_rows, on_rendered, results))
+        confirm_halves = [audited.labelled.chosen(audited.halves.confirm) for audited in audits]
+        tests = []
+        for hypothesis in outcome.hypotheses:
+            index = _audit_index(audits, hypothesis.labels[0])
+            on_rows = on_rendered = None
+            if mine.confirm != "rendered":
+                on_rows = hypothesis.count(confirm_halves[index])
+            if rendered is not None and hypothesis.name in rendered.sets:
+                on_rendered = rendered.sets[hypothesis.name].counts
+            counts = [sides for sides in (on_rows, on_rendered) if sides is not None]
+            if counts:
+                # Both tests must reject, so the larger p-value counts.
+                p = max(score_test(*sides, mine.margin) for sides in counts)
+                tests.append((hypothesis, index, on_rows, on_rendered, counts[0], p))
+        # The rates are those on rows, if there are any.
+        results = confirm_sets([counts for *_, counts, _ in tests], [p for *_, p in tests], mine.fdr)
+        tested = [Carried(*test[:4], result) for test, result in zip(tests, results, strict=True)]
         return cls(run, audits, captions, outcome, rendered, tested)
 
     @property
@@ -309,15 +307,20 @@ def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, Ques
     ordered = len(np.unique(closeness)) > 2
     inside = order[members[order]]
     evidence = _AuditEvidence(tests, audited, hypothesis.counted(audited.failed, audited.taken_for))
-    shown = evidence.first_of_both(confirm_rows[tested_rows[inside]], closeness[inside], "confirm")
+    rows = confirm_rows[tested_rows[inside]]
+    of_confirm, of_discover = (partial(evidence.of_row, half=half) for half in ("confirm", "discover"))
+    shown = _first_of_both(rows, closeness[inside], evidence.counted, of_confirm)
     test = None
     if tests.rendered is not None and carried.rendered is not None:
-        drawn = evidence.rendered(tests.rendered, hypothesis.name)
+        drawn_set = tests.rendered.sets[hypothesis.name]
+        of_drawn = partial(evidence.of_drawn, rendered=tests.rendered)
+        drawn = _first_of_both(drawn_set.rows, drawn_set.scores, tests.rendered.failed, of_drawn)
         shown = drawn + shown if carried.rows is None else shown + drawn
         rates = compared(*carried.rendered, carried.result.level)
         p = score_test(*carried.rendered, run.mine.margin)
         test = document.RenderedTest(rates.set, rates.rest, rates.difference, p)
-    shown += evidence.first_of_both(audited.halves.discover[hypothesis.evidence], hypothesis.scores, "discover")
+    rows = audited.halves.discover[hypothesis.evidence]
+    shown += _first_of_both(rows, hypothesis.scores, evidence.counted, of_discover)
     other_counts = {}
     if hypothesis.answered is None:
         for name, answers in others.items():
@@ -381,35 +384,26 @@ class _AuditEvidence:
             path=audited.paths.get(audited.keys[row]),
         )
 
-    def first_of_both(
-        self, rows: Ints, scores: AnyFloats, half: Literal["discover", "confirm"]
-    ) -> list[document.Evidence]:
-        """Return the first right and the first wrong rows, in their order."""
-        positions = _first_of_both(self.counted[rows])
-        return [self.of_row(int(rows[position]), float(scores[position]), half) for position in positions]
-
-    def rendered(self, rendered: AnsweredRound, name: str) -> list[document.Evidence]:
-        """Return the first right and the first wrong images rendered for a hypothesis."""
-        drawn = rendered.sets[name]
-        evidence = []
-        for position in _first_of_both(rendered.failed[drawn.rows]):
-            row = int(drawn.rows[position])
-            evidence.append(
-                document.Evidence(
-                    key=rendered.key(row),
-                    score=float(drawn.scores[position]),
-                    failed=bool(rendered.failed[row]),
-                    half="rendered",
-                    label=self.tests.run.recipe.classes[int(rendered.images.labels[row])].name,
-                    answered=self.answers[int(rendered.predictions.prediction[row])],
-                )
-            )
-        return evidence
+    def of_drawn(self, row: int, score: float, rendered: AnsweredRound) -> document.Evidence:
+        label = int(rendered.images.labels[row])
+        return document.Evidence(
+            key=rendered.key(row),
+            score=score,
+            failed=bool(rendered.failed[row]),
+            half="rendered",
+            label=self.tests.run.recipe.classes[label].name,
+            answered=self.answers[int(rendered.predictions.prediction[row])],
+        )
 
 
-def _first_of_both(failed: Bools) -> list[int]:
+def _first_of_both(
+    rows: Ints, scores: AnyFloats, failed: Bools, evidence: Callable[[int, float], document.Evidence]
+) -> list[document.Evidence]:
+    """Return evidence of the first right and the first wrong rows, in their order."""
+    failed = failed[rows]
     rank = np.where(failed, np.cumsum(failed), np.cumsum(~failed))
-    return np.flatnonzero(rank <= _MOST_EVIDENCE // 2).tolist()
+    first = rank <= _MOST_EVIDENCE // 2
+    return list(map(evidence, rows[first].tolist(), scores[first].tolist()))
 
 
 def output_names(recipe: Recipe, class_map: ClassMap) -> list[str]:
