@@ -7,7 +7,7 @@ and label 2k + 1 means a row without it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -391,6 +391,16 @@ class Audited:
         return {key: path for part in self.parts for key, path in zip(part.keys, part.paths or (), strict=False)}
 
 
+def parts_with(
+    keys: Iterable[str], images: Iterable[tuple[str, LabelledImages]]
+) -> Iterator[tuple[str, LabelledImages, list[str]]]:
+    """Yield the prefix and the images of each part that has some of these keys, with the keys without the prefix."""
+    for start, part in images:
+        of_part = [key.removeprefix(start) for key in keys if key.startswith(start)]
+        if of_part:
+            yield start, part, of_part
+
+
 def unreadable_note(unreadable: Sequence[str], paths: Mapping[str, str]) -> tuple[str, ...]:
     """Return a note that names the images that cannot be read. The result is empty if there are none."""
     count = len(unreadable)
@@ -532,11 +542,16 @@ def audit_target(
     """Return an audit for each question, and CLIP. Raise the errors of `ask_target`, and RunFailure if there is no
     CLIP.
     """
-    target_audit = ask_target(recipe, mine, source, device, load=load)
+    asked, clip = ask_target(recipe, mine, source, device, load=load), needed_clip(recipe, device)
+    return asked.audits(clip), clip
+
+
+def needed_clip(recipe: Recipe, device: str) -> RecipeClip:
+    """Load the CLIP model of a recipe's screen. Raise RunFailure if none is available."""
     clip = recipe_clip(recipe, device)
     if isinstance(clip, RunFailure):
         raise clip
-    return target_audit.audits(clip), clip
+    return clip
 
 
 def clip_doubts(

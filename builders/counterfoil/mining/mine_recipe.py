@@ -14,7 +14,7 @@ from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.method import FindMethod, SearchMethod
 from counterfoil.mining.methods import METHODS
 from counterfoil.mining.mined_files import MineResult, written_recipe
-from counterfoil.mining.rounds import refuse_unrendered
+from counterfoil.mining.rounds import undrawn_problems
 from counterfoil.mining.steps import mine_images
 from counterfoil.models.classifiers.of_python import HandedOver, Transform, handed_over
 from counterfoil.models.devices import resolve_devices
@@ -162,8 +162,10 @@ def refuse_unfit(
             f"mine.confirm: '{mine.confirm}' renders images of words, and the method '{mine.method}' has none",
             "Set mine.confirm=rows, or mine with another method: --method directions",
         )
-    if not draws:
-        refuse_unrendered(run.recipe, mine)
+    if mine.confirm != "rows" and not draws:
+        problems = undrawn_problems(run.recipe, mine, f"mine.confirm: '{mine.confirm}'")
+        if problems:
+            raise UserError(problems, "Test on the confirm half: --confirm rows")
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.dataset.card.index_page import write_index
 from counterfoil.documents import document_text, read_document
 from counterfoil.errors import UserError, warn
+from counterfoil.mining.audited import parts_with
 from counterfoil.mining.findings import Findings, findings_csv_text
 from counterfoil.mining.findings_layer import VECTORS
 from counterfoil.mining.hypotheses import MiningRun
@@ -111,10 +112,10 @@ def write_mined(
     """Write the findings, their table, their page and other `files`. images: those that the page may show, each part
     with the prefix of its keys.
     """
-    wanted, pictures = pictures_wanted(findings), dict[str, bytes]()
-    for start, part in images:
-        keys = {key.removeprefix(start) for key in wanted if key.startswith(start)} & set(part.keys)
-        for key, encoded in part.images(frozenset(keys)) if keys else ():
+    pictures: dict[str, bytes] = {}
+    for start, part, keys in parts_with(pictures_wanted(findings), images):
+        shown = frozenset(keys).intersection(part.keys)
+        for key, encoded in part.images(shown) if shown else ():
             image = part.decoded(encoded)
             if image is not None:
                 pictures[f"{start}{key}"] = page_thumbnail(image)

@@ -30,7 +30,7 @@ from counterfoil.mining.audited import (
     row_labels,
 )
 from counterfoil.mining.findings import Findings
-from counterfoil.mining.findings_layer import audit_origin
+from counterfoil.mining.findings_layer import audit_origin, laid_over
 from counterfoil.mining.hypotheses import Found, MiningRun
 from counterfoil.prediction.embedding import Embedder
 from counterfoil.recipe import Recipe, layer_text
@@ -410,18 +410,31 @@ def _shared(pool: OpenedPool, recipe: Recipe, audited: Audited) -> Bools:
     return shared
 
 
-def weigh_train_rows(
-    recipe: Recipe, source: OpenSource, outcome: Found, embedder: Embedder, findings: Findings
-) -> bytes:
-    """Return a Parquet file of weights for all rows of the train split, with one column or one per condition."""
-    images, has = audited_train_rows(recipe, source)
-    features = features_of(images, embedder)
-    if has is None:
-        decisions = decision_values(features, np.arange(len(images)), images.labels, outcome)
-        columns = {"weight": hard_weights(decisions)}
-    else:
-        rows, labels = row_labels(has.present)
-        decisions = decision_values(features, rows, labels, outcome).reshape(has.present.shape)
-        columns = dict(zip(has.names, hard_weights(decisions).T, strict=True))
-    origin = {"train_content": images.content, "mined": audit_origin(findings)}
-    return weights_parquet(images.keys, columns, origin)
+def training_files(
+    asked: AskedTraining,
+    run: MiningRun,
+    audits: Sequence[Audited],
+    outcome: Found,
+    embedder: Embedder,
+    findings: Findings,
+) -> tuple[FilteredPool | None, dict[str, bytes]]:
+    """Return the chosen rows of the pool, if one is asked for, and the files to train by. A file of weights has a
+    column, or one per condition.
+    """
+    recipe, files, filtered = run.recipe, dict[str, bytes](), None
+    if asked.pool is not None:
+        filtered = filter_pool(asked.pool, asked.most, recipe, audits, outcome, embedder, run.device)
+        if filtered.count:
+            below, changes, extends = laid_over(run.source, run.overrides, run.folder)
+            origin = audit_origin(findings) | {"shared": filtered.shared}
+            files = pool_files(filtered.hardest, filtered.origin, recipe, below, extends, changes, origin)
+    if asked.weights:
+        images, has = audited_train_rows(recipe, asked.source)
+        rows, labels = (np.arange(len(images)), images.labels) if has is None else row_labels(has.present)
+        weights = hard_weights(decision_values(features_of(images, embedder), rows, labels, outcome))
+        columns = {"weight": weights}
+        if has is not None:
+            columns = dict(zip(has.names, weights.reshape(has.present.shape).T, strict=True))
+        origin = {"train_content": images.content, "mined": audit_origin(findings)}
+        files[WEIGHTS] = weights_parquet(images.keys, columns, origin)
+    return filtered, files

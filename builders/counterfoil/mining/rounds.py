@@ -141,14 +141,6 @@ def undrawn_problems(recipe: Recipe, mine: Mine, key: str) -> list[str]:
     return problems
 
 
-def refuse_unrendered(recipe: Recipe, mine: Mine) -> None:
-    """Raise UserError if images for a test cannot be rendered or answered."""
-    if mine.confirm == "rows":
-        return
-    if problems := undrawn_problems(recipe, mine, f"mine.confirm: '{mine.confirm}'"):
-        raise UserError(problems, "Test on the confirm half: --confirm rows")
-
-
 def render_round(run: MiningRun, outcome: Found) -> AnsweredRound | None:
     """Render the images that `mine.confirm` asks for, and collect the target's answers; None if it asks for none."""
     prompts: dict[str, str] = {}
@@ -234,12 +226,17 @@ def round_layer(drawn: Sequence[Hypothesis], prompts: Mapping[str, str], run: Mi
         caption = hypothesis.caption if screened else None
         shift = mined_shift(prompts[hypothesis.name], caption, GROUP, classes, origin)
         shifts[hypothesis.name] = shift | {"samples": {"candidates": -(-mine.rendered // len(classes))}}
-    samples: dict[str, Any] = {
-        "seed": seed_for(recipe.samples.seed, PURPOSE, mine.method, mine.target or "", mine.seed),
-        "candidates": max(shift["samples"]["candidates"] for shift in shifts.values()),
-        "noise": "paired",
-        "accepted": None,
-        "at_most": None,
-    }
-    changes = {"samples": samples, "screen": {"keep": ["thresholds"]}, "name": derived_name(recipe.name, PURPOSE)}
-    return shifts_layer(shifts, changes, run.in_round(run.folder / ROUND))
+    seed = seed_for(recipe.samples.seed, PURPOSE, mine.method, mine.target or "", mine.seed)
+    candidates = max(shift["samples"]["candidates"] for shift in shifts.values())
+    return paired_layer(ROUND, PURPOSE, shifts, run, seed, candidates)
+
+
+def paired_layer(
+    name: str, purpose: str, shifts: Mapping[str, Any], run: MiningRun, seed: int, candidates: int, **more: Any
+) -> str:
+    """Return the recipe of the round `name`: shifts beside their base, whose images share its noise. It renders all
+    candidates, and only the screen's thresholds reject images. more: further sections.
+    """
+    samples = {"seed": seed, "candidates": candidates, "noise": "paired", "accepted": None, "at_most": None}
+    changes = {"name": derived_name(run.recipe.name, purpose), "samples": samples, "screen": {"keep": ["thresholds"]}}
+    return shifts_layer(shifts, changes | more, run.in_round(run.folder / name))

@@ -28,7 +28,7 @@ from counterfoil.mining.audited import (
 from counterfoil.mining.captions import Gathered
 from counterfoil.mining.collected import HypothesisTests, collect_findings
 from counterfoil.mining.findings import Findings
-from counterfoil.mining.findings_layer import HARD, audit_origin, laid_over, layer_of
+from counterfoil.mining.findings_layer import HARD, layer_of
 from counterfoil.mining.hypotheses import (
     NO_CAPTIONS,
     NO_COLUMNS,
@@ -51,15 +51,7 @@ from counterfoil.mining.mined_files import (
     refuse_others,
     write_mined,
 )
-from counterfoil.mining.pools import (
-    WEIGHTS,
-    AskedTraining,
-    FilteredPool,
-    filter_pool,
-    open_training,
-    pool_files,
-    weigh_train_rows,
-)
+from counterfoil.mining.pools import AskedTraining, open_training, training_files
 from counterfoil.mining.rounds import render_round
 from counterfoil.mining.slice_columns import slice_columns
 from counterfoil.models.classifiers.of_python import HandedOver
@@ -81,10 +73,15 @@ def mine_images(
     asked = ask(run, method, callables, training)
     seen = see_images(run, method, asked)
     outcome = find_hypotheses(seen)
-    tests = confirm_hypotheses(seen, outcome)
+    rendered = render_round(seen.run, outcome)
+    tests = HypothesisTests.of(seen.run, seen.audits, seen.captions, outcome, rendered)
     findings, files = describe(tests, seen, asked)
-    filtered, training_files = choose_training(tests, seen, asked, findings)
-    return write_mined(run.folder, findings, tests.images, files | training_files, filtered)
+    filtered = None
+    if asked.training is not None and seen.clip is not None:
+        embedder = seen.clip.embedder
+        filtered, more_files = training_files(asked.training, run, seen.audits, outcome, embedder, findings)
+        files |= more_files
+    return write_mined(run.folder, findings, tests.images, files, filtered)
 
 
 @dataclass(frozen=True)
@@ -214,11 +211,6 @@ def find_hypotheses(seen: SeenImages) -> Found:
     return joined
 
 
-def confirm_hypotheses(seen: SeenImages, outcome: Found) -> HypothesisTests:
-    """Test the hypotheses on the confirm half, on images that are rendered for them, or on both."""
-    return HypothesisTests.of(seen.run, seen.audits, seen.captions, outcome, render_round(seen.run, outcome))
-
-
 def describe(tests: HypothesisTests, seen: SeenImages, asked: AskedImages) -> tuple[Findings, dict[str, bytes]]:
     """Return the findings with what other models and CLIP say of them, and the files beside them.
 
@@ -254,27 +246,6 @@ def describe(tests: HypothesisTests, seen: SeenImages, asked: AskedImages) -> tu
     elif rows is not None:
         files[ROWS] = failing_rows_csv(rows, run.recipe, tests.confirmed_sets).encode()
     return findings, files
-
-
-def choose_training(
-    tests: HypothesisTests, seen: SeenImages, asked: AskedImages, findings: Findings
-) -> tuple[FilteredPool | None, dict[str, bytes]]:
-    """Return the chosen rows of the pool, if there is one, and the files to train by."""
-    training, clip, run, outcome = asked.training, seen.clip, tests.run, tests.outcome
-    filtered, files = None, dict[str, bytes]()
-    if training is None or clip is None:
-        return filtered, files
-    if training.pool is not None:
-        filtered = filter_pool(
-            training.pool, training.most, run.recipe, tests.audits, outcome, clip.embedder, run.device
-        )
-        if filtered.count:
-            below, changes, extends = laid_over(run.source, run.overrides, run.folder)
-            origin = audit_origin(findings) | {"shared": filtered.shared}
-            files = pool_files(filtered.hardest, filtered.origin, run.recipe, below, extends, changes, origin)
-    if training.weights:
-        files[WEIGHTS] = weigh_train_rows(run.recipe, training.source, outcome, clip.embedder, findings)
-    return filtered, files
 
 
 def _vectors(tests: HypothesisTests) -> bytes:

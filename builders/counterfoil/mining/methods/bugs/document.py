@@ -40,7 +40,7 @@ from counterfoil.mining.findings import (
 from counterfoil.mining.findings_layer import SHIFT_CAPTION, STYLED
 from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.methods.bugs.descriptions import BackgroundCounts, Description, background_facts, pieces_of
-from counterfoil.mining.methods.bugs.search import BugSearch
+from counterfoil.mining.methods.bugs.search import BugSearch, unique_name
 from counterfoil.mining.methods.bugs.trials import (
     TRIED,
     BugHypothesis,
@@ -276,9 +276,7 @@ def with_more(findings: Findings, more: Sequence[Finding], rounds: Sequence[Roun
     taken = {finding.name for finding in findings.findings}
     added_findings: list[Finding] = []
     for added in more:
-        name, number = added.name, 2
-        while name in taken:
-            name, number = f"{added.name}_{number}", number + 1
+        name = unique_name(added.name, taken)
         taken.add(name)
         added_findings.append(replace(added, name=name))
     judged = adjusted_together([*findings.findings, *added_findings], findings.fdr, findings.margin)

@@ -6,6 +6,7 @@ failures (section 4.2).
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ from counterfoil.data.open_source import open_source
 from counterfoil.documents import csv_text, document_text, read_document
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import open_dataset
-from counterfoil.mining.audited import class_map_of, class_questions, features_of, opened_parts
+from counterfoil.mining.audited import class_map_of, class_questions, features_of, needed_clip, opened_parts, parts_with
 from counterfoil.mining.collected import output_names
 from counterfoil.mining.findings import AuditedImages, Findings, RoundDrawn
 from counterfoil.mining.findings_layer import laid_over, layer_of, seed_for
@@ -42,9 +43,7 @@ from counterfoil.mining.mined_files import (
 )
 from counterfoil.mining.rounds import DATASET, round_doubts, undrawn_problems
 from counterfoil.models.captioners import CaptionExample, describe_captioner, load_captioner
-from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.embedding import Embedder, clip_embedder
 from counterfoil.prediction.failures import refuse_unanswered
 from counterfoil.recipe import Recipe, RecipeClass, layer_text
 from counterfoil.recipe.keep.misclassified import TOP1
@@ -194,21 +193,15 @@ def clip_features(several: Mapping[str, LabelledImages], recipe: Recipe, device:
     """Return a function for features by the recipe's CLIP, which is loaded when first needed. several: images by key
     prefix.
     """
-    loaded: list[Embedder] = []
+    load = functools.cache(lambda: needed_clip(recipe, device).embedder)
 
     def features(keys: Sequence[str]) -> Floats32:
-        if not loaded:
-            pin = pin_clip(recipe.screen.clip, recipe.screen.weights)
-            clip = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=pin.revision)
-            loaded.append(clip_embedder(clip, pin))
         vector_by_key: dict[str, Floats32] = {}
-        for start, images in several.items():
-            image_keys = frozenset(key.removeprefix(start) for key in keys if key.startswith(start))
-            if image_keys:
-                rows = np.flatnonzero([key in image_keys for key in images.keys])
-                chosen = replace(rows_of(images, rows), units=None)
-                vectors = np.asarray(features_of(chosen, loaded[0]), dtype=np.float32)
-                vector_by_key |= {f"{start}{key}": row for key, row in zip(chosen.keys, vectors, strict=True)}
+        for start, images, image_keys in parts_with(keys, several.items()):
+            rows = np.flatnonzero(np.isin(images.keys, image_keys))
+            chosen = replace(rows_of(images, rows), units=None)
+            vectors = np.asarray(features_of(chosen, load()), dtype=np.float32)
+            vector_by_key |= {f"{start}{key}": row for key, row in zip(chosen.keys, vectors, strict=True)}
         return np.stack([vector_by_key[key] for key in keys])
 
     return features
