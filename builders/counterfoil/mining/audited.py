@@ -25,7 +25,7 @@ from counterfoil.evaluation.dataset import is_built, open_dataset
 from counterfoil.generate.screen.doubts import ScreenDoubts, doubts_of
 from counterfoil.generate.screen.known_classes import KnownClasses
 from counterfoil.generate.screen.scores import ValidationScores
-from counterfoil.mining.hypotheses import LabelledRows
+from counterfoil.mining.hypotheses import LabelledRows, MiningRun
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier
 from counterfoil.models.clip import ClipModel, load_clip, pin_clip
@@ -294,6 +294,12 @@ def class_questions(
         failed = failures(mine.failure, target.predictions, labels, classes, target.class_map)
         questions[name] = Question(tuple(range(len(classes))), labels, failed, target)
     return questions
+
+
+def ask_about(run: MiningRun, parts: Sequence[LabelledImages]) -> Question:
+    """Return what the run's target answers to the question which class an image has."""
+    maps = {run.target: class_map_of(run.recipe, run.target)}
+    return class_questions(run.recipe, run.mine, parts, maps, run.device)[run.target]
 
 
 def conditions_scored(

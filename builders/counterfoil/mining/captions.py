@@ -314,18 +314,18 @@ def gather(grammar: CaptionGrammar, classes: Sequence[RecipeClass], noun: Captio
     problems = list(names_of_no_class("captions", grammar.covers, grammar.by_name, classes))
     hints: dict[str, None] = {}
     together: dict[Misfit, list[str]] = {}
-    rows: dict[str, int] = {}
-    references, candidates = [], []
+    by_class: list[tuple[str, tuple[str, ...]]] = []
+    distinct: set[str] = set()
     for cls in classes:
         captions = grammar.captions_or_misfits(cls, noun)
         if not isinstance(captions, ClassCaptions):
             for misfit in captions:
                 together.setdefault(misfit, []).append(cls.name)
             continue
-        references.append(rows.setdefault(captions.reference, len(rows)))
-        candidates.append(np.asarray([rows.setdefault(text, len(rows)) for text in captions.texts], dtype=np.int64))
-        if len(rows) > MOST_TEXTS:
-            reached = f"class '{cls.name}', {len(references)} of {len(classes)}"
+        by_class.append((captions.reference, captions.texts))
+        distinct.update((captions.reference, *captions.texts))
+        if len(distinct) > MOST_TEXTS:
+            reached = f"class '{cls.name}', {len(by_class)} of {len(classes)}"
             reason = f"captions: more than {MOST_TEXTS:,} in total, reached at {reached}"
             raise UserError(reason, hint="Set noun: category, or leave out adjectives, prepositions or hyponyms.")
     for (reason, advice), names in together.items():
@@ -336,6 +336,16 @@ def gather(grammar: CaptionGrammar, classes: Sequence[RecipeClass], noun: Captio
         hints[advice] = None
     if problems:
         raise UserError(first_of(problems), hint=" ".join(hints) or None)
+    return gathered(by_class)
+
+
+def gathered(captions: Iterable[tuple[str, Iterable[str]]]) -> Gathered:
+    """Return texts, references and candidates of classes, from the reference and the captions of each."""
+    rows: dict[str, int] = {}
+    references, candidates = [], []
+    for reference, texts in captions:
+        references.append(rows.setdefault(reference, len(rows)))
+        candidates.append(np.asarray([rows.setdefault(text, len(rows)) for text in texts], dtype=np.int64))
     return tuple(rows), tuple(references), tuple(candidates)
 
 

@@ -83,6 +83,11 @@ class MiningRun:
     def device(self) -> str:
         return self.devices[0]
 
+    @property
+    def target(self) -> str:
+        """The name of the audited classifier, or empty text without one."""
+        return self.mine.target or ""
+
     def in_round(self, folder: Path) -> MiningRun:
         """Return this run for a round in `folder`, with only the overrides that can change an image."""
         overrides = []

@@ -22,7 +22,7 @@ from counterfoil.errors import CounterfoilWarning, RunFailure, UserError
 from counterfoil.evaluation.dataset import OpenDataset, open_dataset
 from counterfoil.generate.screen.doubts import ScreenDoubts, screen_doubts
 from counterfoil.generate.tokens.learn_tokens import TokenProgress
-from counterfoil.mining.audited import class_map_of, class_questions
+from counterfoil.mining.audited import ask_about
 from counterfoil.mining.findings_layer import drawing_prompt, mined_shift, seed_for, shifts_layer
 from counterfoil.mining.hypotheses import Found, Hypothesis, MiningRun
 from counterfoil.prediction.inference import Predictions
@@ -88,10 +88,9 @@ def answered_round(run: MiningRun, name: str, layer: str) -> AnsweredRound | Non
     if not built.counts.get(BASE, {}).get(ACCEPTED):
         return None
     opened = open_dataset(round_folder / DATASET)
-    images, target = replace(opened.labelled(), name=name), run.mine.target or ""
+    images = replace(opened.labelled(), name=name)
     # The round's recipe has the same classes, so labels are the same numbers.
-    maps = {target: class_map_of(run.recipe, target)}
-    answers = class_questions(run.recipe, run.mine, (images,), maps, run.device)[target]
+    answers = ask_about(run, (images,))
     predictions, failed = answers.target.predictions, answers.failed
     rows = [
         {
@@ -221,12 +220,12 @@ def round_layer(drawn: Sequence[Hypothesis], prompts: Mapping[str, str], run: Mi
             "words": hypothesis.words,
             "role": hypothesis.role,
             "method": mine.method,
-            "target": without_folders(mine.target or ""),
+            "target": without_folders(run.target),
         }
         caption = hypothesis.caption if screened else None
         shift = mined_shift(prompts[hypothesis.name], caption, GROUP, classes, origin)
         shifts[hypothesis.name] = shift | {"samples": {"candidates": -(-mine.rendered // len(classes))}}
-    seed = seed_for(recipe.samples.seed, PURPOSE, mine.method, mine.target or "", mine.seed)
+    seed = seed_for(recipe.samples.seed, PURPOSE, mine.method, run.target, mine.seed)
     candidates = max(shift["samples"]["candidates"] for shift in shifts.values())
     return paired_layer(ROUND, PURPOSE, shifts, run, seed, candidates)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from counterfoil.arrays import AnyFloats, Bools, Ints
 from counterfoil.errors import some_of
-from counterfoil.mining.captions import Gathered, words_of
+from counterfoil.mining.captions import Gathered, gathered, words_of
 from counterfoil.mining.findings import ClassContext, Findings
 from counterfoil.mining.findings_layer import (
     audit_origin,
@@ -233,13 +233,11 @@ def context_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
     """Return captions, and notes about the proposals. Captions name each class alone and in each proposed context."""
     recipe, settings = run.recipe, run.settings
     proposed, notes = proposed_contexts(recipe, settings, run.folder, run.device)
-    rows: dict[str, int] = {}
-    references, candidates = [], []
+    captions = []
     for cls, contexts in zip(recipe.classes, proposed, strict=True):
-        references.append(rows.setdefault(plain_caption(settings, cls.name), len(rows)))
         texts = dict.fromkeys(settings.caption(cls.name, context) for context in contexts)
-        candidates.append(np.asarray([rows.setdefault(text, len(rows)) for text in texts], dtype=np.int64))
-    return (tuple(rows), tuple(references), tuple(candidates)), notes
+        captions.append((plain_caption(settings, cls.name), texts))
+    return gathered(captions), notes
 
 
 def find_contexts(half: DiscoverHalf, mine: Mine, settings: ContextsSettings, workers: int | None) -> Found:

@@ -233,7 +233,7 @@ def _wrong(pairs: Sequence[Pairs], names: Sequence[str], *, described: bool) -> 
 
 def target_of(run: MiningRun, class_map: ClassMap) -> Target:
     """Return the audited classifier for the document."""
-    classifier = load_classifier(run.mine.target or "", classes=run.recipe.classes)
+    classifier = load_classifier(run.target, classes=run.recipe.classes)
     return Target(run.mine.target or classifier.name, classifier.sha256, {"outputs": class_map.outputs})
 
 

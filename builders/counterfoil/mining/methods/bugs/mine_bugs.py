@@ -21,7 +21,7 @@ from counterfoil.data.open_source import open_source
 from counterfoil.documents import csv_text, document_text, read_document
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import open_dataset
-from counterfoil.mining.audited import class_map_of, class_questions, features_of, needed_clip, opened_parts, parts_with
+from counterfoil.mining.audited import ask_about, class_map_of, features_of, needed_clip, opened_parts, parts_with
 from counterfoil.mining.collected import output_names
 from counterfoil.mining.findings import AuditedImages, Findings, RoundDrawn
 from counterfoil.mining.findings_layer import laid_over, layer_of, seed_for
@@ -43,7 +43,6 @@ from counterfoil.mining.mined_files import (
 )
 from counterfoil.mining.rounds import DATASET, round_doubts, undrawn_problems
 from counterfoil.models.captioners import CaptionExample, describe_captioner, load_captioner
-from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.failures import refuse_unanswered
 from counterfoil.recipe import Recipe, RecipeClass, layer_text
 from counterfoil.recipe.keep.misclassified import TOP1
@@ -214,11 +213,11 @@ def mine_bugs(run: MiningRun) -> MineResult:
     classes = _searched_classes(recipe, settings)
     refuse_small_search(len(classes), run)
     examples = opened_examples(settings)
-    class_map = class_map_of(recipe, mine.target or "")
+    class_map = class_map_of(recipe, run.target)
     refuse_unanswered(mine.failure, recipe.classes, class_map)
     target = target_of(run, class_map)
     captioner = load_captioner(settings.captioner, device)
-    seeds, parts = _seeds(run, class_map)
+    seeds, parts = _seeds(run)
     contents = [AuditedImages(part.name, part.content, len(part)) for part in parts]
     refuse_others(run, parts)
     tried = kept_tries(run)
@@ -289,15 +288,15 @@ def _searched_classes(recipe: Recipe, settings: BugsSettings) -> Sequence[Recipe
     return [cls for cls in recipe.classes if cls.id in settings.classes]
 
 
-def _seeds(run: MiningRun, class_map: ClassMap) -> tuple[FailedImages | None, tuple[LabelledImages, ...]]:
+def _seeds(run: MiningRun) -> tuple[FailedImages | None, tuple[LabelledImages, ...]]:
     """Return the existing images whose failures the search describes, and the sources of these images. The first value
     is None if the search describes failures on the base's own images.
     """
-    recipe, target = run.recipe, run.mine.target or ""
     if run.settings.seeds is None:
         return None, ()
-    parts = opened_parts(recipe, run.settings.seeds, open_source(recipe.source), "mine.settings.seeds")
-    asked = class_questions(recipe, run.mine, parts, {target: class_map}, run.device)[target]
+    source = open_source(run.recipe.source)
+    parts = opened_parts(run.recipe, run.settings.seeds, source, "mine.settings.seeds")
+    asked = ask_about(run, parts)
     answers = asked.target.predictions
     keys = [f"seeds/{index}/{key}" for index, part in enumerate(parts) for key in part.keys]
     # An image that cannot be decoded counts neither as right nor as wrong.

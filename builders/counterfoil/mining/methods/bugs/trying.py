@@ -17,6 +17,7 @@ from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.documents import read_document
 from counterfoil.errors import UserError
 from counterfoil.mining.audited import Audited, audit_target, class_map_of, clip_doubts
+from counterfoil.mining.captions import gathered
 from counterfoil.mining.collected import HypothesisTests, collect_findings, output_names
 from counterfoil.mining.findings import Findings, Purpose
 from counterfoil.mining.findings_layer import unique_slugs
@@ -51,6 +52,7 @@ from counterfoil.mining.methods.bugs.trials import (
     refuse_small_budget,
 )
 from counterfoil.mining.mined_files import FINDINGS, MineResult, written_recipe
+from counterfoil.mining.steps import embed_captions
 from counterfoil.models.devices import resolve_device
 from counterfoil.prediction.failures import refuse_unanswered
 from counterfoil.recipe import Recipe, RecipeClass, load_recipe
@@ -70,15 +72,11 @@ def find_on_photographs(hypotheses: Sequence[BugHypothesis], run: MiningRun) -> 
     few_train_rows = mine.model_copy(update={"train_rows": 2})
     (audited, *_), clip = audit_target(recipe, few_train_rows, open_source(recipe.source), run.device)
     audited = replace(audited, whitened_by="")
-    base = base_prompt(run)
-    rows: dict[str, int] = {}
-    references = tuple(rows.setdefault(cls.text(base), len(rows)) for cls in recipe.classes)
-    candidates = []
+    texts = []
     for cls in recipe.classes:
-        texts = [_caption(hypothesis, run) for hypothesis in hypotheses if hypothesis.label == cls.label]
-        candidates.append(np.asarray([rows.setdefault(text, len(rows)) for text in texts], dtype=np.int64))
-    vectors = np.asarray(clip.model.embed_texts(list(rows)), np.float32)
-    captions = CandidateCaptions(tuple(rows), vectors, references, tuple(candidates))
+        of_class = [_caption(hypothesis, run) for hypothesis in hypotheses if hypothesis.label == cls.label]
+        texts.append((cls.text(base_prompt(run)), of_class))
+    captions = embed_captions(gathered(texts), clip.model)
     outcome = Found(
         tuple(_on_rows(hypothesis, audited, captions, run) for hypothesis in hypotheses),
         tuple(ClassNote(reason="not searched: the findings come from drawn images") for _ in recipe.classes),
@@ -180,7 +178,7 @@ def try_descriptions(
         drawer = RoundDrawer(run, past_others=True)
         first = 1 + sum(drawn_round.purpose == "try" for drawn_round in before.rounds)
         trials, rounds = _tested(hypotheses, drawer, run, first, family, "try")
-        answers = output_names(recipe, class_map_of(recipe, run.mine.target or ""))
+        answers = output_names(recipe, class_map_of(recipe, run.target))
         tried = [finding_of(trial, run, answers) for trial in trials]
         findings = with_more(before, tried, list(map(round_drawn, rounds)))
         findings = estimate_rates(findings, drawer, 1, run, answers, "try_estimate")
@@ -242,7 +240,7 @@ def mine_again(
             _refuse_another(inside, other, row_findings)
             make_folder(inside)
             return write_search(row_findings, [("", part) for part in audited.parts], run, relabel=relabel)
-        class_map = class_map_of(other, mine.target or "")
+        class_map = class_map_of(other, run.target)
         refuse_unanswered(mine.failure, other.classes, class_map)
         make_folder(inside)
         drawer = RoundDrawer(run, past_others=True)
