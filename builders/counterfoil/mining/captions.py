@@ -336,10 +336,10 @@ def gather(grammar: CaptionGrammar, classes: Sequence[RecipeClass], noun: Captio
         hints[advice] = None
     if problems:
         raise UserError(first_of(problems), hint=" ".join(hints) or None)
-    return gathered(by_class)
+    return caption_table(by_class)
 
 
-def gathered(captions: Iterable[tuple[str, Iterable[str]]]) -> Gathered:
+def caption_table(captions: Iterable[tuple[str, Iterable[str]]]) -> Gathered:
     """Return texts, references and candidates of classes, from the reference and the captions of each."""
     rows: dict[str, int] = {}
     references, candidates = [], []

@@ -14,7 +14,7 @@ import numpy as np
 
 from counterfoil.arrays import AnyFloats, Bools, Ints
 from counterfoil.errors import some_of
-from counterfoil.mining.captions import Gathered, gathered, words_of
+from counterfoil.mining.captions import Gathered, caption_table, words_of
 from counterfoil.mining.findings import ClassContext, Findings
 from counterfoil.mining.findings_layer import (
     audit_origin,
@@ -237,7 +237,7 @@ def context_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
     for cls, contexts in zip(recipe.classes, proposed, strict=True):
         texts = dict.fromkeys(settings.caption(cls.name, context) for context in contexts)
         captions.append((plain_caption(settings, cls.name), texts))
-    return gathered(captions), notes
+    return caption_table(captions), notes
 
 
 def find_contexts(half: DiscoverHalf, mine: Mine, settings: ContextsSettings, workers: int | None) -> Found:

@@ -6,7 +6,8 @@ images nearest to it, and the cut-off is chosen on the discover half, as for any
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.documents import read_document
 from counterfoil.errors import UserError
 from counterfoil.mining.audited import Audited, audit_target, class_map_of, clip_doubts
-from counterfoil.mining.captions import gathered
+from counterfoil.mining.captions import caption_table
 from counterfoil.mining.collected import HypothesisTests, collect_findings, output_names
 from counterfoil.mining.findings import Findings, Purpose
 from counterfoil.mining.findings_layer import unique_slugs
@@ -76,7 +77,7 @@ def find_on_photographs(hypotheses: Sequence[BugHypothesis], run: MiningRun) -> 
     for cls in recipe.classes:
         of_class = [_caption(hypothesis, run) for hypothesis in hypotheses if hypothesis.label == cls.label]
         texts.append((cls.text(base_prompt(run)), of_class))
-    captions = embed_captions(gathered(texts), clip.model)
+    captions = embed_captions(caption_table(texts), clip.model)
     outcome = Found(
         tuple(_on_rows(hypothesis, audited, captions, run) for hypothesis in hypotheses),
         tuple(ClassNote(reason="not searched: the findings come from drawn images") for _ in recipe.classes),
@@ -146,12 +147,8 @@ def try_descriptions(
         UserError: The folder has no such findings, the class is unknown, or a text adds nothing to the class.
         RunFailure: The run cannot continue.
     """
-    search_folder = named_path(folder)
-    used_device = resolve_device(device)
-    _refuse_unsearched(search_folder)
-    with directory_lock(search_folder):
-        run, before = opened_search(search_folder, used_device, workers)
-        recipe = run.recipe
+    with opened_search(folder, device, workers) as (run, before):
+        recipe, search_folder = run.recipe, run.folder
         cls = next((cls for cls in recipe.classes if class_name in (cls.id, cls.name)), None)
         if cls is None:
             names = [cls.name for cls in recipe.classes]
@@ -214,11 +211,7 @@ def mine_again(
     Raises:
         UserError: The folder has no findings confirmed by pairs, or the recipe lacks their classes.
     """
-    search_folder = named_path(folder)
-    used_device = resolve_device(device)
-    _refuse_unsearched(search_folder)
-    with directory_lock(search_folder):
-        searched, before = opened_search(search_folder, used_device, workers)
+    with opened_search(folder, device, workers) as (searched, before):
         other = resolve_classes(load_recipe(recipe, overrides))
         mine, run = searched.mine, replace(searched, recipe=other)
         if on is None:
@@ -226,7 +219,7 @@ def mine_again(
         hypotheses = _same_hypotheses(searched, before, other)
         # Use only the last part of a folder's path. The other parts are long and differ between machines.
         where = [] if on is None else [Path(source).name or source for source in on]
-        inside = search_folder / AGAIN / unique_slugs([" ".join([other.name, *where])])[0]
+        inside = searched.folder / AGAIN / unique_slugs([" ".join([other.name, *where])])[0]
         if isinstance(recipe, Recipe):
             recipe = written_recipe(recipe, overrides, inside)
         _refuse_another(inside, other)
@@ -278,28 +271,24 @@ def _refuse_another(inside: Path, other: Recipe, findings: Findings | None = Non
         )
 
 
-def opened_search(folder: Path, device: str, workers: int | None) -> tuple[MiningRun, Findings]:
-    """Return the mining run and the findings of a search in a folder."""
-    path, recipe_path = folder / FINDINGS, folder / ASKED
-    _refuse_unsearched(folder)
-    findings = read_document(path, Findings)
-    recipe = load_recipe(recipe_path)
-    mine = recipe.mine
-    recipe_says = None if mine is None else (mine.method, mine.target, mine.failure)
-    document_says = (findings.method.name, findings.target.name, findings.failure)
-    if mine is None or recipe_says != document_says or any(finding.pairs is None for finding in findings.findings):
-        raise UserError(f"{folder}: {FINDINGS} does not match {ASKED}", "Mine again in another folder.")
-    settings = validate_settings(BugsSettings, mine.settings, "mine.settings")
-    return MiningRun(recipe, mine, settings, recipe_path, (), folder, (device,), workers), findings
-
-
-def _refuse_unsearched(folder: Path) -> None:
-    """Raise UserError if a folder has no findings that a search wrote."""
-    if not (folder / FINDINGS).is_file() or not (folder / ASKED).is_file():
+@contextmanager
+def opened_search(folder: str | Path, device: str, workers: int | None) -> Iterator[tuple[MiningRun, Findings]]:
+    """Hold the folder of a search. Yield its run and its findings. Raise UserError if no search wrote the folder."""
+    path, devices = named_path(folder), (resolve_device(device),)
+    if not (path / FINDINGS).is_file() or not (path / ASKED).is_file():
         raise UserError(
-            f"{folder} holds no search for bugs ({FINDINGS} and {ASKED})",
-            f"Begin one: counterfoil mine RECIPE --method bugs --target MODEL --out {folder}",
+            f"{path} holds no search for bugs ({FINDINGS} and {ASKED})",
+            f"Begin one: counterfoil mine RECIPE --method bugs --target MODEL --out {path}",
         )
+    with directory_lock(path):
+        findings, recipe = read_document(path / FINDINGS, Findings), load_recipe(path / ASKED)
+        mine = recipe.mine
+        recipe_says = None if mine is None else (mine.method, mine.target, mine.failure)
+        document_says = (findings.method.name, findings.target.name, findings.failure)
+        if mine is None or recipe_says != document_says or any(finding.pairs is None for finding in findings.findings):
+            raise UserError(f"{path}: {FINDINGS} does not match {ASKED}", "Mine again in another folder.")
+        settings = validate_settings(BugsSettings, mine.settings, "mine.settings")
+        yield MiningRun(recipe, mine, settings, path / ASKED, (), path, devices, workers), findings
 
 
 def _described(texts: Sequence[str], cls: RecipeClass, run: MiningRun) -> list[Description]:
