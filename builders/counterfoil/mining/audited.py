@@ -190,6 +190,11 @@ class AuditedTarget:
     predictions: Predictions
     about: Mapping[str, Any]
 
+    @property
+    def taken_for(self) -> Ints:
+        """The class that it answers for each image, or -1 if the answer is no class."""
+        return class_of_output(self.class_map)[self.predictions.prediction]
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -385,7 +390,7 @@ class Audited:
     @cached_property
     def taken_for(self) -> Ints:
         """The class that the target answers for each image, (n,), or -1 if the answer is no class."""
-        return class_of_output(self.target.class_map)[self.target.predictions.prediction[self.rows]]
+        return self.target.taken_for[self.rows]
 
     @cached_property
     def labelled(self) -> LabelledRows:

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from counterfoil.arrays import Ints
-from counterfoil.errors import UserError, first_of
+from counterfoil.errors import UserError, first_of, some_of
 from counterfoil.models.names import refuse_elsewhere
 from counterfoil.recipe.layering import bundled_folder, text_of
 from counterfoil.recipe.names import did_you_mean, is_local
@@ -305,7 +305,6 @@ def _filled(template: str, fillings: Mapping[str, Sequence[str | None]]) -> Iter
 MOST_TEXTS = 500_000
 
 _MOST_PROBLEMS = 20
-_MOST_NAMED = 5
 Gathered = tuple[tuple[str, ...], tuple[int, ...], tuple[Ints, ...]]
 
 
@@ -329,9 +328,8 @@ def gather(grammar: CaptionGrammar, classes: Sequence[RecipeClass], noun: Captio
             reason = f"captions: more than {MOST_TEXTS:,} in total, reached at {reached}"
             raise UserError(reason, hint="Set noun: category, or leave out adjectives, prepositions or hyponyms.")
     for (reason, advice), names in together.items():
-        listed = ", ".join(f"'{name}'" for name in names[:_MOST_NAMED])
-        more = f", … and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-        which = f"class '{names[0]}'" if len(names) == 1 else f"each of {len(names):,} classes ({listed}{more})"
+        quoted = [f"'{name}'" for name in names]
+        which = f"class {quoted[0]}" if len(names) == 1 else f"each of {len(names):,} classes ({some_of(quoted)})"
         problems.append(f"captions: {which} {reason}")
         hints[advice] = None
     if problems:

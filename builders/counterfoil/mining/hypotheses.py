@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from counterfoil.arrays import AnyFloats, Bools, Floats, Floats32, Ints
 from counterfoil.mining.findings import ClassContext, ClassDirection, ScoredCaption
-from counterfoil.mining.image_measures import ImageMeasure
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.stats import FailureCount, count_failures, score_test
+
+if TYPE_CHECKING:
+    from counterfoil.mining.slice_columns import ImageMeasure
 
 # hard: the images nearest to a caption. far_from: the images with the least of what the caption adds to the class.
 Role = Literal["hard", "far_from"]

@@ -23,7 +23,6 @@ from counterfoil.mining.audited import (
     ContentsSeen,
     audited_train_rows,
     class_map_of,
-    class_of_output,
     collect_answers,
     conditions_scored,
     features_of,
@@ -367,9 +366,8 @@ def filter_pool(
         target = audits[0].target
         name, class_map = target.classifier.name, class_map_of(recipe, target.classifier.name)
         if (thresholds := target.about.get("thresholds")) is None:
-            answers = collect_answers([pool.images], {name: class_map}, recipe, device)
             rows = np.arange(len(pool.images))
-            labels = class_of_output(class_map)[answers[name].predictions.prediction]
+            labels = collect_answers([pool.images], {name: class_map}, recipe, device)[name].taken_for
         else:
             _, values = conditions_scored([pool.images], name, class_map, recipe.classes, device)
             limits = np.asarray(list(thresholds.values()))

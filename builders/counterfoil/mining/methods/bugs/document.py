@@ -42,7 +42,6 @@ from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.methods.bugs.descriptions import BackgroundCounts, Description, background_facts, pieces_of
 from counterfoil.mining.methods.bugs.search import BugSearch, unique_name
 from counterfoil.mining.methods.bugs.trials import (
-    TRIED,
     BugHypothesis,
     Draw,
     DrawnRound,
@@ -290,14 +289,6 @@ def with_more(findings: Findings, more: Sequence[Finding], rounds: Sequence[Roun
 
 def with_rounds(findings: Findings, rounds: Sequence[RoundDrawn]) -> tuple[RoundDrawn, ...]:
     return tuple({drawn_round.name: drawn_round for drawn_round in (*findings.rounds, *rounds)}.values())
-
-
-def tried_of(findings: Findings) -> Findings:
-    """Return the document with only the descriptions that a person tried by hand."""
-    tried = tuple(finding for finding in findings.findings if finding.origin == "tried")
-    rounds = tuple(drawn_round for drawn_round in findings.rounds if drawn_round.name.startswith(f"{TRIED}/"))
-    only_tried = replace(findings, findings=tried, tested=len(tried), rounds=rounds)
-    return replace(only_tried, classes=(), not_tested=(), smallest_difference=None)
 
 
 def rates_of(count: PairCount, level: float | None = None) -> tuple[Rate, Rate, Difference]:

@@ -28,10 +28,10 @@ from counterfoil.mining.findings_layer import laid_over, layer_of, seed_for
 from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.method import SearchMethod
 from counterfoil.mining.methods.bugs.describing import ClusterDescriber
-from counterfoil.mining.methods.bugs.document import document_of, estimate_rates, target_of, tried_of, with_more
+from counterfoil.mining.methods.bugs.document import document_of, estimate_rates, target_of, with_more
 from counterfoil.mining.methods.bugs.drawing import RoundDrawer
 from counterfoil.mining.methods.bugs.search import FailedImages, Features, refuse_small_search, search_bugs
-from counterfoil.mining.methods.bugs.trials import base_prompt
+from counterfoil.mining.methods.bugs.trials import TRIED, base_prompt
 from counterfoil.mining.mined_files import (
     ADVERSARIAL,
     FINDINGS,
@@ -137,15 +137,18 @@ def write_search(
     files = {} if relabel is None else {RELABEL: relabel.encode()}
     # Findings on existing images have nothing to draw again.
     layer = None if findings.halves is not None else layer_of(findings, run)
-    tried = tried_of(findings)
-    if tried.rounds:
+    tried = tuple(finding for finding in findings.findings if finding.origin == "tried")
+    rounds = tuple(drawn for drawn in findings.rounds if drawn.name.startswith(f"{TRIED}/"))
+    if rounds:
         # Hypotheses that a person tried have a file of their own, because each run rewrites the findings.
-        write_atomically(folder / TRIES, document_text(tried).encode())
+        of_tries = replace(findings, findings=tried, tested=len(tried), rounds=rounds)
+        of_tries = replace(of_tries, classes=(), not_tested=(), smallest_difference=None)
+        write_atomically(folder / TRIES, document_text(of_tries).encode())
     if layer is not None:
         files[LAYER] = layer.encode()
         if run.settings.adversarial:
             # The layer extends the findings' recipe, which must exist.
-            if not tried.rounds:
+            if not rounds:
                 remove_durably(folder / FINDINGS)
             write_atomically(folder / LAYER, files[LAYER])
             text = adversarial_layer(
