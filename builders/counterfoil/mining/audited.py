@@ -458,12 +458,11 @@ class AskedTarget:
     def audits(self, clip: RecipeClip | None) -> tuple[Audited, ...]:
         """Return an audit for each question. Without a CLIP, features have width 0."""
         names = ", ".join(part.name for part in self.parts)
-        by_part = []
-        for images in (seen.images for seen in self.seen):
-            no_features = np.zeros((len(images), 0))
-            by_part.append(no_features if clip is None else features_of(images, clip.embedder, self.elsewhere))
-        raw = np.concatenate([np.asarray(part, dtype=np.float32) for part in by_part])
-        keys = [key for part in self.parts for key in part.keys]
+        raw = np.zeros((sum(map(len, self.parts)), 0), dtype=np.float32)
+        if clip is not None:
+            by_part = [features_of(seen.images, clip.embedder, self.elsewhere) for seen in self.seen]
+            raw = np.concatenate([np.asarray(part, dtype=np.float32) for part in by_part])
+        keys = np.asarray([key for part in self.parts for key in part.keys], dtype=object)
         usable = self.answers.readable & np.isfinite(raw).all(axis=1)
         if not usable.any():
             raise RunFailure(f"{names}: no image can be decoded")
@@ -473,8 +472,7 @@ class AskedTarget:
         # that adding or dropping a row moves no other row to the other half.
         units = [unit for part in self.parts for unit in part.units or (None,) * len(part)]
         names_of_units = [content if unit is None else unit for unit, content in zip(units, contents, strict=True)]
-        shared = np.asarray(names_of_units, dtype=object)[rows].astype(str)
-        row_contents = [contents[row] for row in rows.tolist()]
+        shared, row_contents = np.asarray(names_of_units)[rows], np.asarray(contents)[rows].tolist()
         halves = deal_halves(self.answers.dealt_evenly[rows], self.mine.seed, shared.tolist(), row_contents)
         train, whitened_by = np.zeros((2, 0)), ""
         if clip is not None:
@@ -494,7 +492,7 @@ class AskedTarget:
         return tuple(
             Audited(
                 parts=self.parts,
-                keys=tuple(keys[row] for row in rows.tolist()),
+                keys=tuple(keys[rows].tolist()),
                 classes=question.classes,
                 labels=question.labels[rows],
                 failed=question.failed[rows],
@@ -506,7 +504,7 @@ class AskedTarget:
                 deviation=deviation,
                 whitened_by=whitened_by,
                 dealt_by="content" if any(part.units is None for part in self.parts) else "unit",
-                unreadable=tuple(keys[row] for row in np.flatnonzero(~usable).tolist()),
+                unreadable=tuple(keys[~usable].tolist()),
                 rows=rows,
             )
             for question in self.answers.questions(rows[halves.discover])

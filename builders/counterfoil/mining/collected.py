@@ -321,10 +321,10 @@ def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, Ques
         test = document.RenderedTest(rates.set, rates.rest, rates.difference, p)
     rows = audited.halves.discover[hypothesis.evidence]
     shown += _first_of_both(rows, hypothesis.scores, evidence.counted, of_discover)
-    other_counts = {}
-    if hypothesis.answered is None:
-        for name, answers in others.items():
-            other_counts[name] = hypothesis.count(replace(half, failed=answers.failed[confirm_rows]))
+    of_others = []
+    for name, answers in others.items() if hypothesis.answered is None else ():
+        counts = hypothesis.count(replace(half, failed=answers.failed[confirm_rows]))
+        of_others.append(document.OtherClassifier(name, *map(rate_of, counts)))
     easiest = zip(audited.halves.discover[hypothesis.easiest], hypothesis.easiest_scores, strict=True)
     failures = replace(evidence, counted=audited.failed)
     return document.Finding(
@@ -349,7 +349,7 @@ def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, Ques
             for k in _CURVE
             if ordered and k <= len(tested_rows)
         ),
-        others=tuple(document.OtherClassifier(name, *map(rate_of, counts)) for name, counts in other_counts.items()),
+        others=tuple(of_others),
         tested_on=carried.tested_on,
         rendered=test,
         against_others=bool(hypothesis.against),

@@ -145,17 +145,22 @@ def refuse_unfit(
             f"{renders} renders images in other processes, but {callables[0].name} runs only in this one",
             "Name the model (a timm folder: local-dir:PATH), or mine existing images with the method directions.",
         )
-    unfit = {
-        "draws the images that it audits": ("on", "confirm", "pool_rows", "pool_labels", "limit") if draws else (),
-        "gives rows no score": ("pool", "weights") if draws or wordless else (),
-    }
-    hints = (
-        "Leave it out. To describe failures on existing images, name these in mine.settings.seeds.",
-        "Leave it out, or mine with another method: --method directions",
-    )
-    for (reason, names), hint in zip(unfit.items(), hints, strict=True):
+    for unfit, names, reason, hint in (
+        (
+            draws,
+            ("on", "confirm", "pool_rows", "pool_labels", "limit"),
+            "draws the images that it audits",
+            "Leave it out. To describe failures on existing images, name these in mine.settings.seeds.",
+        ),
+        (
+            draws or wordless,
+            ("pool", "weights"),
+            "gives rows no score",
+            "Leave it out, or mine with another method: --method directions",
+        ),
+    ):
         given = [f"--{name.replace('_', '-')}" for name in names if options[name] is not None]
-        if given:
+        if unfit and given:
             raise UserError(f"{' and '.join(given)}: the method '{mine.method}' {reason}", hint)
     if wordless and mine.confirm != "rows":
         raise UserError(

@@ -51,6 +51,7 @@ def words_alone(settings: ContextsSettings, class_name: str, caption: str) -> st
 
 
 Rank = Literal["count", "lift"]
+_COUNTED = ("failures", "of_failures", "right", "of_right")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +166,7 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
             origin = {"role": "hard", "caption": context.caption, **audit_origin(findings)}
             if finding is not None:
                 origin = mined_from(findings, finding) | {"confirmed": finding.confirmed}
-            counts = {"failures": context.failures, "of_failures": context.of_failures}
-            counts |= {"right": context.right, "of_right": context.of_right}
+            counts = {name: getattr(context, name) for name in _COUNTED}
             origin |= {"rank": context.rank, "counts": counts, "lift": context.lift}
             chosen[name] = _shift(settings, recipe, cls, context, CHOSEN_CONTEXTS, count, origin)
         if not settings.controls:
@@ -293,11 +293,7 @@ def _of_class(
         ClassContext(
             words=words[index],
             caption=half.captions.texts[int(candidates[index])],
-            failures=counts[index].failures,
-            of_failures=counts[index].of_failures,
-            right=counts[index].right,
-            of_right=counts[index].of_right,
-            lift=counts[index].lift,
+            **{name: getattr(counts[index], name) for name in (*_COUNTED, "lift")},
             rank=chosen.index(index) if index in chosen else None,
             failed_images=None if failed_images is None else int(failed_images[index]),
         )

@@ -132,12 +132,15 @@ def finding_of(
     hypothesis, count, pairs = trial.hypothesis, trial.count, trial.pairs
     cls, description = run.recipe.classes[hypothesis.label], hypothesis.description
     described, beside, difference = rates_of(count)
+    facts = {
+        STYLED: description.styled or None,
+        **background_facts(description, background),
+        SHORTENED_FROM: shortened_from,
+        SHORTENED_TO: shortened_to,
+        "described": list(hypothesis.evidence[:_MOST_EVIDENCE]) or None,
+    }
     about = dict(hypothesis.about) | {SHIFT_CAPTION: description.caption}
-    about |= {STYLED: True} if description.styled else {}
-    about |= background_facts(description, background)
-    about |= {} if shortened_from is None else {SHORTENED_FROM: shortened_from}
-    about |= {} if shortened_to is None else {SHORTENED_TO: shortened_to}
-    about |= {"described": list(hypothesis.evidence[:_MOST_EVIDENCE])} if hypothesis.evidence else {}
+    about |= {name: value for name, value in facts.items() if value is not None}
     reached, until = None, run.settings.until
     if estimate is not None and until is not None and estimate.n:
         reached = StoppedEstimate(until, estimate.n, estimate.reached, estimate.rate, estimate.interval)
