@@ -551,8 +551,8 @@ def audit_target(
     """Return an audit for each question, and CLIP. Raise the errors of `ask_target`, and RunFailure if there is no
     CLIP.
     """
-    asked, clip = ask_target(recipe, mine, source, device, load=load), needed_clip(recipe, device)
-    return asked.audits(clip), clip
+    answered, clip = ask_target(recipe, mine, source, device, load=load), needed_clip(recipe, device)
+    return answered.audits(clip), clip
 
 
 def needed_clip(recipe: Recipe, device: str) -> RecipeClip:
@@ -644,7 +644,7 @@ def other_models(recipe: Recipe, mine: Mine, names: Sequence[str] | None, hint: 
 
 
 def other_answers(
-    asked: AskedTarget, audits: Sequence[Audited], maps: Mapping[str, ClassMap], device: str
+    target: AskedTarget, audits: Sequence[Audited], maps: Mapping[str, ClassMap], device: str
 ) -> list[dict[str, Question]]:
     """Return what other classifiers answer to the question of each audit, with labels and failures of its rows.
     Thresholds come from the discover half of the audit.
@@ -652,7 +652,7 @@ def other_answers(
     by_audit: list[dict[str, Question]] = [{} for _ in audits]
     rows = audits[0].rows
     discover_rows = rows[audits[0].halves.discover]
-    answers = _answers_by(asked.recipe, asked.mine, asked.parts, asked.has, maps, device) if maps else {}
+    answers = _answers_by(target.recipe, target.mine, target.parts, target.has, maps, device) if maps else {}
     for name, model_answers in answers.items():
         for questions, question in zip(by_audit, model_answers.questions(discover_rows), strict=True):
             questions[name] = replace(question, labels=question.labels[rows], failed=question.failed[rows])

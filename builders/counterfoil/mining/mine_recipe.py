@@ -89,7 +89,7 @@ def mine(
         run = choose_run(recipe, overrides, values, out, device, workers)
         used = METHODS[run.mine.method]
         training = {"pool": pool, "pool_rows": pool_rows, "pool_labels": pool_labels, "weights": weights or None}
-        refuse_unfit(run, used, {"on": on, "confirm": confirm, "limit": run.mine.limit} | training, callables)
+        refuse_unfit_options(run, used, {"on": on, "confirm": confirm, "limit": run.mine.limit} | training, callables)
         with locked_folder(run):
             if isinstance(used, SearchMethod):
                 return used.search(run)
@@ -133,10 +133,10 @@ def choose_run(
     return MiningRun(loaded, mined, settings, recipe, overrides, folder, tuple(devices), workers)
 
 
-def refuse_unfit(
+def refuse_unfit_options(
     run: MiningRun, method: FindMethod | SearchMethod, options: Mapping[str, Any], callables: Sequence[HandedOver]
 ) -> None:
-    """Raise UserError if the method cannot do what it is asked for. options: None where an option is not given."""
+    """Raise UserError if the method cannot do what it is asked for. options: values by name, None by default."""
     mine, draws = run.mine, isinstance(method, SearchMethod)
     wordless = isinstance(method, FindMethod) and method.captions is None
     if callables and (draws or mine.confirm != "rows"):

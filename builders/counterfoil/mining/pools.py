@@ -409,7 +409,7 @@ def _shared(pool: OpenedPool, recipe: Recipe, audited: Audited) -> Bools:
 
 
 def training_files(
-    asked: AskedTraining,
+    training: AskedTraining,
     run: MiningRun,
     audits: Sequence[Audited],
     outcome: Found,
@@ -420,14 +420,14 @@ def training_files(
     column, or one per condition.
     """
     recipe, files, filtered = run.recipe, dict[str, bytes](), None
-    if asked.pool is not None:
-        filtered = filter_pool(asked.pool, asked.most, recipe, audits, outcome, embedder, run.device)
+    if training.pool is not None:
+        filtered = filter_pool(training.pool, training.most, recipe, audits, outcome, embedder, run.device)
         if filtered.count:
             below, changes, extends = laid_over(run.source, run.overrides, run.folder)
             origin = audit_origin(findings) | {"shared": filtered.shared}
             files = pool_files(filtered.hardest, filtered.origin, recipe, below, extends, changes, origin)
-    if asked.weights:
-        images, has = audited_train_rows(recipe, asked.source)
+    if training.weights:
+        images, has = audited_train_rows(recipe, training.source)
         rows, labels = (np.arange(len(images)), images.labels) if has is None else row_labels(has.present)
         weights = hard_weights(decision_values(features_of(images, embedder), rows, labels, outcome))
         columns = {"weight": weights}

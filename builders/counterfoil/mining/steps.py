@@ -70,23 +70,23 @@ def mine_images(
     run: MiningRun, method: FindMethod, callables: Sequence[HandedOver], training: Mapping[str, Any]
 ) -> MineResult:
     """Find and test failures among existing images, and write the files. training: options of `open_training`."""
-    asked = ask(run, method, callables, training)
-    seen = see_images(run, method, asked)
+    inputs = open_inputs(run, method, callables, training)
+    seen = see_images(run, method, inputs)
     outcome = find_hypotheses(seen)
     rendered = render_round(seen.run, outcome)
     tests = HypothesisTests.of(seen.run, seen.audits, seen.captions, outcome, rendered)
-    findings, files = describe(tests, seen, asked)
+    findings, files = describe(tests, seen, inputs)
     filtered = None
-    if asked.training is not None and seen.clip is not None:
+    if inputs.training is not None and seen.clip is not None:
         embedder = seen.clip.embedder
-        filtered, more_files = training_files(asked.training, run, seen.audits, outcome, embedder, findings)
+        filtered, more_files = training_files(inputs.training, run, seen.audits, outcome, embedder, findings)
         files |= more_files
     return write_mined(run.folder, findings, tests.images, files, filtered)
 
 
 @dataclass(frozen=True)
-class AskedImages:
-    """The audited images with the target's answers, and what else the run needs, opened before anything is computed.
+class MiningInputs:
+    """The images with the target's answers, and what else the run needs. All of it is opened before CLIP embeds images.
 
     captions: those of the method, with notes; None without words. training: the images to train on. others: further
     classifiers that findings are measured on. pooled: those whose failures the method uses too.
@@ -99,15 +99,15 @@ class AskedImages:
     pooled: Mapping[str, ClassMap]
 
 
-def ask(
+def open_inputs(
     run: MiningRun, method: FindMethod, callables: Sequence[HandedOver], training: Mapping[str, Any]
-) -> AskedImages:
+) -> MiningInputs:
     """Open all that the run needs, and ask the target about its images."""
     recipe, mine = run.recipe, run.mine
     source = open_source(recipe.source)  # once, so that all rows of this run come from one commit
     for classifier in callables:
         classifier.images = lambda: opened_images(recipe, mine, source)[0]
-    asked_training = open_training(run, source, **training)
+    training_images = open_training(run, source, **training)
     captions = None if method.captions is None else method.captions(run)
     others = other_models(recipe, mine, mine.others)
     pooled = other_models(recipe, mine, method.pooled(run.settings), _POOLED)
@@ -116,7 +116,7 @@ def ask(
         # Workers predict on several devices or on the CPU; a single GPU is used by this process.
         elsewhere = Placement(engine_for(run.devices, run.workers), run.device, tuple(recipe.classes))
     target = ask_target(recipe, mine, source, run.device, elsewhere)
-    return AskedImages(target, captions, asked_training, others, pooled)
+    return MiningInputs(target, captions, training_images, others, pooled)
 
 
 @dataclass(frozen=True)
@@ -138,26 +138,26 @@ class SeenImages:
     without_words: tuple[str, ...] = ()
 
 
-def see_images(run: MiningRun, method: FindMethod, asked: AskedImages) -> SeenImages:
+def see_images(run: MiningRun, method: FindMethod, inputs: MiningInputs) -> SeenImages:
     """Return the images as the method sees them. Raise RunFailure if there is no CLIP and the run cannot do without.
     Raise UserError if the run's folder holds the findings of another run.
     """
     without_words: tuple[str, ...] = ()
-    clip = None if asked.captions is None else recipe_clip(run.recipe, run.device)
+    clip = None if inputs.captions is None else recipe_clip(run.recipe, run.device)
     if isinstance(clip, RunFailure):
-        if asked.training is not None or run.mine.confirm != "rows":
+        if inputs.training is not None or run.mine.confirm != "rows":
             raise clip
         why = f"{_WITHOUT_WORDS}, because no CLIP is available: {'; '.join(clip.problems)}"
         without_words = (why, clip.hint) if clip.hint else (why,)
         method, settings = slices.SLICES, slices.SLICES.settings()
         mine = run.mine.model_copy(update={"method": SLICES, "settings": settings.model_dump(mode="json")})
         run, clip = replace(run, mine=mine, settings=settings), None
-    refuse_others(run, asked.target.parts)
-    audits = asked.target.audits(clip)
-    if clip is not None and asked.captions is not None:
-        gathered, notes = asked.captions
+    refuse_others(run, inputs.target.parts)
+    audits = inputs.target.audits(clip)
+    if clip is not None and inputs.captions is not None:
+        gathered, notes = inputs.captions
         captions = embed_captions(gathered, clip.model)
-        pooled = other_answers(asked.target, audits, asked.pooled, run.device)
+        pooled = other_answers(inputs.target, audits, inputs.pooled, run.device)
         return SeenImages(run, method, audits, clip, captions, pooled=pooled, notes=notes)
     columns, values, notes = slice_columns(audits[0], run.recipe, run.device)
     audits = [replace(audited, features=values) for audited in audits]
@@ -211,15 +211,15 @@ def find_hypotheses(seen: SeenImages) -> Found:
     return joined
 
 
-def describe(tests: HypothesisTests, seen: SeenImages, asked: AskedImages) -> tuple[Findings, dict[str, bytes]]:
+def describe(tests: HypothesisTests, seen: SeenImages, inputs: MiningInputs) -> tuple[Findings, dict[str, bytes]]:
     """Return the findings with what other models and CLIP say of them, and the files beside them.
 
     The files are vectors and labels to check, if there are words, and a recipe, or else the failing rows.
     """
     run, audited, outcome, clip = tests.run, tests.audits[0], tests.outcome, seen.clip
-    of_others = other_answers(asked.target, tests.audits, asked.others, run.device)
+    of_others = other_answers(inputs.target, tests.audits, inputs.others, run.device)
     rows = answered = None
-    if asked.target.has is None:
+    if inputs.target.has is None:
         rows = AnsweredRows.of(audited, [answers.target.predictions for answers in of_others[0].values()])
         answered = answers_shown(rows, run.recipe, _WITHOUT_WORDS if clip is None else None)
     notes = (

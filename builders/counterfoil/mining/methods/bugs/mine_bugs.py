@@ -299,14 +299,14 @@ def _seeds(run: MiningRun) -> tuple[FailedImages | None, tuple[LabelledImages, .
         return None, ()
     source = open_source(run.recipe.source)
     parts = opened_parts(run.recipe, run.settings.seeds, source, "mine.settings.seeds")
-    asked = ask_about(run, parts)
-    answers = asked.target.predictions
+    question = ask_about(run, parts)
+    answers = question.target.predictions
     keys = [f"seeds/{index}/{key}" for index, part in enumerate(parts) for key in part.keys]
     # An image that cannot be decoded counts neither as right nor as wrong.
     rows = np.flatnonzero(answers.readable)
     row_keys = tuple(keys[row] for row in rows.tolist())
     return FailedImages(
-        row_keys, asked.labels[rows], asked.failed[rows], answers.prediction[rows].astype(np.int64)
+        row_keys, question.labels[rows], question.failed[rows], answers.prediction[rows].astype(np.int64)
     ), parts
 
 
