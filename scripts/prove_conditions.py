@@ -37,7 +37,7 @@ from counterfoil.mining.audited import audit_target
 from counterfoil.mining.collected import Carried, HypothesisTests
 from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.methods.directions import DIRECTIONS
-from counterfoil.mining.mine_recipe import embed_captions, find_hypotheses
+from counterfoil.mining.steps import SeenImages, embed_captions, find_hypotheses
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.schema_mine import Mine, validate_settings
 from directions_proof.intervals import share_of
@@ -168,8 +168,8 @@ def _mined(folder: Path, answers: Path) -> HypothesisTests:
     run = MiningRun(recipe, recipe.mine, settings, "wardrobe-mini", sets, folder.parent, workers=1)
     audits, clip = audit_target(recipe, recipe.mine, open_source(recipe.source), run.device)
     gathered, _ = DIRECTIONS.captions(run)
-    candidates = embed_captions(gathered, clip.model)
-    return HypothesisTests.of(run, audits, candidates, find_hypotheses(run, DIRECTIONS, audits, candidates))
+    seen = SeenImages(run, DIRECTIONS, audits, clip, embed_captions(gathered, clip.model))
+    return HypothesisTests.of(run, audits, seen.captions, find_hypotheses(seen))
 
 
 def _outcome(tests: HypothesisTests, carried: Carried, chance: NDArray[np.float64]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 
 from counterfoil.mining.answered import FEWEST_TAKEN, AnsweredRows, answers_shown, failing_rows_csv
 from counterfoil.mining.audited import class_of_output, unreadable_note
-from counterfoil.mining.hypotheses import SHARES, Role, choose_cutoffs, cutoffs_at, members_within
+from counterfoil.mining.hypotheses import SHARES, LabelledRows, Role, choose_cutoffs, cutoffs_at, members_within
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.recipe import load_recipe
 from counterfoil.stats import wilson_interval
@@ -181,7 +181,9 @@ def test_the_share_that_fails_is_found(role: Role) -> None:
     order = np.argsort(-cosines if role == "hard" else cosines)
     failed = RNG.random(600) < 0.05
     failed[order[:180]] |= RNG.random(180) < 0.7  # three tenths of all
-    cutoffs, members, (in_set, rest) = choose_cutoffs(cosines, np.zeros(600, int), failed, UNITS, (0,), role, 0.05)
+    labels = np.zeros(600, int)
+    rows = LabelledRows(np.zeros((600, 0)), labels, failed, UNITS, labels)
+    cutoffs, members, (in_set, rest) = choose_cutoffs(rows, cosines, (0,), role, 0.05)
     assert len(cutoffs) == 1 and members.mean() == pytest.approx(0.3, abs=0.051)
     assert in_set.rate - rest.rate > 0.5
     assert (in_set.rows, in_set.failures) == (members.sum(), failed[members].sum())

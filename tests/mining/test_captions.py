@@ -413,7 +413,7 @@ def test_classes_that_lack_the_same_are_told_in_one_line() -> None:
     with pytest.raises(UserError) as caught:
         gather(grammar, classes, "category")
     named = ", ".join(f"'class {number}'" for number in range(5))
-    assert caught.value.problems == (f"captions: each of 7 classes ({named}, … and 2 more) has no category",)
+    assert caught.value.problems == (f"captions: each of 7 classes ({named} and 2 more) has no category",)
     assert caught.value.hint == "Give it a `category` in the recipe, or set noun: class."
 
 

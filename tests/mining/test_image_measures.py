@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFilter
 
-from counterfoil.mining.image_measures import MEASURES, jpeg_quality, measure_image
+from counterfoil.mining.slice_columns import MEASURES, jpeg_quality, measure_image
 
 NAMES = [measure.name for measure in MEASURES]
 PLAIN = Image.new("RGB", (60, 30), (200, 100, 0))

@@ -7,7 +7,7 @@ and label 2k + 1 means a row without it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from counterfoil.evaluation.dataset import is_built, open_dataset
 from counterfoil.generate.screen.doubts import ScreenDoubts, doubts_of
 from counterfoil.generate.screen.known_classes import KnownClasses
 from counterfoil.generate.screen.scores import ValidationScores
+from counterfoil.mining.hypotheses import LabelledRows, MiningRun
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier
 from counterfoil.models.clip import ClipModel, load_clip, pin_clip
@@ -189,6 +190,11 @@ class AuditedTarget:
     predictions: Predictions
     about: Mapping[str, Any]
 
+    @property
+    def taken_for(self) -> Ints:
+        """The class that it answers for each image, or -1 if the answer is no class."""
+        return class_of_output(self.class_map)[self.predictions.prediction]
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -277,6 +283,30 @@ def collect_answers(
     return targets
 
 
+def class_questions(
+    recipe: Recipe,
+    mine: Mine,
+    parts: Sequence[LabelledImages],
+    maps: Mapping[str, ClassMap],
+    device: str,
+    placement: Placement | None = None,
+    load: Callable[[str], Classifier] | None = None,
+) -> dict[str, Question]:
+    """Return what each classifier answers to the question which class an image has, and where that is a failure."""
+    labels, classes = np.concatenate([part.labels for part in parts]), recipe.classes
+    questions = {}
+    for name, target in collect_answers(parts, maps, recipe, device, placement, load).items():
+        failed = failures(mine.failure, target.predictions, labels, classes, target.class_map)
+        questions[name] = Question(tuple(range(len(classes))), labels, failed, target)
+    return questions
+
+
+def ask_about(run: MiningRun, parts: Sequence[LabelledImages]) -> Question:
+    """Return what the run's target answers to the question which class an image has."""
+    maps = {run.target: class_map_of(run.recipe, run.target)}
+    return class_questions(run.recipe, run.mine, parts, maps, run.device)[run.target]
+
+
 def conditions_scored(
     parts: Sequence[LabelledImages], name: str, class_map: ClassMap, classes: Sequence[RecipeClass], device: str
 ) -> tuple[Classifier, Floats]:
@@ -313,11 +343,9 @@ def _answers_by(
     """Return each classifier's answers. Raise UserError if conditions do not support the failure rule."""
     answers: dict[str, Answers] = {}
     if conditions is None:
-        labels, all_labels = np.concatenate([part.labels for part in parts]), tuple(range(len(recipe.classes)))
-        for name, target in collect_answers(parts, maps, recipe, device, placement, load).items():
-            failed = failures(mine.failure, target.predictions, labels, recipe.classes, target.class_map)
-            question = Question(all_labels, labels, failed, target)
-            answers[name] = Answers(target.predictions.readable, labels, lambda rows, question=question: [question])
+        for name, question in class_questions(recipe, mine, parts, maps, device, placement, load).items():
+            readable = question.target.predictions.readable
+            answers[name] = Answers(readable, question.labels, lambda rows, question=question: [question])
         return answers
     if mine.failure != "top1":
         raise UserError(
@@ -362,17 +390,26 @@ class Audited:
     @cached_property
     def taken_for(self) -> Ints:
         """The class that the target answers for each image, (n,), or -1 if the answer is no class."""
-        return class_of_output(self.target.class_map)[self.target.predictions.prediction[self.rows]]
+        return self.target.taken_for[self.rows]
+
+    @cached_property
+    def labelled(self) -> LabelledRows:
+        return LabelledRows(self.features, self.labels, self.failed, self.units, self.taken_for)
 
     @cached_property
     def paths(self) -> Mapping[str, str]:
         """Paths of images by key, relative to the folder of the dataset. Empty if the dataset is no folder of files."""
         return {key: path for part in self.parts for key, path in zip(part.keys, part.paths or (), strict=False)}
 
-    @property
-    def by_start(self) -> list[tuple[str, LabelledImages]]:
-        """The parts, each with an empty key prefix (see `page_pictures`)."""
-        return [("", part) for part in self.parts]
+
+def parts_with(
+    keys: Iterable[str], images: Iterable[tuple[str, LabelledImages]]
+) -> Iterator[tuple[str, LabelledImages, list[str]]]:
+    """Yield the prefix and the images of each part that has some of these keys, with the keys without the prefix."""
+    for start, part in images:
+        of_part = [key.removeprefix(start) for key in keys if key.startswith(start)]
+        if of_part:
+            yield start, part, of_part
 
 
 def unreadable_note(unreadable: Sequence[str], paths: Mapping[str, str]) -> tuple[str, ...]:
@@ -421,12 +458,11 @@ class AskedTarget:
     def audits(self, clip: RecipeClip | None) -> tuple[Audited, ...]:
         """Return an audit for each question. Without a CLIP, features have width 0."""
         names = ", ".join(part.name for part in self.parts)
-        by_part = []
-        for images in (seen.images for seen in self.seen):
-            no_features = np.zeros((len(images), 0))
-            by_part.append(no_features if clip is None else features_of(images, clip.embedder, self.elsewhere))
-        raw = np.concatenate([np.asarray(part, dtype=np.float32) for part in by_part])
-        keys = [key for part in self.parts for key in part.keys]
+        raw = np.zeros((sum(map(len, self.parts)), 0), dtype=np.float32)
+        if clip is not None:
+            by_part = [features_of(seen.images, clip.embedder, self.elsewhere) for seen in self.seen]
+            raw = np.concatenate([np.asarray(part, dtype=np.float32) for part in by_part])
+        keys = np.asarray([key for part in self.parts for key in part.keys], dtype=object)
         usable = self.answers.readable & np.isfinite(raw).all(axis=1)
         if not usable.any():
             raise RunFailure(f"{names}: no image can be decoded")
@@ -436,8 +472,7 @@ class AskedTarget:
         # that adding or dropping a row moves no other row to the other half.
         units = [unit for part in self.parts for unit in part.units or (None,) * len(part)]
         names_of_units = [content if unit is None else unit for unit, content in zip(units, contents, strict=True)]
-        shared = np.asarray(names_of_units, dtype=object)[rows].astype(str)
-        row_contents = [contents[row] for row in rows.tolist()]
+        shared, row_contents = np.asarray(names_of_units)[rows], np.asarray(contents)[rows].tolist()
         halves = deal_halves(self.answers.dealt_evenly[rows], self.mine.seed, shared.tolist(), row_contents)
         train, whitened_by = np.zeros((2, 0)), ""
         if clip is not None:
@@ -457,7 +492,7 @@ class AskedTarget:
         return tuple(
             Audited(
                 parts=self.parts,
-                keys=tuple(keys[row] for row in rows.tolist()),
+                keys=tuple(keys[rows].tolist()),
                 classes=question.classes,
                 labels=question.labels[rows],
                 failed=question.failed[rows],
@@ -469,7 +504,7 @@ class AskedTarget:
                 deviation=deviation,
                 whitened_by=whitened_by,
                 dealt_by="content" if any(part.units is None for part in self.parts) else "unit",
-                unreadable=tuple(keys[row] for row in np.flatnonzero(~usable).tolist()),
+                unreadable=tuple(keys[~usable].tolist()),
                 rows=rows,
             )
             for question in self.answers.questions(rows[halves.discover])
@@ -516,11 +551,16 @@ def audit_target(
     """Return an audit for each question, and CLIP. Raise the errors of `ask_target`, and RunFailure if there is no
     CLIP.
     """
-    target_audit = ask_target(recipe, mine, source, device, load=load)
+    answered, clip = ask_target(recipe, mine, source, device, load=load), needed_clip(recipe, device)
+    return answered.audits(clip), clip
+
+
+def needed_clip(recipe: Recipe, device: str) -> RecipeClip:
+    """Load the CLIP model of a recipe's screen. Raise RunFailure if none is available."""
     clip = recipe_clip(recipe, device)
     if isinstance(clip, RunFailure):
         raise clip
-    return target_audit.audits(clip), clip
+    return clip
 
 
 def clip_doubts(
@@ -589,12 +629,11 @@ def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages])
 _MEASURED = "Findings are also measured on other classifiers; without them: --set 'mine.others=[]'"
 
 
-def other_models(recipe: Recipe, mine: Mine, hint: str = _MEASURED) -> dict[str, ClassMap]:
-    """Return the class maps of all classifiers except the target."""
-    names = recipe.evaluate.models if mine.others is None else mine.others
+def other_models(recipe: Recipe, mine: Mine, names: Sequence[str] | None, hint: str = _MEASURED) -> dict[str, ClassMap]:
+    """Return the class maps of these classifiers except the target. names: None for those that the recipe evaluates."""
     maps: dict[str, ClassMap] = {}
     errors: list[CounterfoilError] = []
-    for name in dict.fromkeys(names):
+    for name in dict.fromkeys(recipe.evaluate.models if names is None else names):
         if name != mine.target:
             try:
                 maps[name] = class_map_of(recipe, name)
@@ -604,20 +643,17 @@ def other_models(recipe: Recipe, mine: Mine, hint: str = _MEASURED) -> dict[str,
     return maps
 
 
-def other_failures(
-    target_audit: AskedTarget, audits: Sequence[Audited], maps: Mapping[str, ClassMap], device: str
-) -> list[dict[str, Bools]]:
-    """Return the failures (n,) of the other classifiers, for each audit. Thresholds come from the discover half of the
-    audit.
+def other_answers(
+    target: AskedTarget, audits: Sequence[Audited], maps: Mapping[str, ClassMap], device: str
+) -> list[dict[str, Question]]:
+    """Return what other classifiers answer to the question of each audit, with labels and failures of its rows.
+    Thresholds come from the discover half of the audit.
     """
-    by_audit: list[dict[str, Bools]] = [{} for _ in audits]
-    if not maps:
-        return by_audit
+    by_audit: list[dict[str, Question]] = [{} for _ in audits]
     rows = audits[0].rows
     discover_rows = rows[audits[0].halves.discover]
-    recipe, mine = target_audit.recipe, target_audit.mine
-    answers = _answers_by(recipe, mine, target_audit.parts, target_audit.has, maps, device)
+    answers = _answers_by(target.recipe, target.mine, target.parts, target.has, maps, device) if maps else {}
     for name, model_answers in answers.items():
-        for failed, question in zip(by_audit, model_answers.questions(discover_rows), strict=True):
-            failed[name] = question.failed[rows]
+        for questions, question in zip(by_audit, model_answers.questions(discover_rows), strict=True):
+            questions[name] = replace(question, labels=question.labels[rows], failed=question.failed[rows])
     return by_audit

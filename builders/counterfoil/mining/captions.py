@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from counterfoil.arrays import Ints
-from counterfoil.errors import UserError, first_of
+from counterfoil.errors import UserError, first_of, some_of
 from counterfoil.models.names import refuse_elsewhere
 from counterfoil.recipe.layering import bundled_folder, text_of
 from counterfoil.recipe.names import did_you_mean, is_local
@@ -305,7 +305,6 @@ def _filled(template: str, fillings: Mapping[str, Sequence[str | None]]) -> Iter
 MOST_TEXTS = 500_000
 
 _MOST_PROBLEMS = 20
-_MOST_NAMED = 5
 Gathered = tuple[tuple[str, ...], tuple[int, ...], tuple[Ints, ...]]
 
 
@@ -314,28 +313,37 @@ def gather(grammar: CaptionGrammar, classes: Sequence[RecipeClass], noun: Captio
     problems = list(names_of_no_class("captions", grammar.covers, grammar.by_name, classes))
     hints: dict[str, None] = {}
     together: dict[Misfit, list[str]] = {}
-    rows: dict[str, int] = {}
-    references, candidates = [], []
+    by_class: list[tuple[str, tuple[str, ...]]] = []
+    distinct: set[str] = set()
     for cls in classes:
         captions = grammar.captions_or_misfits(cls, noun)
         if not isinstance(captions, ClassCaptions):
             for misfit in captions:
                 together.setdefault(misfit, []).append(cls.name)
             continue
-        references.append(rows.setdefault(captions.reference, len(rows)))
-        candidates.append(np.asarray([rows.setdefault(text, len(rows)) for text in captions.texts], dtype=np.int64))
-        if len(rows) > MOST_TEXTS:
-            reached = f"class '{cls.name}', {len(references)} of {len(classes)}"
+        by_class.append((captions.reference, captions.texts))
+        distinct.update((captions.reference, *captions.texts))
+        if len(distinct) > MOST_TEXTS:
+            reached = f"class '{cls.name}', {len(by_class)} of {len(classes)}"
             reason = f"captions: more than {MOST_TEXTS:,} in total, reached at {reached}"
             raise UserError(reason, hint="Set noun: category, or leave out adjectives, prepositions or hyponyms.")
     for (reason, advice), names in together.items():
-        listed = ", ".join(f"'{name}'" for name in names[:_MOST_NAMED])
-        more = f", … and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-        which = f"class '{names[0]}'" if len(names) == 1 else f"each of {len(names):,} classes ({listed}{more})"
+        quoted = [f"'{name}'" for name in names]
+        which = f"class {quoted[0]}" if len(names) == 1 else f"each of {len(names):,} classes ({some_of(quoted)})"
         problems.append(f"captions: {which} {reason}")
         hints[advice] = None
     if problems:
         raise UserError(first_of(problems), hint=" ".join(hints) or None)
+    return caption_table(by_class)
+
+
+def caption_table(captions: Iterable[tuple[str, Iterable[str]]]) -> Gathered:
+    """Return texts, references and candidates of classes, from the reference and the captions of each."""
+    rows: dict[str, int] = {}
+    references, candidates = [], []
+    for reference, texts in captions:
+        references.append(rows.setdefault(reference, len(rows)))
+        candidates.append(np.asarray([rows.setdefault(text, len(rows)) for text in texts], dtype=np.int64))
     return tuple(rows), tuple(references), tuple(candidates)
 
 

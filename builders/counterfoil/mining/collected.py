@@ -6,19 +6,20 @@ computed over all tested hypotheses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal
 
 import numpy as np
 
 from counterfoil.arrays import AnyFloats, Bools, Ints
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.mining import findings as document
-from counterfoil.mining.audited import Audited, keys_sha256
+from counterfoil.mining.audited import Audited, Question, keys_sha256
 from counterfoil.mining.findings_layer import drawing_prompt
 from counterfoil.mining.hypotheses import CandidateCaptions, ClassNote, Found, Hypothesis, LabelledRows, MiningRun
-from counterfoil.mining.rounds import NO_PROMPT, AnsweredRound
+from counterfoil.mining.rounds import NO_PROMPT, ROUND, AnsweredRound
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.progress import track
 from counterfoil.recipe import Recipe
@@ -182,26 +183,30 @@ class HypothesisTests:
     ) -> HypothesisTests:
         """Test every hypothesis that `mine.confirm` can test, as one family."""
         mine = run.mine
-        rows = [half_rows(audited, audited.halves.confirm) for audited in audits]
-        sets = {} if rendered is None else rendered.sets
-        hypotheses = list(outcome.hypotheses)
-        if mine.confirm == "rendered":
-            hypotheses = [hypothesis for hypothesis in hypotheses if hypothesis.name in sets]
-        of_audit = [_audit_index(audits, hypothesis.labels[0]) for hypothesis in hypotheses]
-        on_rows = [
-            None if mine.confirm == "rendered" else hypothesis.count(rows[index])
-            for hypothesis, index in zip(hypotheses, of_audit, strict=True)
-        ]
-        on_rendered = [sets[hypothesis.name].counts if hypothesis.name in sets else None for hypothesis in hypotheses]
-        # The counts of each test of a hypothesis. The rates are those on rows, if there are any.
-        counts: list[list[tuple[FailureCount, FailureCount]]] = [
-            [sides for sides in both if sides is not None] for both in zip(on_rows, on_rendered, strict=True)
-        ]
-        # Both tests must reject, so the larger p-value counts.
-        p_values = [max(score_test(*sides, mine.margin) for sides in both) for both in counts]
-        results = confirm_sets([both[0] for both in counts], p_values, mine.fdr)
-        tested = list(map(Carried, hypotheses, of_audit, on_rows, on_rendered, results))
+        confirm_halves = [audited.labelled.chosen(audited.halves.confirm) for audited in audits]
+        tests = []
+        for hypothesis in outcome.hypotheses:
+            index = _audit_index(audits, hypothesis.labels[0])
+            on_rows = on_rendered = None
+            if mine.confirm != "rendered":
+                on_rows = hypothesis.count(confirm_halves[index])
+            if rendered is not None and hypothesis.name in rendered.sets:
+                on_rendered = rendered.sets[hypothesis.name].counts
+            counts = [sides for sides in (on_rows, on_rendered) if sides is not None]
+            if counts:
+                # Both tests must reject, so the larger p-value counts.
+                p = max(score_test(*sides, mine.margin) for sides in counts)
+                tests.append((hypothesis, index, on_rows, on_rendered, counts[0], p))
+        # The rates are those on rows, if there are any.
+        results = confirm_sets([counts for *_, counts, _ in tests], [p for *_, p in tests], mine.fdr)
+        tested = [Carried(*test[:4], result) for test, result in zip(tests, results, strict=True)]
         return cls(run, audits, captions, outcome, rendered, tested)
+
+    @property
+    def images(self) -> list[tuple[str, LabelledImages]]:
+        """The images of the findings' evidence, each part with the prefix of its keys."""
+        drawn = [] if self.rendered is None else [(f"{ROUND}/", self.rendered.images)]
+        return drawn + [("", part) for part in self.audits[0].parts]
 
     @property
     def by_weight(self) -> list[Carried]:
@@ -222,14 +227,14 @@ class HypothesisTests:
 
 def collect_findings(
     tests: HypothesisTests,
-    others: Sequence[Mapping[str, Bools]],
+    others: Sequence[Mapping[str, Question]],
     *,
     checks: Mapping[str, document.LabelCheck] | None = None,
     without_words: tuple[str, ...] = (),
     answered: document.AnswersTold | None = None,
     notes: tuple[str, ...] = (),
 ) -> document.Findings:
-    """Return the findings document. others: for each audit, the failures (n,) of other classifiers. checks: checks of
+    """Return the findings document. others: for each audit, the answers of other classifiers by name. checks: checks of
     labels, by hypothesis. without_words: why no words were looked for.
     """
     run, audits, outcome = tests.run, tests.audits, tests.outcome
@@ -268,7 +273,7 @@ def collect_findings(
         fdr=mine.fdr,
         tested=len(findings),
         smallest_difference=minimum_detectable_difference(
-            tests.tested, [half_rows(audit, audit.halves.confirm) for audit in audits], mine
+            tests.tested, [audit.labelled.chosen(audit.halves.confirm) for audit in audits], mine
         ),
         classes=tuple(classes),
         findings=tuple(findings),
@@ -286,39 +291,40 @@ def _audit_index(audits: Sequence[Audited], label: int) -> int:
     return next(index for index, audited in enumerate(audits) if label in audited.classes)
 
 
-def half_rows(audited: Audited, rows: Ints) -> LabelledRows:
-    labels, failed = audited.labels[rows], audited.failed[rows]
-    return LabelledRows(audited.features[rows], labels, failed, audited.units[rows], audited.taken_for[rows])
-
-
-def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, Bools]) -> document.Finding:
+def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, Question]) -> document.Finding:
     """Return a hypothesis with its test and evidence. Rendered images come first if they are the only test."""
     run, hypothesis, audited = tests.run, carried.hypothesis, tests.audits[carried.audit]
     numbers = carried.result.compared()
     classes = [run.recipe.classes[label] for label in hypothesis.labels]
     confirm_rows = audited.halves.confirm
-    half = half_rows(audited, confirm_rows)
+    half = audited.labelled.chosen(confirm_rows)
     tested_rows = np.flatnonzero(hypothesis.tested_on(half.features, half.labels))
-    members = hypothesis.members(half.features[tested_rows], half.labels[tested_rows])
-    closeness = hypothesis.cosines(half.features[tested_rows]) * (1 if hypothesis.role == "hard" else -1)
+    tested = half.chosen(tested_rows)
+    members = hypothesis.members(tested.features, tested.labels)
+    closeness = hypothesis.closeness(tested.features)
     order = np.argsort(-closeness, kind="stable")
     # A column that only says whether a row is in the set gives no order.
     ordered = len(np.unique(closeness)) > 2
     inside = order[members[order]]
     evidence = _AuditEvidence(tests, audited, hypothesis.counted(audited.failed, audited.taken_for))
-    shown = evidence.first_of_both(confirm_rows[tested_rows[inside]], closeness[inside], "confirm")
+    rows = confirm_rows[tested_rows[inside]]
+    of_confirm, of_discover = (partial(evidence.of_row, half=half) for half in ("confirm", "discover"))
+    shown = _first_of_both(rows, closeness[inside], evidence.counted, of_confirm)
     test = None
     if tests.rendered is not None and carried.rendered is not None:
-        drawn = evidence.rendered(tests.rendered, hypothesis.name)
+        drawn_set = tests.rendered.sets[hypothesis.name]
+        of_drawn = partial(evidence.of_drawn, rendered=tests.rendered)
+        drawn = _first_of_both(drawn_set.rows, drawn_set.scores, tests.rendered.failed, of_drawn)
         shown = drawn + shown if carried.rows is None else shown + drawn
         rates = compared(*carried.rendered, carried.result.level)
         p = score_test(*carried.rendered, run.mine.margin)
         test = document.RenderedTest(rates.set, rates.rest, rates.difference, p)
-    shown += evidence.first_of_both(audited.halves.discover[hypothesis.evidence], hypothesis.scores, "discover")
-    other_counts = {}
-    if hypothesis.answered is None:
-        for name, failed in others.items():
-            other_counts[name] = hypothesis.count(replace(half, failed=failed[confirm_rows]))
+    rows = audited.halves.discover[hypothesis.evidence]
+    shown += _first_of_both(rows, hypothesis.scores, evidence.counted, of_discover)
+    of_others = []
+    for name, answers in others.items() if hypothesis.answered is None else ():
+        counts = hypothesis.count(replace(half, failed=answers.failed[confirm_rows]))
+        of_others.append(document.OtherClassifier(name, *map(rate_of, counts)))
     easiest = zip(audited.halves.discover[hypothesis.easiest], hypothesis.easiest_scores, strict=True)
     failures = replace(evidence, counted=audited.failed)
     return document.Finding(
@@ -335,15 +341,15 @@ def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, Bool
         difference=numbers.difference,
         p=carried.result.p,
         q=carried.result.q,
-        discover=compared(*hypothesis.count(half_rows(audited, audited.halves.discover))),
+        discover=compared(*hypothesis.count(audited.labelled.chosen(audited.halves.discover))),
         evidence=tuple(shown),
         caption_check=_caption_check(audited, tests.captions, hypothesis),
         nearest_curve=tuple(
-            document.CurvePoint(k, float(1 - half.failed[tested_rows][order[:k]].mean()))
+            document.CurvePoint(k, float(1 - tested.failed[order[:k]].mean()))
             for k in _CURVE
             if ordered and k <= len(tested_rows)
         ),
-        others=tuple(document.OtherClassifier(name, *map(rate_of, counts)) for name, counts in other_counts.items()),
+        others=tuple(of_others),
         tested_on=carried.tested_on,
         rendered=test,
         against_others=bool(hypothesis.against),
@@ -378,35 +384,26 @@ class _AuditEvidence:
             path=audited.paths.get(audited.keys[row]),
         )
 
-    def first_of_both(
-        self, rows: Ints, scores: AnyFloats, half: Literal["discover", "confirm"]
-    ) -> list[document.Evidence]:
-        """Return the first right and the first wrong rows, in their order."""
-        positions = _first_of_both(self.counted[rows])
-        return [self.of_row(int(rows[position]), float(scores[position]), half) for position in positions]
-
-    def rendered(self, rendered: AnsweredRound, name: str) -> list[document.Evidence]:
-        """Return the first right and the first wrong images rendered for a hypothesis."""
-        drawn = rendered.sets[name]
-        evidence = []
-        for position in _first_of_both(rendered.failed[drawn.rows]):
-            row = int(drawn.rows[position])
-            evidence.append(
-                document.Evidence(
-                    key=rendered.key(row),
-                    score=float(drawn.scores[position]),
-                    failed=bool(rendered.failed[row]),
-                    half="rendered",
-                    label=self.tests.run.recipe.classes[int(rendered.images.labels[row])].name,
-                    answered=self.answers[int(rendered.predictions.prediction[row])],
-                )
-            )
-        return evidence
+    def of_drawn(self, row: int, score: float, rendered: AnsweredRound) -> document.Evidence:
+        label = int(rendered.images.labels[row])
+        return document.Evidence(
+            key=rendered.key(row),
+            score=score,
+            failed=bool(rendered.failed[row]),
+            half="rendered",
+            label=self.tests.run.recipe.classes[label].name,
+            answered=self.answers[int(rendered.predictions.prediction[row])],
+        )
 
 
-def _first_of_both(failed: Bools) -> list[int]:
+def _first_of_both(
+    rows: Ints, scores: AnyFloats, failed: Bools, evidence: Callable[[int, float], document.Evidence]
+) -> list[document.Evidence]:
+    """Return evidence of the first right and the first wrong rows, in their order."""
+    failed = failed[rows]
     rank = np.where(failed, np.cumsum(failed), np.cumsum(~failed))
-    return np.flatnonzero(rank <= _MOST_EVIDENCE // 2).tolist()
+    first = rank <= _MOST_EVIDENCE // 2
+    return list(map(evidence, rows[first].tolist(), scores[first].tolist()))
 
 
 def output_names(recipe: Recipe, class_map: ClassMap) -> list[str]:

@@ -81,11 +81,7 @@ def shifts_layer(shifts: Mapping[str, Mapping[str, Any]], changes: Mapping[str, 
 
 def _over(shift: Mapping[str, Any], spec: ShiftSpec | None) -> dict[str, Any]:
     """Return a shift that leaves nothing of another shift with the same name when it is merged over it."""
-    old: dict[str, Any] = {} if spec is None else spec.model_dump(mode="json", exclude_none=True)
-    values: dict[str, Any] = {**dict.fromkeys(old), **shift}
-    if old.get("mined_from") and shift.get("mined_from"):
-        values["mined_from"] = _instead(old["mined_from"], shift["mined_from"])
-    return values
+    return _instead({} if spec is None else spec.model_dump(mode="json", exclude_none=True), shift)
 
 
 def _instead(old: Any, new: Any) -> Any:

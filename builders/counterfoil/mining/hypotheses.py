@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from counterfoil.arrays import AnyFloats, Bools, Floats, Floats32, Ints
 from counterfoil.mining.findings import ClassContext, ClassDirection, ScoredCaption
-from counterfoil.mining.image_measures import ImageMeasure
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.stats import FailureCount, count_failures, score_test
+
+if TYPE_CHECKING:
+    from counterfoil.mining.slice_columns import ImageMeasure
 
 # hard: the images nearest to a caption. far_from: the images with the least of what the caption adds to the class.
 Role = Literal["hard", "far_from"]
@@ -23,13 +25,7 @@ SHARES = (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)
 
 
 def choose_cutoffs(
-    cosines: AnyFloats,
-    labels: Ints,
-    failed: Bools,
-    units: Ints,
-    classes: Sequence[int],
-    role: Role,
-    margin: float,
+    rows: LabelledRows, cosines: AnyFloats, classes: Sequence[int], role: Role, margin: float
 ) -> tuple[tuple[float, ...], Bools, tuple[FailureCount, FailureCount]]:
     """Return the cut-off of each class, the set (n,), and the failures inside and outside the set.
 
@@ -38,9 +34,9 @@ def choose_cutoffs(
     """
     tried = []
     for share in SHARES:
-        cutoffs = cutoffs_at(cosines, labels, classes, role, share)
-        members = members_within(cosines, labels, classes, cutoffs, role)
-        counts = count_failures(failed, units, members)
+        cutoffs = cutoffs_at(cosines, rows.labels, classes, role, share)
+        members = members_within(cosines, rows.labels, classes, cutoffs, role)
+        counts = count_failures(rows.failed, rows.units, members)
         tried.append((score_test(*counts, margin), (cutoffs, members, counts)))
     return min(reversed(tried), key=lambda scored: scored[0])[1]
 
@@ -72,7 +68,9 @@ _SECTIONS_WITHOUT_EFFECT_ON_IMAGES = ("mine", "evaluate", "publish")
 
 @dataclass(frozen=True)
 class MiningRun:
-    """A mining run. recipe: with `overrides` applied. source: the recipe's name or path. settings: `mine.settings`."""
+    """A mining run. recipe: with `overrides` applied. source: the recipe's name or path. settings: `mine.settings`.
+    devices: those that render; all else runs on the first.
+    """
 
     recipe: Recipe
     mine: Mine
@@ -80,8 +78,17 @@ class MiningRun:
     source: str | Path
     overrides: Sequence[str]
     folder: Path
-    device: str = "cpu"
+    devices: tuple[str, ...] = ("cpu",)
     workers: int | None = None
+
+    @property
+    def device(self) -> str:
+        return self.devices[0]
+
+    @property
+    def target(self) -> str:
+        """The name of the audited classifier, or empty text without one."""
+        return self.mine.target or ""
 
     def in_round(self, folder: Path) -> MiningRun:
         """Return this run for a round in `folder`, with only the overrides that can change an image."""
@@ -131,6 +138,10 @@ class LabelledRows:
     failed: Bools
     units: Ints
     taken_for: Ints
+
+    def chosen(self, rows: Ints) -> LabelledRows:
+        features, labels, failed = self.features[rows], self.labels[rows], self.failed[rows]
+        return LabelledRows(features, labels, failed, self.units[rows], self.taken_for[rows])
 
     def of_classes(self, labels: Sequence[int]) -> Ints:
         return np.flatnonzero(np.isin(self.labels, labels))
@@ -209,13 +220,16 @@ class Hypothesis:
 
     def count(self, rows: LabelledRows) -> tuple[FailureCount, FailureCount]:
         """Count failures in the set, and in the rest of its classes, among the tested rows."""
-        tested_rows = np.flatnonzero(self.tested_on(rows.features, rows.labels))
-        members = self.members(rows.features[tested_rows], rows.labels[tested_rows])
-        counted = self.counted(rows.failed[tested_rows], rows.taken_for[tested_rows])
-        return count_failures(counted, rows.units[tested_rows], members)
+        tested = rows.chosen(np.flatnonzero(self.tested_on(rows.features, rows.labels)))
+        members = self.members(tested.features, tested.labels)
+        return count_failures(self.counted(tested.failed, tested.taken_for), tested.units, members)
 
     def cosines(self, features: AnyFloats) -> Floats32:
         return np.asarray(features, dtype=np.float32) @ self.vector
+
+    def closeness(self, features: AnyFloats) -> Floats32:
+        """Return how clearly each row is in the set, (n,)."""
+        return self.cosines(features) * (1 if self.role == "hard" else -1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.dataset.card.index_page import write_index
 from counterfoil.documents import document_text, read_document
 from counterfoil.errors import UserError, warn
+from counterfoil.mining.audited import parts_with
 from counterfoil.mining.findings import Findings, findings_csv_text
 from counterfoil.mining.findings_layer import VECTORS
-from counterfoil.mining.pools import POOL_LAYER, FilteredPool
+from counterfoil.mining.hypotheses import MiningRun
+from counterfoil.mining.pools import POOL_LAYER, WEIGHTS, FilteredPool
 from counterfoil.mining.report import mining_html, page_thumbnail, pictures_wanted
 from counterfoil.recipe import Recipe, dump_recipe, load_recipe
-from counterfoil.recipe.schema_mine import Mine
 from counterfoil.store.atomic import make_folder, remove_durably, replace_files, try_folder, write_atomically
-from counterfoil.store.decoding import readable_image
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 FINDINGS, TABLE, REPORT, LAYER = "findings.json", "findings.csv", "report.html", "recipe.yaml"
 RELABEL, ROWS = "relabel.csv", "rows.csv"
-ADVERSARIAL, WEIGHTS = "adversarial.yaml", "weights.parquet"
+ADVERSARIAL = "adversarial.yaml"
 _NAMED = {
     "findings": FINDINGS, "table": TABLE, "vectors": VECTORS, "report": REPORT, "relabel": RELABEL, "rows": ROWS,
     "recipe": LAYER, "adversarial": ADVERSARIAL, "pool": POOL_LAYER, "weights": WEIGHTS,
@@ -86,17 +82,17 @@ def image_notes(recipe: Recipe, on: Sequence[str], *, in_words: bool = True) -> 
     return tuple(notes)
 
 
-def refuse_others(folder: Path, recipe: Recipe, mine: Mine, contents: Sequence[str]) -> None:
-    """Raise UserError if the folder holds findings of another recipe, target, method or other images."""
-    path = folder / FINDINGS
-    if not path.exists():
+def refuse_others(run: MiningRun, parts: Sequence[LabelledImages]) -> None:
+    """Raise UserError if the run's folder holds findings of another recipe, target, method or other images."""
+    folder, mine = run.folder, run.mine
+    if not (folder / FINDINGS).exists():
         return
-    known = read_document(path, Findings)
+    known = read_document(folder / FINDINGS, Findings)
     same = {
-        "recipe": known.recipe.name == recipe.name,
+        "recipe": known.recipe.name == run.recipe.name,
         "target": known.target.name == mine.target,
         "method": known.method.name == mine.method,
-        "images": [images.content for images in known.on] == list(contents),
+        "images": [images.content for images in known.on] == [part.content for part in parts],
     }
     other = [name for name, is_same in same.items() if not is_same]
     if other:
@@ -106,30 +102,23 @@ def refuse_others(folder: Path, recipe: Recipe, mine: Mine, contents: Sequence[s
         )
 
 
-def page_pictures(
-    findings: Findings,
-    several: Iterable[tuple[str, LabelledImages]],
-    decoded: Callable[[bytes], Image | None] = readable_image,
-) -> dict[str, bytes]:
-    """Return thumbnails of the images that the page shows, by key. several: images, each with its key prefix."""
-    wanted, pictures = pictures_wanted(findings), dict[str, bytes]()
-    for start, images in several:
-        keys = {key.removeprefix(start) for key in wanted if key.startswith(start)} & set(images.keys)
-        for key, encoded in images.images(frozenset(keys)) if keys else ():
-            image = None if encoded is None else decoded(encoded)
-            if image is not None:
-                pictures[f"{start}{key}"] = page_thumbnail(image)
-    return pictures
-
-
 def write_mined(
     folder: Path,
     findings: Findings,
-    pictures: Mapping[str, bytes],
+    images: Iterable[tuple[str, LabelledImages]],
     files: Mapping[str, bytes],
     pool: FilteredPool | None = None,
 ) -> MineResult:
-    """Write the findings, their table, their page and other `files`."""
+    """Write the findings, their table, their page and other `files`. images: those that the page may show, each part
+    with the prefix of its keys.
+    """
+    pictures: dict[str, bytes] = {}
+    for start, part, keys in parts_with(pictures_wanted(findings), images):
+        shown = frozenset(keys).intersection(part.keys)
+        for key, encoded in part.images(shown) if shown else ():
+            image = part.decoded(encoded)
+            if image is not None:
+                pictures[f"{start}{key}"] = page_thumbnail(image)
     page = mining_html(findings, pictures, has_recipe=LAYER in files)
     texts = {TABLE: findings_csv_text(findings), REPORT: page, FINDINGS: document_text(findings)}
     whole = dict(files) | {name: text.encode() for name, text in texts.items()}

@@ -23,15 +23,14 @@ from counterfoil.mining.audited import (
     ContentsSeen,
     audited_train_rows,
     class_map_of,
-    class_of_output,
     collect_answers,
     conditions_scored,
     features_of,
     row_labels,
 )
 from counterfoil.mining.findings import Findings
-from counterfoil.mining.findings_layer import audit_origin
-from counterfoil.mining.hypotheses import Found
+from counterfoil.mining.findings_layer import audit_origin, laid_over
+from counterfoil.mining.hypotheses import Found, MiningRun
 from counterfoil.prediction.embedding import Embedder
 from counterfoil.recipe import Recipe, layer_text
 from counterfoil.recipe.loader import merged_deeply
@@ -39,7 +38,7 @@ from counterfoil.recipe.names import PREDICTIONS, derived_name, did_you_mean
 from counterfoil.recipe.rows_table import MOST_BYTES, rows_csv
 from counterfoil.recipe.schema_mine import Mine
 
-POOL_LAYER, POOL_TABLE = "pool.yaml", "pool.csv"
+POOL_LAYER, POOL_TABLE, WEIGHTS = "pool.yaml", "pool.csv", "weights.parquet"
 POOL_SHIFT = "hard"
 PREDICTED = "predicted"
 # The weight of a train row with a negative decision value (Jain 2023, Appendix B.1.2).
@@ -273,18 +272,43 @@ class FilteredPool:
         return f"{self.count:,} rows of {len(self.hardest.rows)} classes were chosen from the pool{reasons}{none}."
 
 
-def open_asked_pool(
-    pool: str | None, rows: int | None, stated: str | None, recipe: Recipe, mine: Mine, source: OpenSource
-) -> tuple[OpenedPool, int] | None:
-    """Return the named pool and the number of rows to take per class; None if no pool is named."""
-    if pool is None:
-        options = [name for name, value in (("--pool-rows", rows), ("--pool-labels", stated)) if value is not None]
-        if options:
-            raise UserError(f"{' and '.join(options)}: no pool is named", "Name one: --pool ./photos")
+@dataclass(frozen=True)
+class AskedTraining:
+    """Images to train on: at most `most` rows of each class of a pool, and weights of the train split's rows."""
+
+    source: OpenSource
+    pool: OpenedPool | None
+    most: int
+    weights: bool
+
+
+def open_training(
+    run: MiningRun,
+    source: OpenSource,
+    *,
+    pool: str | None,
+    pool_rows: int | None,
+    pool_labels: str | None,
+    weights: bool | None,
+) -> AskedTraining | None:
+    """Open what the options ask for; None if they ask for nothing. Raise UserError for what cannot be chosen."""
+    options = [
+        name for name, value in (("--pool-rows", pool_rows), ("--pool-labels", pool_labels)) if value is not None
+    ]
+    if pool is None and options:
+        raise UserError(f"{' and '.join(options)}: no pool is named", "Name one: --pool ./photos")
+    if pool_rows is not None and pool_rows < 1:
+        raise UserError(f"--pool-rows: found {pool_rows}, expected at least 1")
+    opened = None if pool is None else open_pool(pool, pool_labels, run.recipe, run.mine, source)
+    train = run.recipe.source.train_split
+    if weights and train not in source.splits:
+        raise UserError(
+            f"--weights: '{run.recipe.source.dataset}' has no split '{train}', whose rows have weights",
+            f"Its splits are {', '.join(source.splits) or 'not named'}; set source.train_split.",
+        )
+    if opened is None and not weights:
         return None
-    if rows is not None and rows < 1:
-        raise UserError(f"--pool-rows: found {rows}, expected at least 1")
-    return open_pool(pool, stated, recipe, mine, source), ROWS if rows is None else rows
+    return AskedTraining(source, opened, ROWS if pool_rows is None else pool_rows, bool(weights))
 
 
 def open_pool(pool: str, stated: str | None, recipe: Recipe, mine: Mine, opened: OpenSource) -> OpenedPool:
@@ -342,9 +366,8 @@ def filter_pool(
         target = audits[0].target
         name, class_map = target.classifier.name, class_map_of(recipe, target.classifier.name)
         if (thresholds := target.about.get("thresholds")) is None:
-            answers = collect_answers([pool.images], {name: class_map}, recipe, device)
             rows = np.arange(len(pool.images))
-            labels = class_of_output(class_map)[answers[name].predictions.prediction]
+            labels = collect_answers([pool.images], {name: class_map}, recipe, device)[name].taken_for
         else:
             _, values = conditions_scored([pool.images], name, class_map, recipe.classes, device)
             limits = np.asarray(list(thresholds.values()))
@@ -385,28 +408,31 @@ def _shared(pool: OpenedPool, recipe: Recipe, audited: Audited) -> Bools:
     return shared
 
 
-def need_train_split(recipe: Recipe, source: OpenSource) -> None:
-    """Raise UserError if a source lacks the train split, whose rows get weights."""
-    splits = source.splits
-    if recipe.source.train_split not in splits:
-        raise UserError(
-            f"--weights: '{recipe.source.dataset}' has no split '{recipe.source.train_split}', whose rows have weights",
-            f"Its splits are {', '.join(splits) or 'not named'}; set source.train_split.",
-        )
-
-
-def weigh_train_rows(
-    recipe: Recipe, source: OpenSource, outcome: Found, embedder: Embedder, findings: Findings
-) -> bytes:
-    """Return a Parquet file of weights for all rows of the train split, with one column or one per condition."""
-    images, has = audited_train_rows(recipe, source)
-    features = features_of(images, embedder)
-    if has is None:
-        decisions = decision_values(features, np.arange(len(images)), images.labels, outcome)
-        columns = {"weight": hard_weights(decisions)}
-    else:
-        rows, labels = row_labels(has.present)
-        decisions = decision_values(features, rows, labels, outcome).reshape(has.present.shape)
-        columns = dict(zip(has.names, hard_weights(decisions).T, strict=True))
-    origin = {"train_content": images.content, "mined": audit_origin(findings)}
-    return weights_parquet(images.keys, columns, origin)
+def training_files(
+    training: AskedTraining,
+    run: MiningRun,
+    audits: Sequence[Audited],
+    outcome: Found,
+    embedder: Embedder,
+    findings: Findings,
+) -> tuple[FilteredPool | None, dict[str, bytes]]:
+    """Return the chosen rows of the pool, if one is asked for, and the files to train by. A file of weights has a
+    column, or one per condition.
+    """
+    recipe, files, filtered = run.recipe, dict[str, bytes](), None
+    if training.pool is not None:
+        filtered = filter_pool(training.pool, training.most, recipe, audits, outcome, embedder, run.device)
+        if filtered.count:
+            below, changes, extends = laid_over(run.source, run.overrides, run.folder)
+            origin = audit_origin(findings) | {"shared": filtered.shared}
+            files = pool_files(filtered.hardest, filtered.origin, recipe, below, extends, changes, origin)
+    if training.weights:
+        images, has = audited_train_rows(recipe, training.source)
+        rows, labels = (np.arange(len(images)), images.labels) if has is None else row_labels(has.present)
+        weights = hard_weights(decision_values(features_of(images, embedder), rows, labels, outcome))
+        columns = {"weight": weights}
+        if has is not None:
+            columns = dict(zip(has.names, weights.reshape(has.present.shape).T, strict=True))
+        origin = {"train_content": images.content, "mined": audit_origin(findings)}
+        files[WEIGHTS] = weights_parquet(images.keys, columns, origin)
+    return filtered, files

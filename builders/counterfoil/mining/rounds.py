@@ -22,12 +22,9 @@ from counterfoil.errors import CounterfoilWarning, RunFailure, UserError
 from counterfoil.evaluation.dataset import OpenDataset, open_dataset
 from counterfoil.generate.screen.doubts import ScreenDoubts, screen_doubts
 from counterfoil.generate.tokens.learn_tokens import TokenProgress
-from counterfoil.mining.audited import collect_answers
+from counterfoil.mining.audited import ask_about
 from counterfoil.mining.findings_layer import drawing_prompt, mined_shift, seed_for, shifts_layer
 from counterfoil.mining.hypotheses import Found, Hypothesis, MiningRun
-from counterfoil.models.classifiers import describe_classifier
-from counterfoil.prediction.class_map import map_classes
-from counterfoil.prediction.failures import failures
 from counterfoil.prediction.inference import Predictions
 from counterfoil.progress import Stage, renamed
 from counterfoil.recipe import Recipe, load_recipe
@@ -87,16 +84,14 @@ def answered_round(run: MiningRun, name: str, layer: str) -> AnsweredRound | Non
 
     # What is warned of CLIP is said once, with the findings.
     with renamed(stage), warnings.catch_warnings(action="ignore", category=CounterfoilWarning):
-        built = build(load_recipe(path), round_folder / DATASET, device=run.device, workers=run.workers)
+        built = build(load_recipe(path), round_folder / DATASET, device=",".join(run.devices), workers=run.workers)
     if not built.counts.get(BASE, {}).get(ACCEPTED):
         return None
     opened = open_dataset(round_folder / DATASET)
-    images, target = replace(opened.labelled(), name=name), run.mine.target or ""
+    images = replace(opened.labelled(), name=name)
     # The round's recipe has the same classes, so labels are the same numbers.
-    class_map = map_classes(run.recipe.classes, describe_classifier(target, run.recipe.classes))
-    device = run.device.partition(",")[0]
-    predictions = collect_answers((images,), {target: class_map}, run.recipe, device)[target].predictions
-    failed = failures(run.mine.failure, predictions, images.labels, run.recipe.classes, class_map)
+    answers = ask_about(run, (images,))
+    predictions, failed = answers.target.predictions, answers.failed
     rows = [
         {
             "key": key,
@@ -143,14 +138,6 @@ def undrawn_problems(recipe: Recipe, mine: Mine, key: str) -> list[str]:
     if recipe.source.conditions is not None:
         problems.append(f"{key} draws images of one class each, and rows here have conditions")
     return problems
-
-
-def refuse_unrendered(recipe: Recipe, mine: Mine) -> None:
-    """Raise UserError if images for a test cannot be rendered or answered."""
-    if mine.confirm == "rows":
-        return
-    if problems := undrawn_problems(recipe, mine, f"mine.confirm: '{mine.confirm}'"):
-        raise UserError(problems, "Test on the confirm half: --confirm rows")
 
 
 def render_round(run: MiningRun, outcome: Found) -> AnsweredRound | None:
@@ -233,17 +220,22 @@ def round_layer(drawn: Sequence[Hypothesis], prompts: Mapping[str, str], run: Mi
             "words": hypothesis.words,
             "role": hypothesis.role,
             "method": mine.method,
-            "target": without_folders(mine.target or ""),
+            "target": without_folders(run.target),
         }
         caption = hypothesis.caption if screened else None
         shift = mined_shift(prompts[hypothesis.name], caption, GROUP, classes, origin)
         shifts[hypothesis.name] = shift | {"samples": {"candidates": -(-mine.rendered // len(classes))}}
-    samples: dict[str, Any] = {
-        "seed": seed_for(recipe.samples.seed, PURPOSE, mine.method, mine.target or "", mine.seed),
-        "candidates": max(shift["samples"]["candidates"] for shift in shifts.values()),
-        "noise": "paired",
-        "accepted": None,
-        "at_most": None,
-    }
-    changes = {"samples": samples, "screen": {"keep": ["thresholds"]}, "name": derived_name(recipe.name, PURPOSE)}
-    return shifts_layer(shifts, changes, run.in_round(run.folder / ROUND))
+    seed = seed_for(recipe.samples.seed, PURPOSE, mine.method, run.target, mine.seed)
+    candidates = max(shift["samples"]["candidates"] for shift in shifts.values())
+    return paired_layer(ROUND, PURPOSE, shifts, run, seed, candidates)
+
+
+def paired_layer(
+    name: str, purpose: str, shifts: Mapping[str, Any], run: MiningRun, seed: int, candidates: int, **more: Any
+) -> str:
+    """Return the recipe of the round `name`: shifts beside their base, whose images share its noise. It renders all
+    candidates, and only the screen's thresholds reject images. more: further sections.
+    """
+    samples = {"seed": seed, "candidates": candidates, "noise": "paired", "accepted": None, "at_most": None}
+    changes = {"name": derived_name(run.recipe.name, purpose), "samples": samples, "screen": {"keep": ["thresholds"]}}
+    return shifts_layer(shifts, changes | more, run.in_round(run.folder / name))

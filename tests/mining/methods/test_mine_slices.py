@@ -9,8 +9,8 @@ import pytest
 
 from counterfoil.mining.collected import Confirmation, confirm_sets
 from counterfoil.mining.hypotheses import NO_CAPTIONS, DiscoverHalf, Hypothesis, LabelledRows, SliceColumns
-from counterfoil.mining.image_measures import MEASURES
 from counterfoil.mining.methods.slices import PROMISING_P, find_slices
+from counterfoil.mining.slice_columns import MEASURES
 from counterfoil.recipe.schema_mine import Mine, SlicesSettings
 from counterfoil.stats import score_test
 

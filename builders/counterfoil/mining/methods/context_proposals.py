@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError
 
 from counterfoil.arrays import AnyFloats
 from counterfoil.documents import parse_json
-from counterfoil.errors import RunFailure, UserError, first_of
+from counterfoil.errors import RunFailure, UserError, first_of, some_of
 from counterfoil.mining.captions import WordFile, names_of_no_class, uncovered
 from counterfoil.models.chat import ChatModel, Messages, load_chat
 from counterfoil.progress import report
@@ -434,11 +434,10 @@ def proposed_contexts(
         of_chat = answered.get(cls.label, ())
         texts = [" ".join(text.split()) for text in (*of_list, *of_chat)]
         by_label.append(tuple(texts[index] for index in without_same_words(texts)))
-    empty = [cls.name for cls, texts in zip(recipe.classes, by_label, strict=True) if not texts]
+    empty = [repr(cls.name) for cls, texts in zip(recipe.classes, by_label, strict=True) if not texts]
     if empty:
-        more = f", … and {len(empty) - 5} more" if len(empty) > 5 else ""
         raise UserError(
-            f"contexts: the list has no context for {', '.join(repr(name) for name in empty[:5])}{more}",
+            f"contexts: the list has no context for {some_of(empty)}",
             "Add `contexts` for all classes, or `by_name` for these; or ask a chat model too: mine.settings.chat",
         )
     notes = []

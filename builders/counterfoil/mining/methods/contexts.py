@@ -14,7 +14,7 @@ import numpy as np
 
 from counterfoil.arrays import AnyFloats, Bools, Ints
 from counterfoil.errors import some_of
-from counterfoil.mining.captions import Gathered, words_of
+from counterfoil.mining.captions import Gathered, caption_table, words_of
 from counterfoil.mining.findings import ClassContext, Findings
 from counterfoil.mining.findings_layer import (
     audit_origin,
@@ -51,6 +51,7 @@ def words_alone(settings: ContextsSettings, class_name: str, caption: str) -> st
 
 
 Rank = Literal["count", "lift"]
+_COUNTED = ("failures", "of_failures", "right", "of_right")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +166,7 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
             origin = {"role": "hard", "caption": context.caption, **audit_origin(findings)}
             if finding is not None:
                 origin = mined_from(findings, finding) | {"confirmed": finding.confirmed}
-            counts = {"failures": context.failures, "of_failures": context.of_failures}
-            counts |= {"right": context.right, "of_right": context.of_right}
+            counts = {name: getattr(context, name) for name in _COUNTED}
             origin |= {"rank": context.rank, "counts": counts, "lift": context.lift}
             chosen[name] = _shift(settings, recipe, cls, context, CHOSEN_CONTEXTS, count, origin)
         if not settings.controls:
@@ -233,13 +233,11 @@ def context_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
     """Return captions, and notes about the proposals. Captions name each class alone and in each proposed context."""
     recipe, settings = run.recipe, run.settings
     proposed, notes = proposed_contexts(recipe, settings, run.folder, run.device)
-    rows: dict[str, int] = {}
-    references, candidates = [], []
+    captions = []
     for cls, contexts in zip(recipe.classes, proposed, strict=True):
-        references.append(rows.setdefault(plain_caption(settings, cls.name), len(rows)))
         texts = dict.fromkeys(settings.caption(cls.name, context) for context in contexts)
-        candidates.append(np.asarray([rows.setdefault(text, len(rows)) for text in texts], dtype=np.int64))
-    return (tuple(rows), tuple(references), tuple(candidates)), notes
+        captions.append((plain_caption(settings, cls.name), texts))
+    return caption_table(captions), notes
 
 
 def find_contexts(half: DiscoverHalf, mine: Mine, settings: ContextsSettings, workers: int | None) -> Found:
@@ -295,11 +293,7 @@ def _of_class(
         ClassContext(
             words=words[index],
             caption=half.captions.texts[int(candidates[index])],
-            failures=counts[index].failures,
-            of_failures=counts[index].of_failures,
-            right=counts[index].right,
-            of_right=counts[index].of_right,
-            lift=counts[index].lift,
+            **{name: getattr(counts[index], name) for name in (*_COUNTED, "lift")},
             rank=chosen.index(index) if index in chosen else None,
             failed_images=None if failed_images is None else int(failed_images[index]),
         )

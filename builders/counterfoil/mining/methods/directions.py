@@ -243,10 +243,10 @@ class _Captioned:
         if role == "far_from":
             added = vector.astype(np.float64) - captions.vectors[self.reference]
             vector = (added / (np.linalg.norm(added) or 1.0)).astype(np.float32)
-        rows = np.flatnonzero(np.isin(half.labels, labels))
-        cosines = np.asarray(half.features[rows], dtype=np.float32) @ vector
-        class_rows = (half.labels[rows], half.failed[rows], half.units[rows])
-        cutoffs, members, (in_set, rest) = choose_cutoffs(cosines, *class_rows, labels, role, margin)
+        rows = half.of_classes(labels)
+        of_classes = half.chosen(rows)
+        cosines = np.asarray(of_classes.features, dtype=np.float32) @ vector
+        cutoffs, members, (in_set, rest) = choose_cutoffs(of_classes, cosines, labels, role, margin)
         if not (in_set.rows and rest.rows) or in_set.rate - rest.rate <= margin:
             return None
         decisions = self.direction.decision(self.points[rows])
@@ -267,7 +267,7 @@ class _Captioned:
             about={"caption_score": score, "strength": self.direction.strength, "strength_p": self.direction.p},
             outside=tuple(other for other in hard_sets if set(other.labels) & set(labels)),
         )
-        inside = np.flatnonzero(members & hypothesis.tested_on(half.features[rows], half.labels[rows]))
+        inside = np.flatnonzero(members & hypothesis.tested_on(of_classes.features, of_classes.labels))
         order = inside[np.argsort(decisions[inside], kind="stable")][:_MOST_EVIDENCE]
         return replace(hypothesis, evidence=rows[order], scores=-decisions[order])
 

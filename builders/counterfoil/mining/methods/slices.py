@@ -56,9 +56,9 @@ def find_slices(half: DiscoverHalf, mine: Mine, settings: SlicesSettings, worker
             best += [hypothesis for _, hypothesis in tried[: settings.most]]
     hypotheses = []
     for hypothesis, name in zip(best, unique_slugs([hypothesis.name for hypothesis in best]), strict=True):
-        rows = np.flatnonzero(np.isin(half.labels, hypothesis.labels))
+        rows = half.of_classes(hypothesis.labels)
         rows = rows[hypothesis.members(half.features[rows], half.labels[rows])]
-        closeness = hypothesis.cosines(half.features[rows]) * (1 if hypothesis.role == "hard" else -1)
+        closeness = hypothesis.closeness(half.features[rows])
         # Rows that count as failing come first. Among them and among the others, rows that are most clearly in the set
         # come first.
         order = np.lexsort((-closeness, ~hypothesis.counted(half.failed[rows], half.taken_for[rows])))[:_MOST_EVIDENCE]
@@ -103,12 +103,11 @@ def _by_measures(half: DiscoverHalf, labels: tuple[int, ...], mine: Mine) -> Ite
             classes = tuple(
                 label for label in labels if counts[label].max() <= max(1, _TOLERATED * counts[label].sum())
             )
-        rows = np.flatnonzero(np.isin(half.labels, classes))
+        rows = half.of_classes(classes)
         if len(classes) < min(2, len(labels)) or np.ptp(values[rows]) == 0:
             continue
         for role in ("far_from", "hard"):
-            class_rows = (half.labels[rows], half.failed[rows], half.units[rows])
-            cutoffs, members, _ = choose_cutoffs(values[rows], *class_rows, classes, role, mine.margin)
+            cutoffs, members, _ = choose_cutoffs(half.chosen(rows), values[rows], classes, role, mine.margin)
             look = measure.high if role == "hard" else measure.low
             rule = f"{measure.name} at {'least' if role == 'hard' else 'most'} {measure.words(*cutoffs)}"
             if len(labels) > 1:

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterfoil.arrays import AnyFloats, Floats, Ints
 from counterfoil.data.labelled_images import LabelledImages
+from counterfoil.mining.audited import parts_with
 from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.methods.bugs.descriptions import CLASS, Description, Piece, pieces_of
 from counterfoil.mining.methods.bugs.trials import filled_base
@@ -252,7 +253,7 @@ class ClusterDescriber:
 
     def _captions(self, keys: Sequence[str], prefix: str) -> list[str]:
         captions: list[str] = []
-        for images, image_keys in self._by_images(keys):
+        for _, images, image_keys in parts_with(keys, self.images.items()):
             captioned = caption_images(
                 images,
                 self.captioner,
@@ -268,18 +269,10 @@ class ClusterDescriber:
     def _log_likelihoods(self, keys: Sequence[str], captions: Sequence[str]) -> Floats:
         """Return the log-likelihoods, (captions, images): per token, unless the rank is their product."""
         parts = []
-        for images, image_keys in self._by_images(keys):
+        for _, images, image_keys in parts_with(keys, self.images.items()):
             likely = likelihoods_of(images, captions, self.captioner, keys=image_keys, examples=self.examples)
             parts.append(likely.sums if self.run.settings.rank == "product" else likely.per_token)
         return np.concatenate(parts, axis=0).T
-
-    def _by_images(self, keys: Sequence[str]) -> list[tuple[LabelledImages, list[str]]]:
-        parts: list[tuple[LabelledImages, list[str]]] = []
-        for start, images in self.images.items():
-            image_keys = [key.removeprefix(start) for key in keys if key.startswith(start)]
-            if image_keys:
-                parts.append((images, image_keys))
-        return parts
 
 
 def pieces_said(captions: Sequence[str], base: str, cls: RecipeClass) -> dict[Piece, int]:

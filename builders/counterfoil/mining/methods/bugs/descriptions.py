@@ -19,6 +19,7 @@ from typing import Any, Literal
 from counterfoil.mining.captions import article_for, words_of
 from counterfoil.mining.methods.bugs.phrases import (
     DETERMINERS,
+    EMPTY,
     JOINING,
     REFUSED,
     before_noun,
@@ -27,7 +28,6 @@ from counterfoil.mining.methods.bugs.phrases import (
     openings,
     opens_noun,
     phrases_of,
-    says_something,
     sentences_of,
     tidy,
     word_set,
@@ -125,7 +125,7 @@ class Description:
         for words in opening:
             # "person and a" names "person".
             stripped = words.split()
-            while stripped and (opens_noun(stripped[-1]) or not says_something(stripped[-1])):
+            while stripped and (opens_noun(stripped[-1]) or stripped[-1] in EMPTY):
                 stripped.pop()
             beside.append(" ".join(stripped))
         beside += [words.removeprefix("and ") for words in phrases if words.startswith("and ")]

@@ -40,9 +40,8 @@ from counterfoil.mining.findings import (
 from counterfoil.mining.findings_layer import SHIFT_CAPTION, STYLED
 from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.methods.bugs.descriptions import BackgroundCounts, Description, background_facts, pieces_of
-from counterfoil.mining.methods.bugs.search import BugSearch
+from counterfoil.mining.methods.bugs.search import BugSearch, unique_name
 from counterfoil.mining.methods.bugs.trials import (
-    TRIED,
     BugHypothesis,
     Draw,
     DrawnRound,
@@ -133,12 +132,15 @@ def finding_of(
     hypothesis, count, pairs = trial.hypothesis, trial.count, trial.pairs
     cls, description = run.recipe.classes[hypothesis.label], hypothesis.description
     described, beside, difference = rates_of(count)
+    facts = {
+        STYLED: description.styled or None,
+        **background_facts(description, background),
+        SHORTENED_FROM: shortened_from,
+        SHORTENED_TO: shortened_to,
+        "described": list(hypothesis.evidence[:_MOST_EVIDENCE]) or None,
+    }
     about = dict(hypothesis.about) | {SHIFT_CAPTION: description.caption}
-    about |= {STYLED: True} if description.styled else {}
-    about |= background_facts(description, background)
-    about |= {} if shortened_from is None else {SHORTENED_FROM: shortened_from}
-    about |= {} if shortened_to is None else {SHORTENED_TO: shortened_to}
-    about |= {"described": list(hypothesis.evidence[:_MOST_EVIDENCE])} if hypothesis.evidence else {}
+    about |= {name: value for name, value in facts.items() if value is not None}
     reached, until = None, run.settings.until
     if estimate is not None and until is not None and estimate.n:
         reached = StoppedEstimate(until, estimate.n, estimate.reached, estimate.rate, estimate.interval)
@@ -233,7 +235,7 @@ def _wrong(pairs: Sequence[Pairs], names: Sequence[str], *, described: bool) -> 
 
 def target_of(run: MiningRun, class_map: ClassMap) -> Target:
     """Return the audited classifier for the document."""
-    classifier = load_classifier(run.mine.target or "", classes=run.recipe.classes)
+    classifier = load_classifier(run.target, classes=run.recipe.classes)
     return Target(run.mine.target or classifier.name, classifier.sha256, {"outputs": class_map.outputs})
 
 
@@ -276,9 +278,7 @@ def with_more(findings: Findings, more: Sequence[Finding], rounds: Sequence[Roun
     taken = {finding.name for finding in findings.findings}
     added_findings: list[Finding] = []
     for added in more:
-        name, number = added.name, 2
-        while name in taken:
-            name, number = f"{added.name}_{number}", number + 1
+        name = unique_name(added.name, taken)
         taken.add(name)
         added_findings.append(replace(added, name=name))
     judged = adjusted_together([*findings.findings, *added_findings], findings.fdr, findings.margin)
@@ -292,14 +292,6 @@ def with_more(findings: Findings, more: Sequence[Finding], rounds: Sequence[Roun
 
 def with_rounds(findings: Findings, rounds: Sequence[RoundDrawn]) -> tuple[RoundDrawn, ...]:
     return tuple({drawn_round.name: drawn_round for drawn_round in (*findings.rounds, *rounds)}.values())
-
-
-def tried_of(findings: Findings) -> Findings:
-    """Return the document with only the descriptions that a person tried by hand."""
-    tried = tuple(finding for finding in findings.findings if finding.origin == "tried")
-    rounds = tuple(drawn_round for drawn_round in findings.rounds if drawn_round.name.startswith(f"{TRIED}/"))
-    only_tried = replace(findings, findings=tried, tested=len(tried), rounds=rounds)
-    return replace(only_tried, classes=(), not_tested=(), smallest_difference=None)
 
 
 def rates_of(count: PairCount, level: float | None = None) -> tuple[Rate, Rate, Difference]:

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from counterfoil.data.labelled_images import LabelledImages
-from counterfoil.mining.findings_layer import seed_for, shifts_layer
+from counterfoil.mining.findings_layer import seed_for
 from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.methods.bugs.trials import BugHypothesis, DrawnRound, RoundAsked, base_prompt, nothing_drawn
-from counterfoil.mining.rounds import LAYER, answered_round
-from counterfoil.recipe.names import derived_name
+from counterfoil.mining.rounds import LAYER, answered_round, paired_layer
 
 GROUP = "descriptions"
 # A worker renders whole shards. Shards of this size let several workers share a round of a few hundred images.
@@ -61,25 +60,18 @@ class RoundDrawer:
         return seed_for(self.run.recipe.samples.seed, purpose, self.run.mine.method, "", self.run.mine.seed)
 
     def layer(self, round_asked: RoundAsked, seed: int) -> str:
-        """Return the round's recipe. It renders all candidates, and only the screen's thresholds reject images."""
+        """Return the round's recipe."""
         ids = [self.run.recipe.classes[label].id for label in round_asked.labels]
         base: dict[str, Any] = {"classes": ids}
         if self.run.settings.base is not None:
             base["prompt"] = self.run.settings.base
-        changes = {
-            "name": derived_name(self.run.recipe.name, f"{round_asked.purpose}-{round_asked.number}"),
-            "prompts": {"base": base},
-            "samples": {
-                "seed": seed, "candidates": round_asked.of_base, "noise": "paired", "accepted": None, "at_most": None,
-            },
-            "screen": {"keep": ["thresholds"]},
-            "output": {"rows_per_shard": _ROWS_PER_SHARD},
-        }  # fmt: skip
         samples: dict[str, Any] = {}
         if round_asked.of_base != round_asked.candidates:
             samples = {"samples": {"candidates": round_asked.candidates}}
         shifts = {name: self.shift(cell) | samples for name, cell in round_asked.cells.items()}
-        return shifts_layer(shifts, changes, self.run.in_round(self.run.folder / round_asked.name))
+        purpose, output = f"{round_asked.purpose}-{round_asked.number}", {"rows_per_shard": _ROWS_PER_SHARD}
+        more = {"prompts": {"base": base}, "output": output}
+        return paired_layer(round_asked.name, purpose, shifts, self.run, seed, round_asked.of_base, **more)
 
     def shift(self, cell: BugHypothesis) -> dict[str, Any]:
         """Return a description as a shift. The screen checks only the object, because the recipe has no threshold for a

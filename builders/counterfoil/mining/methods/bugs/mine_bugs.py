@@ -6,6 +6,7 @@ failures (section 4.2).
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -20,33 +21,29 @@ from counterfoil.data.open_source import open_source
 from counterfoil.documents import csv_text, document_text, read_document
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import open_dataset
-from counterfoil.mining.audited import class_map_of, collect_answers, features_of, opened_parts
+from counterfoil.mining.audited import ask_about, class_map_of, features_of, needed_clip, opened_parts, parts_with
 from counterfoil.mining.collected import output_names
 from counterfoil.mining.findings import AuditedImages, Findings, RoundDrawn
 from counterfoil.mining.findings_layer import laid_over, layer_of, seed_for
 from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.method import SearchMethod
 from counterfoil.mining.methods.bugs.describing import ClusterDescriber
-from counterfoil.mining.methods.bugs.document import document_of, estimate_rates, target_of, tried_of, with_more
+from counterfoil.mining.methods.bugs.document import document_of, estimate_rates, target_of, with_more
 from counterfoil.mining.methods.bugs.drawing import RoundDrawer
 from counterfoil.mining.methods.bugs.search import FailedImages, Features, refuse_small_search, search_bugs
-from counterfoil.mining.methods.bugs.trials import base_prompt
+from counterfoil.mining.methods.bugs.trials import TRIED, base_prompt
 from counterfoil.mining.mined_files import (
     ADVERSARIAL,
     FINDINGS,
     LAYER,
     RELABEL,
     MineResult,
-    page_pictures,
     refuse_others,
     write_mined,
 )
 from counterfoil.mining.rounds import DATASET, round_doubts, undrawn_problems
 from counterfoil.models.captioners import CaptionExample, describe_captioner, load_captioner
-from counterfoil.models.clip import load_clip, pin_clip
-from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.embedding import Embedder, clip_embedder
-from counterfoil.prediction.failures import failures, refuse_unanswered
+from counterfoil.prediction.failures import refuse_unanswered
 from counterfoil.recipe import Recipe, RecipeClass, layer_text
 from counterfoil.recipe.keep.misclassified import TOP1
 from counterfoil.recipe.names import derived_name, did_you_mean
@@ -135,21 +132,23 @@ def write_search(
     if findings.halves is None and findings.rounds:
         # The first round shows every class.
         findings = findings.doubted(round_doubts(folder / findings.rounds[0].name))
-    pictures = page_pictures(findings, images)
     if recipe_text is not None:
         write_atomically(folder / ASKED, recipe_text.encode())  # later tries, which do not write it, extend it
     files = {} if relabel is None else {RELABEL: relabel.encode()}
     # Findings on existing images have nothing to draw again.
     layer = None if findings.halves is not None else layer_of(findings, run)
-    tried = tried_of(findings)
-    if tried.rounds:
+    tried = tuple(finding for finding in findings.findings if finding.origin == "tried")
+    rounds = tuple(drawn for drawn in findings.rounds if drawn.name.startswith(f"{TRIED}/"))
+    if rounds:
         # Hypotheses that a person tried have a file of their own, because each run rewrites the findings.
-        write_atomically(folder / TRIES, document_text(tried).encode())
+        of_tries = replace(findings, findings=tried, tested=len(tried), rounds=rounds)
+        of_tries = replace(of_tries, classes=(), not_tested=(), smallest_difference=None)
+        write_atomically(folder / TRIES, document_text(of_tries).encode())
     if layer is not None:
         files[LAYER] = layer.encode()
         if run.settings.adversarial:
             # The layer extends the findings' recipe, which must exist.
-            if not tried.rounds:
+            if not rounds:
                 remove_durably(folder / FINDINGS)
             write_atomically(folder / LAYER, files[LAYER])
             text = adversarial_layer(
@@ -162,7 +161,7 @@ def write_search(
                 failure=findings.failure,
             )
             files[ADVERSARIAL] = text.encode()
-    return write_mined(folder, findings, pictures, files)
+    return write_mined(folder, findings, images, files)
 
 
 def kept_tries(run: MiningRun) -> Findings | None:
@@ -196,21 +195,15 @@ def clip_features(several: Mapping[str, LabelledImages], recipe: Recipe, device:
     """Return a function for features by the recipe's CLIP, which is loaded when first needed. several: images by key
     prefix.
     """
-    loaded: list[Embedder] = []
+    load = functools.cache(lambda: needed_clip(recipe, device).embedder)
 
     def features(keys: Sequence[str]) -> Floats32:
-        if not loaded:
-            pin = pin_clip(recipe.screen.clip, recipe.screen.weights)
-            clip = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=pin.revision)
-            loaded.append(clip_embedder(clip, pin))
         vector_by_key: dict[str, Floats32] = {}
-        for start, images in several.items():
-            image_keys = frozenset(key.removeprefix(start) for key in keys if key.startswith(start))
-            if image_keys:
-                rows = np.flatnonzero([key in image_keys for key in images.keys])
-                chosen = replace(rows_of(images, rows), units=None)
-                vectors = np.asarray(features_of(chosen, loaded[0]), dtype=np.float32)
-                vector_by_key |= {f"{start}{key}": row for key, row in zip(chosen.keys, vectors, strict=True)}
+        for start, images, image_keys in parts_with(keys, several.items()):
+            rows = np.flatnonzero(np.isin(images.keys, image_keys))
+            chosen = replace(rows_of(images, rows), units=None)
+            vectors = np.asarray(features_of(chosen, load()), dtype=np.float32)
+            vector_by_key |= {f"{start}{key}": row for key, row in zip(chosen.keys, vectors, strict=True)}
         return np.stack([vector_by_key[key] for key in keys])
 
     return features
@@ -223,13 +216,13 @@ def mine_bugs(run: MiningRun) -> MineResult:
     classes = _searched_classes(recipe, settings)
     refuse_small_search(len(classes), run)
     examples = opened_examples(settings)
-    class_map = class_map_of(recipe, mine.target or "")
+    class_map = class_map_of(recipe, run.target)
     refuse_unanswered(mine.failure, recipe.classes, class_map)
     target = target_of(run, class_map)
     captioner = load_captioner(settings.captioner, device)
-    seeds, parts = _seeds(run, class_map)
+    seeds, parts = _seeds(run)
     contents = [AuditedImages(part.name, part.content, len(part)) for part in parts]
-    refuse_others(run.folder, recipe, mine, [content.content for content in contents])
+    refuse_others(run, parts)
     tried = kept_tries(run)
     images = {f"seeds/{index}/": part for index, part in enumerate(parts)}
     drawer = RoundDrawer(run, images=images)
@@ -298,22 +291,23 @@ def _searched_classes(recipe: Recipe, settings: BugsSettings) -> Sequence[Recipe
     return [cls for cls in recipe.classes if cls.id in settings.classes]
 
 
-def _seeds(run: MiningRun, class_map: ClassMap) -> tuple[FailedImages | None, tuple[LabelledImages, ...]]:
+def _seeds(run: MiningRun) -> tuple[FailedImages | None, tuple[LabelledImages, ...]]:
     """Return the existing images whose failures the search describes, and the sources of these images. The first value
     is None if the search describes failures on the base's own images.
     """
-    recipe, target = run.recipe, run.mine.target or ""
     if run.settings.seeds is None:
         return None, ()
-    parts = opened_parts(recipe, run.settings.seeds, open_source(recipe.source), "mine.settings.seeds")
-    answers = collect_answers(parts, {target: class_map}, recipe, run.device)[target].predictions
-    labels = np.concatenate([part.labels for part in parts])
-    failed = failures(run.mine.failure, answers, labels, recipe.classes, class_map)
+    source = open_source(run.recipe.source)
+    parts = opened_parts(run.recipe, run.settings.seeds, source, "mine.settings.seeds")
+    question = ask_about(run, parts)
+    answers = question.target.predictions
     keys = [f"seeds/{index}/{key}" for index, part in enumerate(parts) for key in part.keys]
     # An image that cannot be decoded counts neither as right nor as wrong.
     rows = np.flatnonzero(answers.readable)
     row_keys = tuple(keys[row] for row in rows.tolist())
-    return FailedImages(row_keys, labels[rows], failed[rows], answers.prediction[rows].astype(np.int64)), parts
+    return FailedImages(
+        row_keys, question.labels[rows], question.failed[rows], answers.prediction[rows].astype(np.int64)
+    ), parts
 
 
 BUGS = SearchMethod(BugsSettings, mine_bugs)

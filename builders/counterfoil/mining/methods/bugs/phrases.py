@@ -36,7 +36,7 @@ _WITH_TO = word_set("next close adjacent")
 _WITH_PREPOSITION = word_set("surrounded covered filled made decorated attached followed lit placed parked")
 _BEHIND = word_set("by with in of to from on at")
 # Words that alone describe nothing, and words that cannot end a phrase.
-_EMPTY = (_PREPOSITIONS - _WHERE) | ARTICLES | JOINING | word_set("of to that which is are was it its")
+EMPTY = (_PREPOSITIONS - _WHERE) | ARTICLES | JOINING | word_set("of to that which is are was it its")
 _DANGLING = (_PREPOSITIONS - _WHERE) | ARTICLES | JOINING | {"of"}
 # A captioner that does not stop writes longer captions and words than these.
 LONGEST_CAPTION = 4000
@@ -74,7 +74,7 @@ def before_noun(text: str) -> list[str]:
         words = words[1:]
     last = max((at for at, word in enumerate(words) if word is not None and opens_noun(word)), default=-1)
     opening = [*words[:last], "a" if words[last] == "an" else words[last]] if last >= 0 else []
-    phrases = [opening if any(word not in _EMPTY for word in opening) else []]
+    phrases = [opening if any(word not in EMPTY for word in opening) else []]
     phrases += [group for group in grouped(words[last + 1 :]) if group[-1] not in JOINING]
     return _each_once(map(_joined, phrases))
 
@@ -118,7 +118,7 @@ def phrases_of(text: str) -> list[str]:
             phrase = words[low:high]
             while phrase and phrase[-1] in _DANGLING:
                 phrase = phrase[:-1]
-            phrases.append(_joined(phrase) if any(word not in _EMPTY for word in phrase) else None)
+            phrases.append(_joined(phrase) if any(word not in EMPTY for word in phrase) else None)
     return _each_once(phrases)
 
 
@@ -151,11 +151,6 @@ def sentences_of(text: str) -> list[str]:
 def words_of_text(text: str) -> list[str | None]:
     """Return words without the punctuation around them; None for a refused word."""
     return [word for word in map(_word, text.split()) if word != ""]
-
-
-def says_something(word: str) -> bool:
-    """Check whether a word alone can describe an image. A preposition or an article cannot."""
-    return word not in _EMPTY
 
 
 def _opens(word: str | None, after: str | None) -> bool:
@@ -193,7 +188,7 @@ def _sentence(text: str) -> str | None:
     if words and words[-1] is not None:
         words[-1] = words[-1].rstrip(",")
     joined = _joined(words)
-    return None if joined is None or all(word in _EMPTY for word in words) else f"{joined}."
+    return None if joined is None or all(word in EMPTY for word in words) else f"{joined}."
 
 
 def _joined(words: _Words) -> str | None:

@@ -5,7 +5,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -195,7 +195,11 @@ def class_baseline(base: DrawnRound, cls: RecipeClass, *, seeded: bool = False) 
 def name_of(class_name: str, description: Description, taken: Sequence[str]) -> str:
     """Return a shift's name for a class and a description, unique in a run."""
     words = f"{class_name} {' '.join(piece.words for piece in description.pieces)}"
-    stem = unique_slugs([words])[0][:_LONGEST_NAME].strip("_")
+    return unique_name(unique_slugs([words])[0][:_LONGEST_NAME].strip("_"), taken)
+
+
+def unique_name(stem: str, taken: Container[str]) -> str:
+    """Return the stem, with a number if the name is taken."""
     name, number = stem, 2
     while name in taken:
         name, number = f"{stem}_{number}", number + 1

@@ -6,7 +6,8 @@ images nearest to it, and the cut-off is chosen on the discover half, as for any
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.documents import read_document
 from counterfoil.errors import UserError
 from counterfoil.mining.audited import Audited, audit_target, class_map_of, clip_doubts
+from counterfoil.mining.captions import caption_table
 from counterfoil.mining.collected import HypothesisTests, collect_findings, output_names
 from counterfoil.mining.findings import Findings, Purpose
 from counterfoil.mining.findings_layer import unique_slugs
@@ -51,6 +53,7 @@ from counterfoil.mining.methods.bugs.trials import (
     refuse_small_budget,
 )
 from counterfoil.mining.mined_files import FINDINGS, MineResult, written_recipe
+from counterfoil.mining.steps import embed_captions
 from counterfoil.models.devices import resolve_device
 from counterfoil.prediction.failures import refuse_unanswered
 from counterfoil.recipe import Recipe, RecipeClass, load_recipe
@@ -70,15 +73,11 @@ def find_on_photographs(hypotheses: Sequence[BugHypothesis], run: MiningRun) -> 
     few_train_rows = mine.model_copy(update={"train_rows": 2})
     (audited, *_), clip = audit_target(recipe, few_train_rows, open_source(recipe.source), run.device)
     audited = replace(audited, whitened_by="")
-    base = base_prompt(run)
-    rows: dict[str, int] = {}
-    references = tuple(rows.setdefault(cls.text(base), len(rows)) for cls in recipe.classes)
-    candidates = []
+    texts = []
     for cls in recipe.classes:
-        texts = [_caption(hypothesis, run) for hypothesis in hypotheses if hypothesis.label == cls.label]
-        candidates.append(np.asarray([rows.setdefault(text, len(rows)) for text in texts], dtype=np.int64))
-    vectors = np.asarray(clip.model.embed_texts(list(rows)), np.float32)
-    captions = CandidateCaptions(tuple(rows), vectors, references, tuple(candidates))
+        of_class = [_caption(hypothesis, run) for hypothesis in hypotheses if hypothesis.label == cls.label]
+        texts.append((cls.text(base_prompt(run)), of_class))
+    captions = embed_captions(caption_table(texts), clip.model)
     outcome = Found(
         tuple(_on_rows(hypothesis, audited, captions, run) for hypothesis in hypotheses),
         tuple(ClassNote(reason="not searched: the findings come from drawn images") for _ in recipe.classes),
@@ -93,14 +92,14 @@ def _on_rows(bug: BugHypothesis, audited: Audited, captions: CandidateCaptions, 
     """Return a description's set among the rows of its class. The cut-off is chosen on the discover half."""
     rows = audited.halves.discover
     rows = rows[audited.labels[rows] == bug.label]
+    of_class = audited.labelled.chosen(rows)
     caption = _caption(bug, run)
     vector = captions.vectors[captions.texts.index(caption)]
-    cosines = np.asarray(audited.features[rows], dtype=np.float32) @ vector
+    cosines = np.asarray(of_class.features, dtype=np.float32) @ vector
     cutoffs: tuple[float, ...] = (float("inf"),)
     order = np.zeros(0, dtype=np.int64)
     if len(rows):
-        class_rows = (audited.labels[rows], audited.failed[rows], audited.units[rows])
-        cutoffs, members, _ = choose_cutoffs(cosines, *class_rows, (bug.label,), "hard", run.mine.margin)
+        cutoffs, members, _ = choose_cutoffs(of_class, cosines, (bug.label,), "hard", run.mine.margin)
         inside = np.flatnonzero(members)
         order = inside[np.argsort(-cosines[inside], kind="stable")]
     # A hypothesis counts its evidence in rows of the discover half.
@@ -148,12 +147,8 @@ def try_descriptions(
         UserError: The folder has no such findings, the class is unknown, or a text adds nothing to the class.
         RunFailure: The run cannot continue.
     """
-    search_folder = named_path(folder)
-    used_device = resolve_device(device)
-    _refuse_unsearched(search_folder)
-    with directory_lock(search_folder):
-        run, before = opened_search(search_folder, used_device, workers)
-        recipe = run.recipe
+    with opened_search(folder, device, workers) as (run, before):
+        recipe, search_folder = run.recipe, run.folder
         cls = next((cls for cls in recipe.classes if class_name in (cls.id, cls.name)), None)
         if cls is None:
             names = [cls.name for cls in recipe.classes]
@@ -180,7 +175,7 @@ def try_descriptions(
         drawer = RoundDrawer(run, past_others=True)
         first = 1 + sum(drawn_round.purpose == "try" for drawn_round in before.rounds)
         trials, rounds = _tested(hypotheses, drawer, run, first, family, "try")
-        answers = output_names(recipe, class_map_of(recipe, run.mine.target or ""))
+        answers = output_names(recipe, class_map_of(recipe, run.target))
         tried = [finding_of(trial, run, answers) for trial in trials]
         findings = with_more(before, tried, list(map(round_drawn, rounds)))
         findings = estimate_rates(findings, drawer, 1, run, answers, "try_estimate")
@@ -216,11 +211,7 @@ def mine_again(
     Raises:
         UserError: The folder has no findings confirmed by pairs, or the recipe lacks their classes.
     """
-    search_folder = named_path(folder)
-    used_device = resolve_device(device)
-    _refuse_unsearched(search_folder)
-    with directory_lock(search_folder):
-        searched, before = opened_search(search_folder, used_device, workers)
+    with opened_search(folder, device, workers) as (searched, before):
         other = resolve_classes(load_recipe(recipe, overrides))
         mine, run = searched.mine, replace(searched, recipe=other)
         if on is None:
@@ -228,7 +219,7 @@ def mine_again(
         hypotheses = _same_hypotheses(searched, before, other)
         # Use only the last part of a folder's path. The other parts are long and differ between machines.
         where = [] if on is None else [Path(source).name or source for source in on]
-        inside = search_folder / AGAIN / unique_slugs([" ".join([other.name, *where])])[0]
+        inside = searched.folder / AGAIN / unique_slugs([" ".join([other.name, *where])])[0]
         if isinstance(recipe, Recipe):
             recipe = written_recipe(recipe, overrides, inside)
         _refuse_another(inside, other)
@@ -241,8 +232,8 @@ def mine_again(
             row_findings, audited, relabel = find_on_photographs(hypotheses, run)
             _refuse_another(inside, other, row_findings)
             make_folder(inside)
-            return write_search(row_findings, audited.by_start, run, relabel=relabel)
-        class_map = class_map_of(other, mine.target or "")
+            return write_search(row_findings, [("", part) for part in audited.parts], run, relabel=relabel)
+        class_map = class_map_of(other, run.target)
         refuse_unanswered(mine.failure, other.classes, class_map)
         make_folder(inside)
         drawer = RoundDrawer(run, past_others=True)
@@ -280,28 +271,24 @@ def _refuse_another(inside: Path, other: Recipe, findings: Findings | None = Non
         )
 
 
-def opened_search(folder: Path, device: str, workers: int | None) -> tuple[MiningRun, Findings]:
-    """Return the mining run and the findings of a search in a folder."""
-    path, recipe_path = folder / FINDINGS, folder / ASKED
-    _refuse_unsearched(folder)
-    findings = read_document(path, Findings)
-    recipe = load_recipe(recipe_path)
-    mine = recipe.mine
-    recipe_says = None if mine is None else (mine.method, mine.target, mine.failure)
-    document_says = (findings.method.name, findings.target.name, findings.failure)
-    if mine is None or recipe_says != document_says or any(finding.pairs is None for finding in findings.findings):
-        raise UserError(f"{folder}: {FINDINGS} does not match {ASKED}", "Mine again in another folder.")
-    settings = validate_settings(BugsSettings, mine.settings, "mine.settings")
-    return MiningRun(recipe, mine, settings, recipe_path, (), folder, device, workers), findings
-
-
-def _refuse_unsearched(folder: Path) -> None:
-    """Raise UserError if a folder has no findings that a search wrote."""
-    if not (folder / FINDINGS).is_file() or not (folder / ASKED).is_file():
+@contextmanager
+def opened_search(folder: str | Path, device: str, workers: int | None) -> Iterator[tuple[MiningRun, Findings]]:
+    """Hold the folder of a search. Yield its run and its findings. Raise UserError if no search wrote the folder."""
+    path, devices = named_path(folder), (resolve_device(device),)
+    if not (path / FINDINGS).is_file() or not (path / ASKED).is_file():
         raise UserError(
-            f"{folder} holds no search for bugs ({FINDINGS} and {ASKED})",
-            f"Begin one: counterfoil mine RECIPE --method bugs --target MODEL --out {folder}",
+            f"{path} holds no search for bugs ({FINDINGS} and {ASKED})",
+            f"Begin one: counterfoil mine RECIPE --method bugs --target MODEL --out {path}",
         )
+    with directory_lock(path):
+        findings, recipe = read_document(path / FINDINGS, Findings), load_recipe(path / ASKED)
+        mine = recipe.mine
+        recipe_says = None if mine is None else (mine.method, mine.target, mine.failure)
+        document_says = (findings.method.name, findings.target.name, findings.failure)
+        if mine is None or recipe_says != document_says or any(finding.pairs is None for finding in findings.findings):
+            raise UserError(f"{path}: {FINDINGS} does not match {ASKED}", "Mine again in another folder.")
+        settings = validate_settings(BugsSettings, mine.settings, "mine.settings")
+        yield MiningRun(recipe, mine, settings, path / ASKED, (), path, devices, workers), findings
 
 
 def _described(texts: Sequence[str], cls: RecipeClass, run: MiningRun) -> list[Description]:

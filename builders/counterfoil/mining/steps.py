@@ -1,0 +1,261 @@
+"""The steps of mining existing images: ask the target, see the images, find hypotheses, test and describe them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from counterfoil.data.open_source import open_source
+from counterfoil.engines import engine_for
+from counterfoil.errors import RunFailure
+from counterfoil.mining.answered import AnsweredRows, answers_shown, failing_rows_csv
+from counterfoil.mining.audited import (
+    AskedTarget,
+    Audited,
+    Question,
+    RecipeClip,
+    ask_target,
+    clip_doubts,
+    opened_images,
+    other_answers,
+    other_models,
+    recipe_clip,
+    unreadable_note,
+)
+from counterfoil.mining.captions import Gathered
+from counterfoil.mining.collected import HypothesisTests, collect_findings
+from counterfoil.mining.findings import Findings
+from counterfoil.mining.findings_layer import HARD, layer_of
+from counterfoil.mining.hypotheses import (
+    NO_CAPTIONS,
+    NO_COLUMNS,
+    CandidateCaptions,
+    DiscoverHalf,
+    Found,
+    MiningRun,
+    SliceColumns,
+)
+from counterfoil.mining.label_check import check_labels
+from counterfoil.mining.method import FindMethod
+from counterfoil.mining.methods import slices
+from counterfoil.mining.mined_files import (
+    LAYER,
+    RELABEL,
+    ROWS,
+    VECTORS,
+    MineResult,
+    image_notes,
+    refuse_others,
+    write_mined,
+)
+from counterfoil.mining.pools import AskedTraining, open_training, training_files
+from counterfoil.mining.rounds import render_round
+from counterfoil.mining.slice_columns import slice_columns
+from counterfoil.models.classifiers.of_python import HandedOver
+from counterfoil.models.clip import ClipModel
+from counterfoil.prediction.class_map import ClassMap
+from counterfoil.prediction.passes import Placement
+from counterfoil.progress import report
+from counterfoil.recipe.schema_mine import SLICES
+
+_POOLED = "Their failures also choose contexts; name other models, or none: --set 'mine.settings.pooled=[]'"
+_WITHOUT_WORDS = "Without words"
+_MOST_TEXT_STEPS = 500
+
+
+def mine_images(
+    run: MiningRun, method: FindMethod, callables: Sequence[HandedOver], training: Mapping[str, Any]
+) -> MineResult:
+    """Find and test failures among existing images, and write the files. training: options of `open_training`."""
+    inputs = open_inputs(run, method, callables, training)
+    seen = see_images(run, method, inputs)
+    outcome = find_hypotheses(seen)
+    rendered = render_round(seen.run, outcome)
+    tests = HypothesisTests.of(seen.run, seen.audits, seen.captions, outcome, rendered)
+    findings, files = describe(tests, seen, inputs)
+    filtered = None
+    if inputs.training is not None and seen.clip is not None:
+        embedder = seen.clip.embedder
+        filtered, more_files = training_files(inputs.training, run, seen.audits, outcome, embedder, findings)
+        files |= more_files
+    return write_mined(run.folder, findings, tests.images, files, filtered)
+
+
+@dataclass(frozen=True)
+class MiningInputs:
+    """The images with the target's answers, and what else the run needs. All of it is opened before CLIP embeds images.
+
+    captions: those of the method, with notes; None without words. training: the images to train on. others: further
+    classifiers that findings are measured on. pooled: those whose failures the method uses too.
+    """
+
+    target: AskedTarget
+    captions: tuple[Gathered, tuple[str, ...]] | None
+    training: AskedTraining | None
+    others: Mapping[str, ClassMap]
+    pooled: Mapping[str, ClassMap]
+
+
+def open_inputs(
+    run: MiningRun, method: FindMethod, callables: Sequence[HandedOver], training: Mapping[str, Any]
+) -> MiningInputs:
+    """Open all that the run needs, and ask the target about its images."""
+    recipe, mine = run.recipe, run.mine
+    source = open_source(recipe.source)  # once, so that all rows of this run come from one commit
+    for classifier in callables:
+        classifier.images = lambda: opened_images(recipe, mine, source)[0]
+    training_images = open_training(run, source, **training)
+    captions = None if method.captions is None else method.captions(run)
+    others = other_models(recipe, mine, mine.others)
+    pooled = other_models(recipe, mine, method.pooled(run.settings), _POOLED)
+    elsewhere = None
+    if not callables and (len(run.devices) > 1 or run.device == "cpu"):
+        # Workers predict on several devices or on the CPU; a single GPU is used by this process.
+        elsewhere = Placement(engine_for(run.devices, run.workers), run.device, tuple(recipe.classes))
+    target = ask_target(recipe, mine, source, run.device, elsewhere)
+    return MiningInputs(target, captions, training_images, others, pooled)
+
+
+@dataclass(frozen=True)
+class SeenImages:
+    """The audits of a run, with the meaning of their features: captions, or columns of slices if there is no CLIP.
+
+    run, method: those of `slices` if the method needs words and there is no CLIP; `without_words` says why. pooled: for
+    each audit, what further classifiers answer. notes: for people.
+    """
+
+    run: MiningRun
+    method: FindMethod
+    audits: Sequence[Audited]
+    clip: RecipeClip | None = None
+    captions: CandidateCaptions = NO_CAPTIONS
+    columns: SliceColumns = NO_COLUMNS
+    pooled: Sequence[Mapping[str, Question]] = ()
+    notes: tuple[str, ...] = ()
+    without_words: tuple[str, ...] = ()
+
+
+def see_images(run: MiningRun, method: FindMethod, inputs: MiningInputs) -> SeenImages:
+    """Return the images as the method sees them. Raise RunFailure if there is no CLIP and the run cannot do without.
+    Raise UserError if the run's folder holds the findings of another run.
+    """
+    without_words: tuple[str, ...] = ()
+    clip = None if inputs.captions is None else recipe_clip(run.recipe, run.device)
+    if isinstance(clip, RunFailure):
+        if inputs.training is not None or run.mine.confirm != "rows":
+            raise clip
+        why = f"{_WITHOUT_WORDS}, because no CLIP is available: {'; '.join(clip.problems)}"
+        without_words = (why, clip.hint) if clip.hint else (why,)
+        method, settings = slices.SLICES, slices.SLICES.settings()
+        mine = run.mine.model_copy(update={"method": SLICES, "settings": settings.model_dump(mode="json")})
+        run, clip = replace(run, mine=mine, settings=settings), None
+    refuse_others(run, inputs.target.parts)
+    audits = inputs.target.audits(clip)
+    if clip is not None and inputs.captions is not None:
+        gathered, notes = inputs.captions
+        captions = embed_captions(gathered, clip.model)
+        pooled = other_answers(inputs.target, audits, inputs.pooled, run.device)
+        return SeenImages(run, method, audits, clip, captions, pooled=pooled, notes=notes)
+    columns, values, notes = slice_columns(audits[0], run.recipe, run.device)
+    audits = [replace(audited, features=values) for audited in audits]
+    return SeenImages(run, method, audits, columns=columns, notes=notes, without_words=without_words)
+
+
+def embed_captions(gathered: Gathered, clip: ClipModel) -> CandidateCaptions:
+    texts, references, candidates = gathered
+    parts = []
+    for start in range(0, len(texts), _MOST_TEXT_STEPS):
+        parts.append(clip.embed_texts(texts[start : start + _MOST_TEXT_STEPS]))
+        report("embedding captions", min(start + _MOST_TEXT_STEPS, len(texts)), len(texts))
+    return CandidateCaptions(texts, np.concatenate(parts).astype(np.float32), references, candidates)
+
+
+def find_hypotheses(seen: SeenImages) -> Found:
+    """Run the method on the discover half of each audit and join the results."""
+    classes = seen.run.recipe.classes
+    outcomes = []
+    for audited, pooled in zip(seen.audits, seen.pooled or [{} for _ in seen.audits], strict=True):
+        rows = audited.halves.discover
+        # Audits of conditions share their rows, so classes are not pooled across them.
+        pools_classes = len(audited.classes) == len(classes)
+        half = DiscoverHalf(
+            features=audited.features[rows],
+            labels=audited.labels[rows],
+            failed=audited.failed[rows],
+            taken_for=audited.taken_for[rows],
+            units=audited.units[rows],
+            centre=audited.centre,
+            deviation=audited.deviation,
+            captions=seen.captions,
+            class_names=tuple(cls.name for cls in classes),
+            categories=tuple(cls.category if pools_classes else None for cls in classes),
+            pooled={name: answers.failed[rows] for name, answers in pooled.items()},
+            columns=seen.columns,
+        )
+        outcomes.append(seen.method.find(half, seen.run.mine, seen.run.settings, seen.run.workers))
+    joined = outcomes[0]
+    for audited, outcome in zip(seen.audits[1:], outcomes[1:], strict=True):
+        # Each class's note comes from the audit of that class.
+        notes = list(joined.notes)
+        for label in audited.classes:
+            notes[label] = outcome.notes[label]
+        joined = Found(
+            joined.hypotheses + outcome.hypotheses,
+            tuple(notes),
+            {**joined.vectors, **outcome.vectors},
+            {**joined.decide, **outcome.decide},
+        )
+    return joined
+
+
+def describe(tests: HypothesisTests, seen: SeenImages, inputs: MiningInputs) -> tuple[Findings, dict[str, bytes]]:
+    """Return the findings with what other models and CLIP say of them, and the files beside them.
+
+    The files are vectors and labels to check, if there are words, and a recipe, or else the failing rows.
+    """
+    run, audited, outcome, clip = tests.run, tests.audits[0], tests.outcome, seen.clip
+    of_others = other_answers(inputs.target, tests.audits, inputs.others, run.device)
+    rows = answered = None
+    if inputs.target.has is None:
+        rows = AnsweredRows.of(audited, [answers.target.predictions for answers in of_others[0].values()])
+        answered = answers_shown(rows, run.recipe, _WITHOUT_WORDS if clip is None else None)
+    notes = (
+        *seen.notes,
+        *unreadable_note(audited.unreadable, audited.paths),
+        *seen.method.notes(outcome, run),
+        *image_notes(run.recipe, run.mine.on, in_words=clip is not None),
+        *(rows.notes if rows else ()),
+    )
+    files, layer, doubts, checks = dict[str, bytes](), None, None, {}
+    if clip is not None:
+        doubts = clip_doubts(run.recipe, clip.model, tests.audits, "words")
+        checks, relabel = check_labels(tests, clip.model, doubts)
+        files = {VECTORS: _vectors(tests)} | ({} if relabel is None else {RELABEL: relabel.encode()})
+    findings = collect_findings(
+        tests, of_others, checks=checks, without_words=seen.without_words, answered=answered, notes=notes
+    ).doubted(doubts)
+    if clip is not None:
+        decoded = frozenset(cls.id for cls in run.recipe.classes if f"{cls.label}_{HARD}" in outcome.vectors)
+        own_layer = seen.method.layer
+        layer = layer_of(findings, run, decoded) if own_layer is None else own_layer(findings, run)
+    if layer is not None:
+        files[LAYER] = layer.encode()
+    elif rows is not None:
+        files[ROWS] = failing_rows_csv(rows, run.recipe, tests.confirmed_sets).encode()
+    return findings, files
+
+
+def _vectors(tests: HypothesisTests) -> bytes:
+    """Return `vectors.safetensors`: directions by class id, captions by hypothesis, mean and deviation."""
+    from safetensors.numpy import save
+
+    audited, ids = tests.audits[0], [cls.id for cls in tests.run.recipe.classes]
+    arrays: dict[str, Any] = {"centre": audited.centre, "spread": audited.deviation}
+    for name, vector in tests.outcome.vectors.items():
+        label, _, what = name.partition("_")
+        arrays[f"{ids[int(label)]}_{what}" if label.isdecimal() else name] = np.asarray(vector)
+    arrays |= {f"caption_{hypothesis.name}": np.asarray(hypothesis.vector) for hypothesis in tests.outcome.hypotheses}
+    return save({name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)})
