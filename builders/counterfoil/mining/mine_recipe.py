@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -57,6 +57,7 @@ from counterfoil.mining.mined_files import (
     write_mined,
     written_recipe,
 )
+from counterfoil.mining.options import MineOptions
 from counterfoil.mining.pools import (
     OpenedPool,
     filter_pool,
@@ -67,9 +68,10 @@ from counterfoil.mining.pools import (
 )
 from counterfoil.mining.rounds import ROUND, refuse_unrendered, render_round
 from counterfoil.mining.slice_columns import slice_columns
-from counterfoil.models.classifiers.of_python import Transform, handed_over
+from counterfoil.models.classifiers.of_python import handed_over
 from counterfoil.models.clip import ClipModel
 from counterfoil.models.devices import resolve_devices
+from counterfoil.options import takes
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.passes import Placement
 from counterfoil.progress import report
@@ -83,54 +85,15 @@ from counterfoil.store.directory_lock import directory_lock
 _POOLED = "Their failures also choose contexts; name other models, or none: --set 'mine.settings.pooled=[]'"
 _MOST_TEXT_STEPS = 500
 _WITHOUT_WORDS = "Without words"
-# One model, in any form that `evaluate` takes.
-TargetModel: TypeAlias = "str | Callable[[Any], Any] | Mapping[str, Callable[[Any], Any] | str]"
 
 
-def mine(
-    recipe: Recipe | str | Path,
-    out: str | Path,
-    *,
-    overrides: Sequence[str] = (),
-    method: str | None = None,
-    target: TargetModel | None = None,
-    transform: Transform | Mapping[str, Transform] | None = None,
-    on: Sequence[str] | None = None,
-    confirm: str | None = None,
-    device: str = "auto",
-    workers: int | None = None,
-    pool: str | None = None,
-    pool_rows: int | None = None,
-    pool_labels: str | None = None,
-    weights: bool = False,
-    limit: int | None = None,
-) -> MineResult:
+@takes(MineOptions)
+def mine(given: MineOptions) -> MineResult:
     """Find what a classifier gets wrong. Write findings, vectors, a report and a recipe of the failures to `out`.
 
     The same inputs give byte-identical output. If a run is killed, call the function again: it resumes. Images that it
     renders are a dataset of their own inside `out`. If CLIP is not available, it tests groups that need no words
     (method `slices`).
-
-    Args:
-        recipe: A bundled name, a path or a Recipe. Its section `mine` says what is audited, on which images, and how
-            findings are tested.
-        out: The folder to write.
-        overrides: Changes to the recipe, as `a.b=c` strings. The written recipe keeps them.
-        method: Replaces `mine.method`.
-        target: Replaces `mine.target`. It may be a callable, a mapping from one name to a callable, or
-            `python:package.module:function`, as `evaluate` takes it. A callable runs in this process and only sees
-            existing images.
-        transform: Prepares each PIL image for a callable.
-        on: Replaces `mine.on`: the splits, or the built dataset, that is audited.
-        confirm: Replaces `mine.confirm`: what findings are tested on.
-        device: `auto`, `cpu`, `cuda` or a list such as `cuda:0,cuda:2`.
-        workers: Number of worker processes.
-        pool: A split of the source, or another dataset. Its hardest rows of each class become a recipe of their own.
-        pool_rows: How many rows of the pool to take per class.
-        pool_labels: The column of the pool's labels, or `predicted`.
-        weights: Also write a weight for each row of the train split.
-        limit: Audit a preview: at most so many rows of each split or dataset in `on`, as evenly over classes as they
-            come. Replaces `mine.limit`.
 
     Returns:
         A MineResult with the findings and the paths of the files.
@@ -139,15 +102,17 @@ def mine(
         UserError: An input cannot be used.
         RunFailure: The run cannot continue.
     """
-    with handed_over([] if target is None else target, transform) as (names, callables):
+    with handed_over([] if given.target is None else given.target, given.transform) as (names, callables):
         if len(names) > 1:
             raise UserError(f"target: found {len(names)} models, expected one")
         named = next(iter(names), None)
-        folder = named_path(out)
+        folder = named_path(given.out)
+        recipe = given.recipe
         if isinstance(recipe, Recipe):
-            recipe = written_recipe(recipe, overrides, folder)
-        options = {"method": method, "target": named, "on": tuple(on) if on else None, "confirm": confirm}
-        loaded, mined, overrides = _mined_recipe(recipe, overrides, options | {"limit": limit})
+            recipe = written_recipe(recipe, given.overrides, folder)
+        on = tuple(given.on) if given.on else None
+        options = {"method": given.method, "target": named, "on": on, "confirm": given.confirm, "limit": given.limit}
+        loaded, mined, overrides = _mined_recipe(recipe, given.overrides, options)
         chosen = METHODS[mined.method]
         settings = validate_settings(chosen.settings, mined.settings, "mine.settings")
         draws = isinstance(chosen, SearchMethod)
@@ -157,25 +122,25 @@ def mine(
                 f"{renders} renders images in other processes, but {callables[0].name} runs only in this one",
                 "Name the model (a timm folder: local-dir:PATH), or mine existing images with the method directions.",
             )
-        devices = resolve_devices(device)
-        run = MiningRun(loaded, mined, settings, recipe, overrides, folder, devices[0], workers)
+        devices = resolve_devices(given.device)
+        run = MiningRun(loaded, mined, settings, recipe, overrides, folder, devices[0], given.workers)
         try_folder(folder)
         refuse_among_inputs(folder, loaded.source.dataset)
         make_folder(folder)
         with directory_lock(folder):
             if isinstance(chosen, SearchMethod):
-                unused = {"on": on, "confirm": confirm, "pool-rows": pool_rows, "pool-labels": pool_labels}
-                unused["limit"] = mined.limit
+                unused = {"on": given.on, "confirm": given.confirm, "limit": mined.limit}
+                unused |= {"pool-rows": given.pool_rows, "pool-labels": given.pool_labels}
                 options = [f"--{option}" for option, value in unused.items() if value is not None]
                 if options:
                     raise UserError(
                         f"{' and '.join(options)}: the method '{mined.method}' draws the images that it audits",
                         "Leave it out. To describe failures on existing images, name these in mine.settings.seeds.",
                     )
-                refuse_pools(pool, weights, mined)
+                refuse_pools(given.pool, given.weights, mined)
                 return chosen.search(run)
             if chosen.captions is None:
-                refuse_pools(pool, weights, mined)
+                refuse_pools(given.pool, given.weights, mined)
                 if mined.confirm != "rows":
                     raise UserError(
                         f"mine.confirm: '{mined.confirm}' renders images of words, and the method '{mined.method}' has"
@@ -186,14 +151,14 @@ def mine(
             source = open_source(loaded.source)  # once, so that all rows of this run come from one commit
             for classifier in callables:
                 classifier.images = lambda: opened_images(loaded, mined, source)[0]
-            wanted_pool = open_asked_pool(pool, pool_rows, pool_labels, loaded, mined, source)
+            wanted_pool = open_asked_pool(given.pool, given.pool_rows, given.pool_labels, loaded, mined, source)
             elsewhere = None
             if not callables and (len(devices) > 1 or devices[0] == "cpu"):
                 # Workers predict on several devices or on the CPU; a single GPU is used by this process.
-                elsewhere = Placement(engine_for(devices, workers), devices[0], tuple(loaded.classes))
+                elsewhere = Placement(engine_for(devices, given.workers), devices[0], tuple(loaded.classes))
             if chosen.captions is None:
                 return _mine_without_words(run, chosen, ask_target(loaded, mined, source, run.device, elsewhere))
-            return _mine_captions(run, chosen, source, elsewhere, ",".join(devices), wanted_pool, weights)
+            return _mine_captions(run, chosen, source, elsewhere, ",".join(devices), wanted_pool, given.weights)
 
 
 def _mine_captions(

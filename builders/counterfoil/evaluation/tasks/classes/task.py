@@ -114,7 +114,7 @@ class ClassesTask(Task):
 
     def prepare(self) -> None:
         subject, options, chosen = self.subject, self.options, self.chosen
-        made_by, device = engine_and_device(options.device, options.workers, options.engine)
+        made_by, device = engine_and_device(options)
         placement = Placement(made_by, device, tuple(subject.classes))
         several = options.workers is not None and options.workers > 1
         spread = placement if several else placement.worth_for(len(subject.keys))
