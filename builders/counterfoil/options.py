@@ -81,9 +81,9 @@ def option(default: Any, panel: str | None = None, *flags: str, **shown: Any) ->
     return field(default=default, metadata={"panel": panel, "named": flags, **shown})
 
 
-def in_python() -> Any:
+def in_python(default: Any = None) -> Any:
     """Declare an option that no command has."""
-    return field(default=None, metadata={"in_python_only": True})
+    return field(default=default, metadata={"in_python_only": True})
 
 
 def argument(*flags: str, default: Any = MISSING, kw_only: Literal[False] = False, **shown: Any) -> Any:

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 import typer
 
 from counterfoil.cli.build import doubts_as_json, print_counts, print_next, warnings_as_json
-from counterfoil.cli.options import Given, Opened, with_options
+from counterfoil.cli.options import Agreed, Given, Opened, with_options
 from counterfoil.cli.terminal import agreed, fields_of, next_command, note, open_page, print_json, say
 from counterfoil.errors import UserError
-from counterfoil.reviewing.options import CalibrateOptions, RecutCommand, RecutOptions
+from counterfoil.reviewing.options import CalibrateOptions, RecutOptions
 
 if TYPE_CHECKING:
     from counterfoil.reviewing.calibrate_dataset import Calibration
     from counterfoil.reviewing.recut_dataset import CutLosses
 
 
-@with_options("counterfoil calibrate photos-star --open", CalibrateOptions, RecutCommand, Opened)
+@with_options("counterfoil calibrate photos-star --open", CalibrateOptions, RecutOptions, Agreed, Opened)
 def calibrate(given: Given) -> None:
     """Write a page on which you choose thresholds, and print the proposed ones as YAML.
 

@@ -45,7 +45,7 @@ def demo(given: Given) -> None:
         print_counts(built.counts)
     report = out / f"{recipe}-evaluation"
     arguments = EvaluateArguments(dataset, out=report, device="cpu", into_card=True)
-    evaluate_and_print(arguments, opened=given.get("--open"), json=given.json)
+    evaluate_and_print(arguments, given)
     if given.json:
         return
     say(f"{'card:':<12} {dataset / 'README.md'}")

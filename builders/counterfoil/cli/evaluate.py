@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,13 +31,11 @@ _SHOWN_AS = {"document": "json", "card": "on the card"}
 )
 def evaluate(given: Given) -> None:
     """Evaluate classifiers on a dataset or any labelled images, and report the accuracy drop under each shift."""
-    if given.get("--write-keys") is not None:
-        _write_keys(given)
+    if (out := given.get("--write-keys")) is not None:
+        _write_keys(given, out)
         return
     arguments = given.made(EvaluateArguments)
-    evaluation = evaluate_and_print(
-        arguments, given.get("--export-failures"), given.get("--report-to"), opened=given.get("--open"), json=given.json
-    )
+    evaluation = evaluate_and_print(arguments, given)
     if arguments.into_card and "entries" not in evaluation.files and evaluation.results.lead == "accuracy":
         say(
             "No evaluation-result entries were written for the Hub: the dataset's name there is unknown."
@@ -49,14 +46,7 @@ def evaluate(given: Given) -> None:
         raise typer.Exit(evaluation.gate.exit_code)
 
 
-def evaluate_and_print(
-    arguments: EvaluateArguments,
-    export: Path | None = None,
-    trackers: Sequence[str] | None = None,
-    *,
-    opened: bool,
-    json: bool,
-) -> Evaluation:
+def evaluate_and_print(arguments: EvaluateArguments, given: Given) -> Evaluation:
     """Evaluate models, print the results, export failures, and send results to trackers."""
     from counterfoil.data.labelled_sources import refuse_among_images
     from counterfoil.evaluation.evaluate_dataset import evaluate
@@ -64,7 +54,8 @@ def evaluate_and_print(
     from counterfoil.evaluation.trackers import check_trackers
     from counterfoil.report.results import NESTED
 
-    check_trackers(trackers or ())
+    export, trackers = given.get("--export-failures"), given.get("--report-to") or ()
+    check_trackers(trackers)
     if export is not None:
         folder, out = check_new_folder(export), arguments.out
         refuse_among_images(folder, arguments.dataset)
@@ -74,26 +65,26 @@ def evaluate_and_print(
         evaluation = evaluate(**vars(arguments))
         if export is not None:
             evaluation = replace(evaluation, files={**evaluation.files, "exported": evaluation.export_failures(export)})
-    if json:
+    if given.json:
         print_json(evaluation.to_json())
     else:
         _print(evaluation)
     if "report" in evaluation.files:
-        open_page(Path(evaluation.files["report"]), opened)
+        open_page(Path(evaluation.files["report"]), given.get("--open"))
     for nested in NESTED.values():
         for sentence in nested.skipped(evaluation.results):
             say(sentence, err=True)
-    if evaluation.gate is not None and not json:
+    if evaluation.gate is not None and not given.json:
         from counterfoil.evaluation.gate import gate_sentence, gate_table
 
         table = gate_table(evaluation.gate).first(MOST_TERMINAL_ROWS, "rows", "gate.md")
         print_table(terminal(PIPED_WIDTH), table)
         say(gate_sentence(evaluation.gate))
-    evaluation.report_to(*trackers or ())
+    evaluation.report_to(*trackers)
     return evaluation
 
 
-def _write_keys(given: Given) -> None:
+def _write_keys(given: Given, out: Path) -> None:
     if others := given.others("--write-keys", "--recipe", "--groups", "--base"):
         raise UserError(
             f"--write-keys evaluates nothing, so it takes no {', no '.join(sorted(others))}",
@@ -101,7 +92,7 @@ def _write_keys(given: Given) -> None:
         )
     from counterfoil.evaluation.result_files import write_keys
 
-    arguments, out = given.made(EvaluateArguments), given.get("--write-keys")
+    arguments = given.made(EvaluateArguments)
     count = write_keys(arguments.dataset, out, recipe=arguments.recipe, base=arguments.base, groups=arguments.groups)
     say(
         f"{count:,} images in {out}. Give predictions on them as --models predictions:FILE: a table with the column"

@@ -88,6 +88,14 @@ class Given:
         return declared(**values | others)
 
 
+@options
+class Agreed:
+    """What commands that ask take."""
+
+    yes: bool = option(False, None, "--yes", "-y")
+    """Do not ask."""
+
+
 def with_options(example: str, *declared: type) -> Callable[[Callable[[Given], None]], Callable[..., None]]:
     """Give a command the options of these classes. It receives what was typed. example: a command line.
 
@@ -105,7 +113,7 @@ def with_options(example: str, *declared: type) -> Callable[[Callable[[Given], N
         def called(context: Any, **values: Any) -> None:
             command(Given(context, {spelling: values[parameter.name] for spelling, parameter in parameters.items()}))
 
-        called.example = example  # type: ignore[attr-defined]
+        called.example, called.declared = example, declared  # type: ignore[attr-defined]
         called.__signature__ = Signature(every)  # type: ignore[attr-defined]
         called.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
         return called

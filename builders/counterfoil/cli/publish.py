@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from counterfoil.cli.options import Given, with_options
+from counterfoil.cli.options import Agreed, Given, with_options
 from counterfoil.cli.progress import Display
 from counterfoil.cli.terminal import agreed, fields_of, next_command, note, print_json, terminal
 from counterfoil.errors import UserError
@@ -25,7 +25,10 @@ _OF_A_MODEL = ("license", "base_model", "datasets")
 
 
 @with_options(
-    "counterfoil publish out/wardrobe-mini someone/wardrobe-mini --tag v1.0", PublishOptions, PublishModelCommand
+    "counterfoil publish out/wardrobe-mini someone/wardrobe-mini --tag v1.0",
+    PublishOptions,
+    PublishModelCommand,
+    Agreed,
 )
 def publish(given: Given) -> None:
     """Publish a dataset, or with --model a model, to the Hugging Face Hub. Run again to resume.
@@ -33,15 +36,11 @@ def publish(given: Given) -> None:
     Verifies it first, sends it in one commit, then compares every remote file and loads a row of each config.
     """
     dataset, dry_run, model = given.get("DIR"), given.get("--dry-run"), given.get("--model")
-    typed = {*given.others()}
+    if model:
+        given.made(PublishModelCommand, "--model")
     refused = {
-        "--model needs the name of a repository: counterfoil publish DIR USER/NAME --model": model
-        and given.get("USER/NAME") is None,
-        "--model publishes in one commit, so it takes no --create-pr and no --files-per-commit": model
-        and {"--create-pr", "--files-per-commit"} & typed,
-        "--model takes no --dry-run: the card of a model is completed from what the Hub knows": model and dry_run,
         "--dry-run prints for people, so it takes no --json": dry_run and given.json,
-        "--license needs --model: a dataset's licence is in its recipe": "--license" in typed and not model,
+        "--license needs --model: a dataset's licence is in its recipe": "--license" in given.others() and not model,
     }
     if problems := [problem for problem, applies in refused.items() if applies]:
         raise UserError(problems)

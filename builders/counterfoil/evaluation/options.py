@@ -135,7 +135,7 @@ class EvaluationOptions(OnDevices, Limited):
     """With --gate: exit with 0 if no line fails."""
     workers: int | None = option(None, MACHINES, least=1)
     """Processes. Default: one per GPU; on a CPU one, or from 2,000 images on one per core."""
-    collect: bool = in_python()
+    collect: bool = in_python(False)
     """Answers of models are always sent back, so it changes nothing."""
     transform: Callable[[Any], Any] | Mapping[str, Callable[[Any], Any]] | None = in_python()
     """Prepares each PIL image for a callable: one function for all, or a mapping by name. A torch module needs one,

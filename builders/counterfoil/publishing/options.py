@@ -93,5 +93,3 @@ class PublishModelCommand(PublishModelOptions):
 
     model: bool = False
     """Publish a timm model's folder, such as DIR/model from mend."""
-    yes: bool = option(False, None, "--yes", "-y")
-    """Do not ask."""

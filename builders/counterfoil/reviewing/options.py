@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from counterfoil.options import DATA, MODELS, OUTPUT, Option, argument, in_python, option, options
+from counterfoil.options import DATA, MODELS, Option, argument, in_python, option, options
 
 if TYPE_CHECKING:
     from counterfoil.dataset.label_checks import ReviewTask
@@ -54,14 +54,6 @@ class RecutOptions(_OfDataset):
     before: Callable[[CutLosses], None] | None = in_python()
     """With `in_place`, called before any file changes if something would be lost for good. It receives the losses. If
     it raises, the cut stops."""
-
-
-@options
-class RecutCommand(RecutOptions):
-    """What `calibrate --apply` takes."""
-
-    yes: bool = option(False, OUTPUT, "--yes", "-y")
-    """With --in-place: do not ask."""
 
 
 def _tasks(option: Option, task: str) -> tuple[str, ...]:
