@@ -302,7 +302,7 @@ def _shown(default: Any) -> str:
 
 
 def _tasks_of(option: Option, tasks: Mapping[str, type[Task]]) -> list[str]:
-    """Return the names of the tasks that take an option of `evaluate`, unless all do, or it is none of a task."""
+    """Return the names of the tasks that take an option of `evaluate`, unless all do. Other options have no tasks."""
     takers = [name for name, task in tasks.items() if option.name in EVERY_TASK | task.takes]
     return takers if len(takers) < len(tasks) else []
 

@@ -27,7 +27,7 @@ def words(text: str) -> str:
 
 
 def described(command: str) -> dict[str, Option]:
-    """Return the options that somebody can type, by the spelling; the first class that has one describes it."""
+    """Return the options that the command line takes, by their spelling; the first class that has one describes it."""
     every: dict[str, Option] = {}
     for each in (each for declared in CLASSES[command] for each in options_of(declared)):
         if not each.in_python_only:
