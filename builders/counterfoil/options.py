@@ -111,8 +111,8 @@ def _texts(module: str) -> dict[str, dict[str, str]]:
             continue
         texts[declared.name] = {}
         for name, text in pairwise(declared.body):
-            if isinstance(name, ast.AnnAssign) and isinstance(text, ast.Expr):
-                texts[declared.name][ast.unparse(name.target)] = inspect.cleandoc(ast.literal_eval(text.value))
+            if isinstance(name, ast.AnnAssign) and isinstance(name.target, ast.Name) and isinstance(text, ast.Expr):
+                texts[declared.name][name.target.id] = inspect.cleandoc(ast.literal_eval(text.value))
     return texts
 
 
