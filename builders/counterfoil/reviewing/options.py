@@ -25,7 +25,7 @@ class CalibrateOptions(_OfDataset):
 
     page: str | Path | None = argument("--out", "-o", default=None, default_words="DATASET/.counterfoil/calibrate.html")
     """The page to write. With --apply: a new directory for the re-cut dataset."""
-    shifts: Sequence[str] | None = argument("--shift", default=None, metavar="NAME")
+    shifts: Sequence[str] | None = argument("--shift", default=None, panel=DATA, metavar="NAME")
     """Only this shift. Repeatable; not with --apply.
 
     Default: every screened shift."""
