@@ -1,4 +1,4 @@
-"""What the code writes of the documentation: commands, recipe keys, Python functions, the tutorial, columns of rows.
+"""What the code writes of the documentation: commands, options, recipe keys, Python functions, tutorial, columns.
 
     python scripts/docs_reference.py FOLDER     # docs/ with these pages, for a program that does not call hooks
 
@@ -14,7 +14,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from types import NoneType, UnionType
@@ -28,6 +28,9 @@ import counterfoil
 from counterfoil.cli.main import app
 from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.evaluation.options import EvaluationOptions
+from counterfoil.evaluation.task import EVERY_TASK, Task
+from counterfoil.evaluation.tasks import TASKS
+from counterfoil.options import Option, options_of
 from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.schema_mine import METHOD_SETTINGS
 from counterfoil.store.rows import LAST_COLUMNS, ROW_COLUMNS
@@ -62,6 +65,12 @@ _PYTHON_OPENING = """# Python
 
 Each command is a function of `counterfoil` that prints nothing and returns what it found. Heavy libraries load when a
 function is first used.
+"""
+_OPTIONS_OPENING = """# Options
+
+An option is one thing on the command line, in Python and in the recipe. Each entry has its flags, its name in Python
+and its default; if it replaces a key of the recipe, that key. `counterfoil COMMAND --help-all` and `help()` in Python
+have the same texts. Each command also takes `--json`, which prints JSON for scripts.
 """
 
 
@@ -155,6 +164,7 @@ def pages() -> dict[str, str]:
         "reference/commands.md": commands_page(),
         "reference/recipe.md": recipe_page(),
         "reference/python.md": python_page(),
+        "reference/options.md": options_page(),
         "tutorial.md": tutorial_page(),
     }
 
@@ -212,14 +222,89 @@ def recipe_page() -> str:
 
 
 def python_page() -> str:
-    """Return every public function, by its docstring."""
-    names = [name for name in counterfoil.__all__ if callable(getattr(counterfoil, name))]
+    """Return every public function, by its docstring; what an options class declares is on the page of options."""
     lines = [_PYTHON_OPENING]
-    for name in names:
-        lines += [f"::: {getattr(counterfoil, name).__module__}.{name}", ""]
-        if name == "evaluate":
-            lines += [f"::: {EvaluationOptions.__module__}.{EvaluationOptions.__name__}", ""]
+    for name in counterfoil.__all__:
+        public = getattr(counterfoil, name)
+        if hasattr(public, "declared"):
+            lines += [*_declared_function(name, public), ""]
+        elif callable(public):
+            lines += [f"::: {public.__module__}.{name}", ""]
     return "\n".join(lines)
+
+
+def _declared_function(name: str, public: Any) -> Iterator[str]:
+    """Yield the section of a function whose parameters a class of options declares."""
+    signature = inspect.signature(public)
+    yield f"## {name} {{ #counterfoil.{name} }}\n\n```python\ncounterfoil.{name}("
+    keywords_begin = False
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and not keywords_begin:
+            keywords_begin = True
+            yield "    *,"
+        default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+        yield f"    {parameter.name}: {parameter.annotation}{default},"
+    yield f") -> {signature.return_annotation}\n```\n"
+    text, _, rest = (inspect.getdoc(public) or "").partition("Args:\n")
+    commands = [command for command, classes in commands_of_classes().items() if _has(classes, public.declared)]
+    yield f"{text}Its options are those of [{commands[0]}](options.md#{commands[0]}).\n"
+    yield inspect.cleandoc("Returns:\n" + rest.partition("Returns:\n")[2]).replace("\n    ", "\n\n")
+
+
+def _has(classes: tuple[type, ...], declared: type) -> bool:
+    return any(issubclass(each, declared) for each in classes)
+
+
+def commands_of_classes() -> dict[str, tuple[type, ...]]:
+    """Return the classes of options of each command that has some, in the order of `counterfoil --help`."""
+    callbacks: dict[str, Any] = {}
+    for info in app.registered_commands:
+        if info.callback is not None:
+            callbacks[info.callback.__name__] = info.callback
+    return {name: callback.declared for name, callback in callbacks.items() if callback.declared}
+
+
+def options_page() -> str:
+    """Return every option of every command: flags, name in Python, default, recipe key and texts."""
+    functions = {name: getattr(counterfoil, name) for name in counterfoil.__all__}
+    lines = [_OPTIONS_OPENING]
+    for command, classes in commands_of_classes().items():
+        lines += [f"## {command}", ""]
+        seen: set[tuple[str, str]] = set()
+        for declared in classes:
+            public = [name for name, each in functions.items() if _has((declared,), getattr(each, "declared", type))]
+            described = [option for option in options_of(declared) if (option.spelling, option.name) not in seen]
+            seen |= {(option.spelling, option.name) for option in described}
+            tasks = TASKS if issubclass(declared, EvaluationOptions) else {}
+            if public and described:
+                lines += [f"In Python: `counterfoil.{public[0]}`.", ""]
+            for option in described:
+                lines += [*_option(option, bool(public), _tasks_of(option, tasks)), ""]
+    return "\n".join(lines) + "\n"
+
+
+def _option(option: Option, has_function: bool, tasks: list[str]) -> Iterator[str]:
+    flags = "" if option.in_python_only else ", ".join(f"`{flag}`" for flag in option.flags)
+    yield flags or f"`{option.name if option.in_python_only else option.metavar}`"
+    facts = [f"in Python `{option.name}`"] if has_function else []
+    facts.append("required" if option.is_required else f"default `{_shown(option.default)}`")
+    if option.key:
+        facts.append(f"replaces `{option.key}`")
+    facts += [f"for {' and '.join(tasks)} alone"] if tasks else []
+    words = ", ".join(facts)
+    yield f":   *{words[:1].upper()}{words[1:]}.* {_prose(' '.join(option.text.split()))}"
+    if option.more:
+        yield f"\n    {_prose(' '.join(option.more.split()))}"
+
+
+def _shown(default: Any) -> str:
+    return str(default) if isinstance(default, Path) else repr(default)
+
+
+def _tasks_of(option: Option, tasks: Mapping[str, type[Task]]) -> list[str]:
+    """Return the names of the tasks that take an option of `evaluate`, unless all do. Other options have no tasks."""
+    takers = [name for name, task in tasks.items() if option.name in EVERY_TASK | task.takes]
+    return takers if len(takers) < len(tasks) else []
 
 
 def tutorial_page() -> str:

@@ -54,6 +54,8 @@ def test_the_pages_that_code_writes_name_everything(site: Path) -> None:
     assert not [name for name in group.commands if f"counterfoil {name}</code>" not in commands]
     python = (site / "reference/python.html").read_text(encoding="utf-8")
     assert not [name for name in counterfoil.__all__ if name[0] != "_" and f".{name}" not in python]
+    options = (site / "reference/options.html").read_text(encoding="utf-8")
+    assert not [name for name in docs_reference.commands_of_classes() if f'id="{name}"' not in options]
     assert "Photographs" in (site / "tutorial.html").read_text(encoding="utf-8")
     recipe = (site / "reference/recipe.html").read_text(encoding="utf-8")
     assert not [name for _, name, _ in keys() if f"<code>{name}</code>" not in recipe]

@@ -21,7 +21,7 @@ PACKAGE = ROOT / "builders" / "counterfoil"
 # The packages of each layer, in order: a package imports itself, earlier ones of its layer, and lower layers.
 LAYERS: tuple[tuple[str, ...], ...] = (
     (
-        *("arrays", "errors", "registry", "corrupting", "signals", "progress"),
+        *("arrays", "errors", "options", "registry", "corrupting", "signals", "progress"),
         *("stats", "paired_stats", "resampled_stats", "accuracy_stats", "trajectory_stats"),
         "detection_stats",
         *("multilabel_stats", "feature_stats", "regular_files", "parquet_pages", "foreign_tables", "documents"),

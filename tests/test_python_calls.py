@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import os
 import re
@@ -21,6 +20,7 @@ from colour_kinds import colour_function
 from colour_world import NAMES, build_colours, save_folders, save_trained
 from counterfoil.cli.main import app
 from counterfoil.errors import CounterfoilWarning, UserError
+from counterfoil.options import takes
 
 ROOT = Path(__file__).parents[1]
 FUNCTIONS = sorted(set(counterfoil.__all__) - {"__version__", "Corrupt"})
@@ -31,23 +31,23 @@ def test_a_single_item_is_a_list_of_one_in_every_function(name: str) -> None:
     """Record what each function would be called with; a parameter that also takes a bare text decides by itself."""
     function = getattr(counterfoil, name)
     signature = inspect.signature(function)
-    given = {
-        parameter.name: "one"
+    several = {
+        parameter.name
         for parameter in signature.parameters.values()
-        if parameter.default is parameter.empty or re.match(r"Sequence\[|tuple\[", str(parameter.annotation))
+        if re.match(r"Sequence\[|tuple\[", str(parameter.annotation))
     }
-
-    @functools.wraps(function.__wrapped__)
-    def recorder(*args: Any, **named: Any) -> dict[str, Any]:
-        return dict(signature.bind(*args, **named).arguments)
-
-    recorded = counterfoil._taking_one(recorder)(**given)
     for parameter in signature.parameters.values():
         annotation = str(parameter.annotation)
-        if re.match(r"Sequence\[|tuple\[", annotation):
-            assert recorded[parameter.name] == ("one",)
-        elif re.search(r"Sequence\[|Iterable\[|list\[|tuple\[", annotation):
+        if parameter.name not in several and re.search(r"Sequence\[|Iterable\[|list\[|tuple\[", annotation):
             assert "str |" in annotation or annotation.startswith("str\n"), f"{name}: {parameter.name}"
+    if several:
+        recorded: Any = takes(function.declared)(lambda given: given)
+        required = {
+            parameter.name for parameter in signature.parameters.values() if parameter.default is parameter.empty
+        }
+        given = recorded(**dict.fromkeys(several | required, "one"))
+        assert all(getattr(given, parameter) == ("one",) for parameter in several)
+        assert all(getattr(given, parameter) == "one" for parameter in required - several)
 
 
 def refusal(work: Callable[[], Any]) -> str:

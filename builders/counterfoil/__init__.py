@@ -32,7 +32,6 @@ arguments of a function.
 
 from __future__ import annotations
 
-import functools
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -120,30 +119,9 @@ __all__ = [
 ]
 
 
-@functools.cache
-def _taking_one(function: Any) -> Any:
-    """Return the function, for which a single text, path or number is one item of a parameter that takes several."""
-    import inspect
-    from os import PathLike
-
-    signature = inspect.signature(function)
-
-    @functools.wraps(function)
-    def called(*args: Any, **named: Any) -> Any:
-        bound = signature.bind(*args, **named)
-        for name, value in bound.arguments.items():
-            several = str(signature.parameters[name].annotation).startswith(("Sequence[", "tuple["))
-            if several and isinstance(value, str | PathLike | float | int):
-                bound.arguments[name] = (value,)
-        return function(*bound.args, **bound.kwargs)
-
-    return called
-
-
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        public = getattr(import_module(_HOMES[name]), name)
-        return public if isinstance(public, type) else _taking_one(public)
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'counterfoil' has no attribute '{name}'")
 
 

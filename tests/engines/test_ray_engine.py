@@ -33,6 +33,7 @@ from counterfoil.engines import (
 )
 from counterfoil.engines.ray_engine import RayEngine
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.options import OnDevices
 from counterfoil.testing import check_engine
 from ray_clusters import actors, ray, running_cluster
 
@@ -194,18 +195,18 @@ def test_auto_is_the_cluster_that_ray_finds_and_actors_of_a_cpu_run_one_thread(
     two_nodes: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", two_nodes.address)
-    auto, _ = engine_and_device("auto", 1, EngineChoice("ray", "auto"))
+    auto, _ = engine_and_device(OnDevices(device="auto", workers=1, engine=EngineChoice("ray", "auto")))
     (result,) = [event.result for event in auto.run(Threads(), [1]) if isinstance(event, Finished)]
     assert result == ("1", 1)
 
 
 def test_a_cluster_without_gpus_is_reported(two_nodes: Any, tmp_path: Path) -> None:
-    wanting, device = engine_and_device("cuda", None, EngineChoice("ray", two_nodes.address))
+    wanting, device = engine_and_device(OnDevices(device="cuda", engine=EngineChoice("ray", two_nodes.address)))
     assert device == "cpu", "this machine needs none"
     with pytest.raises(UserError, match=f"the Ray cluster at {two_nodes.address} has no GPU"):
         list(wanting.run(Tens(tmp_path), [1]))
     with pytest.raises(UserError, match="found 'cuda:1', expected auto, cpu or cuda with a Ray cluster"):
-        engine_and_device("cuda:1", None, EngineChoice("ray", two_nodes.address))
+        engine_and_device(OnDevices(device="cuda:1", engine=EngineChoice("ray", two_nodes.address)))
 
 
 def test_a_node_that_is_lost_costs_no_item(two_nodes: Any, tmp_path: Path) -> None:
@@ -262,7 +263,7 @@ def test_a_node_without_the_package_is_reported(
 ) -> None:
     monkeypatch.setenv("LACKS", "counterfoil")
     node = two_nodes.add_node(num_cpus=0, num_gpus=1)  # of a GPU, so that the actor comes nowhere else
-    wanting, _ = engine_and_device("cuda", None, EngineChoice("ray", two_nodes.address))
+    wanting, _ = engine_and_device(OnDevices(device="cuda", engine=EngineChoice("ray", two_nodes.address)))
     with pytest.raises(UserError) as refused:
         list(wanting.run(Tens(tmp_path), [1]))
     two_nodes.remove_node(node)

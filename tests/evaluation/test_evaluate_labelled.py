@@ -251,9 +251,10 @@ def options_of_an_evaluation() -> list[list[str]]:
     command: Any = typer.main.get_command(app)
     options = []
     for param in command.commands["evaluate"].params:
-        if param.name not in ("dataset", "write_keys", "recipe", "groups", "base"):
-            value = "all" if param.name == "outputs" else "1"
-            options.append([param.opts[0], *([] if param.is_flag else [value] * param.nargs)])
+        flag = param.opts[0]
+        if flag not in ("dataset", "--write-keys", "--recipe", "--groups", "--base"):
+            value = "all" if flag == "--outputs" else "1"
+            options.append([flag, *([] if param.is_flag else [value] * param.nargs)])
     return options
 
 

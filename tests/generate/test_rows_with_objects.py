@@ -15,7 +15,8 @@ from counterfoil.errors import UserError
 from counterfoil.generate.kinds.corrupt import CorruptMaker
 from counterfoil.generate.kinds.kind import ChosenTable
 from counterfoil.recipe import load_recipe
-from counterfoil.starting.found_data import Wanted, find_data
+from counterfoil.starting.found_data import find_data
+from counterfoil.starting.options import InitOptions
 from support.boxes import NAMES, coco_folder, draw_images, drawn_objects, yolo_folder
 
 
@@ -89,7 +90,7 @@ def test_a_recipe_says_whether_boxes_are_of_turned_photographs(make: Callable[..
 def test_a_first_recipe_turns_photographs_and_their_boxes_fit(make: Callable[..., Any], tmp_path: Path) -> None:
     drawn = make(tmp_path / "data")
     turned(tmp_path / "data")
-    data = find_data(tmp_path / "data", Wanted(drawn=False))
+    data = find_data(InitOptions(tmp_path / "data"), drawn=False)
     assert data.origin.exif == "apply" and data.objects is not None and data.objects.exif == "apply"
     rows = open_source(data.origin).rows("train", labelled=False)
     assert rows.image(0).size == (160, 120)
@@ -99,7 +100,7 @@ def test_a_first_recipe_turns_photographs_and_their_boxes_fit(make: Callable[...
 
 def test_a_first_recipe_names_the_numbers_of_the_file(tmp_path: Path) -> None:
     coco_folder(tmp_path / "data")
-    objects = find_data(tmp_path / "data", Wanted(drawn=False)).objects
+    objects = find_data(InitOptions(tmp_path / "data"), drawn=False).objects
     assert objects is not None and (objects.names, objects.ids) == (NAMES, (3, 7))
 
 

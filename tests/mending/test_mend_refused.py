@@ -89,7 +89,7 @@ def test_images_on_both_sides_are_refused(world: World, tmp_path: Path, monkeypa
         (["dfr:place"], {"fit": "network"}, "dfr:place: it does not go with --fit network"),
         (["early:test"], {}, "early:test: it does not go with --fit lbfgs"),
         (["lff:test"], {"fit": "sgd"}, "early and lff train a network"),
-        (["confidence:test"], {"fit": "network", "epochs": 0}, "--epochs: found 0"),
+        (["confidence:test"], {"fit": "network", "epochs": 0}, "epochs is 0: expected 1 or more"),
         (["confidence:train"], {}, "from the split 'train': the head learns from it"),
         (["domino:validation"], {}, "from the split 'validation': it is audited"),
         (["direction:nowhere"], {}, "from the split 'nowhere': there is none of that name"),

@@ -260,7 +260,8 @@ def test_the_command_asks_and_refuses_what_does_not_go_together(
     unconfirmed = run_command(loopback, home, str(model), REPO, "--model")
     assert unconfirmed.returncode == 2 and "Pass -y" in unconfirmed.stderr
     wrong = run_command(loopback, home, str(model), "--model", "--create-pr", "-y")
-    assert wrong.returncode == 2 and "one commit" in wrong.stderr and "USER/NAME" in wrong.stderr
+    assert wrong.returncode == 2 and "--create-pr does not go with --model" in wrong.stderr
+    assert "USER/NAME is missing" in wrong.stderr
     forgotten = run_command(loopback, home, str(model), REPO, "-y")
     assert forgotten.returncode == 2 and "--model" in forgotten.stderr
     assert not changing(loopback)

@@ -5,19 +5,20 @@ from __future__ import annotations
 import contextlib
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import overload
+from typing import Any, ParamSpec, Protocol, overload
 
 from counterfoil.building.inputs import Inputs, resolve_inputs
+from counterfoil.building.options import BuildOptions, WholeOptions
 from counterfoil.building.spans import spans
 from counterfoil.building.workers import Job, ShardFiles, SpansToCollect, imported_for, write_collected
 from counterfoil.data.folders import refuse_among_inputs
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.dataset.closing import close_dataset
-from counterfoil.engines import Advanced, Delivered, Engine, EngineChoice, Lost, engine_and_device
+from counterfoil.engines import Advanced, Delivered, Engine, Lost, engine_and_device
 from counterfoil.engines.local import stack_where_done
 from counterfoil.errors import UserError
 from counterfoil.generate.screen.doubts import ScreenDoubts, screen_doubts, warn_of_screen
@@ -25,6 +26,7 @@ from counterfoil.generate.screen.thresholds import FewImages, open_shifts
 from counterfoil.generate.tokens.learn_tokens import learned_before, learning_folder
 from counterfoil.models.devices import rendering_stack
 from counterfoil.models.diffusion import check_scheduler
+from counterfoil.options import takes
 from counterfoil.plan.layout import PlanPart, make_plan
 from counterfoil.progress import tell
 from counterfoil.recipe import Recipe, load_recipe
@@ -115,61 +117,29 @@ class BuildResult:
         return self.images_made / self.seconds if self.images_made and self.seconds > 0 else None
 
 
-@overload
-def build(
-    recipe: Recipe | str | Path,
-    out: str | Path,
-    *,
-    overrides: Sequence[str] = (),
-    device: str = "auto",
-    workers: int | None = None,
-    allow_mixed: bool = False,
-    engine: EngineChoice | None = None,
-    shards: None = None,
-    limit: int | None = None,
-) -> BuildResult: ...
-@overload
-def build(
-    recipe: Recipe | str | Path,
-    out: str | Path,
-    *,
-    overrides: Sequence[str] = (),
-    device: str = "auto",
-    workers: int | None = None,
-    allow_mixed: bool = False,
-    engine: EngineChoice | None = None,
-    shards: str | tuple[int, int],
-    limit: int | None = None,
-) -> PartResult: ...
-def build(
-    recipe: Recipe | str | Path,
-    out: str | Path,
-    *,
-    overrides: Sequence[str] = (),
-    device: str = "auto",
-    workers: int | None = None,
-    allow_mixed: bool = False,
-    engine: EngineChoice | None = None,
-    shards: str | tuple[int, int] | None = None,
-    limit: int | None = None,
-) -> BuildResult | PartResult:
-    """Build the dataset of a recipe in the directory `out`, or resume a build that is already there.
+_Whole = ParamSpec("_Whole")
+_Part = ParamSpec("_Part")
 
-    Args:
-        recipe: A Recipe, a bundled name or a path.
-        out: The dataset directory.
-        overrides: Changes to the recipe, as `a.b=c` strings.
-        device: `auto`, `cpu`, `cuda` or a list such as `cuda:0,cuda:2`. `auto` and `cuda` use every visible GPU. With a
-            cluster, this is the device that the workers of the cluster use.
-        workers: The number of worker processes. With several GPUs it is the number on each GPU, and with a cluster the
-            number on all machines together. None means one process for each CPU core, or one for each GPU.
-        allow_mixed: Resume a directory that another stack (library versions, device) began.
-        engine: The engine that makes the shards. None means processes on this machine.
-        shards: The part of the plan to build. (3, 16) and "3/16" mean the third of sixteen parts. Other processes may
-            build other parts at the same time. The dataset stays open until you call `build` without `shards`, which
-            makes the missing shards and finishes the dataset.
-        limit: The largest number of images for each shift (`samples.limit`). A build with a limit is a preview, which
-            needs a directory of its own. The images of a preview are the first images of the whole dataset.
+
+class _Build(Protocol[_Whole, _Part]):
+    """`build` for type checkers: its result depends on whether `shards` is given."""
+
+    @overload
+    def __call__(self, *args: _Whole.args, **named: _Whole.kwargs) -> BuildResult: ...
+    @overload
+    def __call__(self, *args: _Part.args, **named: _Part.kwargs) -> PartResult: ...
+
+
+def _told_apart(
+    whole: Callable[_Whole, WholeOptions], part: Callable[_Part, BuildOptions]
+) -> Callable[[Any], _Build[_Whole, _Part]]:
+    return lambda function: function
+
+
+@_told_apart(WholeOptions, BuildOptions)
+@takes(BuildOptions)
+def build(options: BuildOptions) -> BuildResult | PartResult:
+    """Build the dataset of a recipe in the directory `out`, or resume a build that is already there.
 
     Returns:
         A BuildResult with counts and speed, or a PartResult if `shards` is given.
@@ -178,13 +148,13 @@ def build(
         UserError: An input cannot be used.
         RunFailure: The run cannot continue. Finished shards are kept.
     """
-    part = None if shards is None else PlanPart.given(shards)
-    out, words = named_path(out), "RECIPE"
-    if not isinstance(recipe, Recipe):
-        words = shlex.join([str(recipe), *(word for override in overrides for word in ("--set", override))])
-    recipe = load_recipe(recipe, overrides)
-    if limit is not None and limit < 1:
-        raise UserError(f"limit is {limit}: expected 1 or more")
+    part = None if options.shards is None else PlanPart.given(options.shards)
+    out, words = named_path(options.out), "RECIPE"
+    if not isinstance(options.recipe, Recipe):
+        overridden = [word for override in options.overrides for word in ("--set", override)]
+        words = shlex.join([str(options.recipe), *overridden])
+    recipe = load_recipe(options.recipe, options.overrides)
+    limit = options.limit
     if limit is not None:
         recipe = recipe.model_copy(update={"samples": recipe.samples.model_copy(update={"limit": limit})})
     refuse_foreign(out)
@@ -195,7 +165,7 @@ def build(
         make_folder(out / PRIVATE)
     try_folder(out if part is None else out / PRIVATE, of_dataset=part is None)
     settle_directory(out)
-    resolved_engine, first_device = engine_and_device(device, workers, engine)
+    resolved_engine, first_device = engine_and_device(options)
     recipe = resolve_classes(recipe, out)
     lock = read_lock(out)
     begun = lock is not None
@@ -207,7 +177,7 @@ def build(
     inputs = resolve_inputs(recipe, out, first_device, resolved_engine, learn=part is None)
     recipe = inputs.settled(recipe)
     warn_of_screen(recipe, inputs.thresholds)
-    making = DatasetBuild(recipe, inputs, out, first_device, resolved_engine, allow_mixed)
+    making = DatasetBuild(recipe, inputs, out, first_device, resolved_engine, options.allow_mixed)
     if part is None:
         return making.whole()
     try:

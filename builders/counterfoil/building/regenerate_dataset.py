@@ -16,16 +16,18 @@ from typing import Any
 from counterfoil.building.build_dataset import BuildResult, DatasetBuild
 from counterfoil.building.inputs import Inputs, rows_file
 from counterfoil.building.judges import pin_judges
+from counterfoil.building.options import RegenerateOptions
 from counterfoil.data.hub import locate_dataset
 from counterfoil.data.pool import wrong_pool
 from counterfoil.dataset.reading import SoundDataset, read_dataset, wrong_model
 from counterfoil.dataset.verification.problems import Outcome
 from counterfoil.dataset.verification.rerendering import compare_images
 from counterfoil.documents import differences
-from counterfoil.engines import EngineChoice, engine_and_device
+from counterfoil.engines import engine_and_device
 from counterfoil.errors import UserError
 from counterfoil.generate.screen.doubts import warn_of_screen
 from counterfoil.models.loras import wrong_loras
+from counterfoil.options import takes
 from counterfoil.recipe import Recipe, load_own_recipe
 from counterfoil.recipe.layering import without_folders
 from counterfoil.regular_files import named_path
@@ -305,30 +307,13 @@ class Regeneration(BuildResult):
     repaired: bool = False
 
 
-def regenerate(
-    source: str | Path,
-    out: str | Path,
-    *,
-    overrides: Sequence[str] = (),
-    device: str = "auto",
-    workers: int | None = None,
-    allow_mixed: bool = False,
-    engine: EngineChoice | None = None,
-) -> Regeneration:
+@takes(RegenerateOptions)
+def regenerate(options: RegenerateOptions) -> Regeneration:
     """Rebuild a dataset in the directory `out` from its own recipe, lock, thresholds and tokens, or resume there.
 
     The input dataset is not needed. The models must be the models that the lock pins. If `out` is the directory of
     `source`, the dataset is repaired. A repair makes only damaged or missing shards again, then the card and the
     manifest.
-
-    Args:
-        source: A dataset directory or `user/name[@revision]`.
-        out: The directory to write.
-        overrides: The places where folders of models are now, as `a.b=c` strings.
-        device: As in `build`.
-        workers: As in `build`.
-        allow_mixed: As in `build`.
-        engine: As in `build`.
 
     Returns:
         A Regeneration, which compares the new dataset with the original.
@@ -337,21 +322,21 @@ def regenerate(
         UserError: An input cannot be used. Example: the source's recipe was edited.
         RunFailure: The source's recipe, lock, thresholds or tokens are damaged.
     """
-    out = named_path(out)
+    out = named_path(options.out)
     try_folder(out, of_dataset=True)
-    located = locate_dataset(source, WANTED)
+    located = locate_dataset(options.source, WANTED)
     is_local = located.reference is None
     in_place = is_local and out.resolve() == located.directory.resolve()
     standing_dataset = read_dataset(
         located.directory, "words", "thresholds", "tokens", "embeddings", "rows", own=is_local
     )
     original = standing_dataset.sound()
-    recipe, table = _overridden(original, overrides), original.plan.table
+    recipe, table = _overridden(original, options.overrides), original.plan.table
     described = recipe.portable_yaml == original.recipe.portable_yaml
     rows = rows_file(recipe) if table is None else table.content
     inputs = Inputs(original.lock.inputs, original.thresholds, original.tokens, rows, original.embeddings)
     settle_directory(out)
-    resolved_engine, first_device = engine_and_device(device, workers, engine)
+    resolved_engine, first_device = engine_and_device(options)
     refuse_other_models(recipe, original.lock)
     before = {}
     for standing in standing_shards(located.directory, ()):
@@ -361,7 +346,7 @@ def regenerate(
     warn_of_screen(recipe, original.thresholds)
     recipe_yaml = original.recipe_yaml if described else recipe.portable_yaml
     repair = original.listed if in_place else None
-    begun = DatasetBuild(recipe, inputs, out, first_device, resolved_engine, allow_mixed, recipe_yaml, repair)
+    begun = DatasetBuild(recipe, inputs, out, first_device, resolved_engine, options.allow_mixed, recipe_yaml, repair)
     result = begun.whole()
     comparison = compare(original, before, out, described=described, images=is_local and not in_place)
     made = {field.name: getattr(result, field.name) for field in fields(BuildResult)}

@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
-from typer import Argument, Option
 
-from counterfoil.cli.options import (
-    AddressOption,
-    CollectOption,
-    DevicesOption,
-    EngineOption,
-    JsonOption,
-    LimitOption,
-    RecipeArgument,
-    SetOption,
-    WorkersOption,
-)
+from counterfoil.building.options import BuildOptions, RegenerateOptions
+from counterfoil.cli.options import Given, with_options
 from counterfoil.cli.progress import BuildDisplay, TokenLines
 from counterfoil.cli.terminal import fields_of, next_command, note, print_json, print_rows, say, terminal
 from counterfoil.errors import UserError, first_of
+from counterfoil.generate.tokens.options import ImportOptions, TokenOptions
 from counterfoil.progress import listening
 from counterfoil.report.words import counted, preview_sentence
 
@@ -38,49 +29,29 @@ _WIDTH = 120
 MOST_LISTED = 10
 
 
-app = typer.Typer()
-
-
-@app.command(epilog="Example: counterfoil tokens wardrobe-star --set 'tokens={path: null, learn: {}}' --out mine")
-def tokens(
-    recipe: RecipeArgument,
-    out: Annotated[Path | None, Option("--out", "-o", help="Folder for the tokens. Default: NAME-tokens.")] = None,
-    import_from: Annotated[
-        Path | None,
-        Option(
-            "--import", metavar="PATH", help="Import released {label}.bin tensors (ImageNet*) from a zip or folder."
-        ),
-    ] = None,
-    overrides: SetOption = None,
-    device: DevicesOption = "auto",
-    workers: WorkersOption = None,
-    engine: EngineOption = "local",
-    address: AddressOption = None,
-    collect: CollectOption = False,
-    json: JsonOption = False,
-) -> None:
+@with_options(
+    "counterfoil tokens wardrobe-star --set 'tokens={path: null, learn: {}}' --out mine", TokenOptions, ImportOptions
+)
+def tokens(given: Given) -> None:
     """Learn a recipe's class tokens (textual inversion), or import released ones. Run again to resume."""
     from counterfoil.recipe import load_recipe
 
-    loaded = load_recipe(recipe, overrides or ())
-    folder = out or Path(f"{loaded.name}-tokens")
+    recipe, source = given.get("RECIPE"), given.get("--import")
+    loaded = load_recipe(recipe, given.get("--set") or ())
+    folder = given.get("--out") or Path(f"{loaded.name}-tokens")
     note(f"{loaded.name} → {folder}: loading libraries and resolving inputs")
-    if import_from is not None:
-        if (device, workers, engine, address, collect) != ("auto", None, "local", None, False):
-            raise UserError(
-                "--import computes nothing, so it takes no --device, --workers, --engine, --address or --collect"
-            )
+    if source is not None:
+        given.made(ImportOptions, "--import", out=folder)
         from counterfoil.generate.tokens.import_tokens import import_tokens
 
-        result = import_tokens(loaded, import_from, folder)
+        result = import_tokens(loaded, source, folder)
     else:
-        from counterfoil.engines import EngineChoice
         from counterfoil.generate.tokens.learn_tokens import learn_tokens
 
-        choice = EngineChoice(engine, address, collect)
+        options = given.made(TokenOptions, recipe=loaded, out=folder, overrides=())
         with listening(TokenLines().draw):
-            result = learn_tokens(loaded, folder, device=device, workers=workers, engine=choice)
-    if json:
+            result = learn_tokens(**vars(options))
+    if given.json:
         print_json(
             {
                 "folder": result.folder,
@@ -100,104 +71,52 @@ def tokens(
         next_command("counterfoil", "build", recipe, "--set", f"tokens={{path: {shown}}}", "--out", built)
 
 
-@app.command(epilog="Example: counterfoil build wardrobe-mini --out wardrobe-mini")
-def build(
-    out: Annotated[Path, Option("--out", "-o", help="Directory of the dataset: new, empty, or one to resume.")],
-    recipe: Annotated[
-        str | None,
-        Argument(
-            metavar="RECIPE", help="A bundled recipe's name, a YAML file, or a dataset directory. Not with --from."
-        ),
-    ] = None,
-    source: Annotated[
-        str | None,
-        Option(
-            "--from",
-            metavar="DATASET",
-            help="Rebuild this dataset from its own recipe and lock: a directory, or USER/NAME\\[@REVISION]. To"
-            " repair it, give the same directory as --out.",
-        ),
-    ] = None,
-    overrides: SetOption = None,
-    device: DevicesOption = "auto",
-    workers: WorkersOption = None,
-    allow_mixed: Annotated[
-        bool, Option("--allow-mixed", help="Resume with other library versions or on another device. The card says so.")
-    ] = False,
-    limit: LimitOption = None,
-    shards: Annotated[
-        str | None,
-        Option(
-            metavar="K/N",
-            help="Build only part K of N, for example one part on each machine of a cluster. When all parts are done, "
-            "run once without --shards to complete the dataset.",
-        ),
-    ] = None,
-    engine: EngineOption = "local",
-    address: AddressOption = None,
-    collect: CollectOption = False,
-    json: JsonOption = False,
-) -> None:
+@with_options("counterfoil build wardrobe-mini --out wardrobe-mini", BuildOptions, RegenerateOptions)
+def build(given: Given) -> None:
     """Render a recipe's images, screen them, and store them as a dataset with a card. Run again to resume.
 
     --from rebuilds a dataset from what it records and compares the two; only images that were made from rows need the
     input dataset. The exit code is 1 if files differ on the same stack (device and library versions).
     """
-    from counterfoil.engines import EngineChoice
-    from counterfoil.plan.layout import PlanPart
-    from counterfoil.recipe import load_recipe
-    from counterfoil.recipe.names import license_note
-
+    recipe, source, shards = given.get("RECIPE"), given.get("--from"), given.get("--shards")
     if (recipe is None) == (source is None):
         raise UserError(
             "build needs RECIPE or --from" if recipe is None else "build takes RECIPE or --from, not both",
             "Name a recipe to build, or give --from DATASET to rebuild a dataset.",
         )
-    part = None if shards is None else PlanPart.given(shards)
-    if part is not None and source is not None:
-        raise UserError(
-            "build takes --shards or --from, not both",
-            "To build parts, name a recipe. A dataset directory works too: counterfoil build DATASET --shards K/N.",
-        )
-    if limit is not None and source is not None:
-        raise UserError(
-            "--limit does not go with --from, which builds what the dataset has",
-            "Name a recipe: build RECIPE --limit N.",
-        )
-    choice = EngineChoice(engine, address, collect)
-    loaded = None if recipe is None else load_recipe(recipe, overrides or ())
-    if loaded is None:
-        note(f"{source} → {out}: loading libraries and checking the original")
+    result: BuildResult | PartResult
+    if source is not None:
+        rebuilding = given.made(RegenerateOptions, "--from")
+        note(f"{source} → {rebuilding.out}: loading libraries and checking the original")
+        from counterfoil.building.regenerate_dataset import regenerate
+
+        with BuildDisplay():
+            result = regenerate(**vars(rebuilding))
     else:
+        from counterfoil.plan.layout import PlanPart
+        from counterfoil.recipe import load_recipe
+        from counterfoil.recipe.names import license_note
+
+        options = given.made(BuildOptions)
+        of_part = "" if shards is None else f", part {PlanPart.given(shards)}"
+        loaded = load_recipe(options.recipe, options.overrides)
         if unlisted := license_note(loaded.license):
             note(unlisted)
-        note(f"{loaded.name} → {out}{'' if part is None else f', part {part}'}: loading libraries and resolving inputs")
-    from counterfoil.building.build_dataset import PartResult, build
-    from counterfoil.building.regenerate_dataset import Regeneration, regenerate
+        note(f"{loaded.name} → {options.out}{of_part}: loading libraries and resolving inputs")
+        if shards is None:
+            options = replace(options, recipe=loaded, overrides=())
+        from counterfoil.building.build_dataset import build
 
-    result: BuildResult | PartResult
-    with BuildDisplay():
-        if source is not None:
-            result = regenerate(
-                source, out, overrides=overrides or (), device=device, workers=workers, allow_mixed=allow_mixed,
-                engine=choice,
-            )  # fmt: skip
-        elif shards is None:
-            assert loaded is not None
-            result = build(
-                loaded, out, device=device, workers=workers, allow_mixed=allow_mixed, engine=choice, limit=limit
-            )
-        else:
-            assert recipe is not None
-            result = build(
-                recipe, out, overrides=overrides or (), device=device, workers=workers, allow_mixed=allow_mixed,
-                engine=choice, shards=shards, limit=limit,
-            )  # fmt: skip
+        with BuildDisplay():
+            result = build(**vars(options))
+    from counterfoil.building.build_dataset import PartResult
+    from counterfoil.building.regenerate_dataset import Regeneration
+
     if isinstance(result, PartResult):
-        _print_part(result, json)
+        _print_part(result, given.json)
         return
     comparison = result.comparison if isinstance(result, Regeneration) else None
-    if json:
+    if given.json:
         rebuilt: dict[str, Any] = {}
         if isinstance(result, Regeneration):
             compared = None if comparison is None else {"identical": comparison.identical, **asdict(comparison)}

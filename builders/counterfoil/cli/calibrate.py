@@ -5,90 +5,54 @@ from __future__ import annotations
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
-from typer import Option
 
 from counterfoil.cli.build import doubts_as_json, print_counts, print_next, warnings_as_json
-from counterfoil.cli.options import BuiltArgument, JsonOption, OpenOption
+from counterfoil.cli.options import Agreed, Given, Opened, with_options
 from counterfoil.cli.terminal import agreed, fields_of, next_command, note, open_page, print_json, say
 from counterfoil.errors import UserError
+from counterfoil.reviewing.options import CalibrateOptions, RecutOptions
 
 if TYPE_CHECKING:
     from counterfoil.reviewing.calibrate_dataset import Calibration
     from counterfoil.reviewing.recut_dataset import CutLosses
 
-app = typer.Typer()
 
-
-@app.command(epilog="Example: counterfoil calibrate photos-star --open")
-def calibrate(
-    dataset: BuiltArgument,
-    apply: Annotated[
-        Path | None, Option(metavar="FILE", help="Apply the thresholds of this YAML file to the dataset.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        Option(
-            "--out",
-            "-o",
-            help="The page to write (default: DATASET/.counterfoil/calibrate.html). With --apply: a new"
-            " directory for the re-cut dataset.",
-        ),
-    ] = None,
-    in_place: Annotated[
-        bool,
-        Option(
-            "--in-place",
-            help="With --apply: replace the dataset by the re-cut one. Lists what will be lost and asks first.",
-        ),
-    ] = False,
-    yes: Annotated[bool, Option("--yes", "-y", help="With --in-place: do not ask.")] = False,
-    shifts: Annotated[
-        list[str] | None, Option("--shift", metavar="NAME", help="Only this shift. Repeatable; not with --apply.")
-    ] = None,
-    source: Annotated[
-        str | None,
-        Option(
-            metavar="PATH",
-            help="Folder of the input dataset, if it is one. Needed where --apply sets a new object percentile.",
-        ),
-    ] = None,
-    device: Annotated[str, Option(help="Where CLIP runs, if --apply sets a new object percentile.")] = "auto",
-    opened: OpenOption = False,
-    json: JsonOption = False,
-) -> None:
+@with_options("counterfoil calibrate photos-star --open", CalibrateOptions, RecutOptions, Agreed, Opened)
+def calibrate(given: Given) -> None:
     """Write a page on which you choose thresholds, and print the proposed ones as YAML.
 
     --apply takes such a YAML file and decides again which images are kept. It renders nothing.
     """
-    if apply is None:
-        if source is not None or device != "auto":
-            raise UserError("--source and --device need --apply: the page uses no model and no input dataset")
-        if in_place or yes:
-            raise UserError("--in-place and --yes need --apply: the page changes nothing")
+    dataset, file = given.get("DATASET"), given.get("--apply")
+    if file is None:
+        if needing := given.others("--out", "--shift", "--open", "--json"):
+            raise UserError(
+                f"{' and '.join(needing)} need --apply: the page uses no model and no input dataset, and it changes"
+                " nothing"
+            )
+        page_options = given.made(CalibrateOptions)
         from counterfoil.reviewing.calibrate_dataset import calibrate as run
 
-        calibration = run(dataset, out, shifts or None)
-        _show(calibration, json)
-        open_page(calibration.page, opened)
+        calibration = run(**vars(page_options))
+        _show(calibration, given.json)
+        open_page(calibration.page, given.get("--open"))
         return
-    if opened:
+    if given.get("--open"):
         raise UserError("--open does not go with --apply, which writes no page")
-    if shifts:
-        raise UserError("--shift does not go with --apply: the YAML file names the shifts")
-    if in_place == (out is not None):
+    options = given.made(RecutOptions, "--apply", before=partial(_ask, dataset, given.get("--yes")))
+    if options.in_place == (options.out is not None):
         raise UserError(
             "--apply FILE needs either --out NEW (a new directory for the re-cut dataset) or --in-place (which"
-            f" changes {dataset} itself); found {'both' if in_place else 'neither'}"
+            f" changes {dataset} itself); found {'both' if options.in_place else 'neither'}"
         )
-    note(f"{dataset}: applying the thresholds of {apply}")
+    note(f"{dataset}: applying the thresholds of {file}")
     from counterfoil.reviewing.recut_dataset import recut
 
-    ask = partial(_ask, dataset, yes)
-    result = recut(dataset, apply, out, in_place=in_place, source=source, device=device, before=ask)
-    if json:
+    result = recut(**vars(options))
+    if given.json:
         print_json(
             {
                 **fields_of(result, "directory", "candidates", "accepted", "shards", "images_dropped", "changed"),

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-from typer import Option
-
-from counterfoil.cli.options import JsonOption, OpenOption
+from counterfoil.cli.options import Given, Opened, with_options
 from counterfoil.cli.terminal import next_command, note, say
-
-app = typer.Typer()
+from counterfoil.options import option, options
 
 RECIPE, _WORK = "wardrobe-mini", "renders 1,200 images with a small diffusion model, then evaluates eight classifiers"
 _QUICK_RECIPE = "wardrobe-corrupt"
@@ -19,36 +14,39 @@ _QUICK_WORK = "changes 100 embedded images of garments in twelve ways, then eval
 _QUICK_IMAGES = 10  # images of each class in the base and in each corruption
 
 
-@app.command(epilog="Example: counterfoil demo --out demo")
-def demo(
-    context: typer.Context,
-    out: Annotated[Path, Option("--out", "-o", help="Folder for the dataset and its report.")] = Path("demo"),
-    quick: Annotated[
-        bool, Option("--quick", help="Draw nothing: corrupt embedded images of garments, in under a minute.")
-    ] = False,
-    opened: OpenOption = False,
-    json: JsonOption = False,
-) -> None:
+@options
+class _DemoOptions(Opened):
+    out: Path = option(Path("demo"), None, "--out", "-o")
+    """Folder for the dataset and its report."""
+    quick: bool = False
+    """Draw nothing: corrupt embedded images of garments, in under a minute."""
+
+
+@with_options("counterfoil demo --out demo", _DemoOptions)
+def demo(given: Given) -> None:
     """Build a small test set on the CPU, evaluate classifiers on it and write a report. Run again to resume.
 
     Needs no GPU, no network and no data of your own: small models that ship with Counterfoil draw the images.
     """
     from counterfoil.building.build_dataset import build
     from counterfoil.cli.build import print_counts
-    from counterfoil.cli.evaluate import evaluate
+    from counterfoil.cli.evaluate import evaluate_and_print
     from counterfoil.cli.progress import BuildDisplay
+    from counterfoil.evaluation.options import EvaluateArguments
 
+    out, quick = given.get("--out"), given.get("--quick")
     recipe, work = (_QUICK_RECIPE, _QUICK_WORK) if quick else (RECIPE, _WORK)
     dataset = out / recipe
     note(f"{recipe} → {dataset}: {work}.")
     overrides = [f"samples.candidates={_QUICK_IMAGES}"] if quick else []
     with BuildDisplay():
         built = build(recipe, dataset, overrides=overrides, device="cpu")
-    if not json:
+    if not given.json:
         print_counts(built.counts)
     report = out / f"{recipe}-evaluation"
-    evaluate(context, str(dataset), out=report, device="cpu", into_card=True, opened=opened, json=json)
-    if json:
+    arguments = EvaluateArguments(dataset, out=report, device="cpu", into_card=True)
+    evaluate_and_print(arguments, given)
+    if given.json:
         return
     say(f"{'card:':<12} {dataset / 'README.md'}")
     next_command("counterfoil", "open", str(report))

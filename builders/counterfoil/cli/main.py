@@ -8,7 +8,6 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from copy import copy
 from typing import Annotated, Any
 
 import typer
@@ -17,7 +16,7 @@ from typer.core import TyperGroup
 
 from counterfoil import __version__
 from counterfoil.cli import build, calibrate, demo, evaluate, mend, mine, open, publish, recipes, review, verify
-from counterfoil.cli.options import arranged
+from counterfoil.cli.options import add_commands
 from counterfoil.cli.terminal import note, refuse_low_limits, show_error
 from counterfoil.errors import CounterfoilWarning
 from counterfoil.progress import listening
@@ -25,10 +24,6 @@ from counterfoil.signals import heed_signals, show_signal, signalled
 
 
 class _Commands(TyperGroup):
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        command = super().get_command(ctx, cmd_name)
-        return arranged(cmd_name, copy(command)) if command else None
-
     def make_context(self, *arguments: Any, **named: Any) -> Any:
         with _interruptible():
             return super().make_context(*arguments, **named)
@@ -82,8 +77,11 @@ def _root(
 
 
 # In the order of `counterfoil --help`. Heavy imports are inside the commands, so that help is fast.
-for _module in (demo, recipes, build, calibrate, review, verify, evaluate, mine, mend, open, publish):
-    app.add_typer(_module.app)
+add_commands(
+    app, demo.demo, recipes.init, recipes.recipes, recipes.show, recipes.check, build.tokens, build.build,
+    calibrate.calibrate, review.review, verify.verify, evaluate.evaluate, mine.mine, mend.mend, open.open,
+    publish.publish,
+)  # fmt: skip
 
 
 # What shells report for a program whose output has no reader: 128 and the number of SIGPIPE.

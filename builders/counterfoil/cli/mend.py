@@ -3,146 +3,39 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-from typer import Option
-
-from counterfoil.cli.options import DeviceOption, JsonOption, ManyValues, OpenOption, SetOption, named_values
+from counterfoil.cli.options import Given, with_options
 from counterfoil.cli.progress import StageProgress
 from counterfoil.cli.terminal import note, open_page, print_json, print_rows, say, terminal
-from counterfoil.errors import UserError
+from counterfoil.mending.options import MendCommand, MendOptions
 from counterfoil.report.words import counted, points
 
 if TYPE_CHECKING:
     from counterfoil.mending.document import Collective, SetMeasured, VariantResult
     from counterfoil.mending.mend_models import MendResult
 
-app = typer.Typer()
-
 PIPED_WIDTH = 140
 MOST_ROWS = 24  # the most contexts, and the most classes, in tables; mend.csv has all
 
 
-@app.command(
-    cls=ManyValues,
-    epilog="Example: counterfoil mend --model lab:resnet10t --on wardrobe-star --with built:contexts --out mended",
+@with_options(
+    "counterfoil mend --model lab:resnet10t --on wardrobe-star --with built:contexts --out mended", MendCommand
 )
-def mend(
-    models: Annotated[
-        list[str] | None,
-        Option("--model", "-m", metavar="MODEL...", help="Models to mend, named as for evaluate. Required."),
-    ] = None,
-    on: Annotated[
-        str | None,
-        Option(metavar="RECIPE", help="The recipe whose source the head is fitted on, as for mine. Required."),
-    ] = None,
-    using: Annotated[
-        list[str] | None,
-        Option(
-            "--with",
-            metavar="DATASET[:GROUP]...",
-            help="What to mend with: a built dataset (its group contexts, else hard, else all shifts), weights.parquet "
-            "from mine --weights, dfr:clip, dfr:COLUMN or dfr:FILE; or rows of a split that direction:SPLIT, "
-            "confidence:, domino:, early: or lff: calls hard. Required.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, Option("--out", "-o", help="Folder for the model, the tables and the report. Required.")
-    ] = None,
-    audited: Annotated[
-        list[str] | None,
-        Option(metavar="SPLIT|DATASET", help="Rows that are audited, as for mine --on. Default: the recipe's."),
-    ] = None,
-    test: Annotated[
-        str | None,
-        Option(
-            metavar="SPLIT",
-            help="The test split. Default: one that is neither trained on nor audited, else the confirm half.",
-        ),
-    ] = None,
-    lambdas: Annotated[
-        str | None,
-        Option(
-            "--lambda",
-            metavar="NUMBERS",
-            help="Weights of the images of --with to try. Default: 0,0.1,0.25,0.5,1,2; for a network 0,0.5.",
-        ),
-    ] = None,
-    fit: Annotated[
-        str,
-        Option(
-            metavar="lbfgs|sgd|network",
-            help="lbfgs refits the head to the minimum, sgd by 1,000 steps as in Chegini 2023, Table 4. network trains"
-            " the whole network again from new weights.",
-        ),
-    ] = "lbfgs",
-    epochs: Annotated[int, Option(metavar="N", help="Epochs of --fit network.")] = 30,
-    per_class: Annotated[
-        int | None, Option(metavar="N", help="Training images per class, at most.", show_default="30, or 30,000 in all")
-    ] = None,
-    seed: Annotated[int, Option(min=0, help="Seed for choosing training images and controls of equal number.")] = 0,
-    save: Annotated[
-        str | None,
-        Option(
-            metavar="WITH",
-            help="Which head to save: that of one --with, best (on the discover half, in the contexts of all --with), "
-            "or none.",
-            show_default="best, if it helps",
-        ),
-    ] = None,
-    own: Annotated[
-        list[str] | None,
-        Option(metavar="MODEL=DATASET...", help="With several models: the dataset built from a model's own failures."),
-    ] = None,
-    effects: Annotated[bool, Option("--effects", help="Also fit heads with fewer contexts and fewer images.")] = False,
-    overrides: SetOption = None,
-    device: DeviceOption = "auto",
-    opened: OpenOption = False,
-    json: JsonOption = False,
-) -> None:
+def mend(given: Given) -> None:
     """Refit a model's head with images of its failures, compare it with controls, and save it as a folder."""
-    needed = {"--model": models, "--on": on, "--with": using, "--out": out}
-    missing = [option for option, value in needed.items() if not value]
-    if missing:
-        raise UserError(
-            [f"{option} is missing" for option in missing],
-            "For example: counterfoil mend --model lab:resnet10t --on wardrobe-star --with built:contexts --out mended",
-        )
-    assert models and on and using and out
-    weights = _numbers(lambdas)
-    own_datasets = named_values("--own", own or (), "MODEL=DATASET", "lab:resnet10t=built:contexts")
+    options = given.made(MendOptions)
     from counterfoil.mending.mend_models import mend
 
-    note(f"{', '.join(models)} → {out}: loading libraries and opening images")
+    note(f"{', '.join(given.get('--model'))} → {options.out}: loading libraries and opening images")
     with StageProgress():
-        result = mend(
-            models, on, using, out, overrides=overrides or (), audited=audited, test=test,
-            fit=fit,  # pyrefly: ignore[bad-argument-type]  # another word is refused
-            epochs=epochs, per_class=per_class, seed=seed, save=save, own=own_datasets, effects=effects, device=device,
-            lambdas=weights,
-        )  # fmt: skip
-    if json:
+        result = mend(**vars(options))
+    if given.json:
         files = {name: str(path) for name, path in {**result.files, **result.models}.items()}
         print_json(result.mended.to_json() | {"files": files})
     else:
         _print(result)
-    open_page(result.files["report"], opened)
-
-
-def _numbers(text: str | None) -> list[float] | None:
-    if text is None:
-        return None
-    numbers = []
-    for part in text.split(","):
-        try:
-            numbers.append(float(part))
-        except ValueError:
-            raise UserError(
-                f"--lambda: found '{part.strip()}', expected numbers", "For example: --lambda 0,0.5,1"
-            ) from None
-    return numbers
+    open_page(result.files["report"], given.get("--open"))
 
 
 def _print(result: MendResult) -> None:

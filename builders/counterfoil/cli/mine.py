@@ -2,164 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import typer
-from typer import Option
-
-from counterfoil.cli.options import DeviceOption, JsonOption, LimitOption, OpenOption, RecipeArgument, SetOption
+from counterfoil.cli.options import Given, Opened, with_options
 from counterfoil.cli.progress import StageProgress
 from counterfoil.cli.terminal import next_command, note, open_page, print_json, print_rows, say, terminal
-from counterfoil.errors import UserError
+from counterfoil.mining.options import AgainOptions, MineOptions, TryOptions
 from counterfoil.report.words import counted, opening
 
 if TYPE_CHECKING:
     from counterfoil.mining.mined_files import MineResult
-
-app = typer.Typer()
 
 PIPED_WIDTH = 140
 MOST_REASONS = 12  # the report shows every class
 MOST_CLASSES = 12
 
 
-@app.command(epilog="Example: counterfoil mine wardrobe-star --target lab:resnet10t --on audit --out mined")
-def mine(
-    recipe: RecipeArgument,
-    out: Annotated[
-        Path | None, Option("--out", "-o", help="Folder for the findings, the report and the recipe. Required.")
-    ] = None,
-    method: Annotated[
-        str | None,
-        Option(
-            help="Method that finds hypotheses: directions, bugs, contexts, or slices, which needs no CLIP and runs "
-            "where none is available. Default: the recipe's."
-        ),
-    ] = None,
-    target: Annotated[
-        str | None,
-        Option(
-            "--target",
-            "-t",
-            metavar="MODEL",
-            help="The classifier to audit, named as for evaluate --models. Use predictions:FILE for"
-            " one that runs elsewhere.",
-        ),
-    ] = None,
-    on: Annotated[
-        list[str] | None,
-        Option(
-            metavar="SPLIT|DATASET",
-            help="Images to audit it on: a split of the recipe's source that it was not trained on (repeatable), "
-            "or a built dataset. Default: the recipe's.",
-        ),
-    ] = None,
-    confirm: Annotated[
-        str | None,
-        Option(
-            metavar="rows|rendered|both",
-            help="Images that hypotheses are tested on: rows of the confirm half, newly rendered ones (mine.rendered "
-            "for each), or both. Default: the recipe's.",
-        ),
-    ] = None,
-    overrides: SetOption = None,
-    device: DeviceOption = "auto",
-    workers: Annotated[int | None, Option(min=1, help="Processes for fitting and for rendering.")] = None,
-    pool: Annotated[
-        str | None,
-        Option(
-            metavar="SPLIT|FOLDER|DATASET",
-            help="Also choose the hardest rows of a pool of images and write them as a recipe (pool.yaml). The pool"
-            " is a split of the recipe's source, a folder, or a dataset on the Hub.",
-        ),
-    ] = None,
-    pool_rows: Annotated[
-        int | None, Option(min=1, metavar="K", help="Rows of the pool per class, at most. Default: 50.")
-    ] = None,
-    pool_labels: Annotated[
-        str | None,
-        Option(
-            metavar="COLUMN|predicted",
-            help="Where the pool's classes come from: a column, or the target's predictions."
-            " Default: its label column.",
-        ),
-    ] = None,
-    weights: Annotated[
-        bool,
-        Option(
-            "--weights",
-            help="Also write weights for the train split's rows (weights.parquet): 2 for hard ones, else 1.",
-        ),
-    ] = False,
-    limit: LimitOption = None,
-    tries: Annotated[
-        list[str] | None,
-        Option(
-            "--try",
-            metavar="WORDS",
-            help="Give the folder of an earlier run of --method bugs as RECIPE, and test a description of your own "
-            "(repeatable) for the class that --class names.",
-        ),
-    ] = None,
-    class_name: Annotated[
-        str | None, Option("--class", metavar="CLASS", help="The class for --try: its name or id.")
-    ] = None,
-    again: Annotated[
-        str | None,
-        Option(
-            metavar="RECIPE2",
-            help="Give the folder of an earlier run of --method bugs as RECIPE, and test its confirmed findings once"
-            " more on images that RECIPE2 renders; with --on, on images of that recipe's source.",
-        ),
-    ] = None,
-    opened: OpenOption = False,
-    json: JsonOption = False,
-) -> None:
+@with_options(
+    "counterfoil mine wardrobe-star --target lab:resnet10t --on audit --out mined",
+    MineOptions,
+    TryOptions,
+    AgainOptions,
+    Opened,
+)
+def mine(given: Given) -> None:
     """Find and name what a classifier gets wrong.
 
     Hypotheses come from one half of the images and are tested on the other. Confirmed ones are written as a recipe.
     """
-    if tries or class_name is not None or again is not None:
-        others = {
-            "--out": out, "--method": method, "--target": target, "--confirm": confirm, "--pool": pool,
-            "--pool-rows": pool_rows, "--pool-labels": pool_labels, "--weights": weights or None, "--limit": limit,
-            **({} if again else {"--set": overrides, "--on": on}),
-        }  # fmt: skip
-        option = "--try" if again is None else "--again"
-        problems = [f"{name} does not go with {option}" for name, given in others.items() if given is not None]
-        if again is not None and (tries or class_name is not None):
-            problems.append("--try and --class do not go with --again")
-        elif again is None and not (tries and class_name is not None):
-            problems.append("--try and --class need each other: a description, and the class that it is about")
-        if problems:
-            raise UserError(problems, f"For example: counterfoil mine mined {option} …")
-        from counterfoil.mining.methods.bugs.trying import mine_again, try_descriptions
+    folder, tries, again = given.get("RECIPE"), given.get("--try"), given.get("--again")
+    options: MineOptions | TryOptions | AgainOptions
+    if again is not None:
+        from counterfoil.mining.methods.bugs.trying import mine_again as work
 
-        work: Callable[..., MineResult] = partial(try_descriptions, recipe, tries or (), class_name or "")
-        if again is not None:
-            work = partial(mine_again, recipe, again, on=on, overrides=overrides or ())
+        options = given.made(AgainOptions, "--again", folder=folder)
+    elif tries is not None or given.get("--class") is not None:
+        from counterfoil.mining.methods.bugs.trying import try_descriptions as work
+
+        options = given.made(TryOptions, "--try", folder=folder)
     else:
-        if out is None:
-            raise UserError("--out is missing", "Name a folder: --out mined")
-        from counterfoil.mining.mine_recipe import mine
+        from counterfoil.mining.mine_recipe import mine as work
 
-        work = partial(
-            mine, recipe, out, overrides=overrides or (), method=method, target=target, on=on, confirm=confirm,
-            pool=pool, pool_rows=pool_rows, pool_labels=pool_labels, weights=weights, limit=limit,
-        )  # fmt: skip
-    note(f"{recipe}{'' if out is None else f' → {out}'}: loading libraries and resolving inputs")
+        options = given.made(MineOptions)
+    out = given.get("--out")
+    note(f"{folder}{'' if out is None else f' → {out}'}: loading libraries and resolving inputs")
     with StageProgress():
-        result = work(device=device, workers=workers)
-    if json:
+        result = work(**vars(options))
+    if given.json:
         files = {name: str(path) for name, path in result.files.items()}
         more = {} if result.pool is None else {"pool": result.pool.to_json()}
         print_json(result.findings.to_json() | {"files": files} | more)
     else:
         _print(result)
-    open_page(result.files["report"], opened)
+    open_page(result.files["report"], given.get("--open"))
 
 
 def _print(result: MineResult) -> None:

@@ -3,38 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-from typer import Argument, Option
-
-from counterfoil.cli.options import JsonOption
+from counterfoil.cli.options import Given, with_options
 from counterfoil.cli.terminal import note, print_json, say, show_in_browser
+from counterfoil.options import argument, options
 
-app = typer.Typer()
+
+@options
+class _OpenOptions:
+    directory: Path = argument(metavar="DIR")
+    """A dataset's directory, or a folder that evaluate, mine or mend wrote."""
+    no_browser: bool = False
+    """Print the address and open no browser."""
 
 
-@app.command(epilog="Example: counterfoil open out/wardrobe-mini")
-def open(
-    directory: Annotated[
-        Path, Argument(metavar="DIR", help="A dataset's directory, or a folder that evaluate, mine or mend wrote.")
-    ],
-    no_browser: Annotated[bool, Option("--no-browser", help="Print the address and open no browser.")] = False,
-    json: JsonOption = False,
-) -> None:
+@with_options("counterfoil open out/wardrobe-mini", _OpenOptions)
+def open(given: Given) -> None:
     """Open a directory's pages in your browser: look at images, choose thresholds, answer reviews, save.
 
     Serves the pages to this machine only.
     """
     from counterfoil.opening import open_directory
 
-    with open_directory(directory) as server:
-        if json:
+    with open_directory(given.get("DIR")) as server:
+        if given.json:
             print_json({"address": server.address})
         else:
             say(server.address)
         note("Anyone on this machine who has this address can read these pages and save. Press Ctrl-C to stop.")
-        if not no_browser:
+        if not given.get("--no-browser"):
             show_in_browser(server.address)
         try:
             server.serve_forever()

@@ -2,108 +2,143 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping
+from functools import wraps
+from inspect import Parameter, Signature
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from typer import Argument, Option
+import typer
 from typer.core import TyperCommand
 
 from counterfoil.errors import UserError
+from counterfoil.options import OUTPUT, Option, option, options, options_of
 
-RecipeArgument = Annotated[
-    str, Argument(metavar="RECIPE", help="A bundled recipe's name, a YAML file, or a dataset directory.")
-]
-BuiltArgument = Annotated[Path, Argument(metavar="DATASET", help="Directory of a built dataset.")]
-DatasetArgument = Annotated[str, Argument(metavar="DATASET", help="A dataset directory, or user/name\\[@revision].")]
-SetOption = Annotated[
-    list[str] | None,
-    Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Change a value of the recipe, as in samples.candidates=5; null removes it. Repeatable.",
-    ),
-]
-DeviceOption = Annotated[str, Option("--device", help="Where to compute: auto, cpu, cuda, cuda:1 …")]
-DevicesOption = Annotated[
-    str, Option("--device", help="Where to compute: auto, cpu, cuda (every GPU), cuda:1, cuda:0,cuda:2 …")
-]
-WorkersOption = Annotated[
-    int | None, Option("--workers", min=1, help="Processes per device. Default: one per CPU core, one per GPU.")
-]
-EngineOption = Annotated[
-    str, Option("--engine", help="Where the work runs: local (this machine) or ray (the actors of a Ray cluster).")
-]
-AddressOption = Annotated[
-    str | None,
-    Option(
-        "--address",
-        metavar="HOST:PORT",
-        help="Address of a running Ray cluster, or auto for the one on this machine. With it, --device sets the device"
-        " of its workers (auto, cpu or cuda) and --workers their total number.",
-    ),
-]
-CollectOption = Annotated[
-    bool,
-    Option("--collect", help="Send the workers' files back to this machine. Use it if they share no folder with it."),
-]
-LimitOption = Annotated[
-    int | None,
-    Option(
-        "--limit",
-        min=1,
-        metavar="N",
-        help="Make a preview: at most N images of each shift (mine: of each split). Every page says so; gates and"
-        " publish refuse it.",
-    ),
-]
-JsonOption = Annotated[bool, Option("--json", help="Print JSON for scripts.")]
-OpenOption = Annotated[bool, Option("--open", help="Open the page in a browser.")]
+
+@options
+class _Printed:
+    json: bool = option(False, OUTPUT)
+    """Print JSON for scripts."""
+
+
+@options
+class Opened:
+    """What commands that write a page take."""
+
+    opened: bool = option(False, None, "--open")
+    """Open the page in a browser."""
+
+
 _ALL = "--help-all"
-_MODELS, _OUTPUT, _HUB, _MACHINES, _DATA = "Models", "Output", "Hub", "Many machines", "The data"
+T = TypeVar("T")
+# The types that are typed, by the annotations of fields. Others are texts.
+_TYPES: dict[str, Any] = {
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "Path": Path,
+    "str | Path": Path,
+    "Sequence[str]": list[str],
+    "Sequence[str | Path]": list[Path],
+    "str | Sequence[str]": list[str],
+    "tuple[str, str]": tuple[str, str],
+}
 
-# Map a command to its headings, and a heading to the first names of options. `_EVERYWHERE` is for every command.
-_EVERYWHERE = {
-    _DATA: ("--limit",),
-    _OUTPUT: ("--json",),
-    _MACHINES: ("--workers", "--shards", "--engine", "--address", "--collect", "--batch-size"),
-}
-_PANELS: dict[str, dict[str, tuple[str, ...]]] = {
-    "init": {
-        _DATA: ("--config", "--image-column", "--label-column", "--train-split", "--validation-split"),
-        _MODELS: ("--device",),
-        _OUTPUT: ("--name",),
-    },
-    "calibrate": {_DATA: ("--source",), _MODELS: ("--device",), _OUTPUT: ("--yes",)},
-    "review": {_DATA: ("--shift", "--seed", "--source", "--controls")},
-    "evaluate": {
-        _DATA: ("--recipe", "--groups", "--base", "--beside", "--write-keys"),
-        "Comparisons": ("--compare", "--distances", "--against", "--reference"),
-        "Gate": ("--gate", "--allow-undecided"),
-        _OUTPUT: (
-            "--min-images",
-            "--outputs",
-            "--class-order",
-            "--scores-are",
-            "--seed",
-            "--export-failures",
-            "--report-to",
-        ),
-        _HUB: ("--repo",),
-    },
-    "mine": {
-        _MODELS: ("--confirm", "--device", "--set"),
-        "More to learn from": ("--pool", "--pool-rows", "--pool-labels", "--weights"),
-        "In the folder of an earlier run": ("--try", "--class", "--again"),
-    },
-    "mend": {
-        _DATA: ("--test", "--own"),
-        "How heads are fitted": ("--lambda", "--fit", "--epochs", "--per-class", "--seed", "--effects"),
-        _MODELS: ("--device", "--set"),
-        _OUTPUT: ("--save", "--open"),
-    },
-    "publish": {_HUB: ("--revision", "--tag", "--create-pr", "--files-per-commit")},
-}
+
+class Given:
+    """What was typed, by the spelling of each option, and the options of a verb that are made of it."""
+
+    def __init__(self, context: Any, typed: Mapping[str, Any]) -> None:
+        self._context = context
+        self._typed = {name: value for name, value in typed.items() if value is not None and value != []}
+        self.json = bool(self.get("--json"))
+
+    def get(self, spelling: str) -> Any:
+        return self._typed.get(spelling)
+
+    def others(self, *taken: str) -> list[str]:
+        """Return the first flags of all options on the command line but these."""
+        typed = []
+        for parameter in self._context.command.params:
+            source = self._context.get_parameter_source(parameter.name)
+            if source is not None and source.name == "COMMANDLINE" and parameter.param_type_name == "option":
+                typed.append(parameter.opts[0])
+        return [flag for flag in typed if flag not in taken]
+
+    def made(self, declared: type[T], flag: str = "", **others: Any) -> T:
+        """Return the options of a verb. UserError with all that it needs and that was not typed.
+
+        flag: the option that chooses this verb among those of the command; it refuses options of other verbs.
+        """
+        described = options_of(declared)
+        taken = [each.spelling for each in described]
+        strange = self.others(*taken, "--open", "--json", "--yes") if flag else []
+        problems = [f"{other} does not go with {flag}" for other in strange]
+        values = {}
+        for each in described:
+            typed = self.get(each.spelling)
+            if typed is not None:
+                values[each.name] = typed if each.read is None else each.read(each, typed)
+            elif each.is_required and each.name not in others:
+                problems.append(f"{each.spelling} is missing")
+        if problems:
+            raise UserError(problems, self._context.command.epilog.replace("Example", "For example"))
+        return declared(**values | others)
+
+
+@options
+class Agreed:
+    """What commands that ask take."""
+
+    yes: bool = option(False, None, "--yes", "-y")
+    """Do not ask."""
+
+
+def with_options(example: str, *declared: type) -> Callable[[Callable[[Given], None]], Callable[..., None]]:
+    """Give a command the options of these classes. It receives what was typed. example: a command line.
+
+    Where classes have the same option, the first one describes it.
+    """
+    described: dict[str, Option] = {}
+    for each in chain.from_iterable(map(options_of, (*declared, _Printed))):
+        if not each.in_python_only:
+            described.setdefault(each.spelling, each)
+    parameters = {spelling: _parameter(each) for spelling, each in described.items()}
+    every = [Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context), *parameters.values()]
+
+    def with_them(command: Callable[[Given], None]) -> Callable[..., None]:
+        @wraps(command)
+        def called(context: Any, **values: Any) -> None:
+            command(Given(context, {spelling: values[parameter.name] for spelling, parameter in parameters.items()}))
+
+        called.example, called.declared = example, declared  # type: ignore[attr-defined]
+        called.__signature__ = Signature(every)  # type: ignore[attr-defined]
+        called.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
+        return called
+
+    return with_them
+
+
+def _parameter(option: Option) -> Parameter:
+    known = list[str] if option.read else str
+    typed = option.typed or _TYPES.get(option.annotation.removesuffix(" | None"), known)
+    default = None if option.is_required or isinstance(option.default, tuple) else option.default
+    words = " ".join(option.text.split()).replace("[", r"\[")
+    # No word of Python is such a name, as a flag may be.
+    name = re.sub(r"\W", "_", option.spelling).lower()
+    if option.flags:
+        info: Any = typer.Option(
+            *option.flags, metavar=option.metavar, min=option.least, help=words, rich_help_panel=option.panel,
+            show_default=option.default_words or default is not None,
+        )  # fmt: skip
+    else:
+        info = typer.Argument(metavar=option.metavar, help=words, show_default=False)
+        if option.is_required and option.default_words is None:
+            default = Parameter.empty
+    annotation = Annotated[typed if default is not None else typed | None, info]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def repeat_flags(args: list[str], flags: Mapping[str, str]) -> list[str]:
@@ -130,51 +165,33 @@ def repeat_flags(args: list[str], flags: Mapping[str, str]) -> list[str]:
     return given
 
 
-def arranged(name: str, command: Any) -> Any:
-    """Put a command's options under their headings, which `--help-all` alone shows, and return the command."""
-    headings, further = [*_PANELS.get(name, {}).items(), *_EVERYWHERE.items()], []
-    for parameter in command.params:
-        panel = next((heading for heading, flags in headings if not {*parameter.opts}.isdisjoint(flags)), None)
-        if panel is not None:
-            parameter.rich_help_panel = panel
-            further.append(parameter)
-    whole, parse = command.format_help, command.parse_args
+class Command(TyperCommand):
+    """A command that reads `--models a b` as `--models a --models b`, for every option whose metavar ends in dots.
 
-    def parse_args(context: Any, args: list[str]) -> list[str]:
-        context.meta[_ALL] = _ALL in args
-        return parse(context, args)
-
-    def format_help(context: Any, formatter: Any) -> None:
-        context.command.get_help_option(context).help = f"Show these options, or {len(further)} more (--help-all)."
-        for parameter in further:
-            parameter.hidden = not context.meta[_ALL]
-        whole(context, formatter)
-
-    command.parse_args, command.format_help = parse_args, format_help
-    command.context_settings = {**command.context_settings, "help_option_names": ["-h", "--help", _ALL]}
-    return command
-
-
-def named_values(flag: str, words: Sequence[str], form: str, example: str) -> dict[str, str]:
-    """Parse NAME=VALUE words. Raise UserError with all words of another form or with a repeated name."""
-    values: dict[str, str] = {}
-    problems = []
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not (name and equals and value) or name in values:
-            problems.append(f"{flag} {word}: expected {form}, and each name only once")
-        values[name] = value
-    if problems:
-        raise UserError(problems, f"For example: {flag} {example}")
-    return values
-
-
-class ManyValues(TyperCommand):
-    """A command that reads `--models a b` as `--models a --models b`, for every option whose metavar ends in dots."""
+    Its `--help` leaves out the options that have a heading, and `--help-all` shows them too.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[_ALL] = _ALL in args
         flags = {}
         for parameter in self.params:
             if isinstance(parameter.metavar, str) and parameter.metavar.endswith("..."):
                 flags |= dict.fromkeys(parameter.opts, parameter.opts[0])
         return super().parse_args(ctx, repeat_flags(args, flags))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        further = [parameter for parameter in self.params if getattr(parameter, "rich_help_panel", None)]
+        shown = self.get_help_option(ctx)
+        assert shown is not None
+        shown.help = f"Show these options, or {len(further)} more ({_ALL})."
+        for parameter in further:
+            parameter.hidden = not ctx.meta[_ALL]  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
+
+
+def add_commands(app: typer.Typer, *commands: Callable[..., None]) -> None:
+    """Add commands that `with_options` made."""
+    for command in commands:
+        names = ["-h", "--help", _ALL]
+        epilog = f"Example: {command.example}"  # type: ignore[attr-defined]
+        app.command(cls=Command, epilog=epilog, context_settings={"help_option_names": names})(command)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
-from typer import Argument, Option
 
-from counterfoil.cli.options import JsonOption
+from counterfoil.cli.options import Agreed, Given, with_options
 from counterfoil.cli.progress import Display
 from counterfoil.cli.terminal import agreed, fields_of, next_command, note, print_json, terminal
 from counterfoil.errors import UserError
+from counterfoil.publishing.options import PublishModelCommand, PublishModelOptions, PublishOptions
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -20,85 +20,52 @@ if TYPE_CHECKING:
     from counterfoil.publishing.publish_model import PublishedModel
     from counterfoil.publishing.sending import Preview
 
-app = typer.Typer()
-
 MOST_KEPT = 5
 _OF_A_MODEL = ("license", "base_model", "datasets")
 
 
-@app.command(epilog="Example: counterfoil publish out/wardrobe-mini someone/wardrobe-mini --tag v1.0")
-def publish(
-    dataset: Annotated[
-        Path, Argument(metavar="DIR", help="A complete dataset directory, or with --model a model's folder.")
-    ],
-    repo: Annotated[
-        str | None, Argument(metavar="USER/NAME", help="The repository. Default: the recipe's publish.repo.")
-    ] = None,
-    public: Annotated[
-        bool | None, Option("--public/--private", help="Who can see it. Default: what the recipe says, else private.")
-    ] = None,
-    revision: Annotated[str | None, Option(help="Branch to publish to; created if missing.")] = None,
-    tag: Annotated[str | None, Option(help="Tag of the new version, such as v1.0.")] = None,
-    create_pr: Annotated[bool, Option("--create-pr", help="Open a pull request and do not merge it.")] = False,
-    files_per_commit: Annotated[
-        int | None,
-        Option(min=1, help="Files per commit. If more differ, they go through a pull request. Default: 100."),
-    ] = None,
-    model: Annotated[
-        bool, Option("--model", help="Publish a timm model's folder, such as DIR/model from mend.")
-    ] = False,
-    license: Annotated[
-        str | None, Option(help="With --model: its licence. Default: its card's, or its base model's.")
-    ] = None,
-    dry_run: Annotated[
-        bool, Option("--dry-run", help="Verify and show what would be sent. Needs no token and no network.")
-    ] = False,
-    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
-    json: JsonOption = False,
-) -> None:
+@with_options(
+    "counterfoil publish out/wardrobe-mini someone/wardrobe-mini --tag v1.0",
+    PublishOptions,
+    PublishModelCommand,
+    Agreed,
+)
+def publish(given: Given) -> None:
     """Publish a dataset, or with --model a model, to the Hugging Face Hub. Run again to resume.
 
     Verifies it first, sends it in one commit, then compares every remote file and loads a row of each config.
     """
+    dataset, dry_run, model = given.get("DIR"), given.get("--dry-run"), given.get("--model")
+    if model:
+        given.made(PublishModelCommand, "--model")
     refused = {
-        "--model needs the name of a repository: counterfoil publish DIR USER/NAME --model": model and repo is None,
-        "--model publishes in one commit, so it takes no --create-pr and no --files-per-commit": model
-        and (create_pr or files_per_commit is not None),
-        "--model takes no --dry-run: the card of a model is completed from what the Hub knows": model and dry_run,
-        "--dry-run prints for people, so it takes no --json": dry_run and json,
-        "--license needs --model: a dataset's licence is in its recipe": license is not None and not model,
+        "--dry-run prints for people, so it takes no --json": dry_run and given.json,
+        "--license needs --model: a dataset's licence is in its recipe": "--license" in given.others() and not model,
     }
     if problems := [problem for problem, applies in refused.items() if applies]:
         raise UserError(problems)
     note(f"{dataset}: loading libraries and verifying")
     from counterfoil.publishing.publish_dataset import Publication, publish
     from counterfoil.publishing.publish_model import publish_model
-    from counterfoil.publishing.sending import FILES_PER_COMMIT
 
     def confirm(ahead: Preview) -> bool:
         if dry_run:
             bar.paused(lambda: _print_dry_run(dataset, ahead))
             return False
-        return bar.paused(lambda: _confirmed(ahead, yes))
+        return bar.paused(lambda: _confirmed(ahead, given.get("--yes")))
 
     done: Publication | PublishedModel | None
     with _Bar() as bar:
         if model:
-            done = publish_model(
-                dataset, repo or "", public=public, revision=revision, tag=tag, license=license, confirm=confirm,
-                tell=note,
-            )  # fmt: skip
+            done = publish_model(**vars(given.made(PublishModelOptions, confirm=confirm, tell=note)))
         else:
-            done = publish(
-                dataset, repo, public=public, revision=revision, tag=tag, create_pr=create_pr,
-                files_per_commit=files_per_commit or FILES_PER_COMMIT, dry_run=dry_run, confirm=confirm, tell=note,
-            )  # fmt: skip
+            done = publish(**vars(given.made(PublishOptions, confirm=confirm, tell=note)))
     if dry_run:
         return
     if done is None:
         note("Nothing was sent.")
         raise typer.Exit(1)
-    if json:
+    if given.json:
         print_json(_as_json(done))
     else:
         console, where, what = terminal(120), f"{done.branch}, commit {done.commit[:12]}", "model"

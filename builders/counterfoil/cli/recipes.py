@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
-from typer import Argument, Option
 
-from counterfoil.cli.options import JsonOption, RecipeArgument, SetOption
+from counterfoil.cli.options import Given, with_options
 from counterfoil.cli.progress import StageProgress
 from counterfoil.cli.terminal import fit, note, print_json, print_rows, say, terminal
 from counterfoil.errors import UserError, some_of
+from counterfoil.plan.options import CheckOptions, OfRecipe
 from counterfoil.report.words import counted
+from counterfoil.starting.options import InitOptions
 
 if TYPE_CHECKING:
     from counterfoil.plan.estimate import Cost, JudgedQuota, RenderedBudget
@@ -30,65 +31,20 @@ _START_UP = (
 )
 
 
-app = typer.Typer()
-
-
-@app.command(epilog="Example: counterfoil init ./photos --out photos.yaml")
-def init(
-    source: Annotated[
-        str | None,
-        Argument(
-            metavar="SOURCE",
-            help="Your images: a folder with a folder for each class (below a folder for each split, if you have"
-            " splits), a folder of Parquet files, one that `datasets` saved, or USER/NAME\\[@REVISION] on the Hub."
-            " Not needed with --detector.",
-            show_default=False,
-        ),
-    ] = None,
-    out: Annotated[Path, Option("--out", "-o", help="Recipe file to write.")] = Path("recipe.yaml"),
-    name: Annotated[str | None, Option(help="Name of the dataset to build. Default: taken from SOURCE.")] = None,
-    config: Annotated[str | None, Option(help="Config to use, if the dataset has several.")] = None,
-    image_column: Annotated[str | None, Option(help="Column that holds the images. Default: the only one.")] = None,
-    label_column: Annotated[str | None, Option(help="Column that holds the labels. Default: the only one.")] = None,
-    train_split: Annotated[str | None, Option(help="Split to train on. Default: found by name.")] = None,
-    validation_split: Annotated[
-        str | None, Option(help="Split that sets the thresholds. Default: found by name.")
-    ] = None,
-    generator: Annotated[
-        str | None,
-        Option(metavar="MODEL", help="Model that draws images: lab:sd (dry run), a Hub id or a diffusers folder."),
-    ] = None,
-    clip: Annotated[
-        str | None,
-        Option(metavar="MODEL", help="CLIP that screens images: open_clip's ARCH/TAG, lab:clip, hf-hub:… or a folder."),
-    ] = None,
-    detector: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE",
-            help="An exported detector, NAME.onnx: look at its graph and write the config.json beside it, which says"
-            " how its outputs are read.",
-        ),
-    ] = None,
-    device: Annotated[str, Option(help="Device to propose models for: auto, cpu, cuda …")] = "auto",
-    force: Annotated[bool, Option("--force", help="Overwrite an existing file.")] = False,
-    json: JsonOption = False,
-) -> None:
+@with_options("counterfoil init ./photos --out photos.yaml", InitOptions)
+def init(given: Given) -> None:
     """Look at your own images and write a commented recipe for them: classes, shifts, models and thresholds."""
+    if given.get("SOURCE") is None:
+        _describe_detector(given.get("--detector"), given.get("--force"), given.json)
+        return
+    options = given.made(InitOptions)
     from counterfoil.starting.init_recipe import init
 
-    if source is None:
-        _describe_detector(detector, force, json)
-        return
-    note(f"{fit(source)}: reading")
+    note(f"{fit(str(options.source))}: reading")
     with StageProgress():
-        result = init(
-            source, out, name=name, config=config, image_column=image_column, label_column=label_column,
-            train_split=train_split, validation_split=validation_split, generator=generator, clip=clip,
-            detector=detector, device=device, force=force,
-        )  # fmt: skip
+        result = init(**vars(options))
     recipe = result.recipe
-    if json:
+    if given.json:
         counts = [{"id": cls.id, "name": cls.name, "images": result.images[cls.name]} for cls in recipe.classes]
         print_json(
             {
@@ -145,13 +101,13 @@ def _describe_detector(detector: Path | None, force: bool, json: bool) -> None:
     say(f"{described.path} is written. Read it, then evaluate --models {described.model}")
 
 
-@app.command(epilog="Example: counterfoil recipes --json")
-def recipes(json: JsonOption = False) -> None:
+@with_options("counterfoil recipes --json")
+def recipes(given: Given) -> None:
     """List the bundled recipes."""
     from counterfoil.recipe import bundled_recipes, load_recipe
 
     bundled = {name: load_recipe(path) for name, path in bundled_recipes().items()}
-    if json:
+    if given.json:
         print_json([{"name": name, "description": recipe.description} for name, recipe in bundled.items()])
         return
     from rich.table import Table
@@ -164,25 +120,21 @@ def recipes(json: JsonOption = False) -> None:
     terminal().print(table)
 
 
-@app.command(epilog="Example: counterfoil show wardrobe-mini --set samples.candidates=5")
-def show(recipe: RecipeArgument, overrides: SetOption = None, json: JsonOption = False) -> None:
+@with_options("counterfoil show wardrobe-mini --set samples.candidates=5", OfRecipe)
+def show(given: Given) -> None:
     """Print a recipe in full: its base recipe and your changes merged into one YAML file."""
     from counterfoil.recipe import dump_recipe, load_recipe
 
-    resolved = load_recipe(recipe, overrides or ())
-    if json:
+    options = given.made(OfRecipe)
+    resolved = load_recipe(options.recipe, options.overrides)
+    if given.json:
         print_json(resolved.model_dump(mode="json", exclude_none=True))
     else:
         typer.echo(dump_recipe(resolved), nl=False)
 
 
-@app.command(epilog="Example: counterfoil check wardrobe-star --set samples.candidates=100 --rate 12")
-def check(
-    recipe: RecipeArgument,
-    overrides: SetOption = None,
-    rate: Annotated[float | None, Option(min=1e-6, help="Images per second, for the time estimate.")] = None,
-    json: JsonOption = False,
-) -> None:
+@with_options("counterfoil check wardrobe-star --set samples.candidates=100 --rate 12", CheckOptions)
+def check(given: Given) -> None:
     """Validate a recipe. Print its plan, the expected files, size and time, and what is missing on this machine.
 
     Loads and downloads no model. The exit code is 2 if the recipe cannot be built here.
@@ -196,7 +148,9 @@ def check(
     from counterfoil.starting.lacking import lacking, too_few_images
     from counterfoil.starting.source_rows import look_at_source
 
-    loaded = _with_labels(load_recipe(recipe, overrides or ()))
+    options = given.made(CheckOptions)
+    loaded = _with_labels(load_recipe(options.recipe, options.overrides))
+    rate = options.rate
     if loaded.mine is not None:
         method_settings(loaded.mine)
     with StageProgress():
@@ -209,7 +163,7 @@ def check(
     missing = [lack for lack in lacks if lack.weight == "missing"]
     if unlisted := license_note(loaded.license):
         note(unlisted)
-    if json:
+    if given.json:
         lists = [{"key": lack.key, "weight": lack.weight, "text": lack.text} for lack in lacks]
         print_json(
             _check_as_json(plan, source.exact, cost, budget, quotas) | {"buildable": not missing, "lacks": lists}

@@ -4,78 +4,39 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
-import typer
-from typer import Option
-
-from counterfoil.cli.options import BuiltArgument, JsonOption, ManyValues, OpenOption
+from counterfoil.cli.options import Given, Opened, with_options
 from counterfoil.cli.terminal import next_command, note, open_page, print_json, print_rows, say, terminal
 from counterfoil.errors import UserError
 from counterfoil.report.words import counted, number, points
+from counterfoil.reviewing.options import AnswersOptions, ReviewOptions
 
 if TYPE_CHECKING:
     from counterfoil.reviewing.review_answers import Review
 
-app = typer.Typer()
-
 _MOST_ROWS = 60  # review/selection.json holds every row
 
 
-@app.command(cls=ManyValues, epilog="Example: counterfoil review photos-cut --answers anna.json ben.json")
-def review(
-    dataset: BuiltArgument,
-    answers: Annotated[
-        list[Path] | None,
-        Option(
-            metavar="FILE...",
-            help="Count these answers (one file for each person and page) and store the result in the dataset. It "
-            "replaces an earlier result.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        Option("--out", "-o", metavar="PAGE", help="The page to write (default: DATASET/.counterfoil/review.html)."),
-    ] = None,
-    images: Annotated[
-        int | None, Option(metavar="N", help="Images per shift (default: 40, or fewer to keep the page under 12 MB).")
-    ] = None,
-    task: Annotated[
-        Literal["class", "shift", "both"], Option(help="Ask whether images show their class, their shift, or both.")
-    ] = "both",
-    shifts: Annotated[list[str] | None, Option("--shift", metavar="NAME", help="Only this shift. Repeatable.")] = None,
-    seed: Annotated[int, Option(help="Seed for the choice and order of images.")] = 0,
-    source: Annotated[str | None, Option(metavar="PATH", help="Folder of the input dataset, if it is one.")] = None,
-    controls: Annotated[
-        bool,
-        Option(
-            "--controls/--no-controls", help="Mix in real images of the classes from the source's validation split."
-        ),
-    ] = True,
-    opened: OpenOption = False,
-    json: JsonOption = False,
-) -> None:
+@with_options("counterfoil review photos-cut --answers anna.json ben.json", ReviewOptions, AnswersOptions, Opened)
+def review(given: Given) -> None:
     """Write a page on which people select the images that show their class and their shift.
 
     --answers counts what people selected, and stores how often each image was selected.
     """
-    if answers:
-        given = {"--out": out, "--images": images, "--shift": shifts, "--source": source, "--seed": seed or None}
-        given |= {"--task": None if task == "both" else task, "--no-controls": None if controls else True}
-        given["--open"] = opened or None
-        if with_page := [name for name, value in given.items() if value is not None]:
+    if given.get("--answers"):
+        if with_page := given.others("--answers", "--json"):
             raise UserError(f"--answers writes no page, so it takes no {', '.join(with_page)}")
+        counting = given.made(AnswersOptions)
         from counterfoil.reviewing.review_answers import review_answers
 
-        _show_answers(review_answers(dataset, answers), json)
+        _show_answers(review_answers(**vars(counting)), given.json)
         return
+    options = given.made(ReviewOptions)
     from counterfoil.reviewing.review_dataset import review as run
 
-    tasks: tuple[Literal["class", "shift"], ...] = ("class", "shift") if task == "both" else (task,)
-    made = run(
-        dataset, out, images=images, tasks=tasks, shifts=shifts or None, seed=seed, source=source, controls=controls
-    )
-    if json:
+    made = run(**vars(options))
+    if given.json:
         print_json(asdict(made))
     else:
         say(str(made.page))
@@ -92,7 +53,7 @@ def review(
         note(f"Note: {line}.")
     note("Send the page to several people. Each opens it in a browser and downloads answers.json at the end. Then run:")
     next_command("counterfoil", "review", str(made.directory), "--answers", "answers.json")
-    open_page(Path(made.page), opened)
+    open_page(Path(made.page), given.get("--open"))
 
 
 def _show_answers(result: Review, json: bool) -> None:

@@ -3,43 +3,35 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
-from typer import Option
 
-from counterfoil.cli.options import DatasetArgument, JsonOption, SetOption
+from counterfoil.cli.options import Given, with_options
 from counterfoil.cli.progress import StageProgress
 from counterfoil.cli.terminal import fit, note, print_json, say
+from counterfoil.dataset.options import VerifyOptions
 from counterfoil.report.words import counted
 
 if TYPE_CHECKING:
     from counterfoil.dataset.verification import Verification
 
-app = typer.Typer()
-
 MOST_LISTED = 50  # damaged files shown for each repair; --json has all
 
 
-@app.command(epilog="Example: counterfoil verify wardrobe-mini --rerender 5")
-def verify(
-    dataset: DatasetArgument,
-    rerender: Annotated[int, Option(min=0, metavar="N", help="Re-render N random rows and compare the images.")] = 0,
-    seed: Annotated[int, Option(min=0, help="Seed for the choice of rows.")] = 0,
-    device: Annotated[str, Option(help="Device for --rerender: auto, cpu, cuda, cuda:1 …")] = "auto",
-    overrides: SetOption = None,
-    json: JsonOption = False,
-) -> None:
+@with_options("counterfoil verify wardrobe-mini --rerender 5", VerifyOptions)
+def verify(given: Given) -> None:
     """Check that a dataset is complete and undamaged: every file, row and image. The exit code is 1 if it is damaged.
 
     --rerender also checks that its images can be rendered again. If the generator is a folder, say where it is:
     --set generator.model=local-dir:PATH
     """
+    options = given.made(VerifyOptions)
     from counterfoil.dataset.verification import verify
 
     with StageProgress():
-        verification = verify(dataset, rerender=rerender, seed=seed, device=device, overrides=overrides or ())
-    if json:
+        verification = verify(**vars(options))
+    if given.json:
         print_json(verification.to_json())
     else:
         _print_summary(verification)

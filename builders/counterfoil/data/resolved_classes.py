@@ -29,7 +29,7 @@ def resolve_classes(
     begun: Path | None = None,
     *,
     fetch: bool = True,
-    names: Sequence[str] | None = None,
+    names: str | Sequence[str] | None = None,
 ) -> Recipe:
     """Add the source label of every class to a recipe.
 
@@ -53,6 +53,7 @@ def resolve_classes(
     """
     recipe = load_recipe(recipe)
     splits = (recipe.source.train_split, recipe.source.validation_split)
+    names = [names] if isinstance(names, str) else names
     if recipe.names_every_label:
         names = names_at_hand(recipe.source, splits) if names is None else names
         if names is not None:

@@ -9,6 +9,7 @@ from counterfoil.engines.local import LocalEngine
 from counterfoil.engines.ray_engine import RayEngine
 from counterfoil.errors import UserError
 from counterfoil.models.devices import resolve_device, resolve_devices
+from counterfoil.options import OnDevices
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.registry import Registry, with_functions
 
@@ -51,14 +52,13 @@ def engine_for(devices: Sequence[str], workers: int | None = None, choice: Engin
     return ENGINES[choice.name].of(devices, workers, choice)
 
 
-def engine_and_device(
-    device: str = "auto", workers: int | None = None, choice: EngineChoice | None = None
-) -> tuple[Engine, str]:
-    """Return the engine for the setting `device`, and the device for work in this process.
+def engine_and_device(options: OnDevices) -> tuple[Engine, str]:
+    """Return the chosen engine, and the device for work in this process.
 
     With the address of a cluster, `device` means a device of the cluster.
     """
-    if choice is None or choice.address is None:
+    device, workers, choice = options.device, options.workers, options.chosen_engine
+    if choice.address is None:
         devices = resolve_devices(device)
         return engine_for(devices, workers, choice), devices[0]
     return engine_for((device,), workers, choice), resolve_device("cpu" if device == "cpu" else "auto")

@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar
 
+from counterfoil.options import EngineChoice
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Item_contra = TypeVar("Item_contra", contravariant=True)
@@ -77,19 +79,6 @@ class Finished(Generic[Item, Result]):
 
 
 Event: TypeAlias = Advanced | Delivered | Lost | Finished[Item, Result]
-
-
-@dataclass(frozen=True, slots=True)
-class EngineChoice:
-    """The user's choice of an engine.
-
-    name: a key of `ENGINES`. address: the address of a running cluster, or None for a new cluster on this machine.
-    collect: workers share no folder with this process, so they send their results, and this process writes them.
-    """
-
-    name: str = "local"
-    address: str | None = None
-    collect: bool = False
 
 
 class Engine(Protocol):

@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from inspect import Parameter, signature
-from pathlib import Path
-from textwrap import indent
-from typing import Any
+from collections.abc import Sequence
 
 from counterfoil.errors import UserError, collected_in, raise_together, warn
 from counterfoil.evaluation.dataset import open_subject
 from counterfoil.evaluation.gate import GateLine, judge_gate, judged_models, models_of, read_gate
-from counterfoil.evaluation.options import EvaluationOptions, option_texts
+from counterfoil.evaluation.options import EvaluateArguments, EvaluationOptions
 from counterfoil.evaluation.result_files import make_ready, report_folder, write_results
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.task import Task
 from counterfoil.evaluation.tasks import task_of
 from counterfoil.models.classifiers.of_python import by_name
+from counterfoil.options import takes
 
 
-def evaluate(
-    dataset: str | Path,
-    models: str
-    | Path
-    | Sequence[str | Path]
-    | Callable[[Any], Any]
-    | Mapping[str, Callable[[Any], Any] | str]
-    | None = None,
-    *,
-    options: EvaluationOptions | None = None,
-    **settings: Any,
-) -> Evaluation:
+@takes(EvaluateArguments)
+def evaluate(given: EvaluateArguments) -> Evaluation:
     """Score models on a dataset and write tables and a report.
 
     Predictions are cached by content and reused. If a run is killed, call the function again: every model resumes where
@@ -51,17 +37,6 @@ def evaluate(
     otherwise by position, unless training programs sort these classes in different orders. Unmatched outputs are an
     error; `models[].matched` of the result says how each model was matched.
 
-    Args:
-        dataset: A dataset directory or a Hub id. Or any images with labels: a folder (imagefolder, Parquet,
-            WebDataset), a Hub dataset, `lab:wardrobe:validation`, or `source:SPLIT` for a split of the recipe's input
-            dataset. Name a split after a colon.
-        models: Names of models, a callable, or a mapping from names to callables or names: `{"mine": model}`. A
-            callable takes a batch and returns scores [b, classes]. `python:package.module:function` names one of your
-            own code: the function takes nothing and returns a module and its transform, or it takes a batch itself. A
-            file with one name per line also works: a Path, `@FILE` or a `.txt` file. None: the recipe's models.
-        options: The options below in one object. None: the defaults.
-        settings: Options by name, in place of those in `options`.
-
     Returns:
         An Evaluation with every number, and the paths of the files.
 
@@ -69,9 +44,8 @@ def evaluate(
         UserError: A dataset, model or class map cannot be used. The message lists all problems together.
         RunFailure: A model cannot be fetched or run. The other models are scored and kept first.
     """
-    given = replace(options or EvaluationOptions(), **settings)
     given.check()
-    task = opened_task(dataset, by_name(models), given)
+    task = opened_task(given)
     lines, errors = read_gate(given.gate, task.line_problems, task.measures)
     judged: tuple[str, ...] = ()
     with collected_in(errors):
@@ -89,15 +63,16 @@ def evaluate(
     return evaluation
 
 
-def opened_task(dataset: str | Path, models: Any, given: EvaluationOptions) -> Task:
-    """Open a dataset, and return its task of evaluating models, which have names."""
+def opened_task(given: EvaluateArguments) -> Task:
+    """Open a dataset, and return its task of evaluating models."""
+    dataset = given.dataset
     if given.into_card:
         make_ready(dataset)
     subject = open_subject(dataset, given.recipe, given.base, given.groups, given.beside or {})
     given.refuse_preview(subject.preview)
     if given.into_card and subject.directory is None:
         raise UserError(f"{dataset} is not a built dataset, so it has no card for results")
-    return task_of(subject)(subject, models, given)
+    return task_of(subject)(subject, by_name(given.models), given)
 
 
 def concluded(task: Task, lines: Sequence[GateLine], judged: Sequence[str], given: EvaluationOptions) -> Evaluation:
@@ -114,15 +89,3 @@ def concluded(task: Task, lines: Sequence[GateLine], judged: Sequence[str], give
         notes=(*subject.notes, *task.notes(results)),
         task=task,
     )
-
-
-# `help(evaluate)`, notebooks and pages show each option with its text, which `EvaluationOptions` alone has.
-_texts = "".join(f"        {name}: {indent(text, ' ' * 12).lstrip()}\n" for name, text in option_texts().items())
-_line = "        settings: Options by name, in place of those in `options`.\n"
-_head, _, _tail = (evaluate.__doc__ or "").partition(_line)
-evaluate.__doc__ = f"{_head}{_texts}{_tail}"
-_given = [parameter for parameter in signature(evaluate).parameters.values() if parameter.name != "settings"]
-_options = [
-    parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in signature(EvaluationOptions).parameters.values()
-]
-evaluate.__signature__ = signature(evaluate).replace(parameters=[*_given, *_options])  # type: ignore[attr-defined]

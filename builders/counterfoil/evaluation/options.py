@@ -2,124 +2,170 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from itertools import pairwise
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from counterfoil.engines import EngineChoice
 from counterfoil.errors import UserError
-from counterfoil.models.score_scale import Scale
-from counterfoil.prediction.class_map import Outputs
-from counterfoil.recipe import Recipe
-from counterfoil.recipe.names import REPOSITORY
-from counterfoil.recipe.schema_output import MOST_LIMITED
+from counterfoil.options import (
+    DATA,
+    HUB,
+    MACHINES,
+    OUTPUT,
+    EngineChoice,
+    Limited,
+    OnDevices,
+    Option,
+    argument,
+    for_models,
+    in_python,
+    named_values,
+    option,
+    options,
+)
+
+if TYPE_CHECKING:
+    from counterfoil.models.score_scale import Scale
+    from counterfoil.prediction.class_map import Outputs
+    from counterfoil.recipe import Recipe
 
 ClassOrder = str | Path | Sequence[str]
+_COMPARISONS, _GATE = "Comparisons", "Gate"
 
 
-@dataclass(frozen=True, kw_only=True)
-class EvaluationOptions:
+def usable_names(option: Option, words: Sequence[str]) -> list[str]:
+    """Return the names of models that are typed. UserError for a file of weights alone, before libraries load."""
+    from counterfoil.models.names import usable_name
+
+    return [usable_name(word) for word in words]
+
+
+@options
+class EvaluationOptions(OnDevices, Limited):
     """The options of `evaluate`. Not every task takes every one; a task refuses those that it does not take."""
 
-    transform: Callable[[Any], Any] | Mapping[str, Callable[[Any], Any]] | None = None
-    """Prepares each PIL image for a callable: one function for all, or a mapping by name. A torch module needs one,
-    unless timm made it. None: other callables take float32 [3, height, width] from 0 to 1."""
-    version: str | Mapping[str, str] | None = None
-    """A text that names what a callable and its transform compute, one for all or a mapping by name. Their predictions
-    are cached under it: change it whenever you change the code. None: they are not cached."""
-    recipe: Recipe | str | Path | None = None
-    """The recipe whose classes the labels of other images are. None: the images' own classes."""
-    base: str | None = None
-    """The group that the others are compared with, for images that no build made. None: accuracies only."""
-    groups: str | None = None
-    """The column that holds groups, or "configs", for images that no build made."""
-    beside: Mapping[str, str | Path] | None = None
-    """Natural test sets to score as further groups: a mapping from names to images."""
-    out: Path | None = None
-    """Folder for the tables and the report. None: `.counterfoil/evaluation/` inside the dataset, or with a limit
-    `.counterfoil/preview/`, which are neither published nor compared, or the user's cache for other images."""
-    device: str = "auto"
-    """`auto`, `cpu`, `cuda` (every GPU) or a list such as `cuda:0,cuda:2`."""
-    batch_size: int = 64
-    """Images per batch. It does not change the results."""
-    min_images_per_class: int | None = None
-    """Leave classes with fewer accepted images out of drops. None: the recipe's value."""
-    outputs: Outputs | None = None
-    """Whether a model with more outputs than classes answers over "all" of them or over those of the "classes" alone.
-    Both accuracies are computed; drops follow this one. None: the recipe's, by default "all"."""
-    class_order: ClassOrder | Mapping[str, ClassOrder] | None = None
-    """Which class each output is, whatever the model says: "position" (output i is label i of the dataset), "timm"
-    (class folders as timm sorts them), the names, or a file with a name on each line. A mapping from names of models
-    gives each its own. Files of predictions and open_clip need none."""
-    scores_are: Scale | Mapping[str, Scale] | None = None
-    """What a model's scores are: "probabilities", "percent", "log-probabilities", "logits" or "sigmoids". For all
-    models, or a mapping from names of models. None: as their sums show; scores that show nothing order the classes, and
+    out: Path | None = option(None, None, "--out", "-o")
+    """Folder for the tables and the report.
+
+    Default: `.counterfoil/evaluation/` inside the dataset, or with a limit `.counterfoil/preview/`, which are neither
+    published nor compared; for other images, the user's cache."""
+    batch_size: int = option(64, MACHINES, least=1)
+    """Images per batch. Does not change results."""
+    min_images_per_class: int | None = option(
+        None, OUTPUT, "--min-images", least=1, key="evaluate.min_images_per_class"
+    )
+    """Leave classes with fewer accepted images out of drops. Default: the recipe's."""
+    outputs: Outputs | None = option(None, OUTPUT, typed=Literal["all", "classes"], key="evaluate.outputs")
+    """Whether models answer over all their outputs, or over those of the dataset's classes alone. Both accuracies are
+    computed; this one leads, and drops follow it. Default: the recipe's (all)."""
+    class_order: ClassOrder | Mapping[str, ClassOrder] | None = option(
+        None, OUTPUT, read=for_models, metavar="[MODEL=]ORDER", example="local-dir:my-model=timm"
+    )
+    """Which class each output is, whatever a model says: `position` (output i is label i of the dataset), `timm` (class
+    folders as timm sorts them), or a file with a class on each line. For all models, or repeated for one each. Default:
+    by name, or by position if all training programs agree on it. Detections with numbers of categories also take
+    `from1`, `ids`, `coco80` and `coco91`.
+
+    In Python also the names themselves, and a mapping from names of models gives each its own. Files of predictions and
+    open_clip need none."""
+    scores_are: Scale | Mapping[str, Scale] | None = option(
+        None, OUTPUT, read=for_models, metavar="[MODEL=]SCALE", example="predictions:answers.csv=percent"
+    )
+    """What a model's scores are: probabilities, percent, log-probabilities, logits or sigmoids. For all models, or
+    repeated for one each. Default: as their sums show.
+
+    In Python a mapping from names of models gives each its own. Scores whose sums show nothing order the classes, and
     give no confidence."""
-    seed: int = 0
+    seed: int = option(0, OUTPUT, least=0)
     """Seed of the bootstrap."""
     into_card: bool = False
-    """Also store the results in the dataset (`evaluation/`) and show them on its card until its images change. Building
-    again keeps them."""
-    repo: str | None = None
-    """The dataset's `user/name` on the Hub. If it is known, `eval_results/` gets one YAML file per model with
-    evaluation-result entries for the model's repository. None: the recipe's `publish.repo`, or the repository that the
-    dataset came from."""
-    distances: str | Sequence[str] | None = None
-    """Models in whose features the dataset is compared with its source (KID, FID), as a whole and shift by shift:
-    "clip" (the recipe's own) or a classifier. A source that is not available is skipped, and the result gives the
-    reason."""
-    against: str | Path | None = None
-    """Images to measure distances to instead of the source, named like `dataset`."""
-    compare: tuple[str, str] | None = None
-    """A mended model and its original. Both are scored even if `models` lacks them; without `models`, only these two.
-    They are compared image by image, with intervals and exact tests adjusted for all groups. A model with a
-    `mended.json` is never scored on the data that it was mended on."""
-    reference: bool | None = None
-    """Also score the models on the source's validation split, at most 50 images per class, to compare accuracy on the
-    base with it. None: do so if the source is available. True: fetch it from the Hub if necessary. False: skip it."""
-    gate: str | Path | Sequence[str] | None = None
-    """A file with a YAML list of lines that a model has to meet, or the lines: `accuracy(base) >= 80`,
-    `drop(at_night) <= 10`, `relative_drop(fog) <= 10%`, `worse_than(MODEL, any) <= 2`, or any measure of the task, such
-    as `calibration_error(base) <= 5`. `gate` of the result has pass, fail or undecided for each line and model, and
-    gate.md and gate.xml are written. MODEL is scored too, and not judged, or is the results.json of an earlier
-    evaluation of these images."""
-    allow_undecided: bool = False
-    """Do not count undecided lines of the gate as errors."""
-    workers: int | None = None
-    """Worker processes per device. None: one per GPU, or on a CPU one per core from 2,000 images on."""
-    engine: EngineChoice | None = None
-    """Where models run, such as a cluster. None: on this machine. Callables always run in this process."""
-    limit: int | None = None
-    """Score a preview: at most so many images of each group, shifts on the rows of the base first. Every page says so.
-    Classes count from one image on, none is near chance, and rates of mined shifts are left out."""
+    """Also store the results in the dataset (evaluation/) and show them on its card.
+
+    They stay until its images change. Building again keeps them."""
+    repo: str | None = option(None, HUB, metavar="USER/NAME", key="publish.repo")
+    """The dataset's name on the Hub, for the Hub's evaluation-result entries. Default: the recipe's publish.repo.
+
+    If it is known, `eval_results/` gets one YAML file per model with evaluation-result entries for the model's
+    repository. A dataset that came from the Hub has the name that it has there."""
+    recipe: Recipe | str | Path | None = option(None, DATA)
+    """For images from elsewhere: the recipe whose classes their labels use.
+
+    Default: the images' own classes."""
+    groups: str | None = option(None, DATA, metavar="COLUMN")
+    """For images from elsewhere: the column that holds each image's group, or `configs`."""
+    base: str | None = option(None, DATA, metavar="GROUP")
+    """The group that all others are compared with.
+
+    For images that no build made. Without it, there are accuracies only."""
+    beside: Mapping[str, str | Path] | None = option(
+        None, DATA, read=named_values, metavar="NAME=IMAGES", example="v2=vaishaal/ImageNetV2:test"
+    )
+    """Also evaluate on other images, such as a natural test set.
+
+    They are scored as further groups: in Python a mapping from names to images."""
+    distances: str | Sequence[str] | None = option(None, _COMPARISONS, metavar="FEATURES")
+    """Also measure the distance (KID, FID) between these images and the source's, in the features of `clip` (the
+    recipe's own) or of a classifier. Repeatable.
+
+    The dataset is compared as a whole and shift by shift. A source that is not available is skipped, and the result
+    gives the reason."""
+    against: str | Path | None = option(None, _COMPARISONS, metavar="IMAGES")
+    """With --distances: measure the distance to these images, not to the source's.
+
+    They are named like `dataset`."""
+    compare: tuple[str, str] | None = option(None, _COMPARISONS, metavar="MODEL OTHER")
+    """Compare a model with another image by image, such as a mended one with its original. They need not be in
+    --models.
+
+    Without `models`, only these two are scored. They are compared with intervals and exact tests adjusted for all
+    groups. A model with a `mended.json` is never scored on the data that it was mended on."""
+    reference: bool | None = option(None, _COMPARISONS, "--reference/--no-reference")
+    """Also evaluate on the source's validation images, at most 50 per class, to see whether the base is like them.
+    Default: if the source is on this machine; --reference also downloads it."""
+    gate: str | Path | Sequence[str] | None = option(None, _GATE, metavar="FILE")
+    """A YAML list of lines that the models must meet, such as drop(at_night) <= 10. Exit code 3 if a line fails, 4 if
+    one is undecided. Writes gate.md and gate.xml (JUnit) beside the report.
+
+    In Python also the lines themselves: `accuracy(base) >= 80`, `drop(at_night) <= 10`, `relative_drop(fog) <= 10%`,
+    `worse_than(MODEL, any) <= 2`, or any measure of the task, such as `calibration_error(base) <= 5`. `gate` of the
+    result has pass, fail or undecided for each line and model. MODEL is scored too, and not judged, or is the
+    results.json of an earlier evaluation of these images."""
+    allow_undecided: bool = option(False, _GATE)
+    """With --gate: exit with 0 if no line fails."""
+    workers: int | None = option(None, MACHINES, least=1)
+    """Processes. Default: one per GPU; on a CPU one, or from 2,000 images on one per core."""
+    collect: bool = in_python(False)
+    """Answers of models are always sent back, so it changes nothing."""
+    transform: Callable[[Any], Any] | Mapping[str, Callable[[Any], Any]] | None = in_python()
+    """Prepares each PIL image for a callable: one function for all, or a mapping by name. A torch module needs one,
+    unless timm made it. None: other callables take float32 [3, height, width] from 0 to 1."""
+    version: str | Mapping[str, str] | None = in_python()
+    """A text that names what a callable and its transform compute, one for all or a mapping by name. Their predictions
+    are cached under it: change it whenever you change the code. None: they are not cached."""
 
     def given(self) -> list[str]:
         """Return the names of the options that were set."""
         unset = (None, False, {}, EngineChoice())
         return [
             field.name
-            for field in fields(self)
+            for field in fields(EvaluationOptions)
             if (value := getattr(self, field.name)) not in unset and value != field.default
         ]
 
     def check(self) -> None:
         """Raise UserError for a value that no dataset allows."""
+        from counterfoil.recipe.names import REPOSITORY
+        from counterfoil.recipe.schema_output import MOST_LIMITED
+
         if self.repo is not None and not REPOSITORY.fullmatch(self.repo):
             raise UserError(f"the dataset's repository is {self.repo!r}: expected user/name")
-        if self.batch_size < 1:
-            raise UserError(f"batch size {self.batch_size}: expected 1 or more")
         if self.into_card and self.beside:
             raise UserError("into_card stores the results of a dataset's own shifts", "Leave out one of the two.")
         if self.allow_undecided and self.gate is None:
             raise UserError("allow_undecided goes with a gate, and none is given", "Leave it out, or give one.")
         if self.limit is not None and self.limit > MOST_LIMITED:
             raise UserError(f"limit is {self.limit}: expected 1 to {MOST_LIMITED:,}")
-        if self.min_images_per_class is not None and self.min_images_per_class < 1:
-            raise UserError(f"min_images_per_class is {self.min_images_per_class}: expected 1 or more")
 
     def refuse_preview(self, built: int | None) -> None:
         """Raise UserError for what a preview does not give: answers to a gate; with a limit, a card and distances.
@@ -141,12 +187,40 @@ class EvaluationOptions:
             )
 
 
-def option_texts() -> dict[str, str]:
-    """Return the text under each option."""
-    [declared] = ast.parse(inspect.getsource(EvaluationOptions)).body
-    assert isinstance(declared, ast.ClassDef)
-    texts = {}
-    for option, text in pairwise(declared.body):
-        if isinstance(option, ast.AnnAssign) and isinstance(text, ast.Expr):
-            texts[ast.unparse(option.target)] = inspect.cleandoc(ast.literal_eval(text.value))
-    return texts
+@options
+class EvaluateArguments(EvaluationOptions):
+    """What `evaluate` takes."""
+
+    dataset: str | Path = argument(metavar="DATASET")
+    """A dataset directory, or user/name[@revision].
+
+    Or any images with labels: a folder (imagefolder, Parquet, WebDataset), a Hub dataset, `lab:wardrobe:validation`, or
+    `source:SPLIT` for a split of the recipe's input dataset. Name a split after a colon."""
+    models: (
+        str | Path | Sequence[str | Path] | Callable[[Any], Any] | Mapping[str, Callable[[Any], Any] | str] | None
+    ) = argument("--models", "-m", default=None, read=usable_names, metavar="NAME...", key="evaluate.models")
+    """Models to evaluate, several after one flag: timm names, hf-hub:…, local-dir:…, lab:…, transformers:NAME or
+    FOLDER, open_clip:ARCH/TAG (zero-shot), onnx:FILE, predictions:FILE (.csv or .parquet),
+    python:PACKAGE.MODULE:FUNCTION (your own code). A .txt file (or @FILE) lists one name per line; # begins a comment.
+    Default: the recipe's.
+
+    In Python also a callable, or a mapping from names to callables or names: `{"mine": model}`. A callable takes a
+    batch and returns scores [b, classes]. The function that `python:` names takes nothing and returns a module and its
+    transform, or it takes a batch itself. A file of names may be a Path."""
+    options: EvaluationOptions | None = in_python()
+    """The options in one object. Options that are given by name stand in place of those in it. None: the defaults."""
+
+
+@options
+class EvaluateCommand(EvaluateArguments):
+    """What the command takes beside. In Python these are methods of the result, and a function."""
+
+    export_failures: Path | None = option(None, OUTPUT, metavar="FOLDER")
+    """Also write the images that a model gets wrong to a new folder: by class, as CSV and COCO, and as a dataset of
+    FiftyOne."""
+    report_to: Sequence[str] = option((), OUTPUT, metavar="TRACKER...")
+    """Also send the results to experiment trackers, one run each: wandb, mlflow, trackio, tensorboard. Their own
+    environment says where, and with which key."""
+    write_keys: Path | None = option(None, DATA, metavar="FILE")
+    """Evaluate nothing: write a CSV of the images (key, path, class_id, label). Another program can then predict on
+    them, and `--models predictions:FILE` reads its predictions."""

@@ -61,7 +61,7 @@ from counterfoil.stats import CONFIDENCE
 # Only so many models are compared pair by pair: those that are best on the base.
 _MOST_COMPARED = 12
 # The options that every task takes.
-_EVERY_TASK = frozenset(
+EVERY_TASK = frozenset(
     {"recipe", "base", "groups", "out", "device", "batch_size", "class_order", "seed", "into_card", "repo"}
     | {"gate", "allow_undecided", "limit"}
 )
@@ -87,7 +87,7 @@ class Task(ABC):
         self.subject = subject
         self.named = models
         self.options = options
-        refused = [name for name in options.given() if name not in _EVERY_TASK | self.takes]
+        refused = [name for name in options.given() if name not in EVERY_TASK | self.takes]
         if refused:
             raise UserError(
                 f"the dataset has {self.of_dataset} take no {', '.join(refused)}",

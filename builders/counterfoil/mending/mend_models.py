@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from counterfoil.mending.evaluating import FEWEST_ROWS, GRID, MOST_LOSS, lambda_
 from counterfoil.mending.fitting import EPOCHS, FITS, MOMENTUM, RATE, WEIGHT_DECAY
 from counterfoil.mending.given import BALANCED, POOL, Given, given_variants, shown_names
 from counterfoil.mending.one_model import MendedModel, load_mendable, mend_one
+from counterfoil.mending.options import MendOptions
 from counterfoil.mending.prepared import TRAIN_IMAGES, MendSettings, MendSource, Prepared, mend_source, prepare
 from counterfoil.mending.report import model_card
 from counterfoil.mending.variants import CLASS_NAME, RANDOM, RETRAINED, SAVED_ROLES, UNCHANGED, DebugImages, role_of
@@ -34,10 +35,10 @@ from counterfoil.models.classifiers.head import (
     remove_mended,
     write_with_head,
 )
-from counterfoil.models.classifiers.of_python import Transform, handed_over
+from counterfoil.models.classifiers.of_python import handed_over
 from counterfoil.models.devices import resolve_device
 from counterfoil.models.mended import FORMAT, MendedModelName, MendedNote, MendedOn, MendedWith
-from counterfoil.recipe import Recipe
+from counterfoil.options import takes
 from counterfoil.recipe.names import PYTHON, did_you_mean, without_folders
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.regular_files import named_path
@@ -54,7 +55,6 @@ _OF_NETWORKS = (
     "--fit network: each head here is the whole network, trained again from new weights. All had the same epochs and"
     " the same batches of training images."
 )
-Models: TypeAlias = "str | Sequence[str] | Callable[[Any], Any] | Mapping[str, Callable[[Any], Any] | str]"
 
 
 def collective_of(prepared: Prepared, mended_models: Sequence[MendedModel]) -> document.Collective | None:
@@ -475,56 +475,13 @@ def fitted_pixels(mended_model: MendedModel, role: str, debug: DebugImages | Non
     return sorted(digest for digest in digests if digest is not None)
 
 
-def mend(
-    models: Models,
-    on: Recipe | str | Path,
-    using: str | Sequence[str],
-    out: str | Path,
-    *,
-    transform: Transform | Mapping[str, Transform] | None = None,
-    overrides: Sequence[str] = (),
-    audited: Sequence[str] | None = None,
-    test: str | None = None,
-    lambdas: Sequence[float] | None = None,
-    fit: Literal["lbfgs", "sgd", "network"] = "lbfgs",
-    epochs: int = network.EPOCHS,
-    per_class: int | None = None,
-    seed: int = 0,
-    save: str | None = None,
-    own: Mapping[str, str] | None = None,
-    effects: bool = False,
-    device: str = "auto",
-) -> MendResult:
+@takes(MendOptions)
+def mend(options: MendOptions) -> MendResult:
     """Refit the heads of models with the images of datasets, and report what that gains.
 
     λ is chosen on the discover half. The report measures on the confirm half and on the split `test`, and compares with
     controls: the head retrained without these images and, if the dataset has them, images of class names and of random
     contexts. If a run stops, call the function again: it resumes and writes byte-identical output.
-
-    Args:
-        models: A torch module, or a mapping from names to modules or names of models, as `evaluate` takes them. A
-            module is not changed; `heads` of the result and NAME-head.safetensors have the new head. A plain function
-            has no head to refit.
-        on: A recipe: a bundled name, a path or a Recipe. Its source gives the training rows, and its section `mine`
-            says which splits are audited.
-        using: Built datasets (`DATASET` or `DATASET:GROUP`), weights of training rows (a file of `mine --weights`),
-            groups to balance (`dfr:clip`, `dfr:COLUMN` or `dfr:FILE`), or images of a split that a method calls hard:
-            `direction:SPLIT`, `confidence:SPLIT`, `domino:SPLIT`, `early:SPLIT` or `lff:SPLIT`.
-        out: Folder for the report and the model.
-        transform: Prepares each PIL image for a module: one function for all, or a mapping by name.
-        overrides: Changes to the recipe, as `a.b=c` strings.
-        audited: Splits to audit instead of those of the section `mine`.
-        test: The split to measure on besides the confirm half.
-        lambdas: Weights λ to try for the new images. None: those of `evaluating.GRID`; 0 and 0.5 for a network.
-        fit: `lbfgs` or `sgd` refit the head, `network` trains the whole network again from new weights.
-        epochs: Epochs of a network's training.
-        per_class: Training rows per class. None: 30, or more if there are few classes; 30,000 in all.
-        seed: Seed that draws the training rows.
-        save: The variant whose head is saved: its name, `best` (on the discover half) or `none`. None: save the best
-            if it is shown to help, otherwise save no model.
-        own: Which dataset is each model's own, if there are several models.
-        effects: Also fit heads with fewer contexts and fewer images.
-        device: `auto`, `cpu`, `cuda` or a device such as `cuda:0`.
 
     Returns:
         A MendResult with the numbers, and the paths of the files and models.
@@ -534,19 +491,21 @@ def mend(
             chance on the base of a dataset.
         RunFailure: The run cannot continue.
     """
-    with handed_over(models, transform) as (called, callables):
+    fit = options.fit
+    save = options.save
+    with handed_over(options.models, options.transform) as (called, callables):
         names = tuple(dict.fromkeys(called))
-        owned = {PYTHON + name if PYTHON + name in names else name: written for name, written in (own or {}).items()}
+        owned = {
+            PYTHON + name if PYTHON + name in names else name: written for name, written in (options.own or {}).items()
+        }
         strange = [name for name in owned if name not in names]
         if strange:
             raise UserError(f"--own {strange[0]}: it is not a model to mend{did_you_mean(strange[0], names)}")
-        given = given_variants([using] if isinstance(using, str) else list(using))
+        given = given_variants([options.using] if isinstance(options.using, str) else list(options.using))
         given_by_model = {name: given_variants([written])[0] for name, written in owned.items()}
         fits = (*FITS, network.NETWORK)
         if fit not in fits:
             raise UserError(f"--fit: found '{fit}', expected {' or '.join(fits)}{did_you_mean(fit, fits)}")
-        if epochs < 1:
-            raise UserError(f"--epochs: found {epochs}, expected 1 or more")
         pools = [dataset for dataset in given if dataset.kind == POOL]
         whole = fit == network.NETWORK
         unfit = [dataset for dataset in given if dataset.kind == BALANCED]
@@ -557,9 +516,12 @@ def mend(
                 f"--with {unfit[0].name}: it does not go with --fit {fit}",
                 "Leave it out, or choose another --fit: balanced groups refit a head, early and lff train a network.",
             )
+        lambdas = options.lambdas
         if lambdas is None:
             lambdas = network.GRID if whole else GRID
-        settings = MendSettings(lambda_grid(lambdas), fit, per_class, seed, save, effects, epochs)
+        settings = MendSettings(
+            lambda_grid(lambdas), fit, options.per_class, options.seed, save, options.effects, options.epochs
+        )
         known = (BEST, NONE, *(dataset.name for dataset in given if role_of(dataset) in SAVED_ROLES))
         if save is not None and save not in known and save in (dataset.name for dataset in given):
             raise UserError(
@@ -568,14 +530,22 @@ def mend(
             )
         if save is not None and save not in known:
             raise UserError(f"--save: found '{save}', expected {', '.join(known)}{did_you_mean(save, known)}")
-        source = mend_source(on, overrides, test, per_class, seed, audited, [pool.source for pool in pools])
-        folder = named_path(out)
+        source = mend_source(
+            options.on,
+            options.overrides,
+            options.test,
+            options.per_class,
+            options.seed,
+            options.audited,
+            [pool.source for pool in pools],
+        )
+        folder = named_path(options.out)
         try_folder(folder)
         refuse_among_inputs(folder, source.recipe.source.dataset)
         for classifier in callables:
             classifier.images = lambda: [source.train]
         classifiers = load_mendable(names, source)
-        used_device = resolve_device(device)
+        used_device = resolve_device(options.device)
         make_folder(folder)
         with directory_lock(folder):
             refuse_another_run(folder, source, names, settings, asked_names(given, given_by_model, source.mine))

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from counterfoil.arrays import Floats32
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.mending.fitting import MOMENTUM, WEIGHT_DECAY, FittedHead, Lesson
+from counterfoil.mending.options import EPOCHS
 from counterfoil.models.classifiers import Classifier
 from counterfoil.models.classifiers.of_python import CallableClassifier
 from counterfoil.models.classifiers.of_timm import TimmClassifier
@@ -30,8 +31,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 NETWORK = "network"
-# Jain 2023, B.1.5: 30 epochs, and a baseline that stops after 10 of them.
-EPOCHS = 30
+# Jain 2023, B.1.5: a baseline that stops after 10 of 30 epochs.
 STOPPED = 3
 # Values of λ: each is a training of minutes.
 GRID = (0.0, 0.5)

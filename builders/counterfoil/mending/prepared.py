@@ -24,7 +24,7 @@ from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import CounterfoilError, UserError, raise_together, some_of
 from counterfoil.evaluation.dataset import is_built, open_dataset
 from counterfoil.mending.given import IMAGES, POOL, WEIGHTS, Given, read_groups, read_train_weights, shown_names
-from counterfoil.mending.network import EPOCHS
+from counterfoil.mending.options import EPOCHS
 from counterfoil.mending.variants import (
     FEWEST_PER_CLASS,
     Context,

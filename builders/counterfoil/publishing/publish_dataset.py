@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,15 @@ from huggingface_hub import DatasetCard
 from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
 from counterfoil import progress
-from counterfoil.data.hub import PATIENCE, Patience, attentive_client, with_retries
+from counterfoil.data.hub import PATIENCE, attentive_client, with_retries
 from counterfoil.dataset.reading import read_dataset
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.options import takes
 from counterfoil.publishing.files import CONFIG, local_files, whole_content
+from counterfoil.publishing.options import PublishOptions
 from counterfoil.publishing.remote import Remote
 from counterfoil.publishing.sending import (
-    FILES_PER_COMMIT,
-    Options,
-    Preview,
     Published,
     Sender,
     Sending,
@@ -45,37 +44,12 @@ class Publication(Published):
     configs_loaded: int
 
 
-def publish(
-    directory: str | Path,
-    repo: str | None = None,
-    *,
-    public: bool | None = None,
-    revision: str | None = None,
-    tag: str | None = None,
-    create_pr: bool = False,
-    files_per_commit: int = FILES_PER_COMMIT,
-    dry_run: bool = False,
-    confirm: Callable[[Preview], bool] | None = None,
-    tell: Callable[[str], None] | None = None,
-    patience: Patience = PATIENCE,
-) -> Publication | None:
+@takes(PublishOptions)
+def publish(given: PublishOptions) -> Publication | None:
     """Publish a finished dataset directory as a dataset repository on the Hub.
 
     File contents are uploaded first, which commits nothing. Then the branch receives one commit, and the commit
     receives the tag. If a run stops, call the function again: files that are already on the Hub are not sent again.
-
-    Args:
-        directory: The dataset directory.
-        repo: The repository, `user/name`. None: the recipe's `publish.repo`.
-        public: Whether the repository is public. None: the recipe's `publish.private` decides.
-        revision: The branch. None: main.
-        tag: A tag for the commit.
-        create_pr: Leave the commits in an open pull request.
-        files_per_commit: If more files differ, the commits are collected in a pull request, which is merged last.
-        dry_run: Verify the directory and make the preview without the Hub and without a token. Nothing is published.
-        confirm: Receives the preview. If it returns False, nothing is published.
-        tell: Receives one line for each wait.
-        patience: How often and how long to retry.
 
     Returns:
         A Publication, or None after a dry run or if `confirm` returns False.
@@ -84,18 +58,11 @@ def publish(
         UserError: The dataset cannot be published, or the Hub refuses it.
         RunFailure: The Hub or the network fails and retries do not help.
     """
-    directory = named_path(directory)
+    directory = named_path(given.directory)
     if (directory / CONFIG).is_file() and not (directory / LOCK).exists():
         raise UserError(f"{directory} holds a model, not a dataset", "Publish it with --model.")
-    tell = tell or (lambda line: None)
-    options = Options(
-        public=public,
-        revision=revision,
-        tag=tag,
-        create_pr=create_pr,
-        files_per_commit=files_per_commit,
-        dry_run=dry_run,
-    )
+    tell = given.tell or (lambda line: None)
+    patience = given.patience or PATIENCE
     settle_directory(directory)
     # The lock keeps others from building or cutting there meanwhile; a read-only directory is safe anyway.
     lockable = (directory / LOCK).is_file() and os.access(directory, os.W_OK)
@@ -109,7 +76,7 @@ def publish(
                 f"{directory} is a preview of {few:,} images a shift, which is not published",
                 "Build the recipe without --limit (samples.limit: null) into another folder, and publish that.",
             )
-        repo = repo or recipe.publish.repo
+        repo = given.repo or recipe.publish.repo
         if repo is None:
             raise UserError(
                 "no repository is named, and the recipe has no publish.repo",
@@ -125,23 +92,23 @@ def publish(
                 " ".join(repairs[:3]),
             )
         local = local_files(directory, report.manifest_sha256)
-        if public is None and not recipe.publish.private:
-            options = replace(options, public=True)
+        if given.public is None and not recipe.publish.private:
+            given = replace(given, public=True)
         remote = Remote(repo, tell, patience)
-        user = "" if dry_run else remote.user()
-        ahead, local = preview(remote, local, options, images, Path(kept.enter_context(tempfile.TemporaryDirectory())))
+        user = "" if given.dry_run else remote.user()
+        ahead, local = preview(remote, local, given, images, Path(kept.enter_context(tempfile.TemporaryDirectory())))
         card = whole_content(local[CARD]).decode()
-        if not dry_run:
+        if not given.dry_run:
             remote.check_card(card)
-        confirmed = confirm is None or confirm(ahead)
-        if dry_run or not confirmed:
+        confirmed = given.confirm is None or given.confirm(ahead)
+        if given.dry_run or not confirmed:
             return None
         message = f"{recipe.name}: {images:,} image{'s' if images != 1 else ''}"
         declared: Sequence[Mapping[str, Any]] = DatasetCard(card).data.to_dict().get("configs") or ()
         configs = [(config["config_name"], config["data_files"][0]["split"]) for config in declared]
-        sender = Sender(remote, user, local, ahead, message, files_per_commit)
+        sender = Sender(remote, user, local, ahead, message, given.files_per_commit)
         done, pull_request = sender.carry_out(lambda commit: _load_a_row_of_each(remote, commit, configs))
-    return Publication(**done, pull_request=pull_request if create_pr else None, configs_loaded=len(configs))
+    return Publication(**done, pull_request=pull_request if given.create_pr else None, configs_loaded=len(configs))
 
 
 def _load_a_row_of_each(remote: Remote, revision: str, configs: Sequence[tuple[str, str]]) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from counterfoil import progress
-from counterfoil.data.hub import PATIENCE, Patience, attentive_client
+from counterfoil.data.hub import PATIENCE, attentive_client
 from counterfoil.dataset.card.markdown import marked_text, split_card, with_marks
 from counterfoil.dataset.card.metadata import license_metadata
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
@@ -22,12 +22,11 @@ from counterfoil.models.classifiers import ClassifierFacts, describe_classifier,
 from counterfoil.models.config_files import is_text, read_config, shown
 from counterfoil.models.mended import MENDED, MendedNote, read_mended
 from counterfoil.models.names import HUB, LOCAL
+from counterfoil.options import takes
 from counterfoil.publishing.files import CONFIG, MODEL_FILES, WEIGHTS, LocalFile, hash_file, whole_content
+from counterfoil.publishing.options import FILES_PER_COMMIT, PublishModelOptions, PublishOptions
 from counterfoil.publishing.remote import MOST_TEXT_BYTES, Remote
 from counterfoil.publishing.sending import (
-    FILES_PER_COMMIT,
-    Options,
-    Preview,
     Published,
     Sender,
     Sending,
@@ -57,35 +56,13 @@ class _Verified:
     note: MendedNote | None
 
 
-def publish_model(
-    directory: str | Path,
-    repo: str,
-    *,
-    public: bool | None = None,
-    revision: str | None = None,
-    tag: str | None = None,
-    license: str | None = None,
-    confirm: Callable[[Preview], bool] | None = None,
-    tell: Callable[[str], None] | None = None,
-    patience: Patience = PATIENCE,
-) -> PublishedModel | None:
+@takes(PublishModelOptions)
+def publish_model(given: PublishModelOptions) -> PublishedModel | None:
     """Publish a timm model's folder, such as `counterfoil mend` writes, as a model repository on the Hub.
 
     The model is loaded first. The folder may hold only config.json, model.safetensors, README.md, mended.json and a
     licence; a text that holds a secret is refused. The card gets the metadata that it lacks: licence, base model,
     public datasets and tags. The branch always receives one commit. If a run stops, call the function again.
-
-    Args:
-        directory: The model's folder.
-        repo: The repository, `user/name`.
-        public: Whether the repository is public. It is private by default.
-        revision: The branch. None: main.
-        tag: A tag for the commit.
-        license: The licence. None: that of the card, of the configuration, or of the model that this one was mended
-            from.
-        confirm: Receives the preview. If it returns False, nothing is published.
-        tell: Receives one line for each wait.
-        patience: How often and how long to retry.
 
     Returns:
         A PublishedModel, or None if `confirm` returns False.
@@ -94,20 +71,21 @@ def publish_model(
         UserError: The model cannot be published, or the Hub refuses it.
         RunFailure: The model is damaged, or the Hub fails and retries do not help.
     """
-    directory = named_path(directory)
-    tell = tell or (lambda line: None)
-    options = Options(public=public, revision=revision, tag=tag)
-    if license is not None and not (license.isprintable() and license.strip()):
+    directory = named_path(given.directory)
+    tell = given.tell or (lambda line: None)
+    options = PublishOptions(directory, given.repo, public=given.public, revision=given.revision, tag=given.tag)
+    patience = given.patience or PATIENCE
+    if given.license is not None and not (given.license.isprintable() and given.license.strip()):
         raise UserError(
-            f"--license is {license[:80]!r}, expected the name of a licence", "For example: --license apache-2.0"
+            f"--license is {given.license[:80]!r}, expected the name of a licence", "For example: --license apache-2.0"
         )
-    repo = checked_repository(repo)
+    repo = checked_repository(given.repo)
     progress.tell(Sending("verifying", 0, 0, 0, 0))
     verified = _verified(directory)
     with attentive_client(patience), tempfile.TemporaryDirectory(prefix="counterfoil-card-") as beside:
         remote = Remote(repo, tell, patience, "model")
         user = remote.user()
-        metadata = _metadata(remote, verified, license)
+        metadata = _metadata(remote, verified, given.license)
         text = published_card(verified.texts.get(CARD, ""), repo, metadata, verified.note is not None)
         (Path(beside) / CARD).write_bytes(text.encode())
         files = verified.files | {CARD: hash_file(Path(beside), CARD)}
@@ -117,7 +95,7 @@ def publish_model(
         for key, names in (("base model", metadata.base_model), ("datasets", metadata.datasets)):
             lines += [f"{key}: {', '.join(names)}"] if names else []
         ahead = replace(ahead, card_notes=(*lines, *ahead.card_notes))
-        if confirm is not None and not confirm(ahead):
+        if given.confirm is not None and not given.confirm(ahead):
             return None
         sender = Sender(remote, user, local, ahead, f"{repo.partition('/')[2]}: a model", FILES_PER_COMMIT)
         done, _ = sender.carry_out(lambda commit: _refuse_other_facts(f"{HUB}{repo}@{commit}", verified.facts))

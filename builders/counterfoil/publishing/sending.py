@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,13 +27,12 @@ from counterfoil.publishing.files import (
     whole_content,
 )
 from counterfoil.publishing.kept_card import kept_card
+from counterfoil.publishing.options import PublishOptions
 from counterfoil.publishing.remote import MAIN, TITLE, Branch, Remote, tag_is_taken
 from counterfoil.recipe.names import REPOSITORY
 from counterfoil.store.layout import CARD, LOCK, MANIFEST
 from counterfoil.store.manifest import Entry, manifest_document, parse_manifest
 
-# The Hub recommends fewer files per commit, but each commit takes it about a minute.
-FILES_PER_COMMIT = 100
 # The Hub's quota is 128 commits an hour and repository: a longer publication makes larger commits.
 MOST_COMMITS = 100
 # Contents sent at once: small enough to lose little, large enough to keep the line busy.
@@ -42,40 +40,6 @@ _FILES_A_BATCH = 64
 _BYTES_A_BATCH = 1 << 30
 # How often a pull request is begun again because the default branch changed meanwhile.
 _MERGES = 3
-# Names that git allows and people mean; the Hub would refuse others only after everything was sent.
-_REFERENCE = re.compile(r"\w[\w./-]*")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """The options of a publication. UserError with everything that is wrong with them.
-
-    public: None keeps an existing repository as it is, and makes a new one private. dry_run: do not ask the Hub.
-    """
-
-    public: bool | None
-    revision: str | None
-    tag: str | None
-    create_pr: bool = False
-    files_per_commit: int = FILES_PER_COMMIT
-    dry_run: bool = False
-
-    def __post_init__(self) -> None:
-        problems = [
-            f"--{option} is '{name}', which cannot name a {kind}: expected letters, digits and . _ - /"
-            for option, kind, name in (("revision", "branch", self.revision), ("tag", "tag", self.tag))
-            if name is not None
-            and (not _REFERENCE.fullmatch(name) or ".." in name or name.endswith(("/", ".", ".lock")))
-        ]
-        if self.create_pr and self.tag is not None:
-            problems.append(
-                "use --tag or --create-pr, not both: a tag marks a commit of the branch, and a pull"
-                " request leaves that unchanged"
-            )
-        if self.files_per_commit < 1:
-            problems.append(f"--files-per-commit is {self.files_per_commit}, expected 1 or more")
-        if problems:
-            raise UserError(problems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +73,7 @@ class Preview:
 
 
 def preview(
-    remote: Remote, local: Mapping[str, LocalFile], options: Options, images: int | None, beside: Path
+    remote: Remote, local: Mapping[str, LocalFile], options: PublishOptions, images: int | None, beside: Path
 ) -> tuple[Preview, Mapping[str, LocalFile]]:
     """Compare the files with the repository. Return what publishing will do, and the files that it will send.
 

@@ -35,7 +35,7 @@ from counterfoil.recipe.schema_prompts import Screen
 from counterfoil.recipe.strict_yaml import LocatedMapping, dump_yaml, read_yaml
 
 
-def load_recipe(source: Recipe | str | Path, overrides: Sequence[str] = ()) -> Recipe:
+def load_recipe(source: Recipe | str | Path, overrides: str | Sequence[str] = ()) -> Recipe:
     """Load a recipe and check it.
 
     Args:
@@ -53,7 +53,8 @@ def load_recipe(source: Recipe | str | Path, overrides: Sequence[str] = ()) -> R
         if overrides:
             raise UserError("overrides go with a recipe's name or path, not with a loaded Recipe")
         return source
-    return _validated_over(read_layers(find_recipe(source)), overrides)
+    changes = [overrides] if isinstance(overrides, str) else overrides
+    return _validated_over(read_layers(find_recipe(source)), changes)
 
 
 def load_recipe_text(text: str, overrides: Sequence[str] = (), *, place: str = RECIPE) -> Recipe:

@@ -16,6 +16,7 @@ from counterfoil.dataset.card.index_page import write_index
 from counterfoil.dataset.reading import read_dataset
 from counterfoil.errors import UserError, warn
 from counterfoil.generate.screen.doubts import ScreenDoubts, screen_doubts
+from counterfoil.options import takes
 from counterfoil.plan.layout import sample_key
 from counterfoil.recipe import layer_text
 from counterfoil.recipe.keep import KEEP_RULES
@@ -27,6 +28,7 @@ from counterfoil.regular_files import named_path
 from counterfoil.report.pictures import data_uri, webp
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import in_words, preview_sentence
+from counterfoil.reviewing.options import CalibrateOptions
 from counterfoil.reviewing.screen_scores import (
     DECIMALS,
     ObjectGroup,
@@ -366,18 +368,12 @@ class Calibration:
     screen_doubts: ScreenDoubts | None = None
 
 
-def calibrate(
-    directory: str | Path, page: str | Path | None = None, shifts: Sequence[str] | None = None
-) -> Calibration:
+@takes(CalibrateOptions)
+def calibrate(given: CalibrateOptions) -> Calibration:
     """Write a page that shows the screened shifts of a finished dataset, and resolve open thresholds.
 
     The page shows at most 100 shifts, 100 objects and about 2,000 images. The cut holds every requested shift, and
     leaves object thresholds as they are. If the dataset has more than 200,000 candidates, the page shows only shifts.
-
-    Args:
-        directory: The dataset directory.
-        page: Where to write the page. None: inside the dataset directory.
-        shifts: Names of the shifts to show. None: every screened shift.
 
     Returns:
         A Calibration with the path of the page and the cut as YAML, which `recut` takes.
@@ -385,8 +381,8 @@ def calibrate(
     Raises:
         UserError: The directory is not a finished dataset, or a shift is not screened.
     """
-    directory = named_path(directory)
-    page_path = directory / PAGE if page is None else named_path(page)
+    directory = named_path(given.directory)
+    page_path = directory / PAGE if given.page is None else named_path(given.page)
     finished = read_dataset(directory, "thresholds", "receipts").finished()
     try_folder(page_path.parent)
     recipe = finished.recipe
@@ -398,13 +394,13 @@ def calibrate(
             "no shift of this dataset has a threshold: levels have none, and others need a caption",
             hint="Set object thresholds in a file: `screen: {object_threshold: 0.2}`; then `calibrate --apply` it.",
         )
-    unknown = [name for name in shifts or () if name not in screened]
+    unknown = [name for name in given.shifts or () if name not in screened]
     if unknown:
         raise UserError(
             [f"found '{name}', expected a screened shift{did_you_mean(name, screened)}" for name in unknown],
             hint=f"The screened shifts: {', '.join(screened[:20])}{' …' if len(screened) > 20 else ''}",
         )
-    selected = [name for name in screened if not shifts or name in shifts]
+    selected = [name for name in screened if not given.shifts or name in given.shifts]
     candidates = sum(sum(reasons.values()) for receipt in receipts for reasons in receipt.counts.values())
     exact = candidates <= MOST_CANDIDATES
     every = [shift.name for shift in recipe.all_shifts()] if exact else selected
@@ -422,7 +418,7 @@ def calibrate(
     )
     pictures = read_slider_pictures(directory, receipts, scored)
     write_atomically(page_path, calibration_page(scored, pictures).encode())
-    if page is None:
+    if given.page is None:
         write_index(directory)
     cuts = tuple(
         ShiftCut(

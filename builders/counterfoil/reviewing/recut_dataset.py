@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from counterfoil.generate.screen.thresholds import FewImages, Thresholds, needs_
 from counterfoil.models.clip import pin_clip
 from counterfoil.models.devices import resolve_device
 from counterfoil.models.names import Pin
+from counterfoil.options import takes
 from counterfoil.plan.layout import make_plan
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe
@@ -38,6 +39,7 @@ from counterfoil.recipe.names import without_folders
 from counterfoil.recipe.tasks.task import UNIT
 from counterfoil.regular_files import named_path
 from counterfoil.report.words import counted
+from counterfoil.reviewing.options import RecutOptions
 from counterfoil.store.atomic import try_folder
 from counterfoil.store.dataset_store import DatasetStore
 from counterfoil.store.directory_lock import directory_lock
@@ -124,30 +126,11 @@ class RecutResult:
     screen_doubts: ScreenDoubts | None = None
 
 
-def recut(
-    directory: str | Path,
-    cut: str | Path,
-    out: str | Path | None = None,
-    *,
-    in_place: bool = False,
-    source: str | None = None,
-    device: str = "auto",
-    before: Callable[[CutLosses], None] | None = None,
-) -> RecutResult:
+@takes(RecutOptions)
+def recut(given: RecutOptions) -> RecutResult:
     """Apply the thresholds in the file `cut` to a finished dataset.
 
     If a run is killed, call the function again: it resumes.
-
-    Args:
-        directory: The dataset directory.
-        cut: The YAML file of thresholds, as the page of `calibrate` gives it.
-        out: The directory of the new dataset. Give either this or `in_place`.
-        in_place: Replace the old dataset.
-        source: Folder of the input dataset, if that is a folder. Needed only for an object percentile that was not
-            measured before.
-        device: Device for CLIP. CLIP loads only for an object percentile that was not measured before.
-        before: With `in_place`, called before any file changes if something would be lost for good. It receives the
-            losses. If it raises, the cut stops.
 
     Returns:
         A RecutResult with counts by shift and reason.
@@ -156,8 +139,8 @@ def recut(
         UserError: Both or neither of `out` and `in_place` are given, or the cut needs images that were not kept or not
             rendered.
     """
-    directory = named_path(directory)
-    out = _place(directory, out, in_place)
+    directory = named_path(given.directory)
+    out = _place(directory, given.out, given.in_place)
     if out is not None:
         try_folder(out, of_dataset=True)
     settle_directory(directory)
@@ -165,15 +148,15 @@ def recut(
     writable = out is None or os.access(directory, os.W_OK)
     with directory_lock(directory) if (directory / LOCK).is_file() and writable else contextlib.nullcontext():
         dataset = read_dataset(directory, "thresholds", "receipts", "rows").finished()
-        recipe = load_cut(directory / RECIPE, named_path(cut))
+        recipe = load_cut(directory / RECIPE, named_path(given.cut))
         changed = tuple(differences(dataset.recipe.screen_document, recipe.screen_document))
         if out is None and recipe.portable_yaml == dataset.recipe.portable_yaml:
             write_index(directory)  # a cut that was killed after it replaced the dataset left the old page
             return _result(directory, recipe, dataset, dataset.receipts, dataset.thresholds, changed)
-        new = _New.of(dataset, recipe, source, device)
+        new = _New.of(dataset, recipe, given.source, given.device)
         losses = new.refuse_missing()
-        if out is None and losses and before is not None:
-            before(losses)
+        if out is None and losses and given.before is not None:
+            given.before(losses)
         target = replacement_folder(directory) if out is None else out
         if out is None and (other := read_lock(target)) is not None and dict(other.hashes) != new.hashes:
             discard_replacement(directory)  # an earlier cut by other thresholds began this replacement

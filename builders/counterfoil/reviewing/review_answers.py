@@ -23,10 +23,12 @@ from counterfoil.dataset.label_checks import (
 )
 from counterfoil.dataset.reading import SoundDataset
 from counterfoil.documents import csv_text
+from counterfoil.options import takes
 from counterfoil.regular_files import named_path
 from counterfoil.report.labels import CheckedShare
 from counterfoil.reviewing.answers import AnsweredGrid, Asked, RaterAnswers, read_answers
 from counterfoil.reviewing.grids import AcceptedImage, RealControl, accepted_images, known_ids
+from counterfoil.reviewing.options import AnswersOptions
 from counterfoil.stats import CONFIDENCE, clustered_interval, fleiss_kappa
 from counterfoil.store.manifest import changed_data, content_of_receipts, refuse_changed
 from counterfoil.store.sealed_folder import REVIEWED
@@ -172,13 +174,9 @@ class Review:
         return {"directory": str(self.directory), "folder": str(self.folder), **document}
 
 
-def review_answers(directory: str | Path, answers: Sequence[str | Path]) -> Review:
+@takes(AnswersOptions)
+def review_answers(given: AnswersOptions) -> Review:
     """Count people's answers, store them in the folder `review/` of the dataset, and show them on its card.
-
-    Args:
-        directory: The dataset directory.
-        answers: Files of answers. Each has one person's answers to one page. A person who answered several
-            pages counts as one person (`Review.notes`).
 
     Returns:
         A Review with the agreement and the counts.
@@ -188,11 +186,11 @@ def review_answers(directory: str | Path, answers: Sequence[str | Path]) -> Revi
             two files hold one person's answers to the same page. The message lists every problem.
         RunFailure: The dataset is damaged.
     """
-    directory = named_path(directory)
+    directory = named_path(given.directory)
     dataset = closed_dataset(directory)
     task_list = asked_of(dataset)
     content = task_list.content
-    raters = read_answers(answers, task_list)
+    raters = read_answers(given.answers, task_list)
     hint = f"`counterfoil verify {directory}` lists everything that is damaged, and how to repair it."
     refuse_changed(directory, changed_data(directory, dataset.receipts), hint)
     selection = selection_of(raters, task_list)

@@ -26,6 +26,7 @@ from counterfoil.documents import sha256_json
 from counterfoil.errors import RunFailure, UserError, some_of
 from counterfoil.generate.screen.thresholds import open_shifts
 from counterfoil.models.loading_errors import reading_errors, skipped_reason
+from counterfoil.options import takes
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import BASE
 from counterfoil.regular_files import named_path
@@ -50,6 +51,7 @@ from counterfoil.reviewing.grids import (
     rank,
     shift_grids,
 )
+from counterfoil.reviewing.options import ReviewOptions
 from counterfoil.store.atomic import try_folder, write_atomically
 from counterfoil.store.layout import PRIVATE
 from counterfoil.store.manifest import content_of_receipts
@@ -252,31 +254,12 @@ class ReviewPage:
     notes: tuple[str, ...] = ()
 
 
-def review(
-    directory: str | Path,
-    page: str | Path | None = None,
-    *,
-    images: int | None = None,
-    tasks: Sequence[ReviewTask] = TASKS,
-    shifts: Sequence[str] | None = None,
-    seed: int = 0,
-    source: str | None = None,
-    controls: bool = True,
-) -> ReviewPage:
+@takes(ReviewOptions)
+def review(given: ReviewOptions) -> ReviewPage:
     """Write a page on which people check labels: grids of at most 48 images, one label per grid.
 
     The page also shows controls: real images of the class from the source's validation split, as pinned by the dataset,
     and images without the label.
-
-    Args:
-        directory: The dataset directory.
-        page: Where to write the page. None: inside the dataset directory.
-        images: The most accepted images per shift.
-        tasks: What to ask: whether an image shows its class ("class"), its shift ("shift"), or both.
-        shifts: Names of the shifts to ask about. None: every shift.
-        seed: Seed that draws the images.
-        source: Folder of the source, if that is a folder.
-        controls: Whether to mix in real images.
 
     Returns:
         A ReviewPage with the path of the page and what is on it.
@@ -285,17 +268,17 @@ def review(
         UserError: The directory is not a finished dataset, a shift does not exist, or the page would hold too many
             images.
     """
-    directory = named_path(directory)
-    page_path = directory / PAGE if page is None else named_path(page)
-    problems = [f"images: found {images}, expected 1 or more"] if images is not None and images < 1 else []
-    problems += [f"task: found '{task}', expected one of {', '.join(TASKS)}" for task in tasks if task not in TASKS]
+    directory = named_path(given.directory)
+    page_path = directory / PAGE if given.page is None else named_path(given.page)
+    images, tasks, seed = given.images, given.tasks, given.seed
+    problems = [f"task: found '{task}', expected one of {', '.join(TASKS)}" for task in tasks if task not in TASKS]
     problems += [] if tasks else ["task: found none, expected one"]
     if problems:
         raise UserError(problems)
     dataset = read_dataset(directory, "receipts").finished()
     try_folder(page_path.parent)
     recipe = dataset.recipe
-    names, waiting = _shifts(dataset, tasks, shifts, seed)
+    names, waiting = _shifts(dataset, tasks, given.shifts, seed)
     every = accepted_images(directory, dataset.plan, dataset.receipts)
     chosen = choose_images(every, names, images, seed, whole_classes="class" in tasks)
     # Grids of shifts mix in base images: those on the page, if there are any.
@@ -303,7 +286,9 @@ def review(
     if not base:
         others = [image for image in every if image.shift == BASE and image.label in chosen.classes]
         base = sorted(others, key=lambda image: rank(seed, BASE, image.key))[:IMAGES_A_SHIFT]
-    real, missing = _real_images(dataset, chosen, seed, source) if controls and "class" in tasks else ({}, None)
+    real, missing = {}, None
+    if given.controls and "class" in tasks:
+        real, missing = _real_images(dataset, chosen, seed, given.source)
     numbered = {}
     for label, of_class in real.items():
         numbered[label] = [RealControl(label, number) for number in range(len(of_class))]
@@ -320,7 +305,7 @@ def review(
     preview = preview_sentence(preview_images(recipe, dataset.receipts))
     html = page_of_review(recipe, directory.resolve().name, content, grids, pictures, preview)
     write_atomically(page_path, html.encode())
-    if page is None:
+    if given.page is None:
         write_index(directory)
     return ReviewPage(
         directory=directory,

@@ -32,6 +32,7 @@ from counterfoil.recipe.tasks.objects import OBJECTS
 from counterfoil.regular_files import read_regular
 from counterfoil.report.words import counted
 from counterfoil.starting.found_objects import FoundObjects, find_objects, object_folder, objects_column, turning
+from counterfoil.starting.options import InitOptions
 
 # Ids that stand for names elsewhere: WordNet's, and plain numbers.
 _NO_WORD = re.compile(r"n\d{8}|[\d_.\- ]+")
@@ -163,26 +164,13 @@ class FoundData:
     objects: FoundObjects | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a person says about a dataset; None for what the person does not say.
-
-    drawn: whether images of the classes are drawn and screened, with thresholds from the dataset's images.
-    """
-
-    config: str | None = None
-    image_column: str | None = None
-    label_column: str | None = None
-    train_split: str | None = None
-    validation_split: str | None = None
-    drawn: bool = True
-
-
-def find_data(source: str | Path, wanted: Wanted) -> FoundData:
+def find_data(wanted: InitOptions, *, drawn: bool) -> FoundData:
     """Find the columns, splits, classes and counts of a dataset.
 
-    UserError if one of them is missing or ambiguous; RunFailure if the network fails.
+    drawn: whether images of the classes are drawn and screened, with thresholds from the dataset's images. UserError if
+    a column, a split or the classes are missing or ambiguous; RunFailure if the network fails.
     """
+    source = wanted.source
     origin = replace(NamedDataset.parse(source), config=wanted.config)
     if origin.split is not None:
         raise UserError(
@@ -232,7 +220,7 @@ def find_data(source: str | Path, wanted: Wanted) -> FoundData:
     )
     kept, without = _with_validation_images(classes, validation)
     notes = [*left_out, *without]
-    if wanted.drawn:
+    if drawn:
         if train == validation:
             notes.insert(
                 0,
@@ -254,17 +242,17 @@ def find_data(source: str | Path, wanted: Wanted) -> FoundData:
     notes += [f"split {split} has no class folders, so its images have no class and are left out" for split in flat]
     side = None
     if folder is not None:
-        of_files, side = look_at_files(folder, corrupts=not wanted.drawn)
+        of_files, side = look_at_files(folder, corrupts=not drawn)
         notes += of_files
     return FoundData(origin, outline.rows, train, validation, names, tuple(kept), tuple(notes), side)
 
 
-def _image_column(outline: Outline, wanted: Wanted) -> str:
+def _image_column(outline: Outline, wanted: InitOptions) -> str:
     images = [name for name, kind in outline.columns.items() if kind == "image"]
     return _column(wanted.image_column, images, outline, "images", "--image-column")
 
 
-def _label_column(outline: Outline, wanted: Wanted, several: str) -> str:
+def _label_column(outline: Outline, wanted: InitOptions, several: str) -> str:
     labels = [name for name, kind in outline.columns.items() if kind == "classes"]
     for kind in ("text", "integers"):
         labels = labels or [name for name in _LABEL_NAMES if outline.columns.get(name) == kind]
@@ -310,7 +298,7 @@ def _shown(outline: Outline) -> str:
     return some_of([f"{name[:80]} ({kind})" for name, kind in outline.columns.items()], _MOST_SHOWN)
 
 
-def _splits(outline: Outline, wanted: Wanted) -> tuple[str, str]:
+def _splits(outline: Outline, wanted: InitOptions) -> tuple[str, str]:
     known = list(outline.rows)
     for option, split in (("--train-split", wanted.train_split), ("--validation-split", wanted.validation_split)):
         if split is not None and split not in known:

@@ -15,7 +15,7 @@ import re
 import shlex
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,17 @@ from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.devices import free_bytes, resolve_device
 from counterfoil.models.names import HUB, LAB, local_folder
+from counterfoil.options import takes
 from counterfoil.plan.estimate import walk_minutes
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.recipe.names import dataset_name_problem, derived_name, is_local
 from counterfoil.recipe.strict_yaml import dump_yaml
 from counterfoil.regular_files import named_path
-from counterfoil.starting.found_data import PERCENTILE, FoundData, Wanted, class_entries, find_data
+from counterfoil.starting.found_data import PERCENTILE, FoundData, class_entries, find_data
 from counterfoil.starting.found_detector import find_detector
 from counterfoil.starting.found_objects import FoundObjects
+from counterfoil.starting.options import RECIPE, InitOptions
 from counterfoil.store.atomic import write_atomically, write_together
 
 BASE = {"prompt": "a photo of the {class}"}
@@ -439,7 +441,6 @@ def object_recipe_text(data: FoundData, objects: FoundObjects, name: str, named:
     return "\n".join(lines).rstrip() + "\n"
 
 
-RECIPE = "recipe.yaml"
 # Bundled recipes have such names too: pets-star, and ImageNet* in the paper.
 _DRAWN = "star"
 _CORRUPTED = "corrupt"
@@ -460,42 +461,12 @@ class InitResult:
     commands: tuple[str, ...]
 
 
-def init(
-    source: str | Path,
-    out: str | Path = RECIPE,
-    *,
-    name: str | None = None,
-    config: str | None = None,
-    image_column: str | None = None,
-    label_column: str | None = None,
-    train_split: str | None = None,
-    validation_split: str | None = None,
-    generator: str | None = None,
-    clip: str | None = None,
-    detector: str | Path | None = None,
-    device: str = "auto",
-    force: bool = False,
-) -> InitResult:
+@takes(InitOptions)
+def init(given: InitOptions) -> InitResult:
     """Propose a recipe for a dataset: its classes, a base, shifts, models and thresholds. Write it to `out`.
 
     It renders nothing and loads no model but `detector`. Without a GPU, and without `generator` or `clip`, the shifts
     are known changes (corruptions) of your own images.
-
-    Args:
-        source: A folder or a dataset of the Hub (`user/name`). A folder holds class folders (also inside folders of
-            splits), Parquet files, or what `datasets` saves.
-        out: The recipe file to write.
-        name: Name of the new dataset.
-        config: Config of the source.
-        image_column: Column of the images.
-        label_column: Column of the labels.
-        train_split: Split to learn from.
-        validation_split: Split to validate on. What you do not name is detected where the data show it.
-        generator: The generator's name. None: one that this machine can run.
-        clip: The CLIP's name, or ARCH/TAG of open_clip. None: one that this machine can run.
-        detector: An exported detector, NAME.onnx. Its graph is looked at, and the config.json beside it is written.
-        device: `auto`, `cpu`, `cuda` or a list such as `cuda:0,cuda:2`.
-        force: Replace an existing file.
 
     Returns:
         An InitResult with the recipe, what was found in the data, and the next commands.
@@ -504,34 +475,33 @@ def init(
         UserError: The data cannot be used, or the file exists and `force` is False.
         RunFailure: The network fails.
     """
-    wanted = Wanted(config, image_column, label_column, train_split, validation_split)
-    path = named_path(out)
+    path = named_path(given.out)
     if path.is_dir():
         raise UserError(f"{path} is a folder, expected the file to write", f"For example: --out {path / RECIPE}")
-    if path.exists() and not force:
+    if path.exists() and not given.force:
         raise UserError(
             f"{path} exists already and may hold your changes",
             "Name another file with --out, or overwrite it with --force.",
         )
-    if name is not None and (problem := dataset_name_problem(name)) is not None:
+    if given.name is not None and (problem := dataset_name_problem(given.name)) is not None:
         raise UserError(f"--name: {problem}")
     # A recipe in the folder of its images is part of what is hashed: each change to it would begin another dataset.
-    refuse_among_images(path, source)
-    device = resolve_device(device)
-    corrupts = device == "cpu" and generator is None and clip is None
-    models = None if corrupts else proposed_models(device, generator, clip)
-    data = find_data(source, replace(wanted, drawn=not corrupts))
+    refuse_among_images(path, given.source)
+    device = resolve_device(given.device)
+    corrupts = device == "cpu" and given.generator is None and given.clip is None
+    models = None if corrupts else proposed_models(device, given.generator, given.clip)
+    data = find_data(given, drawn=not corrupts)
     last = re.sub(r"[^A-Za-z0-9_]+", "-", data.origin.dataset.removeprefix(LAB).rstrip("/").rpartition("/")[2])
-    dataset = name or derived_name(last.strip("-_") or "photos", _CORRUPTED if corrupts else _DRAWN)
+    dataset = given.name or derived_name(last.strip("-_") or "photos", _CORRUPTED if corrupts else _DRAWN)
     named = _from(path, data.origin)
     if data.objects is not None:
-        if generator is not None or clip is not None:
+        if given.generator is not None or given.clip is not None:
             raise UserError(
                 "these images have boxes, and an image that is drawn has none",
                 "Leave out --generator and --clip, or name a column of labels with --label-column.",
             )
-        return _init_objects(path, data, data.objects, dataset, named, detector, force)
-    if detector is not None:
+        return _init_objects(path, data, data.objects, dataset, named, given.detector, given.force)
+    if given.detector is not None:
         raise UserError("these images have no boxes, so no detector can be evaluated on them", "Leave out --detector.")
     text = corrupt_recipe_text(data, dataset, named) if models is None else recipe_text(data, models, dataset, named)
     recipe = load_recipe_text(text, [f"source.dataset={json.dumps(data.origin.dataset)}"], place=str(path))

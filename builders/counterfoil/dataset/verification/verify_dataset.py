@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.data.hub import locate_dataset
+from counterfoil.dataset.options import VerifyOptions
 from counterfoil.dataset.reading import StandingDataset, other_stacks, read_dataset
 from counterfoil.dataset.verification.problems import ProblemsFound, Repairs, Rerendered, Verification
 from counterfoil.dataset.verification.rerendering import Rerenderer, choose_rows, difference_text, pinned_generator
@@ -19,6 +20,7 @@ from counterfoil.dataset.verification.shards import ShardCheck, decode_images
 from counterfoil.documents import document_bytes, in_one_line, parse_json
 from counterfoil.errors import CounterfoilError, UserError, some_of
 from counterfoil.generate.kinds import Materials
+from counterfoil.options import takes
 from counterfoil.progress import report
 from counterfoil.recipe.keep.cells import ACCEPTED
 from counterfoil.recipe.strict_yaml import read_yaml
@@ -29,22 +31,14 @@ from counterfoil.store.reading import no_dataset
 from counterfoil.store.receipts import Receipt, StoredFile, receipt_faults, standing_shards, timm_info
 
 
-def verify(
-    source: str | Path, *, rerender: int = 0, seed: int = 0, device: str = "auto", overrides: Sequence[str] = ()
-) -> Verification:
+@takes(VerifyOptions)
+def verify(given: VerifyOptions) -> Verification:
     """Check that a dataset directory, or a published dataset, is complete and correct; report every problem with its
     repair.
 
     It looks for missing, changed or unexpected files; recipe, lock, thresholds and tokens that disagree; wrong
     receipts; rows that differ from the plan and the thresholds; images that do not decode; and a card with other
     counts.
-
-    Args:
-        source: A dataset directory or `user/name[@revision]`.
-        rerender: Number of random rows to re-render from their metadata.
-        seed: Seed that chooses these rows.
-        device: Device to re-render on.
-        overrides: Where the generator is, as in `generator.model=PATH`.
 
     Returns:
         A Verification with every problem; a complete dataset has none.
@@ -53,29 +47,27 @@ def verify(
         UserError: There is no dataset, or the generator is not the pinned one.
         RunFailure: A dataset or model cannot be fetched.
     """
-    if rerender < 0:
-        raise UserError(f"rerender: found {rerender}, expected 0 or more")
-    if overrides and not rerender:
+    if given.overrides and not given.rerender:
         raise UserError("--set goes with --rerender: without it no generator is loaded")
-    located = locate_dataset(source)
+    located = locate_dataset(given.source)
     directory = located.directory
     described = read_dataset(directory, "thresholds", "tokens", "embeddings", "rows", own=located.reference is None)
     if not any((directory / name).is_file() for name in (layout.LOCK, layout.MANIFEST)):
         raise no_dataset(directory)
-    generator = None
-    if rerender:  # report a mistake in the options before gigabytes are read
+    device, generator = given.device, None
+    if given.rerender:  # report a mistake in the options before gigabytes are read
         from counterfoil.models.devices import resolve_device
 
         device = resolve_device(device)
-        generator = pinned_generator(described, overrides)
+        generator = pinned_generator(described, given.overrides)
     findings = ProblemsFound(Repairs(directory, located.reference))
     reading = _Reading.of(described, findings)
     candidates, images = reading.check_shards()
     reading.check_summaries()
-    rerendered = reading.rerender(rerender, seed, device, generator) if rerender else []
+    rerendered = reading.rerender(given.rerender, given.seed, device, generator) if given.rerender else []
     files = reading.files
     return Verification(
-        source=str(source),
+        source=str(given.source),
         directory=directory,
         problems=findings.problems(),
         notes=tuple(findings.notes),

@@ -19,7 +19,7 @@ from counterfoil.data.open_source import SourceSplit, open_source
 from counterfoil.data.pins import SourcePin
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.documents import differences, document_bytes
-from counterfoil.engines import Advanced, Delivered, Doing, Engine, EngineChoice, Lost, engine_and_device
+from counterfoil.engines import Advanced, Delivered, Doing, Engine, Lost, engine_and_device
 from counterfoil.engines.local import stack_where_done
 from counterfoil.errors import RunFailure, UserError, first_of
 from counterfoil.generate.tokens.class_tokens import (
@@ -33,9 +33,11 @@ from counterfoil.generate.tokens.class_tokens import (
     token_bytes,
     token_file_name,
 )
+from counterfoil.generate.tokens.options import TokenOptions
 from counterfoil.models.devices import computing_on, stack_of
 from counterfoil.models.diffusion import load_pipeline, load_tokenizers, pipeline_family
 from counterfoil.models.names import pin_model
+from counterfoil.options import takes
 from counterfoil.progress import tell
 from counterfoil.recipe import LearnSettings, Recipe, RecipeClass, load_recipe
 from counterfoil.recipe.names import refuse_disagreements
@@ -166,26 +168,11 @@ class LearningTask:
         return learn
 
 
-def learn_tokens(
-    recipe: Recipe | str | Path,
-    out: str | Path,
-    *,
-    overrides: Sequence[str] = (),
-    device: str = "auto",
-    workers: int | None = None,
-    engine: EngineChoice | None = None,
-) -> TokenResult:
+@takes(TokenOptions)
+def learn_tokens(options: TokenOptions) -> TokenResult:
     """Learn a token for every class of a recipe with `tokens.learn`, or resume in a folder that has some.
 
     This function writes `CLASS_ID.safetensors` for each class, and manifest.json last.
-
-    Args:
-        recipe: A Recipe, a bundled name or a path.
-        out: The folder to write.
-        overrides: Changes to the recipe, as `a.b=c` strings.
-        device: `auto`, `cpu`, `cuda` or a list such as `cuda:0,cuda:2`.
-        workers: The number of worker processes.
-        engine: The engine that learns the tokens. None means processes on this machine.
 
     Returns:
         A TokenResult with the loss of each class.
@@ -194,11 +181,11 @@ def learn_tokens(
         UserError: A class has too few images or a name without sub-tokens, or the folder was made with other settings.
         RunFailure: The loss of a class stopped being a number. All other classes are learned first.
     """
-    recipe = load_recipe(recipe, overrides)
+    recipe = load_recipe(options.recipe, options.overrides)
     _settings(recipe)  # refuse a recipe that learns no tokens before anything else
     recipe = resolve_classes(recipe)
-    resolved_engine, first_device = engine_and_device(device, workers, engine)
-    return _learn(recipe, named_path(out), first_device, resolved_engine)
+    resolved_engine, first_device = engine_and_device(options)
+    return _learn(recipe, named_path(options.out), first_device, resolved_engine)
 
 
 def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> TokenResult:

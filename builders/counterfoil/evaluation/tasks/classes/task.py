@@ -116,7 +116,7 @@ class ClassesTask(Task):
         subject = self.subject
         options = self.options
         chosen = self.chosen
-        made_by, device = engine_and_device(options.device, options.workers, options.engine)
+        made_by, device = engine_and_device(options)
         placement = Placement(made_by, device, tuple(subject.classes))
         several = options.workers is not None and options.workers > 1
         spread = placement if several else placement.worth_for(len(subject.keys))

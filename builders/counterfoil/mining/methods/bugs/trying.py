@@ -53,8 +53,10 @@ from counterfoil.mining.methods.bugs.trials import (
     refuse_small_budget,
 )
 from counterfoil.mining.mined_files import FINDINGS, MineResult, written_recipe
+from counterfoil.mining.options import AgainOptions, TryOptions
 from counterfoil.mining.steps import embed_captions
 from counterfoil.models.devices import resolve_device
+from counterfoil.options import takes
 from counterfoil.prediction.failures import refuse_unanswered
 from counterfoil.recipe import Recipe, RecipeClass, load_recipe
 from counterfoil.recipe.names import did_you_mean
@@ -125,20 +127,12 @@ def _caption(bug: BugHypothesis, run: MiningRun) -> str:
 AGAIN = "again"
 
 
-def try_descriptions(
-    folder: str | Path, texts: Sequence[str], class_name: str, *, device: str = "auto", workers: int | None = None
-) -> MineResult:
+@takes(TryOptions)
+def try_descriptions(options: TryOptions) -> MineResult:
     """Test descriptions that you write, in a folder that `mine` with the method `bugs` left. Update its files.
 
     Each description is rendered in pairs with base images that start from the same noise; no other round uses that
     noise. It counts among all hypotheses of the folder.
-
-    Args:
-        folder: The folder.
-        texts: Captions ("a sandal in the snow"), or only what they add to the class ("in the snow").
-        class_name: A name or an id of the recipe's classes.
-        device: `auto`, `cpu`, `cuda` or a list such as `cuda:0,cuda:2`.
-        workers: Number of worker processes.
 
     Returns:
         A MineResult.
@@ -147,17 +141,17 @@ def try_descriptions(
         UserError: The folder has no such findings, the class is unknown, or a text adds nothing to the class.
         RunFailure: The run cannot continue.
     """
-    with opened_search(folder, device, workers) as (run, before):
+    with opened_search(options.folder, options.device, options.workers) as (run, before):
         recipe, search_folder = run.recipe, run.folder
-        cls = next((cls for cls in recipe.classes if class_name in (cls.id, cls.name)), None)
+        cls = next((cls for cls in recipe.classes if options.class_name in (cls.id, cls.name)), None)
         if cls is None:
             names = [cls.name for cls in recipe.classes]
             raise UserError(
-                f"--class: the recipe has no class '{class_name}'{did_you_mean(class_name, names)}",
+                f"--class: the recipe has no class '{options.class_name}'{did_you_mean(options.class_name, names)}",
                 f"Known classes: {', '.join(names[:20])}.",
             )
         known = {(finding.classes, finding.prompt): finding.name for finding in before.findings}
-        descriptions = _described(texts, cls, run)
+        descriptions = _described(options.texts, cls, run)
         keys = [((cls.id,), description.prompt(base_prompt(run))) for description in descriptions]
         again = [known[key] for key in keys if key in known]
         if again:
@@ -183,27 +177,12 @@ def try_descriptions(
         return write_search(findings, images.items(), run, (search_folder / ASKED).read_text(encoding="utf-8"))
 
 
-def mine_again(
-    folder: str | Path,
-    recipe: Recipe | str | Path,
-    *,
-    on: Sequence[str] | None = None,
-    overrides: Sequence[str] = (),
-    device: str = "auto",
-    workers: int | None = None,
-) -> MineResult:
+@takes(AgainOptions)
+def mine_again(options: AgainOptions) -> MineResult:
     """Test the confirmed findings of a search again with another recipe: another generator, other tokens or another
     screen.
 
     The results go to the folder `again/NAME` inside the search's folder, as findings of that recipe.
-
-    Args:
-        folder: A folder that `mine` wrote.
-        recipe: The other recipe: a bundled name, a path or a Recipe.
-        on: Test on existing images instead: splits of that recipe's source, or one built dataset.
-        overrides: Changes to the recipe, as `a.b=c` strings.
-        device: `auto`, `cpu`, `cuda` or a list such as `cuda:0,cuda:2`.
-        workers: Number of worker processes.
 
     Returns:
         A MineResult.
@@ -211,19 +190,21 @@ def mine_again(
     Raises:
         UserError: The folder has no findings confirmed by pairs, or the recipe lacks their classes.
     """
-    with opened_search(folder, device, workers) as (searched, before):
-        other = resolve_classes(load_recipe(recipe, overrides))
+    with opened_search(options.folder, options.device, options.workers) as (searched, before):
+        other = resolve_classes(load_recipe(options.recipe, options.overrides))
         mine, run = searched.mine, replace(searched, recipe=other)
+        on = options.on
         if on is None:
             refuse_undrawn(run)
         hypotheses = _same_hypotheses(searched, before, other)
         # Use only the last part of a folder's path. The other parts are long and differ between machines.
         where = [] if on is None else [Path(source).name or source for source in on]
         inside = searched.folder / AGAIN / unique_slugs([" ".join([other.name, *where])])[0]
+        recipe = options.recipe
         if isinstance(recipe, Recipe):
-            recipe = written_recipe(recipe, overrides, inside)
+            recipe = written_recipe(recipe, options.overrides, inside)
         _refuse_another(inside, other)
-        run = replace(run, source=recipe, overrides=overrides, folder=inside)
+        run = replace(run, source=recipe, overrides=options.overrides, folder=inside)
         if on is not None:
             if problems := wordless_problems(run):
                 raise UserError(problems)
