@@ -36,7 +36,6 @@ from counterfoil.mending.evaluating import (
     MOST_LOSS,
     EvaluationRows,
     HeadEvaluation,
-    RightAnswers,
     best_variant,
     choose_lambda,
     chosen_on_discover,
@@ -277,12 +276,6 @@ def test_a_difference_of_gains_is_that_of_the_two_gains() -> None:
     assert opposite.value == pytest.approx(-difference.value)
 
 
-def test_several_heads_of_one_kind_count_as_their_share() -> None:
-    _, a, units = rows(100, 5)
-    several = np.stack([rows(100, seed)[1] for seed in range(8)]).mean(axis=0)
-    assert difference_of_gains(a, several, units, seed=0, salt="s").value == pytest.approx(a.mean() - several.mean())
-
-
 def compared(value: float, low: float | None, high: float | None, ahead: int, behind: int) -> GainDifference:
     return GainDifference("", "", 100, value, low, high, None, ahead, behind, sign_test(ahead, behind))
 
@@ -419,7 +412,7 @@ class World:
         allowed = np.eye(CLASSES, dtype=bool)
         before = right_answers_of(self.head, audited, tested, allowed)
         self.evaluation = HeadEvaluation(
-            audited, np.sort(halves[::2]), np.sort(halves[1::2]), ~before.audited, np.ones(ROWS, dtype=bool),
+            audited, np.sort(halves[::2]), np.sort(halves[1::2]), ~before[:ROWS], np.ones(ROWS, dtype=bool),
             self.dealt.among(range(len(CONTEXTS))), self.dealt.among, CONTEXTS, list("xyz"), tested, allowed, before, 0,
         )  # fmt: skip
 
@@ -466,7 +459,7 @@ def test_lambda_and_the_arm_that_is_left_are_the_best_of_the_discover_rows(world
     fitted = world.fitted(evaluation)
     for fit in fitted:
         overall = [accuracy(world, fit, index, discover) for index in range(len(LAMBDAS))]
-        before = float(np.mean(evaluation.before.audited[evaluation.discover]))
+        before = float(np.mean(evaluation.before[evaluation.discover]))
         floor = max(before, overall[0]) - MOST_LOSS - 1e-9
         if not any(value >= floor for value in overall):
             floor = overall[0] - MOST_LOSS - 1e-9  # then against λ = 0 alone
@@ -492,7 +485,7 @@ def test_what_is_judged_chooses_nothing(world: World) -> None:
     labels[evaluation.confirm] = (labels[evaluation.confirm] + 1) % CLASSES
     audited, test = replace(evaluation.audited, labels=labels), replace(evaluation.test, labels=test_labels)
     before = right_answers_of(world.head, audited, test, evaluation.allowed)
-    flipped = replace(evaluation, audited=audited, test=test, before=before, failed=~before.audited)
+    flipped = replace(evaluation, audited=audited, test=test, before=before, failed=~before[:ROWS])
     fits, flipped_fits = world.fitted(evaluation), world.fitted(flipped)
     assert [fit.result.measured for fit in fits] != [fit.result.measured for fit in flipped_fits]
     assert [fit.result.lam for fit in fits] == [fit.result.lam for fit in flipped_fits]
@@ -516,8 +509,8 @@ def test_arms_are_compared_in_each_others_contexts(world: World) -> None:
     """One serves its own easy context perfectly and the other's not at all; the other serves both by half."""
     context = world.evaluation.among([0, 2])
     half = np.arange(ROWS) % 2 == 0
-    easy = RightAnswers(context != 2, None)
-    hard = RightAnswers((context == -1) | half, None)
+    easy = context != 2
+    hard = (context == -1) | half
     candidates = [("easy", True, easy, [0]), ("hard", True, hard, [2])]
     assert best_variant(candidates, world.evaluation) == "hard"
     # Beside itself alone they would get 1 and about a half.

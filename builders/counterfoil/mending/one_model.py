@@ -236,7 +236,7 @@ class FittedVariant:
 
     variant: Variant
     heads: tuple[FittedHead, ...]
-    answers: tuple[evaluating.RightAnswers, ...]
+    answers: tuple[Bools, ...]
     index: int
     result: document.VariantResult
     lesson: Lesson | None
@@ -247,7 +247,7 @@ class FittedVariant:
         return self.heads[self.index]
 
     @property
-    def chosen(self) -> evaluating.RightAnswers:
+    def chosen(self) -> Bools:
         return self.answers[self.index]
 
 
@@ -315,10 +315,6 @@ class HeadFitting:
             heads = [self.kept.fitted(self.train, lesson, value) for value in values]
         answers = [evaluation.answers(head.head) for head in heads]
         chosen = evaluating.chosen_on_discover(values, answers, evaluation, context_indices)
-        after, measured = answers[chosen.index], []
-        for name, on_test, rows in evaluation.sets(judged_by):
-            sides = evaluation.before.of(on_test, rows), after.of(on_test, rows)
-            measured.append(evaluating.measure_set(name, *sides, evaluation.units(on_test)[rows], seed=evaluation.seed))
         images = 0 if lesson is None else len(lesson)
         result = document.VariantResult(
             name=variant.name,
@@ -330,7 +326,7 @@ class HeadFitting:
             lam=values[chosen.index] if variant.swept else None,
             within_bound=bool(chosen.allowed[chosen.index]),
             settled=heads[chosen.index].settled,
-            measured=tuple(measured),
+            measured=evaluation.measured(answers[chosen.index], judged_by),
             curve=evaluating.lambda_curve(values, answers, chosen, evaluation, judged_by) if variant.swept else (),
             judged_by=judged_by,
         )
@@ -550,7 +546,7 @@ def _judged(
 def _retraining_loses(retrained: FittedVariant, fitting: HeadFitting) -> str:
     """Return why no λ is within the bound, and what would change that."""
     discover, before = fitting.evaluation.discover, fitting.evaluation.before
-    lost = before.audited[discover].mean() - retrained.chosen.audited[discover].mean()
+    lost = before[discover].mean() - retrained.chosen[discover].mean()
     return (
         f"No λ is allowed: the head retrained on {counted(len(fitting.train_rows), 'training image')} alone loses"
         f" {points(lost)} points on the discover half, and at most {points(evaluating.MOST_LOSS)} are"
@@ -561,13 +557,13 @@ def _retraining_loses(retrained: FittedVariant, fitting: HeadFitting) -> str:
 
 def compared_controls(
     fitted_variant: FittedVariant, beside: Mapping[str, FittedVariant], grid: tuple[float, ...]
-) -> dict[str, tuple[float | None, evaluating.RightAnswers]]:
+) -> dict[str, tuple[float | None, Bools]]:
     """Return the heads to compare a variant with: each control at its chosen λ and at the variant's λ.
 
     The chosen λ of a control is often 0, and the control is then the retrained head again. A larger λ gains more
     failures whatever the images are. Therefore the variant's λ is compared too.
     """
-    controls: dict[str, tuple[float | None, evaluating.RightAnswers]] = {
+    controls: dict[str, tuple[float | None, Bools]] = {
         what: (other.result.lam, other.chosen) for what, other in beside.items()
     }
     lam = fitted_variant.result.lam
@@ -597,7 +593,7 @@ def _with_effects(
     for kind, value, rows in track(fewer, f"{fitted_variant.variant.name}: measuring effects"):
         learned = Lesson(lesson.features[rows], lesson.targets[rows])
         answers = evaluation.answers(fitting.kept.fitted(fitting.train, learned, result.lam).head)
-        shares = evaluating.accuracy_by_set(answers, evaluation.sets(result.judged_by))
+        shares = evaluation.accuracies(answers, result.judged_by)
         point = document.EffectPoint(
             value, len(rows), shares.get(document.HELDOUT), shares.get(document.IN_CONTEXTS), shares.get(document.TEST)
         )
