@@ -522,7 +522,7 @@ def test_arms_are_compared_in_each_others_contexts(world: World) -> None:
 
 
 def images_of(group: str) -> Variant:
-    debug = DebugImages("a", "a", group, NO_IMAGE, NONE, (), NONE, frozenset(), None, (), "0", "a", 0)
+    debug = DebugImages("a", "a", group, NO_IMAGE, (), NONE, frozenset(), (), "0", "a", 0)
     return Variant("a", "mended", debug=debug)
 
 

@@ -19,7 +19,7 @@ from counterfoil.mining.methods.svm import Direction, fit_direction
 DIRECTION, CONFIDENCE, EARLY, LFF, DOMINO = "direction", "confidence", "early", "lff", "domino"
 BASELINES = (DIRECTION, CONFIDENCE, EARLY, LFF, DOMINO)
 # They look at CLIP's features.
-BY_CLIP = (DIRECTION, DOMINO)
+USE_CLIP = (DIRECTION, DOMINO)
 # They train a network of their own.
 TRAINED = (EARLY, LFF)
 # The least share whose logarithm is taken: of float32, in which classifiers answer.

@@ -83,6 +83,11 @@ class MendSource:
     audited: AuditedBuild | None
     per_class: int
 
+    @property
+    def class_names(self) -> dict[str, str]:
+        """The names of the classes by id."""
+        return {cls.id: cls.name for cls in self.recipe.classes}
+
 
 def mend_source(
     on: Recipe | str | Path,
@@ -475,7 +480,7 @@ def prepare(
     for _, debug in prepared.drawn():
         keys, edited = debug.images.keys, debug.edited.keys if debug.edited is not None else ()
         name, seen = f"the images of {debug.name}", pixels[debug.images.content]
-        learned.append(Known(name, keys, seen, debug.units, dataset, debug.seeds, frozenset(edited), dataset))
+        learned.append(Known(name, keys, seen, debug.images.units, dataset, debug.seeds, frozenset(edited), dataset))
     judged = [rows(part, "the audited images") for part in audited]
     if build is not None:
         facts = {"seeds": build.seeds, "edited": build.edited, "edited_of": dataset}

@@ -94,44 +94,39 @@ class Context:
 
 @dataclass(frozen=True)
 class DebugImages:
-    """The n images of a group. labels: (n,) indices of classes of the source that is mended on.
-
-    context: (n,) each image's index in `contexts`, -1 for no context. seeds: the seed of each sample's noise. units:
-    those of images that are rows of the source's own pool. mined: what the shifts were mined from. content: the hash of
-    the whole dataset. base: its base images of these classes; whether a model is near chance is judged on classes with
-    at least `fewest` of them. edits: the rows of any pool that the images are edits of. edited: those among these rows
-    that are rows of the source itself.
-    """
+    """The n images of a group."""
 
     name: str
     dataset: str
     group: str
     images: LabelledImages
-    labels: Ints
+    """Their labels are indices of classes of the source that is mended on. Their units are those of the source's own
+    pool, if they are rows of it."""
     contexts: tuple[Context, ...]
     context: Ints
+    """(n,) each image's index in `contexts`, -1 for no context."""
     seeds: frozenset[int]
-    units: tuple[str, ...] | None
+    """The seed of each sample's noise."""
     mined: tuple[Mapping[str, Any], ...]
+    """What the shifts were mined from."""
     content: str
+    """The hash of the whole dataset."""
     recipe: str
     samples_seed: int
     base: LabelledImages | None = None
+    """The dataset's base images of these classes."""
     fewest: int = 1
+    """Whether a model is near chance is judged on classes with at least so many base images."""
     edits: EditsOf | None = None
+    """The rows of any pool that the images are edits of."""
     edited: LabelledImages | None = None
+    """Those among these rows that are rows of the source itself."""
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.images)
 
     def only(self, rows: Ints) -> DebugImages:
-        return replace(
-            self,
-            images=rows_of(self.images, rows),
-            labels=self.labels[rows],
-            context=self.context[rows],
-            units=None if self.units is None else tuple(self.units[row] for row in rows.tolist()),
-        )
+        return replace(self, images=rows_of(self.images, rows), context=self.context[rows])
 
 
 def open_debug_images(given: Given, recipe: Recipe) -> tuple[DebugImages, dict[str, DebugImages]]:
@@ -169,7 +164,7 @@ def open_debug_images(given: Given, recipe: Recipe) -> tuple[DebugImages, dict[s
     for what, name in wanted.items():
         if name is not None and name != group and groups.get(name):
             images = _images(opened, given.source, name, groups[name], recipe)
-            rows = np.flatnonzero(np.isin(images.labels, np.unique(debug_images.labels)))
+            rows = np.flatnonzero(np.isin(images.images.labels, debug_images.images.labels))
             if len(rows):
                 unchanged = name == BASE and opened.recipe.kind.unchanged_base
                 controls[UNCHANGED if unchanged else what] = images.only(rows)
@@ -206,19 +201,17 @@ def _images(opened: OpenDataset, source: str, group: str, shifts: Sequence[int],
     specs = opened.recipe.prompts.shifts
     named = dict.fromkeys(opened.recipe.all_shifts()[shift].of for shift in shifts)
     mined = tuple(spec.mined_from for name in named if (spec := specs.get(name)) is not None and spec.mined_from)
-    images = rows_of(opened.labelled(), rows)
+    units = _pool_units(opened, rows, recipe)
     base = np.flatnonzero((opened.shifts == 0) & np.isin(opened.labels, opened.labels[rows]))
     base_images = rows_of(opened.labelled(), base)
     return DebugImages(
         name=f"{source}:{group}",
         dataset=source,
         group=group,
-        images=replace(images, name=f"{source}:{group}", labels=labels),
-        labels=labels,
+        images=replace(rows_of(opened.labelled(), rows), name=f"{source}:{group}", labels=labels, units=units),
         contexts=contexts,
         context=context,
         seeds=frozenset(seeds_of(opened, rows)),
-        units=_pool_units(opened, rows, recipe),
         base=replace(base_images, name=f"{source}:{BASE}", labels=label_of[opened.labels[base]]),
         fewest=opened.recipe.evaluate.min_images_per_class,
         edits=edits_of(opened.directory, opened.recipe, opened.pins, [opened.keys[row] for row in rows.tolist()]),
@@ -377,7 +370,7 @@ class Variant:
     def images(self) -> int:
         """The number of images to learn from."""
         most = ROWS if self.chosen_by is not None else self.offered
-        return 0 if self.debug is None else int(np.minimum(np.bincount(self.debug.labels), most).sum())
+        return 0 if self.debug is None else int(np.minimum(np.bincount(self.debug.images.labels), most).sum())
 
     @property
     def swept(self) -> bool:
@@ -390,19 +383,23 @@ def image_variants(images: DebugImages, controls: Mapping[str, DebugImages], see
     Raise UserError if no image is left.
     """
     every = {images.name: images} | dict(controls)
-    rows = equal_numbers({name: control.labels for name, control in every.items()}, seed)
+    rows = equal_numbers({name: compared.images.labels for name, compared in every.items()}, seed)
     if not len(rows[images.name]):
         raise UserError(
             f"{images.name}: no class has both its own images and images of its controls ({' and '.join(controls)})",
             "Build more images of the controls: without them, a gain means nothing.",
         )
-    present = np.unique(images.labels)
-    missing = {what: tuple(present[~np.isin(present, control.labels)].tolist()) for what, control in controls.items()}
-    lacking = {what: labels for what, labels in missing.items() if labels}
+    present = np.unique(images.images.labels)
+    lacking = {}
+    for what, control in controls.items():
+        missing = np.setdiff1d(present, control.images.labels)
+        if len(missing):
+            lacking[what] = tuple(missing.tolist())
     equal = images.only(rows[images.name])
     variants = [Variant(images.name, "mended", debug=equal, offered=len(images), lacking=lacking)]
     for what, control in controls.items():
-        name, equal = f"{control.group} beside {images.name}", control.only(rows[what])
+        name = f"{control.group} beside {images.name}"
+        equal = control.only(rows[what])
         variants.append(Variant(name, "control", images.name, what, debug=equal, offered=len(control)))
     return variants
 
@@ -415,11 +412,9 @@ def pool_variants(given: Given, recipe: Recipe, pin: SourcePin, seed: int) -> li
         dataset=recipe.source.dataset,
         group=given.source,
         images=split,
-        labels=split.labels,
         contexts=(),
         context=np.full(len(split), -1),
         seeds=frozenset(),
-        units=split.units,
         mined=(),
         content=split.content,
         recipe=recipe.name,
