@@ -265,6 +265,10 @@ class VariantResult:
     def of_set(self, name: str) -> SetMeasured | None:
         return next((measured for measured in self.measured if measured.set == name), None)
 
+    def gain_on(self, name: str) -> float | None:
+        measured = self.of_set(name)
+        return None if measured is None else measured.gain
+
     def in_tables(self, name: str) -> SetMeasured | None:
         """Return the set for tables: None for rows that a head of balanced groups learned from."""
         return None if self.role in BALANCED_ROLES and name == SEED else self.of_set(name)
