@@ -200,33 +200,31 @@ class VariantResult:
     @property
     def few(self) -> int:
         """The number of contexts with too few rows for tables."""
-        return sum(
-            measured.set.startswith(CONTEXT) and bool(measured.rows) and not measured.listed
-            for measured in self.measured
-        )
+        contexts = [measured for measured in self.measured if measured.set.startswith(CONTEXT)]
+        return sum(0 < measured.rows < FEWEST_LISTED for measured in contexts)
 
     def losses(self, classes: Mapping[str, str]) -> str:
         """Return the class or context that loses most, if an interval shows that any loses; else "".
 
         classes: id → name.
         """
-        by_kind = {
-            kind: [measured for measured in self.measured if measured.set.startswith(kind) and measured.listed]
+        listed_classes, listed_contexts = (
+            [measured for measured in self.measured if measured.set.startswith(kind) and measured.listed]
             for kind in (CLASS, CONTEXT)
-        }
-        lost = [each for every in by_kind.values() for each in every if each.high is not None and each.high < 0]
+        )
+        lost = [each for each in listed_classes + listed_contexts if each.high is not None and each.high < 0]
         if not lost:
             return ""
         worst = min(lost, key=lambda each: each.gain or 0.0)
         assert worst.gain is not None and worst.low is not None and worst.high is not None
-        kind, _, name = worst.set.partition(":")
-        name = classes.get(name, name) if f"{kind}:" == CLASS else f"the context {in_words(name)}"
+        _, _, name = worst.set.partition(":")
+        name = classes.get(name, name) if worst in listed_classes else f"the context {in_words(name)}"
         several = f", the most of {len(lost):,} that lose" if len(lost) > 1 else ""
-        classes_seen, contexts_seen = map(len, by_kind.values())
-        seen = [counted(classes_seen, "class", "classes")] if classes_seen else []
-        seen += [counted(contexts_seen, "context")] if contexts_seen else []
+        seen = [counted(len(listed_classes), "class", "classes")] if listed_classes else []
+        seen += [counted(len(listed_contexts), "context")] if listed_contexts else []
         interval = f"{points(-worst.high)} to {points(-worst.low)}"
-        alone = f"; the 95 % interval is for one alone of {listed(seen)}" if classes_seen + contexts_seen > 1 else ""
+        many = len(listed_classes + listed_contexts) > 1
+        alone = f"; the 95 % interval is for one alone of {listed(seen)}" if many else ""
         return f"{named(name)} loses {points(-worst.gain)} points ({interval}){several}{alone}."
 
     @property
@@ -274,11 +272,6 @@ class VariantResult:
         return None if self.role in BALANCED_ROLES and name == SEED else self.of_set(name)
 
 
-def _in_contexts(arm: VariantResult) -> bool:
-    measured = arm.of_set(IN_CONTEXTS)
-    return measured is not None and measured.rows > 0
-
-
 @dataclass(frozen=True, slots=True)
 class ModelMended:
     """A model and its variants. best: chosen by the discover half; saved: the variant whose head is saved."""
@@ -300,21 +293,18 @@ class ModelMended:
     @property
     def shown_first(self) -> VariantResult:
         """The variant that was saved, else the best, else the first that was asked for."""
-        judged = [arm.name for arm in self.arms if arm.verdict is not None]
-        return self.variant(
-            next(name for name in (self.saved, self.best, *judged, self.arms[0].name) if name is not None)
-        )
+        judged = (arm.name for arm in self.arms if arm.verdict is not None)
+        return self.variant(self.saved or self.best or next(judged, self.arms[0].name))
 
     @property
     def titles(self) -> dict[str, str]:
         """The sets of rows in tables: failures of the test only if they judge, contexts only if they have rows."""
-        by_test = any(arm.judged_by == TEST for arm in self.arms)
-        empty = {
-            name
-            for name, needed in ((TEST_FAILED, by_test), (IN_CONTEXTS, any(map(_in_contexts, self.arms))))
-            if not needed
-        }
-        return {name: title for name, title in TITLES.items() if name not in empty}
+        titles = dict(TITLES)
+        if not any(arm.judged_by == TEST for arm in self.arms):
+            del titles[TEST_FAILED]
+        if not any(measured.set == IN_CONTEXTS and measured.rows for arm in self.arms for measured in arm.measured):
+            del titles[IN_CONTEXTS]
+        return titles
 
     def changed(self, kind: str) -> list[SetMeasured]:
         """Return the listed contexts, or classes, of the variant shown first, the largest change first."""
@@ -326,14 +316,16 @@ class ModelMended:
     def images_are(self, arm: VariantResult) -> str:
         """Return in words what a variant learns from: changed photographs beside unchanged ones, else drawn images."""
         controls = {other.what for other in self.arms if other.of == arm.name}
-        chosen = "drawn images" if ANY not in controls else "images of a pool"
-        return "changed photographs" if UNCHANGED in controls else chosen
+        if UNCHANGED in controls:
+            return "changed photographs"
+        return "images of a pool" if ANY in controls else "drawn images"
 
     def headline(self, classes: Mapping[str, str]) -> str:
         """Return whether the variant shown first helps, and what decides that. classes: id → name."""
         several = sum(arm.verdict is not None for arm in self.arms) > 1
         arm = self.shown_first
-        says, losses = HEADLINES[arm.outcome], arm.losses(classes)
+        says = HEADLINES[arm.outcome]
+        losses = arm.losses(classes)
         if losses and arm.outcome == HELPS:
             says = HELPS_AND_LOSES + losses
         reason = arm.decides if arm.lam or arm.outcome != "not known" else f" {arm.verdict}"

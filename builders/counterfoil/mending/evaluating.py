@@ -87,9 +87,6 @@ def choose_lambda(
     too. Ties go to the λ with the largest mean over the contexts that `worst_accuracy` uses, because perhaps no λ
     improves the worst context. Further ties go to the smallest λ.
     """
-    values = np.asarray(grid)
-    if 0.0 not in grid or context_accuracy.shape != (len(grid), len(context_rows)) or overall.shape != values.shape:
-        raise ValueError("a grid with 0, and accuracies for each of its values")
     worst = worst_accuracy(context_accuracy, overall, context_rows, fewest)
     minimum = max(before, float(overall[grid.index(0.0)])) - most_loss
     allowed = overall >= minimum - _ROUNDING
@@ -101,7 +98,7 @@ def choose_lambda(
     if enough_rows.any():
         mean = context_accuracy[:, enough_rows].mean(axis=1)[best]
         best = best[mean >= mean.max() - _ROUNDING]
-    return ChosenLambda(int(best[np.argmin(values[best])]), worst, allowed)
+    return ChosenLambda(int(best[np.asarray(grid)[best].argmin()]), worst, allowed)
 
 
 def worst_accuracy(
@@ -131,7 +128,8 @@ def measure_set(name: str, before: Bools, after: Bools, units: Ints, *, seed: in
     """
     if not len(before):
         return document.SetMeasured(name, 0, 0, None, None, None, None, None, 0, 0, None)
-    gained, lost = int((after & ~before).sum()), int((before & ~after).sum())
+    gained = int((after & ~before).sum())
+    lost = int((before & ~after).sum())
     gain = difference_of_gains(after, before, units, seed=seed, salt=name)
     return document.SetMeasured(
         set=name, rows=len(before), units=len(np.unique(units)), before=float(before.mean()), after=float(after.mean()),
@@ -168,7 +166,8 @@ def compare_heads(
     difference = difference_of_gains(right_a, right_b, units, seed=seed, salt=f"{name} {against}")
     of_unit = np.unique(units, return_inverse=True)[1].ravel()
     by_unit = np.round(np.bincount(of_unit, right_a.astype(np.float64) - right_b.astype(np.float64)), 9)
-    ahead, behind = int((by_unit > 0).sum()), int((by_unit < 0).sum())
+    ahead = int((by_unit > 0).sum())
+    behind = int((by_unit < 0).sum())
     return document.GainDifference(
         against=against, set=name, rows=len(units), difference=difference.value, low=difference.low,
         high=difference.high, lam=lam, ahead=ahead, behind=behind, p=sign_test(ahead, behind),
@@ -197,7 +196,7 @@ def judge_gains(
     the words for the failures and for all rows. losses: a sentence on classes that lose, or "".
     """
     failures, every = rows_are
-    equal = {name for names in controls for name in names}
+    equal = set().union(*controls)
     beaten = [name for name, difference in against.items() if difference.side > 0]
     behind = [name for name, difference in against.items() if difference.side < 0]
     undecided = [name for name, difference in against.items() if not difference.side]
@@ -211,7 +210,8 @@ def judge_gains(
     loses = everywhere is not None and everywhere.side < 0
     where = "elsewhere" if loses else "in places"
     elsewhere = f" on {failures} and loses {where}" if loses or losses else ""
-    retrained = all(name in beaten for name in against if name not in equal)
+    beats = set(beaten).issuperset
+    retrained = beats(against.keys() - equal)
     outcome: document.Helped = "not shown to help"
     if not against:
         outcome = "not known"
@@ -219,7 +219,7 @@ def judge_gains(
     elif len(beaten) == len(against) and equal:
         outcome = document.HELPS
         sentences.append(f"It helps{elsewhere}: on {failures} it gains more than {each(beaten)}.")
-    elif retrained and any(all(name in beaten for name in names) for names in controls if names):
+    elif retrained and any(map(beats, controls)):
         outcome = "helps in part"
         sentences.append(f"It helps in part{elsewhere}: on {failures} it gains more than {each(beaten)}.")
     elif beaten:
@@ -254,14 +254,12 @@ def judge_gains(
     return outcome, " ".join(sentences)
 
 
-def _difference(gain_difference: document.GainDifference) -> str:
+def _difference(gain: document.GainDifference) -> str:
     """Return the difference and its interval; add the sign test if it contradicts an interval that excludes 0."""
-    words = f"{points(gain_difference.difference, signed=True)}{_interval(gain_difference.low, gain_difference.high)}"
-    low, high = gain_difference.low, gain_difference.high
-    if gain_difference.side or low is None or high is None or low <= 0 <= high:
+    words = f"{points(gain.difference, signed=True)}{_interval(gain.low, gain.high)}"
+    if gain.side or gain.low is None or gain.high is None or gain.low <= 0 <= gain.high:
         return words
-    units = counted(gain_difference.ahead + gain_difference.behind, "unit")
-    return f"{words}; sign test of {units}: p = {gain_difference.p:.2g}"
+    return f"{words}; sign test of {counted(gain.ahead + gain.behind, 'unit')}: p = {gain.p:.2g}"
 
 
 def _test_sentence(test: Estimate, test_is: str) -> str:
@@ -495,9 +493,8 @@ def judge_variant(
             against[words] = gain
             if gain.against != RETRAINED:
                 controls.setdefault(gain.against.removesuffix(document.SAME_LAMBDA), []).append(words)
-    everywhere = next(
-        (comparison for comparison in comparisons if (comparison.against, comparison.set) == (RETRAINED, every)), None
-    )
+    everywhere = [comparison for comparison in comparisons if comparison.set == every]
+    beside_retrained = next((comparison for comparison in everywhere if comparison.against == RETRAINED), None)
     notes = [BY_TEST] if by_test else []
     if at_zero:
         they = "its own λ this control is" if len(at_zero) == 1 else "their own λ these controls are"
@@ -514,7 +511,7 @@ def judge_variant(
         against,
         on_test,
         controls=list(controls.values()),
-        everywhere=everywhere,
+        everywhere=beside_retrained,
         test_is=test_is,
         notes=notes,
         rows_are=("test failures", "the test split") if by_test else ("held-out failures", "the confirm half"),
@@ -536,11 +533,11 @@ def missing_controls(variant: Variant, kinds: Collection[str]) -> str:
         return f"{alone} as many other images would do the same is not known."
     if ANY in kinds:
         return ""
-    wanted = [CLASS_NAME, *([RANDOM] if variant.debug.group == CONTEXTS else [])]
-    lacking = [what for what in wanted if what not in kinds and (what != CLASS_NAME or UNCHANGED not in kinds)]
+    lacking = []
+    if CLASS_NAME not in kinds and UNCHANGED not in kinds:
+        lacking.append(CONTROL_WORDS[CLASS_NAME])
+    if RANDOM not in kinds and variant.debug.group == CONTEXTS:
+        lacking.append(CONTROL_WORDS[RANDOM])
     if not lacking:
         return ""
-    return (
-        f"Whether {' or '.join(CONTROL_WORDS[what] for what in lacking)} would do the same is not known: there is"
-        " no such control."
-    )
+    return f"Whether {' or '.join(lacking)} would do the same is not known: there is no such control."

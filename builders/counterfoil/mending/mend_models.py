@@ -527,33 +527,9 @@ def mend(
             raise UserError(f"--own {strange[0]}: it is not a model to mend{did_you_mean(strange[0], names)}")
         given = given_variants([using] if isinstance(using, str) else list(using))
         given_by_model = {name: given_variants([written])[0] for name, written in owned.items()}
-        fits = (*FITS, network.NETWORK)
-        if fit not in fits:
-            raise UserError(f"--fit: found '{fit}', expected {' or '.join(fits)}{did_you_mean(fit, fits)}")
-        if epochs < 1:
-            raise UserError(f"--epochs: found {epochs}, expected 1 or more")
-        pools = [dataset for dataset in given if dataset.kind == POOL]
-        whole = fit == network.NETWORK
-        unfit = [dataset for dataset in given if dataset.kind == BALANCED]
-        if not whole:
-            unfit = [dataset for dataset in pools if dataset.group in TRAINED]
-        if unfit:
-            raise UserError(
-                f"--with {unfit[0].name}: it does not go with --fit {fit}",
-                "Leave it out, or choose another --fit: balanced groups refit a head, early and lff train a network.",
-            )
-        if lambdas is None:
-            lambdas = network.GRID if whole else GRID
-        settings = MendSettings(lambda_grid(lambdas), fit, per_class, seed, save, effects, epochs)
-        known = (BEST, NONE, *(dataset.name for dataset in given if role_of(dataset) in SAVED_ROLES))
-        if save is not None and save not in known and save in (dataset.name for dataset in given):
-            raise UserError(
-                f"--save {save}: it uses the true groups, so its head is an upper bound and not a usable model",
-                f"Name another: {', '.join(known)}.",
-            )
-        if save is not None and save not in known:
-            raise UserError(f"--save: found '{save}', expected {', '.join(known)}{did_you_mean(save, known)}")
-        source = mend_source(on, overrides, test, per_class, seed, audited, [pool.source for pool in pools])
+        settings = _settings(given, lambdas, fit, per_class, seed, save, effects, epochs)
+        pools = [dataset.source for dataset in given if dataset.kind == POOL]
+        source = mend_source(on, overrides, test, per_class, seed, audited, pools)
         folder = named_path(out)
         try_folder(folder)
         refuse_among_inputs(folder, source.recipe.source.dataset)
@@ -565,17 +541,62 @@ def mend(
         with directory_lock(folder):
             refuse_another_run(folder, source, names, settings, asked_names(given, given_by_model, source.mine))
             prepared = prepare(source, given, given_by_model, settings)
-            for classifier in classifiers.values() if whole else ():
-                network.Network.of(classifier, images=sum(map(len, prepared.pixels.values())))
-            if len(source.train) < (wanted := min(TRAIN_IMAGES, _ENOUGH * len(source.recipe.classes))):
-                warn(
-                    f"The head is fitted to {counted(len(source.train), 'training image')}, and about {wanted:,} are"
-                    " needed: with fewer, retraining alone often loses more than"
-                    f" {points(MOST_LOSS)} points, and then no weight of other images is allowed. Add photographs to"
-                    " the training split, or raise --per-class."
-                )
+            if fit == network.NETWORK:
+                images = sum(map(len, prepared.pixels.values()))
+                for classifier in classifiers.values():
+                    network.Network.of(classifier, images=images)
+            _warn_of_few(source)
             mended_models = [mend_one(classifiers[name], prepared, folder, used_device) for name in names]
             for classifier in classifiers.values():
                 classifier.released()  # moves a module that was passed in back to its device
             mended = run_document(prepared, mended_models)
             return write_mended(folder, mended, mended_models, prepared)
+
+
+def _settings(
+    given: Sequence[Given],
+    lambdas: Sequence[float] | None,
+    fit: str,
+    per_class: int | None,
+    seed: int,
+    save: str | None,
+    effects: bool,
+    epochs: int,
+) -> MendSettings:
+    """Return the settings of a run. Raise UserError for those that do not go with each other or with `--with`."""
+    fits = (*FITS, network.NETWORK)
+    if fit not in fits:
+        raise UserError(f"--fit: found '{fit}', expected {' or '.join(fits)}{did_you_mean(fit, fits)}")
+    if epochs < 1:
+        raise UserError(f"--epochs: found {epochs}, expected 1 or more")
+    whole = fit == network.NETWORK
+    for dataset in given:
+        unfit = dataset.kind == BALANCED if whole else dataset.kind == POOL and dataset.group in TRAINED
+        if unfit:
+            raise UserError(
+                f"--with {dataset.name}: it does not go with --fit {fit}",
+                "Leave it out, or choose another --fit: balanced groups refit a head, early and lff train a network.",
+            )
+    if lambdas is None:
+        lambdas = network.GRID if whole else GRID
+    grid = lambda_grid(lambdas)
+    known = (BEST, NONE, *(dataset.name for dataset in given if role_of(dataset) in SAVED_ROLES))
+    if save is not None and save not in known:
+        if save in (dataset.name for dataset in given):
+            raise UserError(
+                f"--save {save}: it uses the true groups, so its head is an upper bound and not a usable model",
+                f"Name another: {', '.join(known)}.",
+            )
+        raise UserError(f"--save: found '{save}', expected {', '.join(known)}{did_you_mean(save, known)}")
+    return MendSettings(grid, fit, per_class, seed, save, effects, epochs)
+
+
+def _warn_of_few(source: MendSource) -> None:
+    """Warn of too few training images before the work begins."""
+    wanted = min(TRAIN_IMAGES, _ENOUGH * len(source.recipe.classes))
+    if len(source.train) < wanted:
+        warn(
+            f"The head is fitted to {counted(len(source.train), 'training image')}, and about {wanted:,} are"
+            f" needed: with fewer, retraining alone often loses more than {points(MOST_LOSS)} points, and then no"
+            " weight of other images is allowed. Add photographs to the training split, or raise --per-class."
+        )

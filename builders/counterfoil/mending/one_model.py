@@ -139,7 +139,8 @@ def load_mendable(models: Sequence[str], source: MendSource) -> dict[str, Classi
 
 def see_model(classifier: Classifier, prepared: Prepared, device: str) -> SeenModel:
     """Audit a model as mining does, and compute features of the audited rows. Raise the errors of `audit_target`."""
-    name, source = classifier.name, prepared.source
+    name = classifier.name
+    source = prepared.source
     mine = source.mine.model_copy(update={"target": name})
     clip = None
     # CLIP assigns rows to contexts, and Domino slices its features.
@@ -316,7 +317,8 @@ class HeadFitting:
         self, variant: Variant, lesson: Lesson | None, context_indices: Sequence[int], judged_by: str = document.CONFIRM
     ) -> FittedVariant:
         """Fit the heads of a variant, one per λ if it uses λ, and choose λ by the contexts `context_indices`."""
-        values, evaluation = self.grid if variant.swept else (0.0,), self.evaluation
+        values = self.grid if variant.swept else (0.0,)
+        evaluation = self.evaluation
         if variant.weights is not None:
             # At λ = 1 the rows have exactly the weights of the file.
             more = variant.weights[self.train_rows] - 1
