@@ -87,10 +87,7 @@ def _hashed(named: _Named) -> _Named:
 
 @dataclass(frozen=True, slots=True)
 class SetMeasured:
-    """A head on a set of rows: accuracies as fractions, the gain with its 95 % interval by unit; None without rows.
-
-    gained, lost: rows that became right, and wrong. p: McNemar's, exact, on rows.
-    """
+    """A head on a set of rows: accuracies as fractions, the gain with its 95 % interval by unit; None without rows."""
 
     set: str
     rows: Count
@@ -101,8 +98,11 @@ class SetMeasured:
     low: float | None
     high: float | None
     gained: Count
+    """Rows that became right."""
     lost: Count
+    """Rows that became wrong."""
     p: float | None
+    """McNemar's, exact, on rows."""
 
     @property
     def listed(self) -> bool:
@@ -111,23 +111,23 @@ class SetMeasured:
 
 @dataclass(frozen=True, slots=True)
 class GainDifference:
-    """How much more a variant gains than a control on the same rows, with its interval.
-
-    against: the control's kind, with " at the same λ" if the control has the variant's λ; lam: the control's λ, if any.
-    ahead, behind: units of which the variant gets more, and fewer, rows right. p: the exact two-sided sign test of
-    these.
-    """
+    """How much more a variant gains than a control on the same rows, with its interval."""
 
     against: str
+    """The control's kind, with " at the same λ" if the control has the variant's λ."""
     set: str
     rows: Count
     difference: float
     low: float | None
     high: float | None
     lam: float | None
+    """The control's λ, if any."""
     ahead: Count
+    """Units of which the variant gets more rows right."""
     behind: Count
+    """Units of which the variant gets fewer rows right."""
     p: float
+    """The exact two-sided sign test of these."""
 
     @property
     def side(self) -> int:
@@ -149,10 +149,11 @@ class GainDifference:
 
 @dataclass(frozen=True, slots=True)
 class LambdaPoint:
-    """One λ. worst_context, discover: on the discover half, which chooses λ; the others are only reported."""
+    """One λ. The discover half chooses λ; accuracies on other rows are only reported."""
 
     value: float
     worst_context: Share | None
+    """On the discover half."""
     discover: Share
     heldout: Share | None
     in_contexts: Share | None
@@ -174,10 +175,7 @@ class EffectPoint:
 
 @dataclass(frozen=True, slots=True)
 class VariantResult:
-    """A variant with its chosen λ. offered: images before equal numbers. verdict, outcome: None for controls.
-
-    judged_by: `confirm`; or `test`, if the confirm half chose the images, and then nothing is measured on it.
-    """
+    """A variant with its chosen λ."""
 
     name: str
     role: str
@@ -185,6 +183,7 @@ class VariantResult:
     what: str | None
     images: Count
     offered: Count
+    """Images before equal numbers."""
     lam: float | None
     within_bound: bool
     settled: bool
@@ -192,10 +191,13 @@ class VariantResult:
     curve: tuple[LambdaPoint, ...] = ()
     comparisons: tuple[GainDifference, ...] = ()
     verdict: str | None = None
+    """None for controls."""
     outcome: Helped | None = None
+    """None for controls."""
     by_k: tuple[EffectPoint, ...] = ()
     by_images: tuple[EffectPoint, ...] = ()
     judged_by: str = CONFIRM
+    """`confirm`; or `test`, if the confirm half chose the images, and then nothing is measured on it."""
 
     @property
     def few(self) -> int:
@@ -274,7 +276,7 @@ class VariantResult:
 
 @dataclass(frozen=True, slots=True)
 class ModelMended:
-    """A model and its variants. best: chosen by the discover half; saved: the variant whose head is saved."""
+    """A model and its variants."""
 
     name: str
     architecture: str
@@ -283,7 +285,9 @@ class ModelMended:
     width: Count
     arms: tuple[VariantResult, ...]
     best: str | None
+    """The variant that the discover half chose."""
     saved: str | None
+    """The variant whose head is saved."""
     folder: str | None
     mended_sha256: str | None
 
@@ -347,20 +351,20 @@ class ContextShown:
 
 @dataclass(frozen=True, slots=True)
 class GainKept:
-    """A model's gain by a variant on held-out failures, and its excess over the retrained head's gain.
-
-    kept, kept_over_retrained: each as a share of the gain by the model's own images. own: these are its own images.
-    """
+    """A model's gain by a variant on held-out failures, and its excess over the retrained head's gain."""
 
     model: str
     arm: str
     own: bool
+    """Whether the images are those of the model's own failures."""
     images: Count
     heldout: float | None
     test: float | None
     kept: float | None
+    """`heldout` as a share of the gain by the model's own images."""
     over_retrained: float | None
     kept_over_retrained: float | None
+    """`over_retrained` as a share of that of the model's own images."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,7 +412,7 @@ class RowsTested:
 
 @dataclass(frozen=True, slots=True)
 class FitSettings:
-    """How heads are fitted; rate, momentum and epochs are set for `sgd` and `network`, batch for `network` alone."""
+    """How heads are fitted."""
 
     how: Literal["lbfgs", "sgd", "network"]
     weight_decay: float
@@ -416,14 +420,16 @@ class FitSettings:
     most_loss: Share
     fewest_rows: Count
     rate: float | None = None
+    """For `sgd` and `network`, as are momentum and epochs."""
     momentum: float | None = None
     epochs: Count | None = None
     batch: Count | None = None
+    """For `network` alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImagesLearned:
-    """A set of images that heads learned from; `offered` before equal numbers."""
+    """A set of images that heads learned from."""
 
     name: str
     group: str
@@ -433,6 +439,7 @@ class ImagesLearned:
     role: str
     images: Count
     offered: Count
+    """Images before equal numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,14 +453,16 @@ class AskedFor:
 
 @dataclass(frozen=True)
 class Mended:
-    """A run. headline: whether it helps, a sentence a model. classes: id → name. Names have no folders."""
+    """A run. Names have no folders."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     FORM: ClassVar[Form] = Form(f"a mended document of version {MEND_VERSION}", "Name another folder.")
     version: Annotated[int, Field(ge=MEND_VERSION, le=MEND_VERSION)]
     headline: str
+    """Whether it helps, a sentence a model."""
     recipe: Annotated[MinedRecipe, AfterValidator(_hashed)]
     classes: dict[str, str]
+    """id → name"""
     audited: AuditedRows
     train: TrainRows
     test: RowsTested

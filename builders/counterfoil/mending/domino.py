@@ -26,21 +26,21 @@ _EPSILON = float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True, slots=True)
 class DominoSettings:
-    """Defaults are those of the paper and of the released code.
-
-    principal: parts of the embedding that are kept. noise: of the start, so that components of one cell part ways.
-    tolerance: of the mean log-likelihood a row, where the fit ends. minimum: added to every variance.
-    """
+    """Defaults are those of the paper and of the released code."""
 
     components: int = 25
     slices: int = 5
     label_weight: float = 1.0
     prediction_weight: float = 1.0
     principal: int = 128
+    """Parts of the embedding that are kept."""
     steps: int = 100
     tolerance: float = 1e-3
+    """Of the mean log-likelihood a row, where the fit ends."""
     minimum: float = 1e-6
+    """Added to every variance."""
     noise: float = 1e-3
+    """Of the start, so that components of one cell part ways."""
 
 
 # Jain 2023, B.1.5

@@ -69,18 +69,19 @@ class AuditedBuild:
 
 @dataclass(frozen=True)
 class MendSource:
-    """A recipe's images for mending. train: at most `per_class` rows per class. audited: set for a built dataset.
-
-    opened: the source, pinned once for the run. test: the test split; None if the whole confirm half replaces it.
-    """
+    """A recipe's images for mending."""
 
     recipe: Recipe
     mine: Mine
     opened: OpenSource
+    """The source, pinned once for the run."""
     train: LabelledImages
+    """At most `per_class` rows per class."""
     whole_train: LabelledImages
     test: LabelledImages | None
+    """The test split; None if the whole confirm half replaces it."""
     audited: AuditedBuild | None
+    """Set if a built dataset is audited."""
     per_class: int
 
     @property
@@ -198,20 +199,19 @@ def pixels_of(images: LabelledImages) -> tuple[str | None, ...]:
 
 @dataclass(frozen=True)
 class Known:
-    """Facts about n images, for a comparison of two sets of images.
-
-    pixels: the hash of each image's pixels; None if it cannot be decoded. units: comparable only within the dataset
-    `of`. seeds: seeds of the noise that the images were rendered from. edited: keys of rows in the dataset
-    `edited_of`; the images are edits of these rows.
-    """
+    """Facts about n images, for a comparison of two sets of images."""
 
     name: str
     keys: Sequence[str]
     pixels: Sequence[str | None]
+    """The hash of each image's pixels; None if it cannot be decoded."""
     units: Sequence[str] | None = None
+    """Comparable only within the dataset `of`."""
     of: str | None = None
     seeds: frozenset[int] = frozenset()
+    """Seeds of the noise that the images were rendered from."""
     edited: frozenset[str] = frozenset()
+    """Keys of the rows that the images are edits of, in the dataset `edited_of`."""
     edited_of: str | None = None
 
 
@@ -390,20 +390,21 @@ class MendSettings:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run before its models. own: model → the variants of its own dataset. contexts: those of all images, each once.
-
-    groups: the value that names the groups → (audited key → group). pixels: content of labelled images → their hashes.
-    """
+    """A run before its models."""
 
     source: MendSource
     settings: MendSettings
     given: tuple[Given, ...]
     variants: tuple[Variant, ...]
     own: Mapping[str, tuple[Variant, ...]]
+    """Model → the variants of its own dataset."""
     own_given: Mapping[str, Given]
     groups: Mapping[str, Mapping[str, str]]
+    """The value that names the groups → (audited key → group)."""
     contexts: tuple[Context, ...]
+    """Those of all images, each once."""
     pixels: Mapping[str, tuple[str | None, ...]]
+    """Content of labelled images → their hashes."""
     audited: tuple[LabelledImages, ...]
 
     def variants_of(self, model: str) -> tuple[Variant, ...]:

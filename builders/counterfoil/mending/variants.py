@@ -358,25 +358,28 @@ def rows_within(
 
 @dataclass(frozen=True)
 class Variant:
-    """A head to fit. For a control, `of` is the variant that it controls and `what` its kind; both are else None.
-
-    weights: (train rows,). groups: (audited rows,), -1 for a row without a group. offered: the number of images before
-    all variants of a comparison got equal numbers. lacking: control → the labels without an image in that control; no
-    variant of the comparison learns from these labels. mined: the origin of the weights. chosen_by: the baseline that
-    chooses `ROWS` images a class from `debug` when it knows the model.
-    """
+    """A head to fit."""
 
     name: str
     role: VariantRole
     of: str | None = None
+    """The variant that a control controls."""
     what: str | None = None
+    """The kind of a control."""
     debug: DebugImages | None = None
+    """The images to learn from."""
     weights: Floats | None = None
+    """(train rows,)"""
     groups: Ints | None = None
+    """(audited rows,), -1 for a row without a group."""
     offered: int = 0
+    """The number of images before all variants of a comparison got equal numbers."""
     chosen_by: str | None = None
+    """The baseline that chooses `ROWS` images a class from `debug` when it knows the model."""
     lacking: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Control → the labels without an image in that control; no variant of the comparison learns from these labels."""
     mined: tuple[Mapping[str, Any], ...] = ()
+    """The origin of the weights."""
 
     @property
     def images(self) -> int:
