@@ -36,7 +36,6 @@ from counterfoil.mending.evaluating import (
     MOST_LOSS,
     EvaluationRows,
     HeadEvaluation,
-    best_variant,
     choose_lambda,
     chosen_on_discover,
     compare_heads,
@@ -49,7 +48,7 @@ from counterfoil.mending.evaluating import (
     right_answers_of,
 )
 from counterfoil.mending.fitting import KeptHeads, Lesson
-from counterfoil.mending.one_model import ContextRows, FittedVariant, HeadFitting, best_fitted
+from counterfoil.mending.one_model import ContextRows, FittedVariant, HeadFitting, best_variant
 from counterfoil.mending.variants import CLASS_NAME, RANDOM, RETRAINED, UNCHANGED, Context, DebugImages, Variant
 from counterfoil.models.classifiers.head import LinearHead
 from counterfoil.stats import Estimate, sign_test
@@ -474,7 +473,7 @@ def test_lambda_and_the_arm_that_is_left_are_the_best_of_the_discover_rows(world
     every = sorted(context for contexts in ARMS.values() for context in contexts)
     shares = {fit.variant.name: (fit.result.within_bound, worst(world, fit, fit.index, every)) for fit in fitted}
     best = max(shares.values())
-    assert shares[best_fitted(fitted, evaluation) or ""] == pytest.approx(best)
+    assert shares[best_variant(fitted, evaluation) or ""] == pytest.approx(best)
 
 
 def test_what_is_judged_chooses_nothing(world: World) -> None:
@@ -492,7 +491,7 @@ def test_what_is_judged_chooses_nothing(world: World) -> None:
     assert [point.worst_context for fit in fits for point in fit.result.curve] == [
         point.worst_context for fit in flipped_fits for point in fit.result.curve
     ]
-    assert best_fitted(fits, evaluation) == best_fitted(flipped_fits, flipped)
+    assert best_variant(fits, evaluation) == best_variant(flipped_fits, flipped)
 
 
 def test_an_arms_lambda_does_not_depend_on_what_else_is_mended_with(world: World) -> None:
@@ -511,13 +510,20 @@ def test_arms_are_compared_in_each_others_contexts(world: World) -> None:
     half = np.arange(ROWS) % 2 == 0
     easy = context != 2
     hard = (context == -1) | half
-    candidates = [("easy", True, easy, [0]), ("hard", True, hard, [2])]
+    (fit,) = world.fitted(world.evaluation, ["first"])
+
+    def answering(name: str, right: np.ndarray, contexts: Sequence[int], within_bound: bool = True) -> FittedVariant:
+        result = replace(fit.result, within_bound=within_bound)
+        variant = Variant(name, "mended")
+        return replace(fit, variant=variant, answers=(right,), index=0, contexts=contexts, result=result)
+
+    candidates = [answering("easy", easy, [0]), answering("hard", hard, [2])]
     assert best_variant(candidates, world.evaluation) == "hard"
     # Beside itself alone they would get 1 and about a half.
-    for (_, _, answers, contexts), score in zip(candidates, (1.0, 0.5), strict=True):
-        choice = chosen_on_discover((0.0,), [answers], world.evaluation, contexts)
+    for candidate, score in zip(candidates, (1.0, 0.5), strict=True):
+        choice = chosen_on_discover((0.0,), candidate.answers, world.evaluation, candidate.contexts)
         assert choice.worst[0] == pytest.approx(score, abs=0.2)
-    outside = [candidates[0], ("hard", False, hard, [2])]
+    outside = [candidates[0], answering("hard", hard, [2], within_bound=False)]
     assert best_variant(outside, world.evaluation) == "easy" and best_variant([], world.evaluation) is None
 
 

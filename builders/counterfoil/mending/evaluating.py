@@ -371,7 +371,7 @@ def chosen_on_discover(
     the result says that no λ is within the bound.
     """
     rows = evaluation.discover
-    accuracy, overall, counts = _by_context(answers, evaluation, context_indices)
+    accuracy, overall, counts = accuracy_by_context(answers, evaluation, context_indices)
     before = float(evaluation.before[rows].mean())
     untouched = None
     base = rows[evaluation.untouched[rows]]
@@ -390,7 +390,7 @@ def chosen_on_discover(
     return replace(against_none, allowed=chosen.allowed)
 
 
-def _by_context(
+def accuracy_by_context(
     answers: Sequence[Bools], evaluation: HeadEvaluation, context_indices: Sequence[int]
 ) -> tuple[Floats, Floats, Ints]:
     """Return, for g heads on the discover half, accuracy by context (g, c), overall (g,), and row counts (c,)."""
@@ -402,24 +402,6 @@ def _by_context(
         accuracy[at] = [right[inside].mean() if len(inside) else 1.0 for inside in rows_by_context]
     overall = np.asarray([right[rows].mean() for right in answers])
     return accuracy, overall, np.asarray(list(map(len, rows_by_context)), dtype=np.int64)
-
-
-def best_variant(
-    candidates: Sequence[tuple[str, bool, Bools, Sequence[int]]], evaluation: HeadEvaluation
-) -> str | None:
-    """Return the variant with the best worst context on the discover half; variants within the bound come first.
-
-    candidates: (name, whether λ is within the bound, answers, context indices). All variants are compared on the
-    contexts of all variants, so that a variant with few easy contexts has no advantage.
-    """
-    if not candidates:
-        return None
-    names, within, answers, context_indices = zip(*candidates, strict=True)
-    union = sorted(set().union(*context_indices))
-    accuracy, overall, counts = _by_context(answers, evaluation, union)
-    worst = worst_accuracy(accuracy, overall, counts).round(9).tolist()
-    scores = list(zip(within, worst, strict=True))
-    return names[scores.index(max(scores))]
 
 
 def lambda_curve(

@@ -58,11 +58,11 @@ Models: TypeAlias = "str | Sequence[str] | Callable[[Any], Any] | Mapping[str, C
 
 
 def collective_of(
-    models: Sequence[document.ModelMended], failed: Bools, own: Sequence[Collection[str]]
+    models: Sequence[document.ModelMended], failed: Bools, own_variants: Sequence[Collection[str]]
 ) -> document.Collective | None:
     """Compare models by their failures and by each other's images (Chegini 2023, 5.2.2 and 5.3.2); None for one.
 
-    failed: (m, n), for m models and n rows. own: for each model the variants of the dataset of its own failures.
+    failed: (m, n), for m models and n rows. own_variants: for each model the variants of its own dataset.
     """
     if len(models) < 2:
         return None
@@ -73,7 +73,7 @@ def collective_of(
         return arm.gain_on(document.HELDOUT), None if over is None else over.difference
 
     kept_gains = []
-    for model, own_names in zip(models, own, strict=True):
+    for model, own_names in zip(models, own_variants, strict=True):
         mended = [arm for arm in model.arms if arm.role == "mended"]
         own_gain, own_over = next((gains(arm) for arm in mended if arm.name in own_names), (None, None))
         for arm in mended:
@@ -128,10 +128,10 @@ def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> do
     halves = audit.halves
     shown = _shown_variants([arm for model in mended_models for arm in model.summary.arms])
     models = _renamed([model.summary for model in mended_models], shown)
-    own = [
-        [shown[variant.name] for variant in prepared.own.get(model.summary.name, ()) if variant.role == "mended"]
-        for model in mended_models
-    ]
+    own_variants = []
+    for model in mended_models:
+        variants = prepared.own.get(model.summary.name, ())
+        own_variants.append([shown[variant.name] for variant in variants if variant.role == "mended"])
     contexts = []
     for index, context in enumerate(prepared.contexts):
         cls = source.recipe.classes[context.label]
@@ -193,7 +193,7 @@ def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> do
         ),
         contexts=tuple(contexts),
         models=models,
-        collective=collective_of(models, np.stack([model.audit.failed for model in mended_models]), own),
+        collective=collective_of(models, np.stack([model.audit.failed for model in mended_models]), own_variants),
         asked=asked_names(prepared.given, prepared.own_given, source.mine),
         notes=_notes(prepared, mended_models, models),
     )
@@ -357,7 +357,7 @@ def write_mended(
 
     places = model_places([model.summary.name for model in mended_models])
     what = network.NETWORK if mended.fit.how == network.NETWORK else "head"
-    head_files = {name: f"{Path(place).name}-{what}.safetensors" for name, place in places.items()}
+    head_files = {name: f"{Path(path).name}-{what}.safetensors" for name, path in places.items()}
     # An old document would be wrong beside a new model.
     remove_stale(folder, (DOCUMENT, *head_files.values()))
     finished: list[document.ModelMended] = []

@@ -389,7 +389,7 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
         if prepared.settings.effects and result.role == "mended":
             result = _with_effects(fitted_variant, result, fitting)
         results.append(result)
-    best = best_fitted(fitted, fitting.evaluation)
+    best = best_variant(fitted, fitting.evaluation)
     summary = document.ModelMended(
         name=classifier.name,
         architecture=classifier.architecture,
@@ -626,12 +626,18 @@ def _saved(wanted: str | None, best: str | None, results: Sequence[document.Vari
     )
 
 
-def best_fitted(fitted: Sequence[FittedVariant], evaluation: evaluating.HeadEvaluation) -> str | None:
-    """Return the best variant by the discover half, each at its chosen λ. Only some roles may be best."""
-    candidates = [
-        (fit.variant.name, fit.result.within_bound, fit.chosen, fit.contexts)
-        for fit in fitted
-        # Oracles and heads fitted to the discover half would always win.
-        if fit.variant.role in ("mended", "upweighted")
-    ]
-    return evaluating.best_variant(candidates, evaluation)
+def best_variant(fitted: Sequence[FittedVariant], evaluation: evaluating.HeadEvaluation) -> str | None:
+    """Return the variant with the best worst context on the discover half; variants within the bound come first.
+
+    All variants are compared on the contexts of all variants, so that one with few easy contexts has no advantage.
+    """
+    # Oracles and heads fitted to the discover half would always win.
+    candidates = [fit for fit in fitted if fit.variant.role in ("mended", "upweighted")]
+    if not candidates:
+        return None
+    union = sorted({index for fit in candidates for index in fit.contexts})
+    chosen = [fit.chosen for fit in candidates]
+    accuracy, overall, counts = evaluating.accuracy_by_context(chosen, evaluation, union)
+    worst = evaluating.worst_accuracy(accuracy, overall, counts).round(9)
+    scores = [(fit.result.within_bound, score) for fit, score in zip(candidates, worst.tolist(), strict=True)]
+    return candidates[scores.index(max(scores))].variant.name

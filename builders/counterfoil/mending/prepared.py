@@ -429,7 +429,7 @@ def prepare(
     images: list[Variant] = []
     others: list[Variant] = []
     groups: dict[str, dict[str, str]] = {}
-    own: dict[str, tuple[Variant, ...]] = {}
+    own_variants: dict[str, tuple[Variant, ...]] = {}
     audited = opened_parts(recipe, source.mine.on, source.opened)
     for dataset in given:
         try:
@@ -448,13 +448,13 @@ def prepare(
         try:
             if dataset.kind != IMAGES:
                 raise UserError(f"--own {model}={dataset.name}: expected a built dataset")
-            own[model] = tuple(image_variants(*open_debug_images(dataset, recipe), settings.seed))
+            own_variants[model] = tuple(image_variants(*open_debug_images(dataset, recipe), settings.seed))
         except CounterfoilError as error:
             problems.append(error)
     raise_together(problems)
     variants = (*images, *others)
     contexts: dict[tuple[int, str], Context] = {}
-    for variant in itertools.chain(variants, *own.values()):
+    for variant in itertools.chain(variants, *own_variants.values()):
         if variant.role == "mended" and variant.debug is not None:
             for context in variant.debug.contexts:
                 contexts.setdefault((context.label, context.caption), context)
@@ -463,7 +463,7 @@ def prepare(
         settings=settings,
         given=tuple(given),
         variants=variants,
-        own=own,
+        own=own_variants,
         own_given=given_by_model,
         groups=groups,
         contexts=tuple(contexts.values()),
