@@ -146,7 +146,7 @@ def _evaluation(rng: np.random.Generator, head: LinearHead, contexts: tuple[Cont
         audited=audited,
         discover=discover,
         confirm=confirm,
-        failed=~before.audited,
+        failed=~before[:_AUDITED],
         untouched=np.ones(len(labels), dtype=bool),
         context=dealt.among(range(len(contexts))),
         among=dealt.among,

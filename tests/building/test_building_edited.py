@@ -307,7 +307,7 @@ def test_who_mends_with_edits_of_a_folder_learns_which_rows_they_are_of(
         assert not given.seeds  # a row began it, and no noise
         assert given.edited is not None and set(given.edited.keys) == {row_key("test", row) for row in rows}
         assert given.edits is not None and set(given.edits.rows) == set(rows)
-        assert sorted(given.units or ()) == sorted(f"licence {row}" for row in rows)
+        assert sorted(given.images.units or ()) == sorted(f"licence {row}" for row in rows)
     subject = open_dataset(dataset[0])
     own_edits = edits_of(dataset[0], load_recipe(dataset[0]), subject.pins, subject.keys)
     assert own_edits is not None
@@ -319,7 +319,7 @@ def test_who_mends_with_edits_of_a_folder_learns_which_rows_they_are_of(
     other = saved(tmp_path / "photos", [1000 + scene for scene in SCENES])
     recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"source.dataset={other}", "source.unit_column=terms"])
     given, _ = open_debug_images(given_variants([f"{dataset[0]}:red"])[0], recipe)
-    assert given.edited is None and given.units is None
+    assert given.edited is None and given.images.units is None
     assert given.edits is not None and set(given.edits.rows) == set(rows)
 
 

@@ -36,8 +36,6 @@ from counterfoil.mending.evaluating import (
     MOST_LOSS,
     EvaluationRows,
     HeadEvaluation,
-    RightAnswers,
-    best_variant,
     choose_lambda,
     chosen_on_discover,
     compare_heads,
@@ -50,7 +48,7 @@ from counterfoil.mending.evaluating import (
     right_answers_of,
 )
 from counterfoil.mending.fitting import KeptHeads, Lesson
-from counterfoil.mending.one_model import ContextRows, FittedVariant, HeadFitting, best_fitted
+from counterfoil.mending.one_model import ContextRows, FittedVariant, HeadFitting, best_variant
 from counterfoil.mending.variants import CLASS_NAME, RANDOM, RETRAINED, UNCHANGED, Context, DebugImages, Variant
 from counterfoil.models.classifiers.head import LinearHead
 from counterfoil.stats import Estimate, sign_test
@@ -277,12 +275,6 @@ def test_a_difference_of_gains_is_that_of_the_two_gains() -> None:
     assert opposite.value == pytest.approx(-difference.value)
 
 
-def test_several_heads_of_one_kind_count_as_their_share() -> None:
-    _, a, units = rows(100, 5)
-    several = np.stack([rows(100, seed)[1] for seed in range(8)]).mean(axis=0)
-    assert difference_of_gains(a, several, units, seed=0, salt="s").value == pytest.approx(a.mean() - several.mean())
-
-
 def compared(value: float, low: float | None, high: float | None, ahead: int, behind: int) -> GainDifference:
     return GainDifference("", "", 100, value, low, high, None, ahead, behind, sign_test(ahead, behind))
 
@@ -419,7 +411,7 @@ class World:
         allowed = np.eye(CLASSES, dtype=bool)
         before = right_answers_of(self.head, audited, tested, allowed)
         self.evaluation = HeadEvaluation(
-            audited, np.sort(halves[::2]), np.sort(halves[1::2]), ~before.audited, np.ones(ROWS, dtype=bool),
+            audited, np.sort(halves[::2]), np.sort(halves[1::2]), ~before[:ROWS], np.ones(ROWS, dtype=bool),
             self.dealt.among(range(len(CONTEXTS))), self.dealt.among, CONTEXTS, list("xyz"), tested, allowed, before, 0,
         )  # fmt: skip
 
@@ -466,7 +458,7 @@ def test_lambda_and_the_arm_that_is_left_are_the_best_of_the_discover_rows(world
     fitted = world.fitted(evaluation)
     for fit in fitted:
         overall = [accuracy(world, fit, index, discover) for index in range(len(LAMBDAS))]
-        before = float(np.mean(evaluation.before.audited[evaluation.discover]))
+        before = float(np.mean(evaluation.before[evaluation.discover]))
         floor = max(before, overall[0]) - MOST_LOSS - 1e-9
         if not any(value >= floor for value in overall):
             floor = overall[0] - MOST_LOSS - 1e-9  # then against λ = 0 alone
@@ -481,7 +473,7 @@ def test_lambda_and_the_arm_that_is_left_are_the_best_of_the_discover_rows(world
     every = sorted(context for contexts in ARMS.values() for context in contexts)
     shares = {fit.variant.name: (fit.result.within_bound, worst(world, fit, fit.index, every)) for fit in fitted}
     best = max(shares.values())
-    assert shares[best_fitted(fitted, evaluation) or ""] == pytest.approx(best)
+    assert shares[best_variant(fitted, evaluation) or ""] == pytest.approx(best)
 
 
 def test_what_is_judged_chooses_nothing(world: World) -> None:
@@ -492,14 +484,14 @@ def test_what_is_judged_chooses_nothing(world: World) -> None:
     labels[evaluation.confirm] = (labels[evaluation.confirm] + 1) % CLASSES
     audited, test = replace(evaluation.audited, labels=labels), replace(evaluation.test, labels=test_labels)
     before = right_answers_of(world.head, audited, test, evaluation.allowed)
-    flipped = replace(evaluation, audited=audited, test=test, before=before, failed=~before.audited)
+    flipped = replace(evaluation, audited=audited, test=test, before=before, failed=~before[:ROWS])
     fits, flipped_fits = world.fitted(evaluation), world.fitted(flipped)
     assert [fit.result.measured for fit in fits] != [fit.result.measured for fit in flipped_fits]
     assert [fit.result.lam for fit in fits] == [fit.result.lam for fit in flipped_fits]
     assert [point.worst_context for fit in fits for point in fit.result.curve] == [
         point.worst_context for fit in flipped_fits for point in fit.result.curve
     ]
-    assert best_fitted(fits, evaluation) == best_fitted(flipped_fits, flipped)
+    assert best_variant(fits, evaluation) == best_variant(flipped_fits, flipped)
 
 
 def test_an_arms_lambda_does_not_depend_on_what_else_is_mended_with(world: World) -> None:
@@ -516,20 +508,27 @@ def test_arms_are_compared_in_each_others_contexts(world: World) -> None:
     """One serves its own easy context perfectly and the other's not at all; the other serves both by half."""
     context = world.evaluation.among([0, 2])
     half = np.arange(ROWS) % 2 == 0
-    easy = RightAnswers(context != 2, None)
-    hard = RightAnswers((context == -1) | half, None)
-    candidates = [("easy", True, easy, [0]), ("hard", True, hard, [2])]
+    easy = context != 2
+    hard = (context == -1) | half
+    (fit,) = world.fitted(world.evaluation, ["first"])
+
+    def answering(name: str, right: np.ndarray, contexts: Sequence[int], within_bound: bool = True) -> FittedVariant:
+        result = replace(fit.result, within_bound=within_bound)
+        variant = Variant(name, "mended")
+        return replace(fit, variant=variant, answers=(right,), index=0, contexts=contexts, result=result)
+
+    candidates = [answering("easy", easy, [0]), answering("hard", hard, [2])]
     assert best_variant(candidates, world.evaluation) == "hard"
     # Beside itself alone they would get 1 and about a half.
-    for (_, _, answers, contexts), score in zip(candidates, (1.0, 0.5), strict=True):
-        choice = chosen_on_discover((0.0,), [answers], world.evaluation, contexts)
+    for candidate, score in zip(candidates, (1.0, 0.5), strict=True):
+        choice = chosen_on_discover((0.0,), candidate.answers, world.evaluation, candidate.contexts)
         assert choice.worst[0] == pytest.approx(score, abs=0.2)
-    outside = [candidates[0], ("hard", False, hard, [2])]
+    outside = [candidates[0], answering("hard", hard, [2], within_bound=False)]
     assert best_variant(outside, world.evaluation) == "easy" and best_variant([], world.evaluation) is None
 
 
 def images_of(group: str) -> Variant:
-    debug = DebugImages("a", "a", group, NO_IMAGE, NONE, (), NONE, frozenset(), None, (), "0", "a", 0)
+    debug = DebugImages("a", "a", group, NO_IMAGE, (), NONE, frozenset(), (), "0", "a", 0)
     return Variant("a", "mended", debug=debug)
 
 

@@ -19,7 +19,7 @@ from counterfoil.mining.methods.svm import Direction, fit_direction
 DIRECTION, CONFIDENCE, EARLY, LFF, DOMINO = "direction", "confidence", "early", "lff", "domino"
 BASELINES = (DIRECTION, CONFIDENCE, EARLY, LFF, DOMINO)
 # They look at CLIP's features.
-BY_CLIP = (DIRECTION, DOMINO)
+USE_CLIP = (DIRECTION, DOMINO)
 # They train a network of their own.
 TRAINED = (EARLY, LFF)
 # The least share whose logarithm is taken: of float32, in which classifiers answer.
@@ -36,8 +36,8 @@ def relative_difficulty(biased_confidence: AnyFloats, true_confidence: AnyFloats
 
     Near one for rows that only the biased classifier finds hard; a half where both are sure.
     """
-    biased, plain = unsureness(biased_confidence), unsureness(true_confidence)
-    together = biased + plain
+    biased = unsureness(biased_confidence)
+    together = biased + unsureness(true_confidence)
     return np.where(together > 0, biased / np.where(together > 0, together, 1.0), 0.5)
 
 
@@ -55,7 +55,8 @@ def by_direction(
     """
     hardness = np.zeros(len(scored))
     for label in np.unique(scored_labels):
-        rows, others = labels == label, scored_labels == label
+        rows = labels == label
+        others = scored_labels == label
         fitted = fit_direction(points[rows], right[rows], units[rows], seed=0, permutations=0)
         if isinstance(fitted, Direction):
             hardness[others] = -fitted.decision(scored[others])
@@ -77,7 +78,8 @@ def most_wrong_slice(
     """
     odds = np.zeros(len(scored))
     for label in np.unique(scored_labels):
-        rows, others = labels == label, scored_labels == label
+        rows = labels == label
+        others = scored_labels == label
         if rows.sum() > 1:
             slices = fit_domino(*_this_or_another(features[rows], shares[rows]), AS_JAIN_SET, seed=0)
             odds[others] = slices.scores(*_this_or_another(scored[others], scored_shares[others]))[:, 0]

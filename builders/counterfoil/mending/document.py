@@ -87,10 +87,7 @@ def _hashed(named: _Named) -> _Named:
 
 @dataclass(frozen=True, slots=True)
 class SetMeasured:
-    """A head on a set of rows: accuracies as fractions, the gain with its 95 % interval by unit; None without rows.
-
-    gained, lost: rows that became right, and wrong. p: McNemar's, exact, on rows.
-    """
+    """A head on a set of rows: accuracies as fractions, the gain with its 95 % interval by unit; None without rows."""
 
     set: str
     rows: Count
@@ -101,8 +98,11 @@ class SetMeasured:
     low: float | None
     high: float | None
     gained: Count
+    """Rows that became right."""
     lost: Count
+    """Rows that became wrong."""
     p: float | None
+    """McNemar's, exact, on rows."""
 
     @property
     def listed(self) -> bool:
@@ -111,23 +111,23 @@ class SetMeasured:
 
 @dataclass(frozen=True, slots=True)
 class GainDifference:
-    """How much more a variant gains than a control on the same rows, with its interval.
-
-    against: the control's kind, with " at the same λ" if the control has the variant's λ; lam: the control's λ, if any.
-    ahead, behind: units of which the variant gets more, and fewer, rows right. p: the exact two-sided sign test of
-    these.
-    """
+    """How much more a variant gains than a control on the same rows, with its interval."""
 
     against: str
+    """The control's kind, with " at the same λ" if the control has the variant's λ."""
     set: str
     rows: Count
     difference: float
     low: float | None
     high: float | None
     lam: float | None
+    """The control's λ, if any."""
     ahead: Count
+    """Units of which the variant gets more rows right."""
     behind: Count
+    """Units of which the variant gets fewer rows right."""
     p: float
+    """The exact two-sided sign test of these."""
 
     @property
     def side(self) -> int:
@@ -149,10 +149,11 @@ class GainDifference:
 
 @dataclass(frozen=True, slots=True)
 class LambdaPoint:
-    """One λ. worst_context, discover: on the discover half, which chooses λ; the others are only reported."""
+    """One λ. The discover half chooses λ; accuracies on other rows are only reported."""
 
     value: float
     worst_context: Share | None
+    """On the discover half."""
     discover: Share
     heldout: Share | None
     in_contexts: Share | None
@@ -174,10 +175,7 @@ class EffectPoint:
 
 @dataclass(frozen=True, slots=True)
 class VariantResult:
-    """A variant with its chosen λ. offered: images before equal numbers. verdict, outcome: None for controls.
-
-    judged_by: `confirm`; or `test`, if the confirm half chose the images, and then nothing is measured on it.
-    """
+    """A variant with its chosen λ."""
 
     name: str
     role: str
@@ -185,6 +183,7 @@ class VariantResult:
     what: str | None
     images: Count
     offered: Count
+    """Images before equal numbers."""
     lam: float | None
     within_bound: bool
     settled: bool
@@ -192,41 +191,42 @@ class VariantResult:
     curve: tuple[LambdaPoint, ...] = ()
     comparisons: tuple[GainDifference, ...] = ()
     verdict: str | None = None
+    """None for controls."""
     outcome: Helped | None = None
+    """None for controls."""
     by_k: tuple[EffectPoint, ...] = ()
     by_images: tuple[EffectPoint, ...] = ()
     judged_by: str = CONFIRM
+    """`confirm`; or `test`, if the confirm half chose the images, and then nothing is measured on it."""
 
     @property
     def few(self) -> int:
         """The number of contexts with too few rows for tables."""
-        return sum(
-            measured.set.startswith(CONTEXT) and bool(measured.rows) and not measured.listed
-            for measured in self.measured
-        )
+        contexts = [measured for measured in self.measured if measured.set.startswith(CONTEXT)]
+        return sum(0 < measured.rows < FEWEST_LISTED for measured in contexts)
 
     def losses(self, classes: Mapping[str, str]) -> str:
         """Return the class or context that loses most, if an interval shows that any loses; else "".
 
         classes: id → name.
         """
-        by_kind = {
-            kind: [measured for measured in self.measured if measured.set.startswith(kind) and measured.listed]
+        listed_classes, listed_contexts = (
+            [measured for measured in self.measured if measured.set.startswith(kind) and measured.listed]
             for kind in (CLASS, CONTEXT)
-        }
-        lost = [each for every in by_kind.values() for each in every if each.high is not None and each.high < 0]
+        )
+        lost = [each for each in listed_classes + listed_contexts if each.high is not None and each.high < 0]
         if not lost:
             return ""
         worst = min(lost, key=lambda each: each.gain or 0.0)
         assert worst.gain is not None and worst.low is not None and worst.high is not None
-        kind, _, name = worst.set.partition(":")
-        name = classes.get(name, name) if f"{kind}:" == CLASS else f"the context {in_words(name)}"
+        _, _, name = worst.set.partition(":")
+        name = classes.get(name, name) if worst in listed_classes else f"the context {in_words(name)}"
         several = f", the most of {len(lost):,} that lose" if len(lost) > 1 else ""
-        classes_seen, contexts_seen = map(len, by_kind.values())
-        seen = [counted(classes_seen, "class", "classes")] if classes_seen else []
-        seen += [counted(contexts_seen, "context")] if contexts_seen else []
+        seen = [counted(len(listed_classes), "class", "classes")] if listed_classes else []
+        seen += [counted(len(listed_contexts), "context")] if listed_contexts else []
         interval = f"{points(-worst.high)} to {points(-worst.low)}"
-        alone = f"; the 95 % interval is for one alone of {listed(seen)}" if classes_seen + contexts_seen > 1 else ""
+        many = len(listed_classes + listed_contexts) > 1
+        alone = f"; the 95 % interval is for one alone of {listed(seen)}" if many else ""
         return f"{named(name)} loses {points(-worst.gain)} points ({interval}){several}{alone}."
 
     @property
@@ -265,19 +265,18 @@ class VariantResult:
     def of_set(self, name: str) -> SetMeasured | None:
         return next((measured for measured in self.measured if measured.set == name), None)
 
+    def gain_on(self, name: str) -> float | None:
+        measured = self.of_set(name)
+        return None if measured is None else measured.gain
+
     def in_tables(self, name: str) -> SetMeasured | None:
         """Return the set for tables: None for rows that a head of balanced groups learned from."""
         return None if self.role in BALANCED_ROLES and name == SEED else self.of_set(name)
 
 
-def _in_contexts(arm: VariantResult) -> bool:
-    measured = arm.of_set(IN_CONTEXTS)
-    return measured is not None and measured.rows > 0
-
-
 @dataclass(frozen=True, slots=True)
 class ModelMended:
-    """A model and its variants. best: chosen by the discover half; saved: the variant whose head is saved."""
+    """A model and its variants."""
 
     name: str
     architecture: str
@@ -286,7 +285,9 @@ class ModelMended:
     width: Count
     arms: tuple[VariantResult, ...]
     best: str | None
+    """The variant that the discover half chose."""
     saved: str | None
+    """The variant whose head is saved."""
     folder: str | None
     mended_sha256: str | None
 
@@ -296,21 +297,18 @@ class ModelMended:
     @property
     def shown_first(self) -> VariantResult:
         """The variant that was saved, else the best, else the first that was asked for."""
-        judged = [arm.name for arm in self.arms if arm.verdict is not None]
-        return self.variant(
-            next(name for name in (self.saved, self.best, *judged, self.arms[0].name) if name is not None)
-        )
+        judged = (arm.name for arm in self.arms if arm.verdict is not None)
+        return self.variant(self.saved or self.best or next(judged, self.arms[0].name))
 
     @property
     def titles(self) -> dict[str, str]:
         """The sets of rows in tables: failures of the test only if they judge, contexts only if they have rows."""
-        by_test = any(arm.judged_by == TEST for arm in self.arms)
-        empty = {
-            name
-            for name, needed in ((TEST_FAILED, by_test), (IN_CONTEXTS, any(map(_in_contexts, self.arms))))
-            if not needed
-        }
-        return {name: title for name, title in TITLES.items() if name not in empty}
+        titles = dict(TITLES)
+        if not any(arm.judged_by == TEST for arm in self.arms):
+            del titles[TEST_FAILED]
+        if not any(measured.set == IN_CONTEXTS and measured.rows for arm in self.arms for measured in arm.measured):
+            del titles[IN_CONTEXTS]
+        return titles
 
     def changed(self, kind: str) -> list[SetMeasured]:
         """Return the listed contexts, or classes, of the variant shown first, the largest change first."""
@@ -322,14 +320,16 @@ class ModelMended:
     def images_are(self, arm: VariantResult) -> str:
         """Return in words what a variant learns from: changed photographs beside unchanged ones, else drawn images."""
         controls = {other.what for other in self.arms if other.of == arm.name}
-        chosen = "drawn images" if ANY not in controls else "images of a pool"
-        return "changed photographs" if UNCHANGED in controls else chosen
+        if UNCHANGED in controls:
+            return "changed photographs"
+        return "images of a pool" if ANY in controls else "drawn images"
 
     def headline(self, classes: Mapping[str, str]) -> str:
         """Return whether the variant shown first helps, and what decides that. classes: id → name."""
         several = sum(arm.verdict is not None for arm in self.arms) > 1
         arm = self.shown_first
-        says, losses = HEADLINES[arm.outcome], arm.losses(classes)
+        says = HEADLINES[arm.outcome]
+        losses = arm.losses(classes)
         if losses and arm.outcome == HELPS:
             says = HELPS_AND_LOSES + losses
         reason = arm.decides if arm.lam or arm.outcome != "not known" else f" {arm.verdict}"
@@ -351,20 +351,20 @@ class ContextShown:
 
 @dataclass(frozen=True, slots=True)
 class GainKept:
-    """A model's gain by a variant on held-out failures, and its excess over the retrained head's gain.
-
-    kept, kept_over_retrained: each as a share of the gain by the model's own images. own: these are its own images.
-    """
+    """A model's gain by a variant on held-out failures, and its excess over the retrained head's gain."""
 
     model: str
     arm: str
     own: bool
+    """Whether the images are those of the model's own failures."""
     images: Count
     heldout: float | None
     test: float | None
     kept: float | None
+    """`heldout` as a share of the gain by the model's own images."""
     over_retrained: float | None
     kept_over_retrained: float | None
+    """`over_retrained` as a share of that of the model's own images."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,7 +412,7 @@ class RowsTested:
 
 @dataclass(frozen=True, slots=True)
 class FitSettings:
-    """How heads are fitted; rate, momentum and epochs are set for `sgd` and `network`, batch for `network` alone."""
+    """How heads are fitted."""
 
     how: Literal["lbfgs", "sgd", "network"]
     weight_decay: float
@@ -420,14 +420,16 @@ class FitSettings:
     most_loss: Share
     fewest_rows: Count
     rate: float | None = None
+    """For `sgd` and `network`, as are momentum and epochs."""
     momentum: float | None = None
     epochs: Count | None = None
     batch: Count | None = None
+    """For `network` alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImagesLearned:
-    """A set of images that heads learned from; `offered` before equal numbers."""
+    """A set of images that heads learned from."""
 
     name: str
     group: str
@@ -437,6 +439,7 @@ class ImagesLearned:
     role: str
     images: Count
     offered: Count
+    """Images before equal numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,14 +453,16 @@ class AskedFor:
 
 @dataclass(frozen=True)
 class Mended:
-    """A run. headline: whether it helps, a sentence a model. classes: id → name. Names have no folders."""
+    """A run. Names have no folders."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     FORM: ClassVar[Form] = Form(f"a mended document of version {MEND_VERSION}", "Name another folder.")
     version: Annotated[int, Field(ge=MEND_VERSION, le=MEND_VERSION)]
     headline: str
+    """Whether it helps, a sentence a model."""
     recipe: Annotated[MinedRecipe, AfterValidator(_hashed)]
     classes: dict[str, str]
+    """id → name"""
     audited: AuditedRows
     train: TrainRows
     test: RowsTested

@@ -20,28 +20,27 @@ from scipy.special import logsumexp
 
 from counterfoil.arrays import AnyFloats, Floats, Ints
 
-_Floats = Floats
 # As the released code has it, so that no component's share of rows or of a class is nothing.
 _EPSILON = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, slots=True)
 class DominoSettings:
-    """Defaults are those of the paper and of the released code.
-
-    principal: parts of the embedding that are kept. noise: of the start, so that components of one cell part ways.
-    tolerance: of the mean log-likelihood a row, where the fit ends. minimum: added to every variance.
-    """
+    """Defaults are those of the paper and of the released code."""
 
     components: int = 25
     slices: int = 5
     label_weight: float = 1.0
     prediction_weight: float = 1.0
     principal: int = 128
+    """Parts of the embedding that are kept."""
     steps: int = 100
     tolerance: float = 1e-3
+    """Of the mean log-likelihood a row, where the fit ends."""
     minimum: float = 1e-6
+    """Added to every variance."""
     noise: float = 1e-3
+    """Of the start, so that components of one cell part ways."""
 
 
 # Jain 2023, B.1.5
@@ -52,13 +51,13 @@ AS_JAIN_SET = DominoSettings(slices=2, label_weight=10.0, prediction_weight=10.0
 class Mixture:
     """k components over d parts and c classes. shares: (k,). means, variances: (k, d). labels, predictions: (k, c)."""
 
-    shares: _Floats
-    means: _Floats
-    variances: _Floats
-    labels: _Floats
-    predictions: _Floats
+    shares: Floats
+    means: Floats
+    variances: Floats
+    labels: Floats
+    predictions: Floats
 
-    def joint(self, points: _Floats, labels: _Floats, predictions: _Floats, settings: DominoSettings) -> _Floats:
+    def joint(self, points: Floats, labels: Floats, predictions: Floats, settings: DominoSettings) -> Floats:
         """Return the (n, k) log-probability of each row and component together, with the settings' weights."""
         logs = _log_gaussian(points, self.means, self.variances) + np.log(self.shares)
         logs += settings.label_weight * np.log(labels @ self.labels.T + _EPSILON)
@@ -71,13 +70,13 @@ class DominoSlices:
     """A fitted slicer. kept: components, most wrong first. log_likelihoods: a row's mean before each step."""
 
     settings: DominoSettings
-    centre: _Floats
-    axes: _Floats
+    centre: Floats
+    axes: Floats
     mixture: Mixture
     kept: Ints
     log_likelihoods: tuple[float, ...]
 
-    def scores(self, features: AnyFloats, labels: Ints, predictions: _Floats) -> _Floats:
+    def scores(self, features: AnyFloats, labels: Ints, predictions: Floats) -> Floats:
         """Return the (n, slices) log-odds that a row is in each slice; arguments as `fit_domino` takes them."""
         points = (np.asarray(features, np.float64) - self.centre) @ self.axes.T
         joint = self.mixture.joint(points, np.eye(predictions.shape[1])[labels], predictions, self.settings)
@@ -103,10 +102,12 @@ def fit_domino(
     from sklearn.decomposition import PCA
 
     chosen = settings or DominoSettings()
-    points, given = np.asarray(features, np.float64), np.asarray(predictions, np.float64)
+    points = np.asarray(features, np.float64)
+    given = np.asarray(predictions, np.float64)
     labels_as_rows = np.eye(given.shape[1])[labels]
     principal = PCA(min(chosen.principal, *points.shape), random_state=seed).fit(points)
-    centre, axes = np.asarray(principal.mean_, np.float64), np.asarray(principal.components_, np.float64)
+    centre = np.asarray(principal.mean_, np.float64)
+    axes = np.asarray(principal.components_, np.float64)
     projected = (points - centre) @ axes.T
     # Components take the cells of the confusion matrix in turn.
     cells = (labels_as_rows[:, :, None] * given[:, None, :]).reshape(len(labels), -1)
@@ -129,7 +130,7 @@ def fit_domino(
     return DominoSlices(chosen, centre, axes, mixture, kept, tuple(likelihoods[1:]))
 
 
-def _maximised(points: _Floats, labels: _Floats, predictions: _Floats, responsible: _Floats, minimum: float) -> Mixture:
+def _maximised(points: Floats, labels: Floats, predictions: Floats, responsible: Floats, minimum: float) -> Mixture:
     rows = responsible.sum(axis=0) + 10 * _EPSILON
     means = responsible.T @ points / rows[:, None]
     squares = responsible.T @ points**2 / rows[:, None]
@@ -142,7 +143,7 @@ def _maximised(points: _Floats, labels: _Floats, predictions: _Floats, responsib
     )
 
 
-def _log_gaussian(points: _Floats, means: _Floats, variances: _Floats) -> _Floats:
+def _log_gaussian(points: Floats, means: Floats, variances: Floats) -> Floats:
     """Return the (n, k) log-density under Gaussians of diagonal covariance."""
     precisions = 1 / variances
     squares = (

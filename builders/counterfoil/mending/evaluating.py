@@ -8,10 +8,9 @@ Rows of one unit (a garment, a patient) are resampled together.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from counterfoil.arrays import Bools, Floats, Floats32, Ints
 from counterfoil.errors import UserError
@@ -88,9 +87,6 @@ def choose_lambda(
     too. Ties go to the λ with the largest mean over the contexts that `worst_accuracy` uses, because perhaps no λ
     improves the worst context. Further ties go to the smallest λ.
     """
-    values = np.asarray(grid)
-    if 0.0 not in grid or context_accuracy.shape != (len(grid), len(context_rows)) or overall.shape != values.shape:
-        raise ValueError("a grid with 0, and accuracies for each of its values")
     worst = worst_accuracy(context_accuracy, overall, context_rows, fewest)
     minimum = max(before, float(overall[grid.index(0.0)])) - most_loss
     allowed = overall >= minimum - _ROUNDING
@@ -102,7 +98,7 @@ def choose_lambda(
     if enough_rows.any():
         mean = context_accuracy[:, enough_rows].mean(axis=1)[best]
         best = best[mean >= mean.max() - _ROUNDING]
-    return ChosenLambda(int(best[np.argmin(values[best])]), worst, allowed)
+    return ChosenLambda(int(best[np.asarray(grid)[best].argmin()]), worst, allowed)
 
 
 def worst_accuracy(
@@ -132,7 +128,8 @@ def measure_set(name: str, before: Bools, after: Bools, units: Ints, *, seed: in
     """
     if not len(before):
         return document.SetMeasured(name, 0, 0, None, None, None, None, None, 0, 0, None)
-    gained, lost = int((after & ~before).sum()), int((before & ~after).sum())
+    gained = int((after & ~before).sum())
+    lost = int((before & ~after).sum())
     gain = difference_of_gains(after, before, units, seed=seed, salt=name)
     return document.SetMeasured(
         set=name, rows=len(before), units=len(np.unique(units)), before=float(before.mean()), after=float(after.mean()),
@@ -141,8 +138,8 @@ def measure_set(name: str, before: Bools, after: Bools, units: Ints, *, seed: in
 
 
 def difference_of_gains(
-    right_a: NDArray[np.bool_ | np.floating],
-    right_b: NDArray[np.bool_ | np.floating],
+    right_a: Bools,
+    right_b: Bools,
     units: Ints,
     *,
     seed: int,
@@ -150,7 +147,7 @@ def difference_of_gains(
 ) -> Estimate:
     """Return the gain of head a minus that of head b, both heads of one model, on the same n rows.
 
-    right_a, right_b: (n,) right answers, or shares in [0, 1]. Rows of a unit are resampled together.
+    right_a, right_b: (n,) right answers. Rows of a unit are resampled together.
     """
     return mean_over_units(right_a.astype(np.float64) - right_b.astype(np.float64), units, seeded(seed, salt))
 
@@ -158,8 +155,8 @@ def difference_of_gains(
 def compare_heads(
     against: str,
     name: str,
-    right_a: NDArray[np.bool_ | np.floating],
-    right_b: NDArray[np.bool_ | np.floating],
+    right_a: Bools,
+    right_b: Bools,
     units: Ints,
     *,
     seed: int,
@@ -169,7 +166,8 @@ def compare_heads(
     difference = difference_of_gains(right_a, right_b, units, seed=seed, salt=f"{name} {against}")
     of_unit = np.unique(units, return_inverse=True)[1].ravel()
     by_unit = np.round(np.bincount(of_unit, right_a.astype(np.float64) - right_b.astype(np.float64)), 9)
-    ahead, behind = int((by_unit > 0).sum()), int((by_unit < 0).sum())
+    ahead = int((by_unit > 0).sum())
+    behind = int((by_unit < 0).sum())
     return document.GainDifference(
         against=against, set=name, rows=len(units), difference=difference.value, low=difference.low,
         high=difference.high, lam=lam, ahead=ahead, behind=behind, p=sign_test(ahead, behind),
@@ -198,7 +196,7 @@ def judge_gains(
     the words for the failures and for all rows. losses: a sentence on classes that lose, or "".
     """
     failures, every = rows_are
-    equal = {name for names in controls for name in names}
+    equal = set().union(*controls)
     beaten = [name for name, difference in against.items() if difference.side > 0]
     behind = [name for name, difference in against.items() if difference.side < 0]
     undecided = [name for name, difference in against.items() if not difference.side]
@@ -212,7 +210,8 @@ def judge_gains(
     loses = everywhere is not None and everywhere.side < 0
     where = "elsewhere" if loses else "in places"
     elsewhere = f" on {failures} and loses {where}" if loses or losses else ""
-    retrained = all(name in beaten for name in against if name not in equal)
+    beats = set(beaten).issuperset
+    retrained = beats(against.keys() - equal)
     outcome: document.Helped = "not shown to help"
     if not against:
         outcome = "not known"
@@ -220,7 +219,7 @@ def judge_gains(
     elif len(beaten) == len(against) and equal:
         outcome = document.HELPS
         sentences.append(f"It helps{elsewhere}: on {failures} it gains more than {each(beaten)}.")
-    elif retrained and any(all(name in beaten for name in names) for names in controls if names):
+    elif retrained and any(map(beats, controls)):
         outcome = "helps in part"
         sentences.append(f"It helps in part{elsewhere}: on {failures} it gains more than {each(beaten)}.")
     elif beaten:
@@ -255,14 +254,12 @@ def judge_gains(
     return outcome, " ".join(sentences)
 
 
-def _difference(gain_difference: document.GainDifference) -> str:
+def _difference(gain: document.GainDifference) -> str:
     """Return the difference and its interval; add the sign test if it contradicts an interval that excludes 0."""
-    words = f"{points(gain_difference.difference, signed=True)}{_interval(gain_difference.low, gain_difference.high)}"
-    low, high = gain_difference.low, gain_difference.high
-    if gain_difference.side or low is None or high is None or low <= 0 <= high:
+    words = f"{points(gain.difference, signed=True)}{_interval(gain.low, gain.high)}"
+    if gain.side or gain.low is None or gain.high is None or gain.low <= 0 <= gain.high:
         return words
-    units = counted(gain_difference.ahead + gain_difference.behind, "unit")
-    return f"{words}; sign test of {units}: p = {gain_difference.p:.2g}"
+    return f"{words}; sign test of {counted(gain.ahead + gain.behind, 'unit')}: p = {gain.p:.2g}"
 
 
 def _test_sentence(test: Estimate, test_is: str) -> str:
@@ -294,77 +291,79 @@ class EvaluationRows:
 
 @dataclass(frozen=True)
 class HeadEvaluation:
-    """The rows on which the heads of one model are evaluated: n audited rows and m test rows, if there is a test.
+    """The rows on which the heads of one model are evaluated: n audited rows, then m test rows, if there is a test.
 
-    context: (n,) the context of each audited row, among the contexts of all variants; -1 for no context. among: a
-    function that assigns the rows to the given contexts only; it serves to choose the λ of a variant.
+    Right answers are (n + m,) bool. Rows are indices into them.
     """
 
     audited: EvaluationRows
     discover: Ints
     confirm: Ints
     failed: Bools
+    """(n,) bool, whether the model failed on each audited row."""
     untouched: Bools
+    """(n,) bool, whether each audited row is of a base, or of photographs."""
     context: Ints
+    """(n,) the context of each audited row, among the contexts of all variants; -1 for no context."""
     among: Callable[[Sequence[int]], Ints]
+    """Assigns the audited rows to the given contexts only; it serves to choose the λ of a variant."""
     contexts: Sequence[Context]
     class_ids: Sequence[str]
     test: EvaluationRows | None
     allowed: Bools
-    before: RightAnswers
+    before: Bools
+    """The right answers of the original model."""
     seed: int
 
-    def answers(self, head: LinearHead | Network) -> RightAnswers:
+    def answers(self, head: LinearHead | Network) -> Bools:
         return right_answers_of(head, self.audited, self.test, self.allowed)
 
-    def units(self, on_test: bool) -> Ints:
-        return self.test.units if on_test and self.test is not None else self.audited.units
-
-    def sets(self, judged_by: str = document.CONFIRM) -> Iterator[tuple[str, bool, Ints]]:
-        """Yield (name, on_test, rows) of each set in table order; no confirm half if the test split judges."""
-        confirm, failed = self.confirm, self.failed
-        yield document.TEST, self.test is not None, confirm if self.test is None else np.arange(len(self.test.labels))
-        if self.test is not None and self.before.test is not None:
-            yield document.TEST_FAILED, True, np.flatnonzero(~self.before.test)
-        yield document.SEED, False, self.discover[failed[self.discover]]
+    def sets(self, judged_by: str = document.CONFIRM) -> Iterator[tuple[str, Ints]]:
+        """Yield (name, rows) of each set in table order; no confirm half if the test split judges."""
+        confirm = self.confirm
+        if self.test is None:
+            yield document.TEST, confirm
+        else:
+            test = np.arange(len(self.audited.labels), len(self.before))
+            yield document.TEST, test
+            yield document.TEST_FAILED, test[~self.before[test]]
+        yield document.SEED, self.discover[self.failed[self.discover]]
         if judged_by == document.TEST:
             return
-        yield document.HELDOUT, False, confirm[failed[confirm]]
-        yield document.CONFIRM, False, confirm
-        yield document.IN_CONTEXTS, False, confirm[self.context[confirm] >= 0]
+        yield document.HELDOUT, confirm[self.failed[confirm]]
+        yield document.CONFIRM, confirm
+        yield document.IN_CONTEXTS, confirm[self.context[confirm] >= 0]
         for index, context in enumerate(self.contexts):
-            yield f"{document.CONTEXT}{context.name}", False, confirm[self.context[confirm] == index]
+            yield f"{document.CONTEXT}{context.name}", confirm[self.context[confirm] == index]
         for label, class_id in enumerate(self.class_ids):
-            yield f"{document.CLASS}{class_id}", False, confirm[self.audited.labels[confirm] == label]
+            yield f"{document.CLASS}{class_id}", confirm[self.audited.labels[confirm] == label]
 
+    def measured(self, after: Bools, judged_by: str) -> tuple[document.SetMeasured, ...]:
+        """Measure a head on each set."""
+        units = self.units
+        return tuple(
+            measure_set(name, self.before[rows], after[rows], units[rows], seed=self.seed)
+            for name, rows in self.sets(judged_by)
+        )
 
-@dataclass(frozen=True)
-class RightAnswers:
-    """The rows that a head answers rightly: audited (n,) bool, test (m,) bool or None."""
+    def accuracies(self, right: Bools, judged_by: str) -> dict[str, float | None]:
+        return {name: float(right[rows].mean()) if len(rows) else None for name, rows in self.sets(judged_by)}
 
-    audited: Bools
-    test: Bools | None
-
-    def of(self, on_test: bool, rows: Ints) -> Bools:
-        if not on_test:
-            return self.audited[rows]
-        assert self.test is not None
-        return self.test[rows]
+    @property
+    def units(self) -> Ints:
+        return self.audited.units if self.test is None else np.concatenate([self.audited.units, self.test.units])
 
 
 def right_answers_of(
     head: LinearHead | Network, audited: EvaluationRows, test: EvaluationRows | None, allowed: Bools
-) -> RightAnswers:
-    """Return the rows that a head answers rightly. allowed: (classes, outputs) bool, right outputs of each class."""
-
-    def right(rows: EvaluationRows) -> Bools:
-        return allowed[rows.labels, head.logits(rows.features).argmax(axis=1)]
-
-    return RightAnswers(right(audited), None if test is None else right(test))
+) -> Bools:
+    """Return which rows a head answers rightly, (n + m,). allowed: (classes, outputs) bool, right outputs by class."""
+    parts = [audited] if test is None else [audited, test]
+    return np.concatenate([allowed[rows.labels, head.logits(rows.features).argmax(axis=1)] for rows in parts])
 
 
 def chosen_on_discover(
-    grid: tuple[float, ...], answers: Sequence[RightAnswers], evaluation: HeadEvaluation, context_indices: Sequence[int]
+    grid: tuple[float, ...], answers: Sequence[Bools], evaluation: HeadEvaluation, context_indices: Sequence[int]
 ) -> ChosenLambda:
     """Choose the λ of a variant by the contexts `context_indices`. answers: one item for each λ.
 
@@ -372,13 +371,13 @@ def chosen_on_discover(
     the result says that no λ is within the bound.
     """
     rows = evaluation.discover
-    accuracy, overall, counts = _by_context(answers, evaluation, context_indices)
-    before = float(evaluation.before.audited[rows].mean())
+    accuracy, overall, counts = accuracy_by_context(answers, evaluation, context_indices)
+    before = float(evaluation.before[rows].mean())
     untouched = None
     base = rows[evaluation.untouched[rows]]
     if 0 < len(base) < len(rows):
-        shares = np.asarray([answer.audited[base].mean() for answer in answers])
-        untouched = shares, float(evaluation.before.audited[base].mean())
+        shares = np.asarray([right[base].mean() for right in answers])
+        untouched = shares, float(evaluation.before[base].mean())
     chosen = choose_lambda(grid, accuracy, overall, context_rows=counts, before=before, untouched=untouched)
     if chosen.allowed.any():
         return chosen
@@ -388,80 +387,63 @@ def chosen_on_discover(
     against_none = choose_lambda(
         grid, accuracy, overall, context_rows=counts, before=float(overall[none]), untouched=untouched
     )
-    return ChosenLambda(against_none.index, against_none.worst, chosen.allowed)
+    return replace(against_none, allowed=chosen.allowed)
 
 
-def _by_context(
-    answers: Sequence[RightAnswers], evaluation: HeadEvaluation, context_indices: Sequence[int]
+def accuracy_by_context(
+    answers: Sequence[Bools], evaluation: HeadEvaluation, context_indices: Sequence[int]
 ) -> tuple[Floats, Floats, Ints]:
     """Return, for g heads on the discover half, accuracy by context (g, c), overall (g,), and row counts (c,)."""
     rows = evaluation.discover
     context = evaluation.among(context_indices)[rows]
     rows_by_context = [rows[context == index] for index in context_indices]
     accuracy = np.zeros((len(answers), len(rows_by_context)))
-    for at, head_answers in enumerate(answers):
-        accuracy[at] = [head_answers.audited[inside].mean() if len(inside) else 1.0 for inside in rows_by_context]
-    overall = np.asarray([answer.audited[rows].mean() for answer in answers])
-    return accuracy, overall, np.asarray([len(inside) for inside in rows_by_context], dtype=np.int64)
-
-
-def best_variant(
-    candidates: Sequence[tuple[str, bool, RightAnswers, Sequence[int]]], evaluation: HeadEvaluation
-) -> str | None:
-    """Return the variant with the best worst context on the discover half; variants within the bound come first.
-
-    candidates: (name, whether λ is within the bound, answers, context indices). All variants are compared on the
-    contexts of all variants, so that a variant with few easy contexts has no advantage.
-    """
-    if not candidates:
-        return None
-    union = sorted({index for *_, context_indices in candidates for index in context_indices})
-    accuracy, overall, counts = _by_context([answers for _, _, answers, _ in candidates], evaluation, union)
-    worst = worst_accuracy(accuracy, overall, counts)
-    scores = [(within, round(float(value), 9)) for (_, within, *_), value in zip(candidates, worst, strict=True)]
-    return candidates[scores.index(max(scores))][0]
-
-
-def accuracy_by_set(answers: RightAnswers, sets: Iterable[tuple[str, bool, Ints]]) -> dict[str, float | None]:
-    return {name: float(answers.of(on_test, rows).mean()) if len(rows) else None for name, on_test, rows in sets}
+    for at, right in enumerate(answers):
+        accuracy[at] = [right[inside].mean() if len(inside) else 1.0 for inside in rows_by_context]
+    overall = np.asarray([right[rows].mean() for right in answers])
+    return accuracy, overall, np.asarray(list(map(len, rows_by_context)), dtype=np.int64)
 
 
 def lambda_curve(
     grid: tuple[float, ...],
-    answers: Sequence[RightAnswers],
+    answers: Sequence[Bools],
     chosen: ChosenLambda,
     evaluation: HeadEvaluation,
     judged_by: str,
 ) -> tuple[document.LambdaPoint, ...]:
     """Return each λ with its accuracies on the discover half and on the other sets. Only the former choose λ."""
-    names = (document.HELDOUT, document.IN_CONTEXTS, document.CONFIRM, document.TEST)
-    sets = [row_set for row_set in evaluation.sets(judged_by) if row_set[0] in names]
     points = []
-    for at, (value, answer) in enumerate(zip(grid, answers, strict=True)):
-        shares = accuracy_by_set(answer, sets)
-        heldout, in_contexts, confirm, test = (shares.get(name) for name in names)
-        worst, discover = float(chosen.worst[at]), float(answer.audited[evaluation.discover].mean())
-        allowed = bool(chosen.allowed[at])
-        points.append(document.LambdaPoint(value, worst, discover, heldout, in_contexts, confirm, test, allowed))
+    for at, right in enumerate(answers):
+        shares = evaluation.accuracies(right, judged_by)
+        points.append(
+            document.LambdaPoint(
+                value=grid[at],
+                worst_context=float(chosen.worst[at]),
+                discover=float(right[evaluation.discover].mean()),
+                heldout=shares.get(document.HELDOUT),
+                in_contexts=shares.get(document.IN_CONTEXTS),
+                confirm=shares.get(document.CONFIRM),
+                test=shares.get(document.TEST),
+                allowed=bool(chosen.allowed[at]),
+            )
+        )
     return tuple(points)
 
 
 def compared_with(
-    after: RightAnswers,
-    controls: Mapping[str, tuple[float | None, RightAnswers]],
+    after: Bools,
+    controls: Mapping[str, tuple[float | None, Bools]],
     evaluation: HeadEvaluation,
     judged_by: str = document.CONFIRM,
 ) -> tuple[document.GainDifference, ...]:
     """Return the gain of a head minus that of each control on the same rows, by control, then by set."""
+    units = evaluation.units
+    sets = [(name, rows) for name, rows in evaluation.sets(judged_by) if name in COMPARED and len(rows)]
     return tuple(
-        compare_heads(
-            against, name, after.of(on_test, rows), answers.of(on_test, rows), evaluation.units(on_test)[rows],
-            seed=evaluation.seed, lam=lam,
-        )
-        for against, (lam, answers) in controls.items()
-        for name, on_test, rows in evaluation.sets(judged_by)
-        if name in COMPARED and len(rows)
-    )  # fmt: skip
+        compare_heads(against, name, after[rows], right[rows], units[rows], seed=evaluation.seed, lam=lam)
+        for against, (lam, right) in controls.items()
+        for name, rows in sets
+    )
 
 
 def judge_variant(
@@ -493,9 +475,8 @@ def judge_variant(
             against[words] = gain
             if gain.against != RETRAINED:
                 controls.setdefault(gain.against.removesuffix(document.SAME_LAMBDA), []).append(words)
-    everywhere = next(
-        (comparison for comparison in comparisons if (comparison.against, comparison.set) == (RETRAINED, every)), None
-    )
+    everywhere = [comparison for comparison in comparisons if comparison.set == every]
+    beside_retrained = next((comparison for comparison in everywhere if comparison.against == RETRAINED), None)
     notes = [BY_TEST] if by_test else []
     if at_zero:
         they = "its own λ this control is" if len(at_zero) == 1 else "their own λ these controls are"
@@ -512,7 +493,7 @@ def judge_variant(
         against,
         on_test,
         controls=list(controls.values()),
-        everywhere=everywhere,
+        everywhere=beside_retrained,
         test_is=test_is,
         notes=notes,
         rows_are=("test failures", "the test split") if by_test else ("held-out failures", "the confirm half"),
@@ -534,11 +515,11 @@ def missing_controls(variant: Variant, kinds: Collection[str]) -> str:
         return f"{alone} as many other images would do the same is not known."
     if ANY in kinds:
         return ""
-    wanted = [CLASS_NAME, *([RANDOM] if variant.debug.group == CONTEXTS else [])]
-    lacking = [what for what in wanted if what not in kinds and (what != CLASS_NAME or UNCHANGED not in kinds)]
+    lacking = []
+    if CLASS_NAME not in kinds and UNCHANGED not in kinds:
+        lacking.append(CONTROL_WORDS[CLASS_NAME])
+    if RANDOM not in kinds and variant.debug.group == CONTEXTS:
+        lacking.append(CONTROL_WORDS[RANDOM])
     if not lacking:
         return ""
-    return (
-        f"Whether {' or '.join(CONTROL_WORDS[what] for what in lacking)} would do the same is not known: there is"
-        " no such control."
-    )
+    return f"Whether {' or '.join(lacking)} would do the same is not known: there is no such control."

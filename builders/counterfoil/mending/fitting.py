@@ -108,8 +108,7 @@ def fit_head(
     end, steps = _descend(objective, begun, epochs) if how == "sgd" else _minimise(objective, begun)
     loss, gradient = objective(end)
     length = float(np.linalg.norm(gradient))
-    outputs, width = start.weight.shape
-    weight, bias = end[: outputs * width].reshape(outputs, width), end[outputs * width :]
+    weight, bias = objective.parts(end)
     head = LinearHead(weight.astype(np.float32), bias.astype(np.float32))
     return FittedHead(head, loss, steps, length, length**2 <= _SETTLED * 2 * weight_decay * loss)
 
@@ -118,19 +117,26 @@ class _Objective:
     """The objective and its gradient at a vector that holds W, row by row, and then b. Both are float64."""
 
     def __init__(self, lessons: Sequence[tuple[Lesson, Floats]], shape: tuple[int, ...], decay: float) -> None:
-        self.lessons, self.shape, self.decay = lessons, shape, decay
+        self.lessons = lessons
+        self.shape = shape
+        self.decay = decay
+
+    def parts(self, parameters: Floats) -> tuple[Floats, Floats]:
+        """Return views of W and b in such a vector."""
+        weights = parameters[: -self.shape[0]]
+        return weights.reshape(self.shape), parameters[-self.shape[0] :]
 
     def __call__(self, parameters: Floats) -> tuple[float, Floats]:
-        outputs, width = self.shape
-        weight, bias = parameters[: outputs * width].reshape(outputs, width), parameters[outputs * width :]
+        weight, bias = self.parts(parameters)
         gradient = self.decay * parameters
-        of_weight, of_bias = gradient[: outputs * width].reshape(outputs, width), gradient[outputs * width :]
+        of_weight, of_bias = self.parts(gradient)
         loss = 0.5 * self.decay * float(parameters @ parameters)
         for lesson, shares in self.lessons:
             for start in range(0, len(lesson), _ROWS_AT_ONCE):
                 block = slice(start, start + _ROWS_AT_ONCE)
                 features = lesson.features[block].astype(np.float64, copy=False)
-                targets, share = lesson.targets[block], shares[block]
+                targets = lesson.targets[block]
+                share = shares[block]
                 scores = features @ weight.T
                 scores += bias
                 scores -= scores.max(axis=1, keepdims=True)
@@ -147,19 +153,20 @@ class _Objective:
 
 
 def _descend(objective: _Objective, begun: Floats, epochs: int) -> tuple[Floats, int]:
-    at, velocity = begun.copy(), np.zeros_like(begun)
-    first = loss = np.inf
-    for epoch in range(epochs):
+    at = begun.copy()
+    velocity = np.zeros_like(begun)
+    losses = []
+    for _ in range(epochs):
         loss, gradient = objective(at)
-        first = loss if epoch == 0 else first
+        losses.append(loss)
         velocity *= MOMENTUM
         velocity += gradient
         at -= RATE * velocity
     # Cross-entropy has bounded gradients: too large a rate swings between high values, and rarely overflows.
-    if not loss <= first * _HIGHER:
+    if not losses[-1] <= losses[0] * _HIGHER:
         raise RunFailure(
-            f"gradient descent at rate {RATE:g} diverges on these features: the objective is {loss:.3g} after"
-            f" {epochs:,} epochs, and was {first:.3g} before",
+            f"gradient descent at rate {RATE:g} diverges on these features: the objective is {losses[-1]:.3g} after"
+            f" {epochs:,} epochs, and was {losses[0]:.3g} before",
             "Fit by L-BFGS (--fit lbfgs), which finds the minimum of the same objective.",
         )
     return at, epochs
@@ -222,7 +229,10 @@ class KeptHeads:
     """
 
     def __init__(self, folder: Path, start: Any, how: Any, fit: Callable[..., FittedHead] = fit_head) -> None:
-        self.folder, self.start, self.how, self.fit = folder / HEADS, start, how, fit
+        self.folder = folder / HEADS
+        self.start = start
+        self.how = how
+        self.fit = fit
         self.begun = _digest(*start.tensors().values())
 
     def fitted(self, train: Lesson, debug: Lesson | None, lam: float) -> FittedHead:

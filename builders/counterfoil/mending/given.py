@@ -99,9 +99,8 @@ def shown_names(names: Iterable[str]) -> dict[str, str]:
         source = balanced_by(name)
         plain = without_folders(name) if source is None else name.removesuffix(source) + without_folders(source)
         numbered = (f"{plain} ({number})" for number in itertools.count(2))
-        shown[name] = next(
-            numbered_name for numbered_name in itertools.chain([plain], numbered) if numbered_name not in shown.values()
-        )
+        candidates = itertools.chain([plain], numbered)
+        shown[name] = next(candidate for candidate in candidates if candidate not in shown.values())
     return shown
 
 
@@ -143,8 +142,9 @@ def numbered_groups(by_key: Mapping[str, str], keys: Sequence[str], name: str) -
             f"--with {name}: {len(missing):,} of {len(keys):,} audited rows have no group, such as {missing[0]}"
         )
     # Number the groups: an array of text would reserve the longest name for every row.
-    numbers = {group: number for number, group in enumerate(sorted({by_key[key] for key in keys}))}
-    return np.asarray([numbers[by_key[key]] for key in keys], dtype=np.int64)
+    groups = [by_key[key] for key in keys]
+    numbers = {group: number for number, group in enumerate(sorted(set(groups)))}
+    return np.asarray([numbers[group] for group in groups], dtype=np.int64)
 
 
 def read_groups(given: Given, opened: OpenSource, audited: Sequence[LabelledImages]) -> dict[str, str]:
@@ -185,7 +185,8 @@ def _table(name: str) -> dict[str, str]:
             raise UserError(f"{name}: its columns are {', '.join(lines.fieldnames or ())}, expected key and group")
         group_by_key: dict[str, str] = {}
         for line in lines:
-            key, group = str(line["key"]), str(line["group"])
+            key = str(line["key"])
+            group = str(line["group"])
             if len(group_by_key) == MOST_ROWS or len(key) + len(group) > LONGEST_TEXT:
                 raise UserError(
                     f"{name}: more than {MOST_ROWS:,} rows, or a key or group of over {LONGEST_TEXT:,} letters"
@@ -205,7 +206,8 @@ def read_train_weights(name: str, whole: LabelledImages, keys: Sequence[str]) ->
     if not path.is_file():
         raise UserError(f"--with {name}: there is no such file", _NEXT)
     table, metadata = read_key_table(path, f"--with {name}", {"key": str, "weight": float}, _NEXT)
-    weighed_keys, weights = table["key"], np.asarray(table["weight"], dtype=np.float64)
+    weighed_keys = table["key"]
+    weights = np.asarray(table["weight"], dtype=np.float64)
     try:
         origin = json.loads(metadata.get(ORIGIN.encode(), b"null"))
     except (ValueError, RecursionError):

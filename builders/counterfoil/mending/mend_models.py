@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from counterfoil.mending.one_model import MendedModel, load_mendable, mend_one
 from counterfoil.mending.options import MendOptions
 from counterfoil.mending.prepared import TRAIN_IMAGES, MendSettings, MendSource, Prepared, mend_source, prepare
 from counterfoil.mending.report import model_card
-from counterfoil.mending.variants import CLASS_NAME, RANDOM, RETRAINED, SAVED_ROLES, UNCHANGED, DebugImages, role_of
+from counterfoil.mending.variants import CLASS_NAME, RANDOM, RETRAINED, SAVED_ROLES, UNCHANGED, role_of
 from counterfoil.mining.collected import half_of
 from counterfoil.mining.findings import AuditedImages, MinedRecipe
 from counterfoil.models.classifiers.head import (
@@ -57,47 +57,44 @@ _OF_NETWORKS = (
 )
 
 
-def collective_of(prepared: Prepared, mended_models: Sequence[MendedModel]) -> document.Collective | None:
-    """Compare models by their failures and by each other's images (Chegini 2023, 5.2.2 and 5.3.2); None for one."""
-    if len(mended_models) < 2:
-        return None
-    failed = np.stack([model.audit.failed for model in mended_models])
-    overlap = failure_overlap(failed)
+def collective_of(
+    models: Sequence[document.ModelMended], failed: Bools, own_variants: Sequence[Collection[str]]
+) -> document.Collective | None:
+    """Compare models by their failures and by each other's images (Chegini 2023, 5.2.2 and 5.3.2); None for one.
 
-    def gains(variant: document.VariantResult) -> tuple[float | None, float | None]:
+    failed: (m, n), for m models and n rows. own_variants: for each model the variants of its own dataset.
+    """
+    if len(models) < 2:
+        return None
+
+    def gains(arm: document.VariantResult) -> tuple[float | None, float | None]:
         """Return the gain on held-out failures, and its excess over the retrained head, which needs no new images."""
-        heldout = variant.of_set(document.HELDOUT)
-        beside = (
-            comparison.difference
-            for comparison in variant.comparisons
-            if (comparison.against, comparison.set) == (RETRAINED, document.HELDOUT)
-        )
-        return None if heldout is None else heldout.gain, next(beside, None)
+        over = arm.against.get(RETRAINED, {}).get(document.HELDOUT)
+        return arm.gain_on(document.HELDOUT), None if over is None else over.difference
 
     kept_gains = []
-    for model in mended_models:
-        own_names = {variant.name for variant in prepared.own.get(model.summary.name, ()) if variant.role == "mended"}
-        own_gains = next((gains(variant) for variant in model.summary.arms if variant.name in own_names), (None, None))
-        for variant in model.summary.arms:
-            if variant.role != "mended":
-                continue
-            test, (gain, over) = variant.of_set(document.TEST), gains(variant)
+    for model, own_names in zip(models, own_variants, strict=True):
+        mended = [arm for arm in model.arms if arm.role == "mended"]
+        own_gain, own_over = next((gains(arm) for arm in mended if arm.name in own_names), (None, None))
+        for arm in mended:
+            gain, over = gains(arm)
             kept_gains.append(
                 document.GainKept(
-                    model=model.summary.name,
-                    arm=variant.name,
-                    own=variant.name in own_names,
-                    images=variant.images,
+                    model=model.name,
+                    arm=arm.name,
+                    own=arm.name in own_names,
+                    images=arm.images,
                     heldout=gain,
-                    test=None if test is None else test.gain,
-                    kept=kept_gain(own_gains[0], gain),
+                    test=arm.gain_on(document.TEST),
+                    kept=kept_gain(own_gain, gain),
                     over_retrained=over,
-                    kept_over_retrained=kept_gain(own_gains[1], over),
+                    kept_over_retrained=kept_gain(own_over, over),
                 )
             )
+    overlap = failure_overlap(failed)
     return document.Collective(
-        models=tuple(model.summary.name for model in mended_models),
-        families=tuple(architecture_family(model.summary.architecture, model.summary.name) for model in mended_models),
+        models=tuple(model.name for model in models),
+        families=tuple(architecture_family(model.architecture, model.name) for model in models),
         failures=tuple(failed.sum(axis=1).tolist()),
         overlap=tuple(tuple(None if np.isnan(value) else float(value) for value in row) for row in overlap),
         kept=tuple(kept_gains),
@@ -123,11 +120,26 @@ def kept_gain(gain_own: float | None, other: float | None) -> float | None:
 
 def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> document.Mended:
     """Return the document of models that were mended on the same rows."""
-    source, settings, audit = prepared.source, prepared.settings, mended_models[0].audit
+    source = prepared.source
+    settings = prepared.settings
     test = source.test
-    models, collective = _called([model.summary for model in mended_models], collective_of(prepared, mended_models))
-    whole, halves = settings.how == network.NETWORK, (audit.halves.discover, audit.halves.confirm)
-    classes = {cls.id: cls.name for cls in source.recipe.classes}
+    first = mended_models[0]
+    audit = first.audit
+    halves = audit.halves
+    shown = _shown_variants([arm for model in mended_models for arm in model.summary.arms])
+    models = _renamed([model.summary for model in mended_models], shown)
+    own_variants = []
+    for model in mended_models:
+        variants = prepared.own.get(model.summary.name, ())
+        own_variants.append([shown[variant.name] for variant in variants if variant.role == "mended"])
+    contexts = []
+    for index, context in enumerate(prepared.contexts):
+        cls = source.recipe.classes[context.label]
+        discover, confirm = (int((first.context[half] == index).sum()) for half in (halves.discover, halves.confirm))
+        contexts.append(
+            document.ContextShown(context.name, cls.id, cls.name, context.caption, context.rank, discover, confirm)
+        )
+    classes = source.class_names
     return document.Mended(
         version=document.MEND_VERSION,
         headline=" ".join((f"{model.name}: " if len(models) > 1 else "") + model.headline(classes) for model in models),
@@ -138,8 +150,8 @@ def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> do
             failure=source.mine.failure,
             seed=source.mine.seed,
             dealt_by=audit.dealt_by,
-            discover=half_of(audit, audit.halves.discover),
-            confirm=half_of(audit, audit.halves.confirm),
+            discover=half_of(audit, halves.discover),
+            confirm=half_of(audit, halves.confirm),
         ),
         train=document.TrainRows(
             name=without_folders(source.train.name),
@@ -152,7 +164,7 @@ def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> do
         test=document.RowsTested(
             name=test_name(source),
             content=None if test is None else test.content,
-            rows=len(audit.halves.confirm) if test is None else len(test),
+            rows=len(halves.confirm) if test is None else len(test),
             is_confirm_half=test is None,
         ),
         fit=document.FitSettings(
@@ -164,7 +176,7 @@ def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> do
             rate={"sgd": RATE, network.NETWORK: network.RATE}.get(settings.how),
             momentum=None if settings.how == "lbfgs" else MOMENTUM,
             epochs={"sgd": EPOCHS, network.NETWORK: settings.epochs}.get(settings.how),
-            batch=network.BATCH if whole else None,
+            batch=network.BATCH if settings.how == network.NETWORK else None,
         ),
         datasets=tuple(
             document.ImagesLearned(
@@ -179,19 +191,9 @@ def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> do
             )
             for variant, debug in prepared.drawn()
         ),
-        contexts=tuple(
-            document.ContextShown(
-                context.name,
-                source.recipe.classes[context.label].id,
-                source.recipe.classes[context.label].name,
-                context.caption,
-                context.rank,
-                *(int((mended_models[0].context[half] == index).sum()) for half in halves),
-            )
-            for index, context in enumerate(prepared.contexts)
-        ),
+        contexts=tuple(contexts),
         models=models,
-        collective=collective,
+        collective=collective_of(models, np.stack([model.audit.failed for model in mended_models]), own_variants),
         asked=asked_names(prepared.given, prepared.own_given, source.mine),
         notes=_notes(prepared, mended_models, models),
     )
@@ -212,35 +214,23 @@ def asked_names(given: Sequence[Given], given_by_model: Mapping[str, Given], min
     )
 
 
-def _called(
-    models: Sequence[document.ModelMended], collective: document.Collective | None
-) -> tuple[tuple[document.ModelMended, ...], document.Collective | None]:
-    """Return the same models and comparison, with the names of models and variants that documents use."""
+def _shown_variants(arms: Sequence[document.VariantResult]) -> dict[str, str]:
+    """Return the names of variants in documents, by their names."""
+    shown = shown_names(arm.name for arm in arms if arm.of is None)
+    controls = {arm.name: arm.name.removesuffix(arm.of) + shown[arm.of] for arm in arms if arm.of is not None}
+    return shown | controls
+
+
+def _renamed(models: Sequence[document.ModelMended], shown: Mapping[str, str]) -> tuple[document.ModelMended, ...]:
+    """Return the same models, with the names of models and variants in documents."""
     names = shown_names(model.name for model in models)
-    every = [variant for model in models for variant in model.arms]
-    variants: dict[str | None, str | None] = {None: None}
-    variants |= shown_names(variant.name for variant in every if variant.of is None)
-    variants |= {
-        variant.name: f"{variant.name.removesuffix(variant.of)}{variants[variant.of]}"
-        for variant in every
-        if variant.of is not None
-    }
-    shown = tuple(
-        replace(
-            model,
-            name=names[model.name],
-            best=variants[model.best],
-            saved=variants[model.saved],
-            arms=tuple(
-                replace(variant, name=str(variants[variant.name]), of=variants[variant.of]) for variant in model.arms
-            ),
-        )
-        for model in models
-    )
-    if collective is None:
-        return shown, None
-    kept_gains = tuple(replace(kept, model=names[kept.model], arm=str(variants[kept.arm])) for kept in collective.kept)
-    return shown, replace(collective, models=tuple(names[name] for name in collective.models), kept=kept_gains)
+    renamed = []
+    for model in models:
+        arms = [replace(arm, name=shown[arm.name], of=shown.get(arm.of or "")) for arm in model.arms]
+        best = shown.get(model.best or "")
+        saved = shown.get(model.saved or "")
+        renamed.append(replace(model, name=names[model.name], best=best, saved=saved, arms=tuple(arms)))
+    return tuple(renamed)
 
 
 def _notes(
@@ -273,11 +263,12 @@ def _notes(
         notes.append(f"Fewer than {wanted} training images of {listed(few, 8)}.")
     if none:
         notes.append(f"No training image of {listed(none, 8)}: a refitted head cannot know them.")
-    fails = [np.bincount(model.audit.labels[model.audit.failed], minlength=len(classes)) for model in mended_models]
-    for name, fail in zip((model.name for model in models), fails, strict=True):
-        without = [cls.name for cls in classes if not fail[cls.label]]
+    for mended_model, model in zip(mended_models, models, strict=True):
+        audit = mended_model.audit
+        fails = set(audit.labels[audit.failed].tolist())
+        without = [cls.name for cls in classes if cls.label not in fails]
         if without:
-            notes.append(f"{name} fails on no audited image of {listed(without, 8)}.")
+            notes.append(f"{model.name} fails on no audited image of {listed(without, 8)}.")
     # Notes about the images first: the other notes depend on them.
     return tuple(dict.fromkeys([*(note for mended_model in mended_models for note in mended_model.notes), *notes]))
 
@@ -314,24 +305,22 @@ def refuse_another_run(
     if not path.exists():
         return
     known = read_document(path, document.Mended)
+    recipe = source.recipe
     named = ", ".join(model.name for model in known.models)
-    recipes = (known.recipe.name, known.recipe.sha256), (source.recipe.name, source.recipe.recipe_hash)
-    other = [
-        f"{what}: {earlier}, not {value}"
-        for what, earlier, value in (
-            ("models", named, ", ".join(shown_names(models).values())),
-            ("recipe", *(f"{name} ({sha256[:12]})" for name, sha256 in recipes)),
-            ("mine.seed", known.audited.seed, source.mine.seed),
-            ("mine.failure", known.audited.failure, source.mine.failure),
-            ("audited", ", ".join(known.asked.audited), ", ".join(datasets.audited)),
-            ("--test", known.test.name, test_name(source)),
-            ("--fit", known.fit.how, settings.how),
-            ("--epochs", known.fit.epochs, settings.epochs if settings.how == network.NETWORK else known.fit.epochs),
-            ("--seed", known.train.seed, settings.seed),
-            ("--per-class", known.train.per_class, source.per_class),
-        )
-        if earlier != value
-    ]
+    epochs = settings.epochs if settings.how == network.NETWORK else known.fit.epochs
+    earlier_and_now = {
+        "models": (named, ", ".join(shown_names(models).values())),
+        "recipe": (f"{known.recipe.name} ({known.recipe.sha256[:12]})", f"{recipe.name} ({recipe.recipe_hash[:12]})"),
+        "mine.seed": (known.audited.seed, source.mine.seed),
+        "mine.failure": (known.audited.failure, source.mine.failure),
+        "audited": (", ".join(known.asked.audited), ", ".join(datasets.audited)),
+        "--test": (known.test.name, test_name(source)),
+        "--fit": (known.fit.how, settings.how),
+        "--epochs": (known.fit.epochs, epochs),
+        "--seed": (known.train.seed, settings.seed),
+        "--per-class": (known.train.per_class, source.per_class),
+    }
+    other = [f"{what}: {earlier}, not {now}" for what, (earlier, now) in earlier_and_now.items() if earlier != now]
     left = [name for name in known.asked.using if name not in datasets.using]
     left += [f"--own {model}={name}" for model, name in known.asked.own.items() if datasets.own.get(model) != name]
     if left:
@@ -366,44 +355,28 @@ def write_mended(
 
     from counterfoil.mending.report import mend_report
 
-    planned = model_places([model.summary.name for model in mended_models])
+    places = model_places([model.summary.name for model in mended_models])
     what = network.NETWORK if mended.fit.how == network.NETWORK else "head"
-    head_files = {name: f"{Path(planned_path).name}-{what}.safetensors" for name, planned_path in planned.items()}
+    head_files = {name: f"{Path(path).name}-{what}.safetensors" for name, path in places.items()}
     # An old document would be wrong beside a new model.
     remove_stale(folder, (DOCUMENT, *head_files.values()))
     finished: list[document.ModelMended] = []
     folders: dict[str, Path] = {}
     heads: dict[str, Any] = {}
     for mended_model, model in zip(mended_models, mended.models, strict=True):
-        if mended_model.summary.saved is not None and mended_model.summary.name.startswith(PYTHON):
-            name, head = mended_model.summary.name, mended_model.heads[mended_model.summary.saved]
+        name = mended_model.summary.name
+        saved = mended_model.summary.saved
+        subfolder = folder / places[name]
+        if saved is None:
+            remove_mended(subfolder)
+        elif name.startswith(PYTHON):
+            head = mended_model.heads[saved]
             heads[name.removeprefix(PYTHON)] = head
             write_atomically(folder / head_files[name], save(head.tensors()))
-        elif mended_model.summary.saved is not None:
-            subfolder = planned[mended_model.summary.name]
-            variant = mended_model.summary.variant(mended_model.summary.saved)
-            about = about_model(mended_model, prepared).to_json()
-            audited = [without_folders(part.name) for part in prepared.audited]
-            balanced = variant.role in document.BALANCED_ROLES
-            card = model_card(
-                about,
-                variant.verdict or "",
-                role=variant.role,
-                headline=model.headline(mended.classes),
-                images=mended_model.summary.images_are(variant),
-                helps=variant.outcome == document.HELPS,
-                trained_on=audited if balanced else [without_folders(prepared.source.train.name)],
-                chosen_on=[] if balanced else audited,
-            )
-            classifier, head = mended_model.classifier, mended_model.heads[variant.name]
-            if isinstance(head, network.Network):
-                classifier = replace(classifier, module=head.module.cpu())
-                head = head_of(classifier)
-            sha256 = write_with_head(classifier, head, folder / subfolder, about=about, card=card)
-            folders[mended_model.summary.name] = (folder / subfolder).resolve()
-            model = replace(model, folder=subfolder, mended_sha256=sha256)
         else:
-            remove_mended(folder / planned[mended_model.summary.name])
+            sha256 = _write_model(mended_model, saved, model.headline(mended.classes), prepared, subfolder)
+            folders[name] = subfolder.resolve()
+            model = replace(model, folder=places[name], mended_sha256=sha256)
         finished.append(model)
     whole = replace(mended, models=tuple(finished))
     files = {
@@ -418,29 +391,36 @@ def write_mended(
     return MendResult(folder, whole, written, folders, heads)
 
 
-def about_model(mended_model: MendedModel, prepared: Prepared) -> MendedNote:
-    """Return `mended.json` of a model folder; it lists the training data, so that no evaluation uses these images."""
-    assert mended_model.summary.saved is not None
-    variant = mended_model.summary.variant(mended_model.summary.saved)
+def _write_model(mended_model: MendedModel, saved: str, headline: str, prepared: Prepared, folder: Path) -> str:
+    """Write a model with the head of the variant `saved` to a folder. Return the sha256 of its weights.
+
+    `mended.json` lists the images that the head was fitted to, so that no evaluation uses them.
+    """
+    summary = mended_model.summary
+    variant = summary.variant(saved)
     source = prepared.source
-    used = next(
-        (known for known in prepared.variants_of(mended_model.summary.name) if known.name == variant.name), None
-    )
-    debug = None if used is None or variant.lam == 0 else used.debug
-    seen = ((source.whole_train,) if variant.role not in document.BALANCED_ROLES else ()) + prepared.audited
-    rows = {"discover": variant.images}
-    if variant.role not in document.BALANCED_ROLES:
+    audited = [without_folders(part.name) for part in prepared.audited]
+    if variant.role in document.BALANCED_ROLES:
+        seen = prepared.audited
+        trained_on = audited
+        chosen_on = []
+        audit = mended_model.audit
+        digests = [digest for part in seen for digest in prepared.pixels[part.content]]
+        fitted_to = {digests[row] for row in audit.rows[audit.halves.discover].tolist()}
+        rows = {"discover": variant.images}
+    else:
+        seen = (source.whole_train, *prepared.audited)
+        trained_on = [without_folders(source.train.name)]
+        chosen_on = audited
+        fitted_to = set(prepared.pixels[source.train.content])
         rows = {"train": len(source.train)}
-        if variant.images and variant.lam != 0:  # at λ = 0 the head was fitted to no drawn image
-            rows["debug"] = variant.images
-    return MendedNote(
-        format=FORMAT,
-        model=MendedModelName(without_folders(mended_model.summary.name), mended_model.summary.sha256),
-        on=tuple(MendedOn(without_folders(part.name), part.content) for part in seen),
-        train_content=tuple(fitted_pixels(mended_model, variant.role, debug, prepared)),
-        datasets=()
-        if debug is None
-        else (
+    datasets = []
+    debug = next((known.debug for known in prepared.variants_of(summary.name) if known.name == saved), None)
+    if debug is not None and variant.lam != 0:  # at λ = 0 the head was fitted to no drawn image
+        for images in (debug.images, debug.edited):
+            fitted_to.update(() if images is None else prepared.pixels[images.content])
+        rows["debug"] = variant.images
+        datasets.append(
             MendedWith(
                 name=without_folders(debug.dataset),
                 content=debug.content,
@@ -448,31 +428,36 @@ def about_model(mended_model: MendedModel, prepared: Prepared) -> MendedNote:
                 seed=debug.samples_seed if debug.seeds else None,  # rows and edits have no noise
                 recipe=debug.recipe,
                 edits=debug.edits,
-            ),
-        ),
+            )
+        )
+    note = MendedNote(
+        format=FORMAT,
+        model=MendedModelName(without_folders(summary.name), summary.sha256),
+        on=tuple(MendedOn(without_folders(part.name), part.content) for part in seen),
+        train_content=tuple(sorted(digest for digest in fitted_to if digest is not None)),
+        datasets=tuple(datasets),
         lam=variant.lam,
         fit=prepared.settings.how,
         weight_decay=WEIGHT_DECAY,
         rows=rows,
     )
-
-
-def fitted_pixels(mended_model: MendedModel, role: str, debug: DebugImages | None, prepared: Prepared) -> list[str]:
-    """Return digests of the pixels that a head of this role was fitted to, and of edited source rows."""
-    digests: set[str | None] = set()
-    if role in document.BALANCED_ROLES:
-        pixels = {
-            key: digest
-            for part in prepared.audited
-            for key, digest in zip(part.keys, prepared.pixels[part.content], strict=True)
-        }
-        digests |= {pixels[mended_model.audit.keys[row]] for row in mended_model.audit.halves.discover.tolist()}
-    else:
-        digests |= set(prepared.pixels[prepared.source.train.content])
-    if debug is not None:
-        for images in (debug.images, *([debug.edited] if debug.edited is not None else [])):
-            digests |= set(prepared.pixels[images.content])
-    return sorted(digest for digest in digests if digest is not None)
+    about = note.to_json()
+    card = model_card(
+        about,
+        variant.verdict or "",
+        role=variant.role,
+        headline=headline,
+        images=summary.images_are(variant),
+        helps=variant.outcome == document.HELPS,
+        trained_on=trained_on,
+        chosen_on=chosen_on,
+    )
+    classifier = mended_model.classifier
+    head = mended_model.heads[saved]
+    if isinstance(head, network.Network):
+        classifier = replace(classifier, module=head.module.cpu())
+        head = head_of(classifier)
+    return write_with_head(classifier, head, folder, about=about, card=card)
 
 
 @takes(MendOptions)
@@ -491,8 +476,6 @@ def mend(options: MendOptions) -> MendResult:
             chance on the base of a dataset.
         RunFailure: The run cannot continue.
     """
-    fit = options.fit
-    save = options.save
     with handed_over(options.models, options.transform) as (called, callables):
         names = tuple(dict.fromkeys(called))
         owned = {
@@ -503,33 +486,7 @@ def mend(options: MendOptions) -> MendResult:
             raise UserError(f"--own {strange[0]}: it is not a model to mend{did_you_mean(strange[0], names)}")
         given = given_variants([options.using] if isinstance(options.using, str) else list(options.using))
         given_by_model = {name: given_variants([written])[0] for name, written in owned.items()}
-        fits = (*FITS, network.NETWORK)
-        if fit not in fits:
-            raise UserError(f"--fit: found '{fit}', expected {' or '.join(fits)}{did_you_mean(fit, fits)}")
-        pools = [dataset for dataset in given if dataset.kind == POOL]
-        whole = fit == network.NETWORK
-        unfit = [dataset for dataset in given if dataset.kind == BALANCED]
-        if not whole:
-            unfit = [dataset for dataset in pools if dataset.group in TRAINED]
-        if unfit:
-            raise UserError(
-                f"--with {unfit[0].name}: it does not go with --fit {fit}",
-                "Leave it out, or choose another --fit: balanced groups refit a head, early and lff train a network.",
-            )
-        lambdas = options.lambdas
-        if lambdas is None:
-            lambdas = network.GRID if whole else GRID
-        settings = MendSettings(
-            lambda_grid(lambdas), fit, options.per_class, options.seed, save, options.effects, options.epochs
-        )
-        known = (BEST, NONE, *(dataset.name for dataset in given if role_of(dataset) in SAVED_ROLES))
-        if save is not None and save not in known and save in (dataset.name for dataset in given):
-            raise UserError(
-                f"--save {save}: it uses the true groups, so its head is an upper bound and not a usable model",
-                f"Name another: {', '.join(known)}.",
-            )
-        if save is not None and save not in known:
-            raise UserError(f"--save: found '{save}', expected {', '.join(known)}{did_you_mean(save, known)}")
+        settings = _settings(given, options)
         source = mend_source(
             options.on,
             options.overrides,
@@ -537,7 +494,7 @@ def mend(options: MendOptions) -> MendResult:
             options.per_class,
             options.seed,
             options.audited,
-            [pool.source for pool in pools],
+            [dataset.source for dataset in given if dataset.kind == POOL],
         )
         folder = named_path(options.out)
         try_folder(folder)
@@ -550,17 +507,54 @@ def mend(options: MendOptions) -> MendResult:
         with directory_lock(folder):
             refuse_another_run(folder, source, names, settings, asked_names(given, given_by_model, source.mine))
             prepared = prepare(source, given, given_by_model, settings)
-            for classifier in classifiers.values() if whole else ():
-                network.Network.of(classifier, images=sum(map(len, prepared.pixels.values())))
-            if len(source.train) < (wanted := min(TRAIN_IMAGES, _ENOUGH * len(source.recipe.classes))):
-                warn(
-                    f"The head is fitted to {counted(len(source.train), 'training image')}, and about {wanted:,} are"
-                    " needed: with fewer, retraining alone often loses more than"
-                    f" {points(MOST_LOSS)} points, and then no weight of other images is allowed. Add photographs to"
-                    " the training split, or raise --per-class."
-                )
+            if options.fit == network.NETWORK:
+                images = sum(map(len, prepared.pixels.values()))
+                for classifier in classifiers.values():
+                    network.Network.of(classifier, images=images)
+            _warn_of_few(source)
             mended_models = [mend_one(classifiers[name], prepared, folder, used_device) for name in names]
             for classifier in classifiers.values():
                 classifier.released()  # moves a module that was passed in back to its device
             mended = run_document(prepared, mended_models)
             return write_mended(folder, mended, mended_models, prepared)
+
+
+def _settings(given: Sequence[Given], options: MendOptions) -> MendSettings:
+    """Return the settings of a run. Raise UserError for those that do not go with each other or with `--with`."""
+    fit = options.fit
+    save = options.save
+    fits = (*FITS, network.NETWORK)
+    if fit not in fits:
+        raise UserError(f"--fit: found '{fit}', expected {' or '.join(fits)}{did_you_mean(fit, fits)}")
+    whole = fit == network.NETWORK
+    for dataset in given:
+        unfit = dataset.kind == BALANCED if whole else dataset.kind == POOL and dataset.group in TRAINED
+        if unfit:
+            raise UserError(
+                f"--with {dataset.name}: it does not go with --fit {fit}",
+                "Leave it out, or choose another --fit: balanced groups refit a head, early and lff train a network.",
+            )
+    lambdas = options.lambdas
+    if lambdas is None:
+        lambdas = network.GRID if whole else GRID
+    grid = lambda_grid(lambdas)
+    known = (BEST, NONE, *(dataset.name for dataset in given if role_of(dataset) in SAVED_ROLES))
+    if save is not None and save not in known:
+        if save in (dataset.name for dataset in given):
+            raise UserError(
+                f"--save {save}: it uses the true groups, so its head is an upper bound and not a usable model",
+                f"Name another: {', '.join(known)}.",
+            )
+        raise UserError(f"--save: found '{save}', expected {', '.join(known)}{did_you_mean(save, known)}")
+    return MendSettings(grid, fit, options.per_class, options.seed, save, options.effects, options.epochs)
+
+
+def _warn_of_few(source: MendSource) -> None:
+    """Warn of too few training images before the work begins."""
+    wanted = min(TRAIN_IMAGES, _ENOUGH * len(source.recipe.classes))
+    if len(source.train) < wanted:
+        warn(
+            f"The head is fitted to {counted(len(source.train), 'training image')}, and about {wanted:,} are"
+            f" needed: with fewer, retraining alone often loses more than {points(MOST_LOSS)} points, and then no"
+            " weight of other images is allowed. Add photographs to the training split, or raise --per-class."
+        )

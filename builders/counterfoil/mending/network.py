@@ -115,7 +115,8 @@ class Network:
 
     def _fresh(self) -> nn.Module:
         """Return the module with new weights, drawn by torch's generator."""
-        module, classifier = copy.deepcopy(self.module), self.classifier
+        module = copy.deepcopy(self.module)
+        classifier = self.classifier
         if isinstance(classifier, TimmClassifier):
             import timm
 
@@ -154,7 +155,8 @@ def fit_network(
         module = start._fresh()
         optimizer = torch.optim.SGD(module.parameters(), RATE, MOMENTUM, weight_decay=WEIGHT_DECAY, nesterov=True)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * batches)
-        last, loss = -(-epochs // STOPPED) if early else epochs, torch.zeros(())
+        last = -(-epochs // STOPPED) if early else epochs
+        loss = torch.zeros(())
         for epoch in range(last):
             for batch, rows in enumerate(np.array_split(of_train.permutation(len(train)), batches)):
                 learned = [(train, rows, 1.0)]
@@ -198,7 +200,8 @@ def _changed(images: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
     padded = torch.nn.functional.pad(images, (most,) * 4, mode="replicate")
     down, right, mirrored = rng.integers((2 * most + 1, 2 * most + 1, 2), size=(n, 3)).T[:, :, None]
     across = np.arange(width)
-    rows, columns = down + np.arange(height), right + np.where(mirrored, across[::-1], across)
+    rows = down + np.arange(height)
+    columns = right + np.where(mirrored, across[::-1], across)
     return padded[
         np.arange(n)[:, None, None, None], np.arange(channels)[:, None, None], rows[:, None, :, None],
         columns[:, None, None],

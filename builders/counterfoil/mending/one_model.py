@@ -16,12 +16,12 @@ from counterfoil.arrays import AnyFloats, Bools, Floats, Floats32, Ints
 from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together, warn
 from counterfoil.mending import document, evaluating
-from counterfoil.mending.baselines import BY_CLIP as CHOSEN_BY_CLIP
 from counterfoil.mending.baselines import (
     DOMINO,
     EARLY,
     LFF,
     TRAINED,
+    USE_CLIP,
     by_direction,
     most_wrong_slice,
     relative_difficulty,
@@ -31,7 +31,6 @@ from counterfoil.mending.fitting import FittedHead, KeptHeads, Lesson, balanced_
 from counterfoil.mending.given import BALANCED, BY_CLIP, numbered_groups
 from counterfoil.mending.network import BATCH, NETWORK, RATE, Network, fit_network
 from counterfoil.mending.prepared import (
-    MendSettings,
     MendSource,
     Prepared,
     confirm_chose,
@@ -73,27 +72,41 @@ _IMAGES = (1, 2, 5, 10, 20, 50, 100)
 
 @dataclass(frozen=True)
 class SeenModel:
-    """A model and its audit. audited: all rows of `audit`. clip: None if nothing needs it."""
+    """A model and its audit. features: (n, d) of the n rows of `audit`. clip: None if nothing needs it."""
 
     classifier: Classifier
     head: LinearHead | Network
     embedder: Embedder
     audit: Audited
     clip: RecipeClip | None
-    audited: evaluating.EvaluationRows
+    features: Floats32
 
+    @property
     def allowed(self) -> Bools:
-        """Return which outputs are right for each class, (classes, outputs) bool."""
+        """Which outputs are right for each class, (classes, outputs) bool."""
         class_map = self.audit.target.class_map
         allowed_outputs = np.zeros((len(class_map.targets), class_map.num_classes), dtype=bool)
         for label, outputs in enumerate(class_map.targets):
             allowed_outputs[label, list(outputs)] = True
         return allowed_outputs
 
+    def true_shares(self, head: LinearHead | Network, features: Floats32, labels: Ints) -> NDArray:
+        """Return the share that a head gives to the true class of each row, (n,)."""
+        return (torch_softmax(head.logits(features)) * self.allowed[labels]).sum(axis=1)
+
     def lesson(self, features: Floats32, labels: Ints) -> Lesson:
         """Return rows to learn from. If a class has several outputs, the target is the one that the model prefers."""
-        logits = np.where(self.allowed()[labels], self.head.logits(features), -np.inf)
+        logits = np.where(self.allowed[labels], self.head.logits(features), -np.inf)
         return Lesson(features, logits.argmax(axis=1))
+
+    def decoded(self, prepared: Prepared, images: LabelledImages) -> tuple[Ints, Floats32]:
+        """Return the rows whose image can be decoded, and their features. Raise RunFailure if there are none."""
+        features = embed(images, self.embedder, precision="float32")
+        rows = np.flatnonzero([digest is not None for digest in prepared.pixels[images.content]])
+        if not len(rows):
+            raise RunFailure(f"{images.name}: no image can be decoded")
+        refuse_infinite_features(self.embedder.name, features[rows], images.name)
+        return rows, features[rows]
 
 
 def load_mendable(models: Sequence[str], source: MendSource) -> dict[str, Classifier]:
@@ -124,39 +137,38 @@ def load_mendable(models: Sequence[str], source: MendSource) -> dict[str, Classi
     return loaded
 
 
-def see_model(
-    classifier: Classifier, source: MendSource, device: str, *, with_clip: bool, network: bool = False
-) -> SeenModel:
+def see_model(classifier: Classifier, prepared: Prepared, device: str) -> SeenModel:
     """Audit a model as mining does, and compute features of the audited rows. Raise the errors of `audit_target`."""
-    name, clip = classifier.name, None
+    name = classifier.name
+    source = prepared.source
     mine = source.mine.model_copy(update={"target": name})
-    if with_clip:
+    clip = None
+    # CLIP assigns rows to contexts, and Domino slices its features.
+    if prepared.contexts or any(variant.chosen_by in USE_CLIP for variant in prepared.variants):
         (audit, *_), clip = audit_target(source.recipe, mine, source.opened, device, load=lambda _: classifier)
     else:
         audit, *_ = ask_target(source.recipe, mine, source.opened, device, load=lambda _: classifier).audits(None)
     classifier = classifier.placed(device)
-    if network:
+    if prepared.settings.how == NETWORK:
         head = Network.of(classifier, device)
         embedder = head.prepared()
     else:
-        head, embedder = head_of(classifier, device), classifier_embedder(classifier, device)
+        head = head_of(classifier, device)
+        embedder = classifier_embedder(classifier, device)
     features = np.concatenate([embed(part, embedder, precision="float32") for part in audit.parts])[audit.rows]
     refuse_infinite_features(name, features, ", ".join(part.name for part in audit.parts))
-    seen = SeenModel(
-        classifier, head, embedder, audit, clip, evaluating.EvaluationRows(features, audit.labels, audit.units)
-    )
-    logits = seen.head.logits(seen.audited.features)
-    given = seen.audit.target.predictions.prediction[seen.audit.rows]
+    logits = head.logits(features)
+    answered = audit.target.predictions.prediction[audit.rows]
     best = logits.max(axis=1)
-    behind = best - logits[np.arange(len(logits)), given]
+    behind = best - logits[np.arange(len(logits)), answered]
     other = int((behind > _TIE * np.maximum(1.0, np.abs(best))).sum())
     if other:
         raise RunFailure(
-            f"model {seen.classifier.name!r}: its last layer on its features predicts {other:,} of {len(logits):,}"
+            f"model {name!r}: its last layer on its features predicts {other:,} of {len(logits):,}"
             " audited images differently from the model itself",
             "If it computes something after its last layer, refitting that layer cannot mend it.",
         )
-    return seen
+    return SeenModel(classifier, head, embedder, audit, clip, features)
 
 
 def refuse_infinite_features(model: str, features: AnyFloats, images: str) -> None:
@@ -204,15 +216,14 @@ def context_rows(
 ) -> ContextRows:
     """Return the CLIP vectors of rows and contexts. embed_texts: CLIP's text encoder; None if there is no context."""
     used = sorted({context.label for context in contexts})
-    if not used:
-        return ContextRows(contexts, features, labels, np.empty((0, features.shape[1]), dtype=np.float32), {})
-    assert embed_texts is not None
     texts = [context.caption for context in contexts]
     texts += [recipe.classes[label].text(recipe.screen.object_caption) for label in used]
-    vectors = np.asarray(embed_texts(texts), dtype=np.float32)
-    return ContextRows(
-        contexts, features, labels, vectors, dict(zip(used, range(len(contexts), len(texts)), strict=True))
-    )
+    vectors = np.empty((0, features.shape[1]), dtype=np.float32)
+    if texts:
+        assert embed_texts is not None
+        vectors = np.asarray(embed_texts(texts), dtype=np.float32)
+    alone = {label: row for row, label in enumerate(used, len(contexts))}
+    return ContextRows(contexts, features, labels, vectors, alone)
 
 
 @dataclass(frozen=True)
@@ -236,7 +247,7 @@ class FittedVariant:
 
     variant: Variant
     heads: tuple[FittedHead, ...]
-    answers: tuple[evaluating.RightAnswers, ...]
+    answers: tuple[Bools, ...]
     index: int
     result: document.VariantResult
     lesson: Lesson | None
@@ -247,7 +258,7 @@ class FittedVariant:
         return self.heads[self.index]
 
     @property
-    def chosen(self) -> evaluating.RightAnswers:
+    def chosen(self) -> Bools:
         return self.answers[self.index]
 
 
@@ -264,20 +275,23 @@ class HeadFitting:
     @classmethod
     def of(cls, seen: SeenModel, prepared: Prepared, folder: Path) -> HeadFitting:
         """Return the data for a model; `folder` keeps heads. Raise RunFailure if images have no usable features."""
-        audit, source, settings = seen.audit, prepared.source, prepared.settings
-        train_rows, features = _rows(prepared, source.train, seen)
+        audit = seen.audit
+        source = prepared.source
+        settings = prepared.settings
+        train_rows, features = seen.decoded(prepared, source.train)
         train = seen.lesson(features, source.train.labels[train_rows])
+        audited = evaluating.EvaluationRows(seen.features, audit.labels, audit.units)
         tested = None
         if source.test is not None:
-            rows, features = _rows(prepared, source.test, seen)
-            names = source.test.units or tuple(str(digest) for digest in prepared.pixels[source.test.content])
+            rows, features = seen.decoded(prepared, source.test)
+            names = source.test.units or tuple(map(str, prepared.pixels[source.test.content]))
             units = np.unique([names[row] for row in rows.tolist()], return_inverse=True)[1].astype(np.int64)
             tested = evaluating.EvaluationRows(features, source.test.labels[rows], units)
         embed_texts = None if seen.clip is None else seen.clip.model.embed_texts
         dealt = context_rows(prepared.contexts, source.recipe, audit.features, audit.labels, embed_texts)
-        allowed, build = seen.allowed(), source.audited
+        build = source.audited
         evaluation = evaluating.HeadEvaluation(
-            audited=seen.audited,
+            audited=audited,
             discover=audit.halves.discover,
             confirm=audit.halves.confirm,
             failed=audit.failed,
@@ -287,22 +301,24 @@ class HeadFitting:
             contexts=prepared.contexts,
             class_ids=[cls.id for cls in source.recipe.classes],
             test=tested,
-            allowed=allowed,
-            before=evaluating.right_answers_of(seen.head, seen.audited, tested, allowed),
+            allowed=seen.allowed,
+            before=evaluating.right_answers_of(seen.head, audited, tested, seen.allowed),
             seed=settings.seed,
         )
-        kept = KeptHeads(folder, seen.head, settings.how, partial(fit_head, how=settings.how))
         if isinstance(seen.head, Network):
             how = [NETWORK, RATE, BATCH, settings.epochs, settings.seed]
             fit = partial(fit_network, epochs=settings.epochs, seed=settings.seed)
-            kept = KeptHeads(folder, seen.head, how, fit)
-        return cls(train, train_rows, kept, settings.grid, evaluation)
+        else:
+            how = settings.how
+            fit = partial(fit_head, how=how)
+        return cls(train, train_rows, KeptHeads(folder, seen.head, how, fit), settings.grid, evaluation)
 
     def fit(
         self, variant: Variant, lesson: Lesson | None, context_indices: Sequence[int], judged_by: str = document.CONFIRM
     ) -> FittedVariant:
         """Fit the heads of a variant, one per λ if it uses λ, and choose λ by the contexts `context_indices`."""
-        values, evaluation = self.grid if variant.swept else (0.0,), self.evaluation
+        values = self.grid if variant.swept else (0.0,)
+        evaluation = self.evaluation
         if variant.weights is not None:
             # At λ = 1 the rows have exactly the weights of the file.
             more = variant.weights[self.train_rows] - 1
@@ -315,10 +331,6 @@ class HeadFitting:
             heads = [self.kept.fitted(self.train, lesson, value) for value in values]
         answers = [evaluation.answers(head.head) for head in heads]
         chosen = evaluating.chosen_on_discover(values, answers, evaluation, context_indices)
-        after, measured = answers[chosen.index], []
-        for name, on_test, rows in evaluation.sets(judged_by):
-            sides = evaluation.before.of(on_test, rows), after.of(on_test, rows)
-            measured.append(evaluating.measure_set(name, *sides, evaluation.units(on_test)[rows], seed=evaluation.seed))
         images = 0 if lesson is None else len(lesson)
         result = document.VariantResult(
             name=variant.name,
@@ -330,7 +342,7 @@ class HeadFitting:
             lam=values[chosen.index] if variant.swept else None,
             within_bound=bool(chosen.allowed[chosen.index]),
             settled=heads[chosen.index].settled,
-            measured=tuple(measured),
+            measured=evaluation.measured(answers[chosen.index], judged_by),
             curve=evaluating.lambda_curve(values, answers, chosen, evaluation, judged_by) if variant.swept else (),
             judged_by=judged_by,
         )
@@ -342,22 +354,9 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
 
     Raise the errors of `see_model`, and UserError if images were mined on rows that judge.
     """
-    # CLIP assigns rows to contexts, and Domino slices its features.
-    with_clip = bool(prepared.contexts) or any(variant.chosen_by in CHOSEN_BY_CLIP for variant in prepared.variants)
-    name, network = classifier.name, prepared.settings.how == NETWORK
-    seen = see_model(classifier, prepared.source, device, with_clip=with_clip, network=network)
-    audit, settings, test = seen.audit, prepared.settings, prepared.source.test
-    discover = audit.halves.discover
-    audited = {part.content: part.name for part in audit.parts}
-    learned = [(debug.name, debug.mined) for _, debug in prepared.drawn()]
-    learned += [(variant.name, variant.mined) for variant in prepared.variants if variant.weights is not None]
-    notes = refuse_mined_on_judges(
-        learned,
-        audited,
-        keys_sha256([audit.keys[row] for row in discover.tolist()]),
-        {} if test is None else {test.content: test.name},
-    )
-    notes += _base_notes(prepared, seen)
+    seen = see_model(classifier, prepared, device)
+    audit = seen.audit
+    notes = (*_mined_notes(prepared, audit), *_base_notes(prepared, seen))
     if seen.clip is not None:
         doubts = clip_doubts(prepared.source.recipe, seen.clip.model, [audit], "contexts")
         lines = [] if doubts is None else doubts.lines()
@@ -366,47 +365,40 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
         notes = (*(f"Warning: {line}" for line in lines[:1]), *lines[1:], *notes)
     fitting = HeadFitting.of(seen, prepared, folder)
     context = fitting.evaluation.context
-    variants = [Variant(RETRAINED, "retrained"), *prepared.variants_of(name), *_balanced(prepared, context, audit.keys)]
+    variants = [Variant(RETRAINED, "retrained"), *prepared.variants_of(classifier.name)]
+    variants += _balanced(prepared, context, audit.keys)
+    audited = {part.content: part.name for part in audit.parts}
     fitted: list[FittedVariant] = []
-    for variant in track(variants, f"{name}: fitting heads"):
-        lesson = None
-        if variant.debug is not None:
-            rows, features = _rows(prepared, variant.debug.images, seen)
-            debug = variant.debug.only(rows)
-            if variant.chosen_by is not None:
-                hard = _hardness(variant.chosen_by, variant.debug.images, rows, features, prepared, seen, fitting)
-                chosen = np.sort(np.concatenate([*hardest_rows(-hard, debug.labels, ROWS).rows.values()]))
-                debug, features = debug.only(chosen), features[chosen]
-            variant = replace(variant, debug=debug)
-            lesson = seen.lesson(features, debug.labels)
-        elif variant.groups is not None:
-            labels = seen.audited.labels[discover]
-            whole = seen.lesson(seen.audited.features[discover], labels)
-            groups = variant.groups[discover]
-            lesson = balanced_lesson(whole.features, whole.targets, labels, groups, seed=settings.seed)
+    for variant in track(variants, f"{classifier.name}: fitting heads"):
         # λ is chosen by the contexts of the variant's images; for a control, by those of its variant; without images,
         # by all contexts.
         beside = next((other for other in variants if other.name == variant.of), variant).debug
-        shown = None if beside is None else {(context.label, context.caption) for context in beside.contexts}
+        shown = prepared.contexts if beside is None else beside.contexts
+        captions = {(context.label, context.caption) for context in shown}
         context_indices = [
-            index
-            for index, context in enumerate(prepared.contexts)
-            if shown is None or (context.label, context.caption) in shown
+            index for index, context in enumerate(prepared.contexts) if (context.label, context.caption) in captions
         ]
         judged_by = document.TEST if beside is not None and confirm_chose(beside.mined, audited) else document.CONFIRM
-        fitted.append(fitting.fit(variant, lesson, context_indices, judged_by))
-    classes = {cls.id: cls.name for cls in prepared.source.recipe.classes}
-    results = _judged(fitted, variants, fitting, settings, classes)
-    best = best_fitted(fitted, fitting.evaluation)
+        learned, lesson = _taught(variant, prepared, seen, fitting)
+        fitted.append(fitting.fit(learned, lesson, context_indices, judged_by))
+    results = []
+    for fitted_variant in fitted:
+        result = fitted_variant.result
+        if result.role not in ("retrained", "control"):
+            result = _judged(fitted_variant, fitted, fitting, prepared.source.class_names)
+        if prepared.settings.effects and result.role == "mended":
+            result = _with_effects(fitted_variant, result, fitting)
+        results.append(result)
+    best = best_variant(fitted, fitting.evaluation)
     summary = document.ModelMended(
-        name=name,
-        architecture=seen.classifier.architecture,
-        sha256=seen.classifier.sha256 or "",
-        outputs=seen.classifier.num_classes,
-        width=seen.audited.features.shape[1],
+        name=classifier.name,
+        architecture=classifier.architecture,
+        sha256=classifier.sha256 or "",
+        outputs=classifier.num_classes,
+        width=seen.features.shape[1],
         arms=tuple(results),
         best=best,
-        saved=_saved(settings.save, best, results),
+        saved=_saved(prepared.settings.save, best, results),
         folder=None,
         mended_sha256=None,
     )
@@ -420,6 +412,42 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
     )
 
 
+def _mined_notes(prepared: Prepared, audit: Audited) -> tuple[str, ...]:
+    """Return notes on what images and weights were mined on. Raise UserError if rows that judge chose them."""
+    learned = [(debug.name, debug.mined) for _, debug in prepared.drawn()]
+    learned += [(variant.name, variant.mined) for variant in prepared.variants if variant.weights is not None]
+    test = prepared.source.test
+    return refuse_mined_on_judges(
+        learned,
+        {part.content: part.name for part in audit.parts},
+        keys_sha256([audit.keys[row] for row in audit.halves.discover.tolist()]),
+        {} if test is None else {test.content: test.name},
+    )
+
+
+def _taught(
+    variant: Variant, prepared: Prepared, seen: SeenModel, fitting: HeadFitting
+) -> tuple[Variant, Lesson | None]:
+    """Return a variant with the images that it learns from, and the rows to learn from beside the training rows."""
+    if variant.groups is not None:
+        discover = seen.audit.halves.discover
+        labels = seen.audit.labels[discover]
+        whole = seen.lesson(seen.features[discover], labels)
+        groups = variant.groups[discover]
+        return variant, balanced_lesson(whole.features, whole.targets, labels, groups, seed=prepared.settings.seed)
+    if variant.debug is None:
+        return variant, None
+    rows, features = seen.decoded(prepared, variant.debug.images)
+    debug = variant.debug.only(rows)
+    if variant.chosen_by is not None:
+        hard = _hardness(variant.chosen_by, variant.debug.images, rows, features, prepared, seen, fitting)
+        hardest = hardest_rows(-hard, debug.images.labels, ROWS)
+        chosen = np.sort(np.concatenate([*hardest.rows.values()]))
+        debug = debug.only(chosen)
+        features = features[chosen]
+    return replace(variant, debug=debug), seen.lesson(features, debug.images.labels)
+
+
 def _hardness(
     baseline: str,
     pool: LabelledImages,
@@ -430,40 +458,39 @@ def _hardness(
     fitting: HeadFitting,
 ) -> Floats:
     """Return how hard a baseline calls the pool's rows `rows` (n,), whose features are given."""
-    allowed, labels, settings = seen.allowed(), pool.labels[rows], prepared.settings
-
-    def true_shares(head: LinearHead | Network, of: Floats32, labels: Ints) -> NDArray:
-        return (torch_softmax(head.logits(of)) * allowed[labels]).sum(axis=1)
-
-    shares = true_shares(seen.head, features, labels)
+    labels = pool.labels[rows]
+    settings = prepared.settings
+    shares = seen.true_shares(seen.head, features, labels)
     if baseline in TRAINED:
         assert isinstance(seen.head, Network)  # heads are refused
         trained = fit_network(
             seen.head, fitting.train, None, 0.0,
             epochs=settings.epochs, seed=settings.seed, early=baseline == EARLY, biased=baseline == LFF,
         )  # fmt: skip
-        others = true_shares(trained.head, features, labels)
+        others = seen.true_shares(trained.head, features, labels)
         return relative_difficulty(others, shares) if baseline == LFF else unsureness(others)
-    if baseline in CHOSEN_BY_CLIP:
+    if baseline in USE_CLIP:
         assert seen.clip is not None
-        discover, audited = seen.audit.halves.discover, seen.audited
-        classes = audited.labels[discover]
-        known = true_shares(seen.head, audited.features[discover], classes)
-        points = seen.audit.features[discover]
+        audit = seen.audit
+        discover = audit.halves.discover
+        classes = audit.labels[discover]
+        points = audit.features[discover]
         vectors = np.asarray(features_of(pool, seen.clip.embedder))[rows]
         if baseline == DOMINO:
+            known = seen.true_shares(seen.head, seen.features[discover], classes)
             return most_wrong_slice(points, classes, known, vectors, labels, shares)
         usual = np.asarray(features_of(prepared.source.train, seen.clip.embedder), np.float64)[fitting.train_rows]
         points, vectors = (whiten(some, usual.mean(axis=0), usual.std(axis=0, ddof=1)) for some in (points, vectors))
-        return by_direction(points, classes, ~seen.audit.failed[discover], audited.units[discover], vectors, labels)
+        return by_direction(points, classes, ~audit.failed[discover], audit.units[discover], vectors, labels)
     return unsureness(shares)
 
 
 def _base_notes(prepared: Prepared, seen: SeenModel) -> tuple[str, ...]:
     """Return notes about the bases of the datasets. Raise UserError if a base is near chance."""
-    name, notes = seen.classifier.name, dict[str, None]()
-    allowed, chances = seen.allowed(), seen.audit.target.class_map.chances
-    names = [cls.name for cls in prepared.source.recipe.classes]
+    name = seen.classifier.name
+    chances = seen.audit.target.class_map.chances
+    names = list(prepared.source.class_names.values())
+    notes: dict[str, None] = {}
     for variant in prepared.variants_of(name):
         debug = variant.debug
         if variant.role != "mended" or debug is None or debug.base is None:
@@ -471,20 +498,10 @@ def _base_notes(prepared: Prepared, seen: SeenModel) -> tuple[str, ...]:
         features = embed(debug.base, seen.embedder, precision="float32")
         rows = np.flatnonzero(np.isfinite(features).all(axis=1))
         labels = debug.base.labels[rows]
-        right = allowed[labels, seen.head.logits(features[rows]).argmax(axis=1)]
+        right = seen.allowed[labels, seen.head.logits(features[rows]).argmax(axis=1)]
         more = refuse_near_chance(name, without_folders(debug.dataset), right, labels, chances, names, debug.fewest)
         notes |= dict.fromkeys(more)
     return tuple(notes)
-
-
-def _rows(prepared: Prepared, images: LabelledImages, seen: SeenModel) -> tuple[Ints, Floats32]:
-    """Return the rows whose image can be decoded, and their features. Raise RunFailure if there are none."""
-    features = embed(images, seen.embedder, precision="float32")
-    rows = np.flatnonzero([digest is not None for digest in prepared.pixels[images.content]])
-    if not len(rows):
-        raise RunFailure(f"{images.name}: no image can be decoded")
-    refuse_infinite_features(seen.embedder.name, features[rows], images.name)
-    return rows, features[rows]
 
 
 def _balanced(prepared: Prepared, context: Ints, keys: tuple[str, ...]) -> list[Variant]:
@@ -507,67 +524,53 @@ def _balanced(prepared: Prepared, context: Ints, keys: tuple[str, ...]) -> list[
 
 
 def _judged(
-    fitted: Sequence[FittedVariant],
-    variants: Sequence[Variant],
-    fitting: HeadFitting,
-    settings: MendSettings,
-    classes: Mapping[str, str],
-) -> list[document.VariantResult]:
-    """Return each variant compared with its controls, with its verdict and, if the settings ask for them, effects."""
-    by_name = {fitted_variant.variant.name: fitted_variant for fitted_variant in fitted}
-    results = []
-    for fitted_variant in fitted:
-        result = fitted_variant.result
-        if fitted_variant.variant.role not in ("retrained", "control"):
-            name = fitted_variant.variant.name
-            beside = {RETRAINED: RETRAINED} | {other.what or "": other.name for other in variants if other.of == name}
-            controls = compared_controls(
-                fitted_variant, {what: by_name[other] for what, other in beside.items()}, settings.grid
-            )
-            comparisons = evaluating.compared_with(
-                fitted_variant.chosen, controls, fitting.evaluation, result.judged_by
-            )
-            missing = evaluating.missing_controls(
-                fitted_variant.variant, [what for what in beside if what != RETRAINED]
-            )
-            has_test = fitting.evaluation.test is not None
-            outcome, text = evaluating.judge_variant(
-                comparisons, result, has_test=has_test, missing=missing, classes=classes
-            )
-            if result.lam == 0:
-                helped = "helped the worst context" if fitted_variant.contexts else "raised the accuracy"
-                outcome, text = "learned nothing", LEARNED_NOTHING.format(helped=helped)
-            if result.lam is not None and not result.within_bound:
-                outcome, text = ("not known", "") if result.lam == 0 else (outcome, text)
-                text = f"{_retraining_loses(fitted[0], fitting)} {text}".strip()
-            result = replace(result, comparisons=comparisons, verdict=text, outcome=outcome)
-        if settings.effects and fitted_variant.variant.role == "mended":
-            result = _with_effects(fitted_variant, result, fitting, settings.seed)
-        results.append(result)
-    return results
-
-
-def _retraining_loses(retrained: FittedVariant, fitting: HeadFitting) -> str:
-    """Return why no λ is within the bound, and what would change that."""
-    discover, before = fitting.evaluation.discover, fitting.evaluation.before
-    lost = before.audited[discover].mean() - retrained.chosen.audited[discover].mean()
-    return (
-        f"No λ is allowed: the head retrained on {counted(len(fitting.train_rows), 'training image')} alone loses"
-        f" {points(lost)} points on the discover half, and at most {points(evaluating.MOST_LOSS)} are"
-        " allowed. With more training images (--per-class, or more photographs) it may lose less; λ was chosen relative"
-        " to that head."
+    fitted_variant: FittedVariant, fitted: Sequence[FittedVariant], fitting: HeadFitting, classes: Mapping[str, str]
+) -> document.VariantResult:
+    """Return a variant compared with its controls, with its verdict. fitted: the retrained head first."""
+    variant = fitted_variant.variant
+    result = fitted_variant.result
+    evaluation = fitting.evaluation
+    retrained = fitted[0]
+    equal = {other.variant.what or "": other for other in fitted if other.variant.of == variant.name}
+    controls = compared_controls(fitted_variant, {RETRAINED: retrained} | equal, fitting.grid)
+    comparisons = evaluating.compared_with(fitted_variant.chosen, controls, evaluation, result.judged_by)
+    outcome, verdict = evaluating.judge_variant(
+        comparisons,
+        result,
+        has_test=evaluation.test is not None,
+        missing=evaluating.missing_controls(variant, equal),
+        classes=classes,
     )
+    if result.lam == 0:
+        outcome = "learned nothing"
+        helped = "helped the worst context" if fitted_variant.contexts else "raised the accuracy"
+        verdict = LEARNED_NOTHING.format(helped=helped)
+    if result.lam is not None and not result.within_bound:
+        discover = evaluation.discover
+        lost = evaluation.before[discover].mean() - retrained.chosen[discover].mean()
+        lost_too_much = (
+            f"No λ is allowed: the head retrained on {counted(len(fitting.train_rows), 'training image')} alone loses"
+            f" {points(lost)} points on the discover half, and at most {points(evaluating.MOST_LOSS)} are"
+            " allowed. With more training images (--per-class, or more photographs) it may lose less; λ was chosen"
+            " relative to that head."
+        )
+        if result.lam == 0:
+            outcome = "not known"
+            verdict = lost_too_much
+        else:
+            verdict = f"{lost_too_much} {verdict}"
+    return replace(result, comparisons=comparisons, verdict=verdict, outcome=outcome)
 
 
 def compared_controls(
     fitted_variant: FittedVariant, beside: Mapping[str, FittedVariant], grid: tuple[float, ...]
-) -> dict[str, tuple[float | None, evaluating.RightAnswers]]:
+) -> dict[str, tuple[float | None, Bools]]:
     """Return the heads to compare a variant with: each control at its chosen λ and at the variant's λ.
 
     The chosen λ of a control is often 0, and the control is then the retrained head again. A larger λ gains more
     failures whatever the images are. Therefore the variant's λ is compared too.
     """
-    controls: dict[str, tuple[float | None, evaluating.RightAnswers]] = {
+    controls: dict[str, tuple[float | None, Bools]] = {
         what: (other.result.lam, other.chosen) for what, other in beside.items()
     }
     lam = fitted_variant.result.lam
@@ -580,29 +583,32 @@ def compared_controls(
 
 
 def _with_effects(
-    fitted_variant: FittedVariant, result: document.VariantResult, fitting: HeadFitting, seed: int
+    fitted_variant: FittedVariant, result: document.VariantResult, fitting: HeadFitting
 ) -> document.VariantResult:
     """Return the result with effects: the variant at its λ with fewer contexts per class or images per context."""
-    debug, lesson, evaluation = fitted_variant.variant.debug, fitted_variant.lesson, fitting.evaluation
-    assert debug is not None and lesson is not None and result.lam is not None
-    ranks = np.asarray([(debug.contexts[index].rank or 0) if index >= 0 else 0 for index in debug.context.tolist()])
+    debug = fitted_variant.variant.debug
+    lesson = fitted_variant.lesson
+    evaluation = fitting.evaluation
+    assert debug is not None and lesson is not None
+    context = debug.context
+    ranks = np.asarray([(debug.contexts[index].rank or 0) if index >= 0 else 0 for index in context.tolist()])
+
+    def effects(fewer: Mapping[int, Ints]) -> tuple[document.EffectPoint, ...]:
+        effect_points = []
+        for value, rows in track(list(fewer.items()), f"{result.name}: measuring effects"):
+            learned = Lesson(lesson.features[rows], lesson.targets[rows])
+            head = fitting.kept.fitted(fitting.train, learned, result.lam or 0.0).head
+            shares = evaluation.accuracies(evaluation.answers(head), result.judged_by)
+            accuracies = map(shares.get, (document.HELDOUT, document.IN_CONTEXTS, document.TEST))
+            effect_points.append(document.EffectPoint(value, len(rows), *accuracies))
+        return tuple(effect_points)
+
     last = int(ranks.max(initial=0))
-    most = int(np.bincount(debug.context[debug.context >= 0], minlength=1).max(initial=0))
-    fewer: list[tuple[str, int, Ints]] = []
-    for k in range(1, last + 2) if last else ():
-        fewer.append(("by_k", k, rows_within(ranks, debug.context, k=k)))
-    for number in [*(number for number in _IMAGES if number < most), *([most] if most else [])]:
-        fewer.append(("by_images", number, rows_within(ranks, debug.context, images=number, seed=seed)))
-    effects: dict[str, list[document.EffectPoint]] = {"by_k": [], "by_images": []}
-    for kind, value, rows in track(fewer, f"{fitted_variant.variant.name}: measuring effects"):
-        learned = Lesson(lesson.features[rows], lesson.targets[rows])
-        answers = evaluation.answers(fitting.kept.fitted(fitting.train, learned, result.lam).head)
-        shares = evaluating.accuracy_by_set(answers, evaluation.sets(result.judged_by))
-        point = document.EffectPoint(
-            value, len(rows), shares.get(document.HELDOUT), shares.get(document.IN_CONTEXTS), shares.get(document.TEST)
-        )
-        effects[kind].append(point)
-    return replace(result, by_k=tuple(effects["by_k"]), by_images=tuple(effects["by_images"]))
+    by_k = {k: rows_within(ranks, context, k=k) for k in range(1, last + 2) if last}
+    most = int(np.bincount(context[context >= 0], minlength=1).max())
+    numbers = sorted({min(number, most) for number in (*_IMAGES, most) if most})
+    by_images = {n: rows_within(ranks, context, images=n, seed=evaluation.seed) for n in numbers}
+    return replace(result, by_k=effects(by_k), by_images=effects(by_images))
 
 
 def _saved(wanted: str | None, best: str | None, results: Sequence[document.VariantResult]) -> str | None:
@@ -620,12 +626,18 @@ def _saved(wanted: str | None, best: str | None, results: Sequence[document.Vari
     )
 
 
-def best_fitted(fitted: Sequence[FittedVariant], evaluation: evaluating.HeadEvaluation) -> str | None:
-    """Return the best variant by the discover half, each at its chosen λ. Only some roles may be best."""
-    candidates = [
-        (fit.variant.name, fit.result.within_bound, fit.chosen, fit.contexts)
-        for fit in fitted
-        if fit.variant.role
-        in ("mended", "upweighted")  # oracles and heads fitted to the discover half would always win
-    ]
-    return evaluating.best_variant(candidates, evaluation)
+def best_variant(fitted: Sequence[FittedVariant], evaluation: evaluating.HeadEvaluation) -> str | None:
+    """Return the variant with the best worst context on the discover half; variants within the bound come first.
+
+    All variants are compared on the contexts of all variants, so that one with few easy contexts has no advantage.
+    """
+    # Oracles and heads fitted to the discover half would always win.
+    candidates = [fit for fit in fitted if fit.variant.role in ("mended", "upweighted")]
+    if not candidates:
+        return None
+    union = sorted({index for fit in candidates for index in fit.contexts})
+    chosen = [fit.chosen for fit in candidates]
+    accuracy, overall, counts = evaluating.accuracy_by_context(chosen, evaluation, union)
+    worst = evaluating.worst_accuracy(accuracy, overall, counts).round(9)
+    scores = [(fit.result.within_bound, score) for fit, score in zip(candidates, worst.tolist(), strict=True)]
+    return candidates[scores.index(max(scores))].variant.name

@@ -69,19 +69,25 @@ class AuditedBuild:
 
 @dataclass(frozen=True)
 class MendSource:
-    """A recipe's images for mending. train: at most `per_class` rows per class. audited: set for a built dataset.
-
-    opened: the source, pinned once for the run. test: the test split; None if the whole confirm half replaces it.
-    """
+    """A recipe's images for mending."""
 
     recipe: Recipe
     mine: Mine
     opened: OpenSource
+    """The source, pinned once for the run."""
     train: LabelledImages
+    """At most `per_class` rows per class."""
     whole_train: LabelledImages
     test: LabelledImages | None
+    """The test split; None if the whole confirm half replaces it."""
     audited: AuditedBuild | None
+    """Set if a built dataset is audited."""
     per_class: int
+
+    @property
+    def class_names(self) -> dict[str, str]:
+        """The names of the classes by id."""
+        return {cls.id: cls.name for cls in self.recipe.classes}
 
 
 def mend_source(
@@ -109,7 +115,8 @@ def mend_source(
     if audited:
         mine = mine.model_copy(update={"on": tuple(audited)})
     source = open_source(recipe.source)
-    pin, splits = source.pin, source.splits
+    pin = source.pin
+    splits = source.splits
     train = recipe.source.train_split
     if train not in splits:
         raise UserError(
@@ -127,7 +134,8 @@ def mend_source(
             f" {MOST_CONTENTS // 2:,}: its folder lists each of them so that no evaluation uses them",
             f"Name fewer, such as --per-class {max(1, MOST_CONTENTS // 2 // max(1, len(recipe.classes)))}.",
         )
-    build, made_from = None, None
+    build = None
+    made_from = None
     if len(mine.on) == 1 and mine.on[0] not in splits and is_built(mine.on[0]):
         # A built dataset can be audited alone: then its noise, edits and base are known.
         opened = open_dataset(mine.on[0])
@@ -191,20 +199,19 @@ def pixels_of(images: LabelledImages) -> tuple[str | None, ...]:
 
 @dataclass(frozen=True)
 class Known:
-    """Facts about n images, for a comparison of two sets of images.
-
-    pixels: the hash of each image's pixels; None if it cannot be decoded. units: comparable only within the dataset
-    `of`. seeds: seeds of the noise that the images were rendered from. edited: keys of rows in the dataset
-    `edited_of`; the images are edits of these rows.
-    """
+    """Facts about n images, for a comparison of two sets of images."""
 
     name: str
     keys: Sequence[str]
     pixels: Sequence[str | None]
+    """The hash of each image's pixels; None if it cannot be decoded."""
     units: Sequence[str] | None = None
+    """Comparable only within the dataset `of`."""
     of: str | None = None
     seeds: frozenset[int] = frozenset()
+    """Seeds of the noise that the images were rendered from."""
     edited: frozenset[str] = frozenset()
+    """Keys of the rows that the images are edits of, in the dataset `edited_of`."""
     edited_of: str | None = None
 
 
@@ -354,13 +361,13 @@ def confirm_chose(mined: MinedRecords, audited: Mapping[str, str]) -> bool:
     This is so for confirmed findings. It is not so for contexts, which only record whether they were confirmed, and
     for findings that were tested on rendered images alone.
     """
-    return any(
-        "finding" in record
-        and "confirmed" not in record
-        and record.get("tested_on") not in ("rendered", "pairs")
-        and any(content in audited for content, _ in _mined_on(record))
-        for record in mined
-    )
+    for record in mined:
+        of_finding = "finding" in record and "confirmed" not in record
+        on_photographs = record.get("tested_on") not in ("rendered", "pairs")
+        contents = {content for content, _ in _mined_on(record)}
+        if of_finding and on_photographs and not contents.isdisjoint(audited):
+            return True
+    return False
 
 
 def _mined_on(record: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -383,20 +390,21 @@ class MendSettings:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run before its models. own: model → the variants of its own dataset. contexts: those of all images, each once.
-
-    groups: the value that names the groups → (audited key → group). pixels: content of labelled images → their hashes.
-    """
+    """A run before its models."""
 
     source: MendSource
     settings: MendSettings
     given: tuple[Given, ...]
     variants: tuple[Variant, ...]
     own: Mapping[str, tuple[Variant, ...]]
+    """Model → the variants of its own dataset."""
     own_given: Mapping[str, Given]
     groups: Mapping[str, Mapping[str, str]]
+    """The value that names the groups → (audited key → group)."""
     contexts: tuple[Context, ...]
+    """Those of all images, each once."""
     pixels: Mapping[str, tuple[str | None, ...]]
+    """Content of labelled images → their hashes."""
     audited: tuple[LabelledImages, ...]
 
     def variants_of(self, model: str) -> tuple[Variant, ...]:
@@ -416,21 +424,22 @@ def prepare(
     source: MendSource, given: Sequence[Given], given_by_model: Mapping[str, Given], settings: MendSettings
 ) -> Prepared:
     """Open all named inputs and refuse images that both teach and judge. One error has the problems of all inputs."""
+    recipe = source.recipe
     problems: list[CounterfoilError] = []
-    opened: list[tuple[DebugImages, dict[str, DebugImages]]] = []
+    images: list[Variant] = []
     others: list[Variant] = []
     groups: dict[str, dict[str, str]] = {}
-    owned: dict[str, tuple[DebugImages, dict[str, DebugImages]]] = {}
-    audited = opened_parts(source.recipe, source.mine.on, source.opened)
+    own_variants: dict[str, tuple[Variant, ...]] = {}
+    audited = opened_parts(recipe, source.mine.on, source.opened)
     for dataset in given:
         try:
             if dataset.kind == IMAGES:
-                opened.append(open_debug_images(dataset, source.recipe))
+                images += image_variants(*open_debug_images(dataset, recipe), settings.seed)
             elif dataset.kind == WEIGHTS:
                 weights, mined = read_train_weights(dataset.source, source.whole_train, source.train.keys)
                 others.append(Variant(dataset.name, "upweighted", weights=weights, mined=(mined,)))
             elif dataset.kind == POOL:
-                others += pool_variants(dataset, source.recipe, source.opened.pin, settings.seed)
+                others += pool_variants(dataset, recipe, source.opened.pin, settings.seed)
             elif dataset.source not in groups:
                 groups[dataset.source] = read_groups(dataset, source.opened, audited)
         except CounterfoilError as error:
@@ -439,17 +448,16 @@ def prepare(
         try:
             if dataset.kind != IMAGES:
                 raise UserError(f"--own {model}={dataset.name}: expected a built dataset")
-            owned[model] = open_debug_images(dataset, source.recipe)
+            own_variants[model] = tuple(image_variants(*open_debug_images(dataset, recipe), settings.seed))
         except CounterfoilError as error:
             problems.append(error)
     raise_together(problems)
-    variants = (*(variant for images in opened for variant in image_variants(*images, settings.seed)), *others)
-    own_variants = {model: tuple(image_variants(*images, settings.seed)) for model, images in owned.items()}
+    variants = (*images, *others)
     contexts: dict[tuple[int, str], Context] = {}
     for variant in itertools.chain(variants, *own_variants.values()):
-        for context in variant.debug.contexts if variant.role == "mended" and variant.debug is not None else ():
-            contexts.setdefault((context.label, context.caption), context)
-    pixels: dict[str, tuple[str | None, ...]] = {}
+        if variant.role == "mended" and variant.debug is not None:
+            for context in variant.debug.contexts:
+                contexts.setdefault((context.label, context.caption), context)
     prepared = Prepared(
         source=source,
         settings=settings,
@@ -459,26 +467,32 @@ def prepare(
         own_given=given_by_model,
         groups=groups,
         contexts=tuple(contexts.values()),
-        pixels=pixels,
+        pixels={},
         audited=audited,
     )
-    drawn = [images for _, debug in prepared.drawn() for images in (debug.images, debug.edited)]
-    for images in (source.train, *drawn, *audited, source.test):
-        if images is not None and images.content not in pixels:
-            pixels[images.content] = pixels_of(images)
-    dataset, build = source.recipe.source.dataset, source.audited
+    drawn = [debug for _, debug in prepared.drawn()]
+    learned_from = [images for debug in drawn for images in (debug.images, debug.edited)]
+    pixels: dict[str, tuple[str | None, ...]] = {}
+    for labelled in (source.train, *learned_from, *audited, source.test):
+        if labelled is not None and labelled.content not in pixels:
+            pixels[labelled.content] = pixels_of(labelled)
+    dataset = recipe.source.dataset
 
-    def rows(images: LabelledImages, name: str) -> Known:
-        return Known(f"{name} ({images.name})", images.keys, pixels[images.content], images.units, dataset)
+    def known(labelled: LabelledImages, name: str) -> Known:
+        return Known(name, labelled.keys, pixels[labelled.content], labelled.units, dataset)
 
-    learned = [rows(source.train, "the training images")]
-    for _, debug in prepared.drawn():
-        keys, edited = debug.images.keys, debug.edited.keys if debug.edited is not None else ()
-        name, seen = f"the images of {debug.name}", pixels[debug.images.content]
-        learned.append(Known(name, keys, seen, debug.units, dataset, debug.seeds, frozenset(edited), dataset))
-    judged = [rows(part, "the audited images") for part in audited]
-    if build is not None:
-        facts = {"seeds": build.seeds, "edited": build.edited, "edited_of": dataset}
-        judged = [replace(known, of=part.name, **facts) for known, part in zip(judged, audited, strict=True)]
-    refuse_shared(learned, judged, [] if source.test is None else [rows(source.test, "the test")])
-    return prepared
+    learned = [known(source.train, f"the training images ({source.train.name})")]
+    for debug in drawn:
+        edited = frozenset(() if debug.edited is None else debug.edited.keys)
+        of_debug = known(debug.images, f"the images of {debug.name}")
+        learned.append(replace(of_debug, seeds=debug.seeds, edited=edited, edited_of=dataset))
+    judged = []
+    for part in audited:
+        rows = known(part, f"the audited images ({part.name})")
+        build = source.audited
+        if build is not None:
+            rows = replace(rows, of=part.name, seeds=build.seeds, edited=build.edited, edited_of=dataset)
+        judged.append(rows)
+    test = source.test
+    refuse_shared(learned, judged, [] if test is None else [known(test, f"the test ({test.name})")])
+    return replace(prepared, pixels=pixels)

@@ -26,7 +26,7 @@ from counterfoil.models.mended import EditsOf
 from counterfoil.plan.layout import sample_seed
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import did_you_mean
-from counterfoil.recipe.prompts import BASE, prompt_for
+from counterfoil.recipe.prompts import BASE, Shift, prompt_for
 
 # The default number of training rows per class. Chegini 2023, section 5.1, uses it for ImageNet.
 FEWEST_PER_CLASS = 30
@@ -55,7 +55,9 @@ def equal_numbers(variants: Mapping[str, Ints], seed: int = 0) -> dict[str, Ints
     variants: name → the labels of its images.
     """
     classes = np.unique(np.concatenate(list(variants.values()))).tolist()
-    fewest = {label: min(int((labels == label).sum()) for labels in variants.values()) for label in classes}
+    fewest = {}
+    for label in classes:
+        fewest[label] = min(int((labels == label).sum()) for labels in variants.values())
     return {name: rows_of_cells(labels, fewest, seed) for name, labels in variants.items()}
 
 
@@ -94,44 +96,39 @@ class Context:
 
 @dataclass(frozen=True)
 class DebugImages:
-    """The n images of a group. labels: (n,) indices of classes of the source that is mended on.
-
-    context: (n,) each image's index in `contexts`, -1 for no context. seeds: the seed of each sample's noise. units:
-    those of images that are rows of the source's own pool. mined: what the shifts were mined from. content: the hash of
-    the whole dataset. base: its base images of these classes; whether a model is near chance is judged on classes with
-    at least `fewest` of them. edits: the rows of any pool that the images are edits of. edited: those among these rows
-    that are rows of the source itself.
-    """
+    """The n images of a group."""
 
     name: str
     dataset: str
     group: str
     images: LabelledImages
-    labels: Ints
+    """Their labels are indices of classes of the source that is mended on. Their units are those of the source's own
+    pool, if they are rows of it."""
     contexts: tuple[Context, ...]
     context: Ints
+    """(n,) each image's index in `contexts`, -1 for no context."""
     seeds: frozenset[int]
-    units: tuple[str, ...] | None
+    """The seed of each sample's noise."""
     mined: tuple[Mapping[str, Any], ...]
+    """What the shifts were mined from."""
     content: str
+    """The hash of the whole dataset."""
     recipe: str
     samples_seed: int
     base: LabelledImages | None = None
+    """The dataset's base images of these classes."""
     fewest: int = 1
+    """Whether a model is near chance is judged on classes with at least so many base images."""
     edits: EditsOf | None = None
+    """The rows of any pool that the images are edits of."""
     edited: LabelledImages | None = None
+    """Those among these rows that are rows of the source itself."""
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.images)
 
     def only(self, rows: Ints) -> DebugImages:
-        return replace(
-            self,
-            images=rows_of(self.images, rows),
-            labels=self.labels[rows],
-            context=self.context[rows],
-            units=None if self.units is None else tuple(self.units[row] for row in rows.tolist()),
-        )
+        return replace(self, images=rows_of(self.images, rows), context=self.context[rows])
 
 
 def open_debug_images(given: Given, recipe: Recipe) -> tuple[DebugImages, dict[str, DebugImages]]:
@@ -165,14 +162,15 @@ def open_debug_images(given: Given, recipe: Recipe) -> tuple[DebugImages, dict[s
             "Lower its threshold, or ask for more candidates, and build it again.",
         )
     controls: dict[str, DebugImages] = {}
-    wanted = {CLASS_NAME: next((name for name in _CLASS_NAMES if groups.get(name)), None), RANDOM: RANDOM}
-    for what, name in wanted.items():
-        if name is not None and name != group and groups.get(name):
-            images = _images(opened, given.source, name, groups[name], recipe)
-            rows = np.flatnonzero(np.isin(images.labels, np.unique(debug_images.labels)))
-            if len(rows):
-                unchanged = name == BASE and opened.recipe.kind.unchanged_base
-                controls[UNCHANGED if unchanged else what] = images.only(rows)
+    for what, names in ((CLASS_NAME, _CLASS_NAMES), (RANDOM, (RANDOM,))):
+        name = next((name for name in names if groups.get(name)), None)
+        if name is None or name == group:
+            continue
+        images = _images(opened, given.source, name, groups[name], recipe)
+        rows = np.flatnonzero(np.isin(images.images.labels, debug_images.images.labels))
+        if len(rows):
+            unchanged = name == BASE and opened.recipe.kind.unchanged_base
+            controls[UNCHANGED if unchanged else what] = images.only(rows)
     return debug_images, controls
 
 
@@ -188,46 +186,50 @@ def _groups(opened: OpenDataset) -> dict[str, tuple[int, ...]]:
 
 
 def _images(opened: OpenDataset, source: str, group: str, shifts: Sequence[int], recipe: Recipe) -> DebugImages:
+    """Return the images of the shifts, labelled as in `recipe`. Raise UserError for classes that it does not have."""
     rows = np.flatnonzero(np.isin(opened.shifts, shifts))
+    labels = opened.labels[rows]
     recipe_labels = {(cls.id, cls.name): cls.label for cls in recipe.classes}
     classes = opened.recipe.classes
     label_of = np.asarray([recipe_labels.get((cls.id, cls.name), -1) for cls in classes], dtype=np.int64)
-    strange = [classes[label] for label in np.unique(opened.labels[rows]).tolist() if label_of[label] < 0]
+    strange = [classes[label] for label in np.unique(labels).tolist() if label_of[label] < 0]
     if strange:
         shown = ", ".join(f"{cls.id} ({cls.name})" for cls in strange[:5])
         raise UserError(
             f"{source} has images of {len(strange)} classes that the recipe {recipe.name} does not have: {shown}",
             "Mend on the recipe that it was mined from: --on RECIPE.",
         )
-    labels = label_of[opened.labels[rows]]
-    contexts, context_indices = _contexts(opened, shifts, recipe, label_of)
-    pairs = zip(opened.shifts[rows].tolist(), opened.labels[rows].tolist(), strict=True)
-    context = np.asarray([context_indices.get(pair, -1) for pair in pairs], dtype=np.int64)
-    specs = opened.recipe.prompts.shifts
-    named = dict.fromkeys(opened.recipe.all_shifts()[shift].of for shift in shifts)
-    mined = tuple(spec.mined_from for name in named if (spec := specs.get(name)) is not None and spec.mined_from)
-    images = rows_of(opened.labelled(), rows)
-    base = np.flatnonzero((opened.shifts == 0) & np.isin(opened.labels, opened.labels[rows]))
-    base_images = rows_of(opened.labelled(), base)
+    contexts, context_of = _contexts(opened, shifts, recipe, label_of)
+    every = opened.recipe.all_shifts()
+    origins = {every[shift].of: _mined_from(opened.recipe, every[shift]) for shift in shifts}
+    labelled = opened.labelled()
+    base = np.flatnonzero((opened.shifts == 0) & np.isin(opened.labels, labels))
+    keys = [opened.keys[row] for row in rows.tolist()]
+    name = f"{source}:{group}"
+    units = _pool_units(opened, rows, recipe)
     return DebugImages(
-        name=f"{source}:{group}",
+        name=name,
         dataset=source,
         group=group,
-        images=replace(images, name=f"{source}:{group}", labels=labels),
-        labels=labels,
+        images=replace(rows_of(labelled, rows), name=name, labels=label_of[labels], units=units),
         contexts=contexts,
-        context=context,
+        context=context_of[opened.shifts[rows], labels],
         seeds=frozenset(seeds_of(opened, rows)),
-        units=_pool_units(opened, rows, recipe),
-        base=replace(base_images, name=f"{source}:{BASE}", labels=label_of[opened.labels[base]]),
+        base=replace(rows_of(labelled, base), name=f"{source}:{BASE}", labels=label_of[opened.labels[base]]),
         fewest=opened.recipe.evaluate.min_images_per_class,
-        edits=edits_of(opened.directory, opened.recipe, opened.pins, [opened.keys[row] for row in rows.tolist()]),
-        edited=edited_images(opened, rows, recipe),
-        mined=mined,
+        edits=edits_of(opened.directory, opened.recipe, opened.pins, keys),
+        edited=_edited_images(opened, rows, recipe),
+        mined=tuple(filter(None, origins.values())),
         content=opened.content,
         recipe=opened.recipe.name,
         samples_seed=opened.recipe.samples.seed,
     )
+
+
+def _mined_from(recipe: Recipe, shift: Shift) -> Mapping[str, Any]:
+    """Return what a shift was mined from, as the recipe records it; empty if it was not mined."""
+    spec = recipe.prompts.shifts.get(shift.of)
+    return {} if spec is None else spec.mined_from or {}
 
 
 def seeds_of(opened: OpenDataset, rows: Ints) -> list[int]:
@@ -244,17 +246,34 @@ def seeds_of(opened: OpenDataset, rows: Ints) -> list[int]:
     ]
 
 
+def _pool_rows(opened: OpenDataset, rows: Ints, recipe: Recipe) -> Sequence[int]:
+    """Return the rows of the recipe's source that the chosen images are, or are edits of; none for other images."""
+    if not opened.recipe.kind.takes_rows:
+        return ()
+    pool = pool_of(opened.recipe)
+    source = recipe.source
+    recorded = opened.pins.get("pool")
+    if pool.config != source.config:
+        return ()
+    moved = pool.dataset != source.dataset
+    if moved and (SourcePin.of(recorded) is None or open_source(source, recorded).pin.document() != recorded):
+        return ()
+    return rows_in_pool(opened.directory, opened.recipe, [opened.keys[row] for row in rows.tolist()])
+
+
 def _pool_units(opened: OpenDataset, rows: Ints, recipe: Recipe) -> tuple[str, ...] | None:
     """Return the units of images that are rows of the recipe's source or edits of such rows; None for other images."""
     source = recipe.source
-    if source.unit_column is None or not _of_source(opened, recipe):
+    if source.unit_column is None:
+        return None
+    pool_rows = _pool_rows(opened, rows, recipe)
+    if not pool_rows:
         return None
     pool = open_source(source, opened.pins.get("pool"), as_recorded=True).rows(opened.recipe.generator.split)
     if source.unit_column not in pool.columns:
         return None
     units = pool.texts(source.unit_column, "unit_column")
-    pool_rows = rows_in_pool(opened.directory, opened.recipe, [opened.keys[row] for row in rows.tolist()])
-    if pool_rows and max(pool_rows) >= len(units):
+    if max(pool_rows) >= len(units):
         raise UserError(
             f"{opened.source} has an image of row {max(pool_rows):,} of"
             f" {source.dataset}:{opened.recipe.generator.split}, which has {len(units):,}",
@@ -263,27 +282,14 @@ def _pool_units(opened: OpenDataset, rows: Ints, recipe: Recipe) -> tuple[str, .
     return tuple(units[row] for row in pool_rows)
 
 
-def _of_source(opened: OpenDataset, recipe: Recipe) -> bool:
-    """Check by name or pin whether images are rows of the recipe's input dataset, or edits of such rows."""
-    if not opened.recipe.kind.takes_rows:
-        return False
-    pool, source, recorded = pool_of(opened.recipe), recipe.source, opened.pins.get("pool")
-    if pool.config != source.config:
-        return False
-    if pool.dataset == source.dataset:
-        return True
-    return SourcePin.of(recorded) is not None and open_source(source, recorded).pin.document() == recorded
-
-
 def edited_rows(opened: OpenDataset, rows: Ints, recipe: Recipe) -> frozenset[str]:
     """Return the keys of the source rows that the chosen images are edits of; empty for other images."""
-    if not opened.recipe.kind.alters_rows or not _of_source(opened, recipe):
+    if not opened.recipe.kind.alters_rows:
         return frozenset()
-    pool_rows = rows_in_pool(opened.directory, opened.recipe, [opened.keys[row] for row in rows.tolist()])
-    return frozenset(row_key(opened.recipe.generator.split, row) for row in pool_rows)
+    return frozenset(row_key(opened.recipe.generator.split, row) for row in _pool_rows(opened, rows, recipe))
 
 
-def edited_images(opened: OpenDataset, rows: Ints, recipe: Recipe) -> LabelledImages | None:
+def _edited_images(opened: OpenDataset, rows: Ints, recipe: Recipe) -> LabelledImages | None:
     """Return the source rows that the images are edits of, to compare their pixels; None if there are none."""
     keys = edited_rows(opened, rows, recipe)
     if not keys:
@@ -295,38 +301,37 @@ def edited_images(opened: OpenDataset, rows: Ints, recipe: Recipe) -> LabelledIm
 
 def _contexts(
     opened: OpenDataset, shifts: Sequence[int], recipe: Recipe, label_of: Ints
-) -> tuple[tuple[Context, ...], dict[tuple[int, int], int]]:
-    """Return the captions of the shifts by class, and (shift, label of the dataset) → index of the context.
+) -> tuple[tuple[Context, ...], Ints]:
+    """Return the captions of the shifts by class, and the index of the context by shift and label of the dataset.
 
-    A caption that names the class alone is no context.
+    A caption that names the class alone is no context; its index is -1.
     """
     contexts: list[Context] = []
-    context_indices: dict[tuple[int, int], int] = {}
     every = opened.recipe.all_shifts()
-    for shift in shifts:
-        spec = opened.recipe.prompts.shifts.get(every[shift].of)
-        origin = (spec.mined_from if spec is not None else None) or {}
+    context_of = np.full((len(every), len(label_of)), -1)
+    for index in shifts:
+        shift = every[index]
+        origin = _mined_from(opened.recipe, shift)
         rank = origin.get("rank")
-        for label in every[shift].class_labels:
-            recipe_label = label_of[label]
-            if recipe_label < 0:
+        words = origin.get("words")
+        for label in shift.class_labels:
+            if label_of[label] < 0:
                 continue
-            cls = recipe.classes[int(recipe_label)]
-            caption = prompt_for(every[shift], opened.recipe.classes[label])
-            if caption is None or caption == cls.text(recipe.screen.object_caption) or shift == 0:
+            cls = recipe.classes[label_of[label]]
+            caption = prompt_for(shift, opened.recipe.classes[label])
+            if caption is None or caption == cls.text(recipe.screen.object_caption) or index == 0:
                 continue
-            context_indices[shift, label] = len(contexts)
-            words = origin.get("words")
+            context_of[index, label] = len(contexts)
             contexts.append(
                 Context(
-                    name=every[shift].name if len(every[shift].class_labels) == 1 else f"{every[shift].name}_{cls.id}",
-                    label=int(recipe_label),
+                    name=shift.name if len(shift.class_labels) == 1 else f"{shift.name}_{cls.id}",
+                    label=cls.label,
                     caption=caption,
-                    words=str(words) if isinstance(words, str) else caption,
+                    words=words if isinstance(words, str) else caption,
                     rank=rank if isinstance(rank, int) and not isinstance(rank, bool) else None,
                 )
             )
-    return tuple(contexts), context_indices
+    return tuple(contexts), context_of
 
 
 def rows_within(
@@ -353,31 +358,34 @@ def rows_within(
 
 @dataclass(frozen=True)
 class Variant:
-    """A head to fit. For a control, `of` is the variant that it controls and `what` its kind; both are else None.
-
-    weights: (train rows,). groups: (audited rows,), -1 for a row without a group. offered: the number of images before
-    all variants of a comparison got equal numbers. lacking: control → the labels without an image in that control; no
-    variant of the comparison learns from these labels. mined: the origin of the weights. chosen_by: the baseline that
-    chooses `ROWS` images a class from `debug` when it knows the model.
-    """
+    """A head to fit."""
 
     name: str
     role: VariantRole
     of: str | None = None
+    """The variant that a control controls."""
     what: str | None = None
+    """The kind of a control."""
     debug: DebugImages | None = None
+    """The images to learn from."""
     weights: Floats | None = None
+    """(train rows,)"""
     groups: Ints | None = None
+    """(audited rows,), -1 for a row without a group."""
     offered: int = 0
+    """The number of images before all variants of a comparison got equal numbers."""
     chosen_by: str | None = None
+    """The baseline that chooses `ROWS` images a class from `debug` when it knows the model."""
     lacking: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Control → the labels without an image in that control; no variant of the comparison learns from these labels."""
     mined: tuple[Mapping[str, Any], ...] = ()
+    """The origin of the weights."""
 
     @property
     def images(self) -> int:
         """The number of images to learn from."""
         most = ROWS if self.chosen_by is not None else self.offered
-        return 0 if self.debug is None else int(np.minimum(np.bincount(self.debug.labels), most).sum())
+        return 0 if self.debug is None else int(np.minimum(np.bincount(self.debug.images.labels), most).sum())
 
     @property
     def swept(self) -> bool:
@@ -390,19 +398,23 @@ def image_variants(images: DebugImages, controls: Mapping[str, DebugImages], see
     Raise UserError if no image is left.
     """
     every = {images.name: images} | dict(controls)
-    rows = equal_numbers({name: control.labels for name, control in every.items()}, seed)
+    rows = equal_numbers({name: compared.images.labels for name, compared in every.items()}, seed)
     if not len(rows[images.name]):
         raise UserError(
             f"{images.name}: no class has both its own images and images of its controls ({' and '.join(controls)})",
             "Build more images of the controls: without them, a gain means nothing.",
         )
-    present = np.unique(images.labels)
-    missing = {what: tuple(present[~np.isin(present, control.labels)].tolist()) for what, control in controls.items()}
-    lacking = {what: labels for what, labels in missing.items() if labels}
+    present = np.unique(images.images.labels)
+    lacking = {}
+    for what, control in controls.items():
+        missing = np.setdiff1d(present, control.images.labels)
+        if len(missing):
+            lacking[what] = tuple(missing.tolist())
     equal = images.only(rows[images.name])
     variants = [Variant(images.name, "mended", debug=equal, offered=len(images), lacking=lacking)]
     for what, control in controls.items():
-        name, equal = f"{control.group} beside {images.name}", control.only(rows[what])
+        name = f"{control.group} beside {images.name}"
+        equal = control.only(rows[what])
         variants.append(Variant(name, "control", images.name, what, debug=equal, offered=len(control)))
     return variants
 
@@ -415,11 +427,9 @@ def pool_variants(given: Given, recipe: Recipe, pin: SourcePin, seed: int) -> li
         dataset=recipe.source.dataset,
         group=given.source,
         images=split,
-        labels=split.labels,
         contexts=(),
         context=np.full(len(split), -1),
         seeds=frozenset(),
-        units=split.units,
         mined=(),
         content=split.content,
         recipe=recipe.name,
