@@ -15,6 +15,7 @@ from counterfoil.data.written_objects import (
     Problems,
     Size,
     WrittenObjects,
+    add_object,
     file_content,
     identity,
     is_box,
@@ -52,7 +53,8 @@ def coco_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> Ob
         )
     categories = {name: _categories(folder / name, documents[name]) for name in documents}
     first, *others = documents
-    if other := next((name for name in others if [*categories[name].values()] != [*categories[first].values()]), None):
+    in_order = [*categories[first].values()]
+    if other := next((name for name in others if [*categories[name].values()] != in_order), None):
         raise UserError(
             f"{folder}: {shown_name(first)} and {shown_name(other)} have other categories, or in another order",
             "Give every split the same list of categories.",
@@ -68,27 +70,23 @@ def coco_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> Ob
         splits[split_name], absent[split_name] = file.rows(by_basename)
         from_zero += file.from_zero
     used = {number for rows in splits.values() for image in rows for number in image.lists["category"]}
-    group = _group(documents[first]["categories"], categories[first], used)
+    names_of = categories[first]
+    group = _group(documents[first]["categories"], names_of, used)
+    groups = frozenset[str]()
     notes = []
     if group is not None:
+        groups = frozenset((group,))
         notes.append(f"the category {quoted(group)} has no object and groups the others, so it is no category here")
     if from_zero:
         notes.append(
             f"{counted(from_zero, 'annotation')} with the id 0: pycocotools counts its object as missed (its issue"
             " 332), and Counterfoil matches it like any other"
         )
-    ids = [number for number, name in categories[first].items() if name != group]
-    from_one = ids == [*range(1, len(ids) + 1)]
-    return ObjectFolder(
-        folder,
-        "COCO",
-        tuple(categories[first].values()),
-        splits,
-        absent,
-        frozenset(() if group is None else (group,)),
-        () if from_one else tuple(number for number in ids if isinstance(number, int)),
-        tuple(notes),
-    )
+    ids = [number for number, name in names_of.items() if name != group]
+    if ids == [*range(1, len(ids) + 1)]:
+        ids = []
+    numbers = tuple(number for number in ids if isinstance(number, int))
+    return ObjectFolder(folder, "COCO", tuple(names_of.values()), splits, absent, groups, numbers, tuple(notes))
 
 
 def _documents(folder: Path, names: Sequence[str]) -> dict[str, Any]:
@@ -123,8 +121,9 @@ def _categories(path: Path, document: Mapping[str, Any]) -> dict[int | str, str]
     problems = Problems(str(path))
     names = dict[int | str, str]()
     for index, entry in enumerate(document["categories"]):
-        number, name = (entry.get(key) if isinstance(entry, Mapping) else None for key in ("id", "name"))
-        number = identity(number)
+        written = entry if isinstance(entry, Mapping) else {}
+        number = identity(written.get("id"))
+        name = written.get("name")
         if number is None or not isinstance(name, str) or number in names:
             problems.add(f"categories[{index}] is {quoted(str(entry))}, expected a name, and an id of its own")
         else:
@@ -132,9 +131,7 @@ def _categories(path: Path, document: Mapping[str, Any]) -> dict[int | str, str]
     if not problems.count and (problem := categories_problem([*names.values()]) if names else "found no category"):
         problems.add(f"categories: {problem}")
     problems.refuse(_FORM)
-    if all(isinstance(number, int) for number in names):
-        return dict(sorted(names.items()))
-    return names
+    return dict(sorted(names.items())) if all(isinstance(number, int) for number in names) else names
 
 
 def _group(entries: Sequence[Mapping[str, Any]], names: Mapping[int | str, str], used: set[int]) -> str | None:
@@ -170,8 +167,9 @@ class _CocoFile:
         absent = 0
         used: set[str] = set()
         for number, entry in enumerate(self.document["images"]):
-            image, file = (entry.get(key) if isinstance(entry, Mapping) else None for key in ("id", "file_name"))
-            image = identity(image)
+            written = entry if isinstance(entry, Mapping) else {}
+            image = identity(written.get("id"))
+            file = written.get("file_name")
             if image is None or not isinstance(file, str) or image in lists_of:
                 expected = "expected a file_name, and an id of its own"
                 self.problems.add(f"images[{number}] is {quoted(str(entry))}, {expected}")
@@ -225,11 +223,10 @@ class _CocoFile:
         if not isinstance(number, int) or abs(number) >= 1 << 63:
             number = len(lists["id"])
         has_area = area is not None and is_number(area) and area >= 0
-        lists["id"].append(number)
-        lists["bbox"].append([float(value) for value in box])
-        lists["category"].append(self.index_of[category])
-        lists["area"].append(float(area) if has_area else float(box[2]) * float(box[3]))
-        lists["iscrowd"].append(bool(crowd))
+        sides = [float(value) for value in box]
+        own_area = float(area) if has_area else sides[2] * sides[3]
+        category_index = self.index_of[category]
+        add_object(lists, id=number, bbox=sides, category=category_index, area=own_area, iscrowd=bool(crowd))
         return None
 
 

@@ -142,10 +142,9 @@ def labelled_source(
     """
     if configs_are_groups and group_column is not None:
         raise UserError("groups are either the configs or the values of a column in one config", "Name one of them.")
-    if isinstance(reference, NamedDataset):
-        origin = reference
-    else:
-        origin = replace(NamedDataset.parse(reference), unit_column=unit_column)
+    origin = reference
+    if not isinstance(origin, NamedDataset):
+        origin = replace(NamedDataset.parse(origin), unit_column=unit_column)
     opened = open_source(origin)
     if not configs_are_groups:
         folder = opened.folder
