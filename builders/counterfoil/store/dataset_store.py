@@ -392,7 +392,8 @@ def _refuse_unknown_files(directory: Path, lock: Lock) -> None:
         for path in _files_below(directory, folder):
             if TEMPORARY.fullmatch(path):
                 continue  # another part may be writing it now
-            file, (group, number) = parse_shard_path(path), parse_receipt_path(path) or ("", 0)
+            file = parse_shard_path(path)
+            group, number = parse_receipt_path(path) or ("", 0)
             if file is not None:
                 group = file.group
                 number = file.number

@@ -155,10 +155,12 @@ MOST_A_CLASS = 200
 
 def without_validation(pins: Mapping[str, Any]) -> dict[str, Any]:
     """Return judges' pins without their answers to validation images, which do not identify a judge."""
-    return {
-        name: {key: value for key, value in pin.items() if key != VALIDATION} if isinstance(pin, Mapping) else pin
-        for name, pin in pins.items()
-    }
+    without: dict[str, Any] = {}
+    for name, pin in pins.items():
+        without[name] = pin
+        if isinstance(pin, Mapping):
+            without[name] = {key: value for key, value in pin.items() if key != VALIDATION}
+    return without
 
 
 def count_answers(answers: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:

@@ -64,15 +64,16 @@ def check_candidates(rows: Sequence[Row], shard: Shard, plan: Plan, dataset: Sta
             continue
         sample = samples[position]
         planned = {name: getattr(sample, name) for name in PLANNED if prompts_known or name != "prompt"}
-        known = {**sample.of_pool, **plan.recipe.given(plan.shift(sample.shift))}
-        for name, expected in (*planned.items(), *known.items()):
+        planned |= {**sample.of_pool, **plan.recipe.given(plan.shift(sample.shift))}
+        for name, expected in planned.items():
             if row[name] != expected:
                 faults.differs(name, row, expected)
         cells.setdefault((sample.shift, sample.label), {})[sample.index] = row
     for cell in shard.cells:
         of_cell = cells.get((cell.shift, cell.label), {})
-        check_judged(list(of_cell.values()), cell.shift, plan, dataset.judges, faults)
-        check_measured(list(of_cell.values()), cell.shift, plan, faults)
+        in_order = list(of_cell.values())
+        check_judged(in_order, cell.shift, plan, dataset.judges, faults)
+        check_measured(in_order, cell.shift, plan, faults)
         _check_cell(of_cell, shard, cell, plan, dataset.read_thresholds, faults)
     return faults
 
@@ -192,9 +193,11 @@ def check_judged(rows: Sequence[Row], shift: str, plan: Plan, pins: JudgePins, f
         pinned = pin.get("targets") if isinstance(pin, Mapping) else None
         if not isinstance(pinned, list) or len(pinned) != len(classes) or not all(isinstance(t, list) for t in pinned):
             pinned = None
-        names = (ANSWER, CONFIDENCE, RIGHT, JUDGE_FAILED)
-        answer, confidence, right, failed = (judge_column(name, what) for what in names)
-        columns = [answer, confidence, right] + ([] if rule in (None, TOP1) else [failed])
+        whats = (ANSWER, CONFIDENCE, RIGHT, JUDGE_FAILED)
+        columns = [judge_column(name, what) for what in whats]
+        answer, confidence, right, failed = columns
+        if rule in (None, TOP1):
+            columns.remove(failed)
         for row in rows:
             values = [row[column] for column in columns]
             # An unknown label is reported elsewhere.
@@ -330,9 +333,8 @@ class ShardCheck:
             return None
         with self._reported(path, shard):
             self._check_form(path, shard, "candidates")
-            for batch in read_file(
-                self.dataset.directory / path, "candidates", [*self._columns, "reason"], form=self._form
-            ):
+            columns = [*self._columns, "reason"]
+            for batch in read_file(self.dataset.directory / path, "candidates", columns, form=self._form):
                 rows += batch
         if self.findings.is_damaged(path):
             return None
@@ -358,30 +360,34 @@ class ShardCheck:
         self, shard: Shard, receipt: Receipt | None, what: What, candidates: Sequence[Row] | None
     ) -> Iterator[int]:
         path = self._path(shard, what)
+        readable = self._is_readable(path)
+        optional: set[str] = set()
         if candidates is None:
-            if not self._is_readable(path):
+            if not readable:
                 return  # it is unknown whether the file should exist
             # The planned columns of every row that may exist.
             names = [name for name in PLANNED if self.dataset.prompts_known or name != "prompt"]
-            samples = shard.samples(self.plan)
-            expected: list[Row] = [{name: getattr(sample, name) for name in names} for sample in samples]
+            expected: list[Row] = []
+            for sample in shard.samples(self.plan):
+                expected.append({name: getattr(sample, name) for name in names})
             optional = {row["key"] for row in expected}
         elif what == "data":
             expected = [row for row in candidates if row["reason"] == ACCEPTED]
-            optional = set()
         else:
             keep_rejected = self.plan.recipe.screen.keep_rejected
             expected = [row for row in candidates if keeps_image(row["reason"], keep_rejected)]
             # A failed candidate has an image only if its rendering succeeded and its scores failed.
             optional = {row["key"] for row in expected if row["reason"] == FAILED}
-        if not self._is_readable(path):
+        if not readable:
             if len(expected) > len(optional) and not self.findings.is_damaged(path):
                 self._add(path, shard, "is missing, although candidates list rows of it")
             return
         faults = RowFaults()
         count = 0
         order = KeyOrder({row["key"]: position for position, row in enumerate(expected)}, faults)
-        columns = [*self._columns, "image", *(["reason"] if what == "rejected" else [])]
+        columns = [*self._columns, "image"]
+        if what == "rejected":
+            columns.append("reason")
         with self._reported(path, shard):
             self._check_form(path, shard, what)
             for rows in read_file(self.dataset.directory / path, what, columns, form=self._form):
@@ -492,13 +498,13 @@ def _parquet_fault(path: Path, what: What, recipe: Recipe) -> str | None:
     """Return a fault of a Parquet file's columns or features, or None. A damaged file raises its reader's errors."""
     import pyarrow.parquet as pq
 
-    names = unique_names(recipe.classes)
-    expected = arrow_schema(what, names, TableForm.of(recipe))
+    expected = arrow_schema(what, unique_names(recipe.classes), TableForm.of(recipe))
+    plain = expected.remove_metadata()
     with open_regular(path) as file:
         read_chunks(file)  # refuses what ends pyarrow's process
         schema = pq.read_schema(file)
-    if not schema.remove_metadata().equals(expected.remove_metadata()):
-        wrong = [f"{field.name} ({field.type})" for field in schema if field not in expected.remove_metadata()]
+    if not schema.remove_metadata().equals(plain):
+        wrong = [f"{field.name} ({field.type})" for field in schema if field not in plain]
         lacking = [name for name in expected.names if name not in schema.names]
         return _other_columns(wrong, lacking)
     declared = (schema.metadata or {}).get(_FEATURES)

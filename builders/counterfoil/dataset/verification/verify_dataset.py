@@ -194,7 +194,8 @@ def read_shard_receipts(
     """Return sound receipts by group and shard number. Report other receipts, and files that contradict receipts."""
     plan = described.plan
     output = None if described.recipe is None else described.recipe.output
-    split, format = (None, None) if output is None else (output.split, output.format)
+    split = None if output is None else output.split
+    format = None if output is None else output.format
     # If the lock is damaged, compare receipts with the recipe's hashes.
     hashes: dict[str, str] = {}
     if described.lock is not None:
@@ -294,11 +295,9 @@ def check_croissant(directory: Path, files: Mapping[str, Entry], findings: Probl
 
 def config_faults(metadata: Mapping[str, Any], files: Sequence[StoredFile]) -> Iterator[str]:
     stored = {file.path: file for file in files}
-    info = {
-        (config["config_name"], split["name"]): split
-        for config in metadata.get("dataset_info") or []
-        for split in config["splits"]
-    }
+    info = {}
+    for config in metadata.get("dataset_info") or []:
+        info |= {(config["config_name"], split["name"]): split for split in config["splits"]}
     matched: set[str] = set()
     for config in metadata.get("configs") or []:
         for split in config["data_files"]:
