@@ -66,9 +66,9 @@ def coco_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> Ob
     absent = {}
     from_zero = 0
     for split_name, (name,) in sorted(by_split.items()):
-        file = _CocoFile(folder / name, name, documents[name], categories[name])
-        splits[split_name], absent[split_name] = file.rows(by_basename)
-        from_zero += file.from_zero
+        document = documents[name]
+        splits[split_name], absent[split_name] = _rows(folder / name, name, document, categories[name], by_basename)
+        from_zero += sum(identity(entry.get("id")) == 0 for entry in document["annotations"])
     used = {number for rows in splits.values() for image in rows for number in image.lists["category"]}
     names_of = categories[first]
     group = _group(documents[first]["categories"], names_of, used)
@@ -149,85 +149,83 @@ def _group(entries: Sequence[Mapping[str, Any]], names: Mapping[int | str, str],
     return name if alone and (from_one or name in above) else None
 
 
-class _CocoFile:
-    """A COCO file: its images with their objects, and what is wrong with it."""
+def _rows(
+    path: Path,
+    name: str,
+    document: Mapping[str, Any],
+    categories: Mapping[int | str, str],
+    by_basename: Mapping[str, list[str]],
+) -> tuple[list[WrittenObjects], int]:
+    """Return the images of a COCO file that are in the folder, with their objects, and the number of missing images."""
+    problems = Problems(str(path))
+    rows: list[WrittenObjects] = []
+    lists_of: dict[int | str, Any] = {}
+    absent = 0
+    used: set[str] = set()
+    for number, entry in enumerate(document["images"]):
+        written = entry if isinstance(entry, Mapping) else {}
+        image = identity(written.get("id"))
+        file = written.get("file_name")
+        if image is None or not isinstance(file, str) or image in lists_of:
+            expected = "expected a file_name, and an id of its own"
+            problems.add(f"images[{number}] is {quoted(str(entry))}, {expected}")
+            continue
+        lists_of[image] = no_objects()
+        matches = _files_named(file, name, by_basename)
+        if len(matches) > 1:
+            problems.add(f"images[{number}]: {quoted(file)} may be {some_of([*map(shown_name, matches)])}")
+        elif matches and matches[0] in used:
+            problems.add(f"images[{number}]: {quoted(file)} is listed again")
+        elif matches:
+            used.add(matches[0])
+            rows.append(WrittenObjects(matches[0], lists_of[image], _written_size(entry)))
+        else:
+            absent += 1
+    index_of = {number: index for index, number in enumerate(categories)}
+    for number, entry in enumerate(document["annotations"]):
+        problem = _add(entry, lists_of, index_of)
+        if problem is not None:
+            problems.add(f"annotations[{number}]{problem}")
+    problems.refuse(_FORM)
+    if not rows:
+        raise UserError(
+            f"{path} lists {absent:,} images, and none of them is in the folder",
+            "Put the images beside the file, or into a folder images/. Names must be those of the file (file_name).",
+        )
+    return rows, absent
 
-    def __init__(self, path: Path, name: str, document: Mapping[str, Any], categories: Mapping[int | str, str]) -> None:
-        self.path = path
-        self.name = name
-        self.document = document
-        self.index_of = {number: index for index, number in enumerate(categories)}
-        self.problems = Problems(str(path))
-        self.from_zero = 0  # annotations with the id 0
 
-    def rows(self, position: Mapping[str, list[str]]) -> tuple[list[WrittenObjects], int]:
-        """Return the images that are in the folder, with their objects, and the number of missing images."""
-        rows: list[WrittenObjects] = []
-        lists_of: dict[int | str, Any] = {}
-        absent = 0
-        used: set[str] = set()
-        for number, entry in enumerate(self.document["images"]):
-            written = entry if isinstance(entry, Mapping) else {}
-            image = identity(written.get("id"))
-            file = written.get("file_name")
-            if image is None or not isinstance(file, str) or image in lists_of:
-                expected = "expected a file_name, and an id of its own"
-                self.problems.add(f"images[{number}] is {quoted(str(entry))}, {expected}")
-                continue
-            lists_of[image] = no_objects()
-            matches = _files_named(file, self.name, position)
-            if len(matches) > 1:
-                self.problems.add(f"images[{number}]: {quoted(file)} may be {some_of([*map(shown_name, matches)])}")
-            elif matches and matches[0] in used:
-                self.problems.add(f"images[{number}]: {quoted(file)} is listed again")
-            elif matches:
-                used.add(matches[0])
-                rows.append(WrittenObjects(matches[0], lists_of[image], _written_size(entry)))
-            else:
-                absent += 1
-        for number, entry in enumerate(self.document["annotations"]):
-            problem = self._add(entry, lists_of)
-            if problem is not None:
-                self.problems.add(f"annotations[{number}]{problem}")
-        self.problems.refuse(_FORM)
-        if not rows:
-            raise UserError(
-                f"{self.path} lists {absent:,} images, and none of them is in the folder",
-                "Put the images beside the file, or into a folder images/. Names must be those of the file"
-                " (file_name).",
-            )
-        return rows, absent
-
-    def _add(self, entry: Any, lists_of: Mapping[int | str, dict[str, list[Any]]]) -> str | None:
-        """Add an annotation to the objects of its image. Return what is wrong with it, or None."""
-        if not isinstance(entry, Mapping):
-            return f" is {quoted(str(entry))}, expected a mapping"
-        image = identity(entry.get("image_id"))
-        category = identity(entry.get("category_id"))
-        box = entry.get("bbox")
-        area = entry.get("area")
-        crowd = entry.get("iscrowd", 0)
-        if image is None or image not in lists_of:
-            return f": there is no image {quoted(str(entry.get('image_id')))}"
-        if category is None or category not in self.index_of:
-            return f": there is no category {quoted(str(entry.get('category_id')))}"
-        if not isinstance(box, list) or not is_box(box):
-            return f": bbox is {quoted(str(box))}, expected [x, y, width, height]"
-        if min(box[2:]) < 0:
-            return f": bbox is {quoted(str(box))}, expected [x, y, width, height], of which no side is below 0"
-        if crowd not in (0, 1):
-            return f": iscrowd is {quoted(str(crowd))}, expected 0 or 1"
-        lists = lists_of[image]
-        number = identity(entry.get("id"))
-        self.from_zero += number == 0
-        if not isinstance(number, int) or abs(number) >= 1 << 63:
-            number = len(lists["id"])
-        has_area = area is not None and is_number(area) and area >= 0
-        sides = [float(value) for value in box]
-        own_area = float(area) if has_area else sides[2] * sides[3]
-        category_index = self.index_of[category]
-        add_object(lists, id=number, bbox=sides, category=category_index, area=own_area, iscrowd=bool(crowd))
-        return None
+def _add(
+    entry: Any, lists_of: Mapping[int | str, dict[str, list[Any]]], index_of: Mapping[int | str, int]
+) -> str | None:
+    """Add an annotation to the objects of its image. Return what is wrong with it, or None."""
+    if not isinstance(entry, Mapping):
+        return f" is {quoted(str(entry))}, expected a mapping"
+    image = identity(entry.get("image_id"))
+    category = identity(entry.get("category_id"))
+    box = entry.get("bbox")
+    area = entry.get("area")
+    crowd = entry.get("iscrowd", 0)
+    if image is None or image not in lists_of:
+        return f": there is no image {quoted(str(entry.get('image_id')))}"
+    if category is None or category not in index_of:
+        return f": there is no category {quoted(str(entry.get('category_id')))}"
+    if not isinstance(box, list) or not is_box(box):
+        return f": bbox is {quoted(str(box))}, expected [x, y, width, height]"
+    if min(box[2:]) < 0:
+        return f": bbox is {quoted(str(box))}, expected [x, y, width, height], of which no side is below 0"
+    if crowd not in (0, 1):
+        return f": iscrowd is {quoted(str(crowd))}, expected 0 or 1"
+    lists = lists_of[image]
+    number = identity(entry.get("id"))
+    if not isinstance(number, int) or abs(number) >= 1 << 63:
+        number = len(lists["id"])
+    sides = [float(value) for value in box]
+    if area is None or not is_number(area) or area < 0:
+        area = sides[2] * sides[3]
+    category_index = index_of[category]
+    add_object(lists, id=number, bbox=sides, category=category_index, area=float(area), iscrowd=bool(crowd))
+    return None
 
 
 def _written_size(entry: Mapping[str, Any]) -> Size | None:

@@ -520,8 +520,11 @@ def _with_tables(plain: ImageFolder, metadata: Metadata, deciding: Sequence[str]
         lacking = [path for path in images if path not in listed]
         flat = plain.is_flat(split)
         by_folders = not deciding and not flat
-        if lacking and deciding and label_column in deciding:
-            by_folders = _agree(plain, split, metadata, lines, label_column)
+        if lacking and label_column in deciding and not plain.loose(split):
+            # Whether every image with a line has its folder's name as label.
+            labels = _cells(metadata.values.column(label_column), lines).to_pylist()
+            folders = [plain.class_of(split, metadata.paths[line]) or "" for line in lines]
+            by_folders = [plain_name(str(label)) for label in labels] == [plain_name(name) for name in folders]
         if flat and not deciding:
             lines = every  # captions, of which an image may have several
         paths = [metadata.paths[line] for line in lines]
@@ -554,15 +557,6 @@ def _with_tables(plain: ImageFolder, metadata: Metadata, deciding: Sequence[str]
             alike=beside and not lacking and len(lines) == len(every),
         )
     return replace(plain, splits=splits, tables=tables)
-
-
-def _agree(plain: ImageFolder, split: str, metadata: Metadata, lines: Sequence[int], label_column: str) -> bool:
-    """Check whether every image of a split is in a class folder, and has its name as label if a table gives one."""
-    if plain.loose(split):
-        return False
-    labels = _cells(metadata.values.column(label_column), lines).to_pylist()
-    folders = [plain.class_of(split, metadata.paths[line]) or "" for line in lines]
-    return all(plain_name(str(label)) == plain_name(name) for label, name in zip(labels, folders, strict=True))
 
 
 def _unread_notes(others: Mapping[str, int]) -> list[str]:

@@ -410,6 +410,7 @@ def load_table(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
 def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
     import datasets
     from datasets import config
+    from datasets.packaged_modules.folder_based_builder.folder_based_builder import FolderBasedBuilder
 
     path = Path(source.dataset)
     listing = None
@@ -437,7 +438,10 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
     if pin.content is not None:
         cache = str(Path(config.HF_DATASETS_CACHE) / "counterfoil" / pin.content[:32])
     builder = datasets.load_dataset_builder(source.dataset, source.config, cache_dir=cache)
-    if cache is not None and _lists_images_as_csv(source, builder):
+    # Whether a `metadata.csv` without declared types lists the images. Columns of conditions are read as numbers.
+    of_images = isinstance(builder, FolderBasedBuilder) and getattr(builder.config, "features", None) is None
+    as_csv = of_images and any(Path(name).name == _METADATA for name in data_files(builder))
+    if cache is not None and as_csv and not binary_columns(source):
         builder = datasets.load_dataset_builder(source.dataset, source.config, cache_dir=f"{cache}-as-written")
         builder.__dict__["_read_metadata"] = _read_as_written
     root = path.resolve()
@@ -461,17 +465,6 @@ def _of_images(source: InputDataset, folder: Path, listing: Listing, split: str 
     if read is None:
         return None
     return {name: read.table(name) for name in read.splits} if split is None else read.table(split)
-
-
-def _lists_images_as_csv(source: InputDataset, builder: Any) -> bool:
-    """Check whether a `metadata.csv` without declared types lists the images. Columns of conditions are read as
-    numbers.
-    """
-    from datasets.packaged_modules.folder_based_builder.folder_based_builder import FolderBasedBuilder
-
-    if not isinstance(builder, FolderBasedBuilder) or getattr(builder.config, "features", None) is not None:
-        return False
-    return not binary_columns(source) and any(Path(name).name == _METADATA for name in data_files(builder))
 
 
 def _read_as_written(metadata_file: str, metadata_ext: str = "") -> Iterator[Any]:

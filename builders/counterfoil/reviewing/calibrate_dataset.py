@@ -396,13 +396,13 @@ def calibrate(
     if not screened:
         raise UserError(
             "no shift of this dataset has a threshold: levels have none, and others need a caption",
-            hint="Set object thresholds in a file: `screen: {object_threshold: 0.2}`; then `calibrate --apply` it.",
+            "Set object thresholds in a file: `screen: {object_threshold: 0.2}`; then `calibrate --apply` it.",
         )
     unknown = [name for name in shifts or () if name not in screened]
     if unknown:
         raise UserError(
             [f"found '{name}', expected a screened shift{did_you_mean(name, screened)}" for name in unknown],
-            hint=f"The screened shifts: {', '.join(screened[:20])}{' …' if len(screened) > 20 else ''}",
+            f"The screened shifts: {', '.join(screened[:20])}{' …' if len(screened) > 20 else ''}",
         )
     selected = [name for name in screened if not shifts or name in shifts]
     candidates = sum(sum(reasons.values()) for receipt in receipts for reasons in receipt.counts.values())

@@ -214,7 +214,7 @@ class _New:
         if recipe.screen.store_embeddings and not old.recipe.screen.store_embeddings:
             raise UserError(
                 "screen.store_embeddings: this dataset did not store them, and a cut does not screen images again",
-                hint="Build the recipe into another folder.",
+                "Build the recipe into another folder.",
             )
         if problems := [*_never_asked(old.recipe, recipe)]:
             raise UserError(problems, "Build the recipe into another folder: a cut does not screen images again.")
@@ -273,7 +273,7 @@ class _New:
         if problems:
             raise UserError(
                 problems,
-                hint="Choose thresholds that accept only images that were kept, or build the re-cut recipe into"
+                "Choose thresholds that accept only images that were kept, or build the re-cut recipe into"
                 " another folder (with screen.keep_rejected: true every later cut is possible).",
             )
         kept = TableForm.of(self.recipe).added
@@ -408,7 +408,7 @@ def _same_pins(old: SoundDataset, measuring: Recipe) -> SourcePin:
     if lines:
         raise UserError(
             ["a new object percentile needs the inputs that the dataset was built from:", *(f"  {x}" for x in lines)],
-            hint="Restore them (for a moved folder: --source PATH), or give the object threshold as a value.",
+            "Restore them (for a moved folder: --source PATH), or give the object threshold as a value.",
         )
     return source
 

@@ -191,14 +191,13 @@ class FileCheck:
     listed: Mapping[str, Entry] | None
 
 
-def verify_files(directory: Path | str) -> list[str]:
+def verify_files(directory: Path) -> list[str]:
     """Return a line for each file that is missing, changed or unexpected. The list is empty for a complete dataset."""
     return [str(problem) for problem in check_files(directory).problems]
 
 
-def check_files(directory: Path | str) -> FileCheck:
+def check_files(directory: Path) -> FileCheck:
     """Hash every published file once and compare the hash with the manifest. Progress is reported."""
-    directory = Path(directory)
     problems: list[FileProblem] = []
     listing = list_files(directory)
     everywhere = list_files(directory, hidden=True).unfit

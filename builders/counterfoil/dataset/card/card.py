@@ -92,13 +92,12 @@ class Card:
         return {CROISSANT: self.croissant} | ({} if self.benchmark is None else {BENCHMARK: self.benchmark})
 
 
-def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receipts: Sequence[Receipt]) -> Card:
+def make_card(directory: Path, plan: Plan, lock: Mapping[str, Any], receipts: Sequence[Receipt]) -> Card:
     """Make the card of a dataset directory whose shards are all done; `lock` is the content of lock.json.
 
     Reads candidates once, without images, and only the images shown. RunFailure, with the file, for shards or
     thresholds that this version did not write, since anyone may have made them.
     """
-    directory = Path(directory)
     recipe = plan.recipe
     tally = tally_of(directory, plan, receipts)
     figures = dict(contact_sheets(directory, plan, receipts, tally))

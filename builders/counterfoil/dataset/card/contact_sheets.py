@@ -128,7 +128,7 @@ class Pictures:
             if missing:
                 raise RunFailure(
                     f"{self.directory / path} has no row {some_of(missing, 1)}, which the candidates list as accepted",
-                    hint=remake_hint(self.directory, self.receipts[path]),
+                    remake_hint(self.directory, self.receipts[path]),
                 )
         return pictures
 
@@ -167,7 +167,7 @@ def decode_reduced(encoded: bytes, where: str, side: int) -> Image.Image:
     except UnreadableImage as error:
         raise RunFailure(
             f"{where} cannot be opened as an image: {error}",
-            hint="Remove the receipt of its shard and build again: only that shard is rendered again.",
+            "Remove the receipt of its shard and build again: only that shard is rendered again.",
         ) from error
     image.thumbnail((side, side))
     return image

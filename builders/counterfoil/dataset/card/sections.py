@@ -34,7 +34,7 @@ from counterfoil.report.reference import (
     order_warnings,
     outputs_sentences,
 )
-from counterfoil.report.results import DROP_BASE, GroupFacts, ModelFacts, ResultRow, Results
+from counterfoil.report.results import DROP_BASE, GroupFacts, ModelFacts, Results
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import (
     NOTHING,
@@ -378,7 +378,14 @@ def lead_drops_of(results: Results) -> LeadDrops:
     shifts = []
     for shift in results.shifts:
         drops = [results.rows.one("drop", model=model.name, group=shift.name, at=lead) for model in shown]
-        cells = [_lead_drop_cell(results, drop) for drop in drops]
+        cells = []
+        for drop in drops:
+            unit = " points"
+            if drop is not None and drop.note:
+                # Over some of the labels: beside the number that it is from, and how many these are.
+                base = results.rows.value(DROP_BASE, model=drop.model, group=drop.group, at=drop.at)
+                unit = f" points of {percent(base)} {drop.note}"
+            cells.append(_cell(None if drop is None else drop.estimate, unit))
         shifts.append(((drops[0] and drops[0].value) or 0.0, (shift.name, *cells)))
     shifts.sort(key=lambda entry: -entry[0])
     columns = (TableColumn("shift", "name"), *(TableColumn(model.name, named=True) for model in shown))
@@ -386,16 +393,6 @@ def lead_drops_of(results: Results) -> LeadDrops:
     by_shift = Table.of(f"Drops of {lead} from the base", columns, rows).first(MOST_SHIFTS, "shifts", file)
     near_chance = tuple(f"{model.name} {why}" for model in models if model.near_chance)
     return LeadDrops(summary.first(MOST_COLUMNS, f"{noun}s", file), by_shift, near_chance)
-
-
-def _lead_drop_cell(results: Results, drop: ResultRow | None) -> TableCell:
-    """Return a drop; if it is over some of the labels, beside the number that it is from and how many these are."""
-    if drop is None:
-        return TableCell(NOTHING)
-    if not drop.note:
-        return _cell(drop.estimate, " points")
-    base = results.rows.value(DROP_BASE, model=drop.model, group=drop.group, at=drop.at)
-    return _cell(drop.estimate, f" points of {percent(base)} {drop.note}")
 
 
 def _model_cell(model: ModelFacts) -> TableCell:

@@ -14,7 +14,7 @@ from typing import Any
 from counterfoil.data.hub import locate_dataset
 from counterfoil.dataset.reading import StandingDataset, other_stacks, read_dataset
 from counterfoil.dataset.verification.problems import ProblemsFound, Repairs, Rerendered, Verification
-from counterfoil.dataset.verification.rerendering import Rerenderer, choose_rows, difference_text, pinned_generator
+from counterfoil.dataset.verification.rerendering import choose_rows, difference_text, pinned_generator, rerender_rows
 from counterfoil.dataset.verification.shards import ShardCheck, decode_images
 from counterfoil.documents import document_bytes, in_one_line, parse_json
 from counterfoil.errors import CounterfoilError, UserError, some_of
@@ -178,9 +178,8 @@ class _Reading:
             return []
         tokens = None if self.described.tokens is None else self.described.tokens.by_placeholder()
         embeddings = self.described.embeddings
-        table = plan.table
-        materials = replace(generator, device=device, tokens=tokens, embeddings=embeddings, table=table)
-        done = Rerenderer(self.directory, plan, materials).render(chosen)
+        materials = replace(generator, device=device, tokens=tokens, embeddings=embeddings, table=plan.table)
+        done = rerender_rows(self.directory, plan, materials, chosen)
         receipt_of = {file.path: receipt.path for receipt in receipts for file in receipt.files}
         for row in done:
             if (what := difference_text(row)) is not None:
