@@ -249,5 +249,8 @@ def _files_named(file: str, name: str, position: Mapping[str, list[str]]) -> lis
     stem = posixpath.splitext(_basename(name))[0]
     beside = [image for image in matches if image == posixpath.join(home, written)]
     # For example, the COCO file instances_val2017.json means images/val2017/1.jpg.
-    named = [image for image in matches if any(part and part in stem for part in image.split("/")[:-1])]
+    named = []
+    for image in matches:
+        if any(part in stem for part in image.split("/")[:-1] if part):
+            named.append(image)
     return beside or named or matches

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from counterfoil.data.folder_cards import CARD, FolderCard, fixed_folder, matches
+from counterfoil.data.folder_cards import CARD, FolderCard, fixed_folder
 from counterfoil.errors import UserError, some_of
 from counterfoil.regular_files import on_a_line
 from counterfoil.report.words import counted, listed
@@ -145,14 +145,6 @@ def _refuse_splits_below(folder: Path, images: Sequence[str], root: str) -> None
             f" folders: {some_of([*map(shown_name, split_folders)])}",
             "Splits come first: train/mug/1.jpg, test/mug/2.jpg. Move them to the top, or rename them.",
         )
-
-
-def chosen_images(files: Mapping[str, Sequence[str]], images: Sequence[str]) -> dict[str, list[str]]:
-    """Return the images of each split that a description lists by patterns."""
-    chosen: dict[str, list[str]] = {}
-    for split, patterns in files.items():
-        chosen[split] = [image for image in images if any(matches(pattern, image) for pattern in patterns)]
-    return chosen
 
 
 def listed_splits(

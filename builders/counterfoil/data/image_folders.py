@@ -19,11 +19,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.data.folder_cards import CARD, SETTINGS, FolderCard, read_card
+from counterfoil.data.folder_cards import CARD, SETTINGS, FolderCard, matches, read_card
 from counterfoil.data.folder_splits import (
     SPLIT_WORDS,
     WORD,
-    chosen_images,
     listed_splits,
     root_of,
     shown_name,
@@ -493,7 +492,11 @@ def _files_of(folder: Path, listing: Listing, config: str | None) -> _Files | No
         else:
             others[ending] += 1
             shards |= _TABLE_SHARD.fullmatch(name) is not None
-    chosen = None if card.files is None else chosen_images(card.files, images)
+    chosen: dict[str, list[str]] | None = None
+    if card.files is not None:
+        chosen = {}
+        for split, patterns in card.files.items():
+            chosen[split] = [image for image in images if any(matches(pattern, image) for pattern in patterns)]
     packed = sum(others[ending] for ending in _TABLES)
     if chosen is None and (shards or (packed and packed >= len(images))):
         return None

@@ -137,7 +137,19 @@ class OpenSource:
                     f" download all of it",
                     "`counterfoil build` fetches it.",
                 )
-            read = [(name, self._names_of(rows)) for name, rows in self.rows_by_split(splits).items()]
+            from counterfoil.data.labels import labels_of
+
+            read = []
+            for split, rows in self.rows_by_split(splits).items():
+                known = labels_of(rows, source.label_column).known
+                texts = tuple(label for label in known if isinstance(label, str))
+                if len(texts) < len(known) or not texts:
+                    raise UserError(
+                        f"source: the labels of '{source.dataset}' (column '{source.label_column}') are numbers, and"
+                        " have no names",
+                        "Write each class out: {name: mug, source_label: 0}.",
+                    )
+                read.append((split, texts))
             first, names = read[0]
             # Text labels are numbered by the labels that occur, so two splits may number them differently.
             for other, other_names in read[1:]:
@@ -157,19 +169,6 @@ class OpenSource:
                 f"source: '{source.dataset}' has {len(names):,} labels in the column '{source.label_column}', expected"
                 f" at most {MOST_LABELS:,}",
                 "Check that it is the label column (source.label_column), or write the classes out with source_label.",
-            )
-        return names
-
-    def _names_of(self, rows: Rows) -> tuple[str, ...]:
-        from counterfoil.data.labels import labels_of
-
-        known = labels_of(rows, self.source.label_column).known
-        names = tuple(label for label in known if isinstance(label, str))
-        if len(names) < len(known) or not names:
-            raise UserError(
-                f"source: the labels of '{self.source.dataset}' (column '{self.source.label_column}') are numbers, and"
-                " have no names",
-                "Write each class out: {name: mug, source_label: 0}.",
             )
         return names
 

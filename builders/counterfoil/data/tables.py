@@ -176,13 +176,11 @@ def rows_of_table(source: InputDataset, split: str, pin: SourcePin, table: Any, 
     """Return the rows of a split's table. Raise UserError if the table lacks images, or if `labelled` and it lacks
     labels.
     """
-    import datasets
-
     inside = functools.cache(lambda: _places(source.dataset))
 
     def images(chosen: Sequence[int]) -> Iterator[bytes | None]:
         column = source.image_column
-        pictures = table.select_columns([column]).cast_column(column, datasets.Image(decode=False))
+        pictures = _encoded(table, column)
         for start in range(0, len(chosen), _ROWS_AT_ONCE):
             part = [int(row) for row in chosen[start : start + _ROWS_AT_ONCE]]
             for row, cell in zip(part, pictures[part][column], strict=True):
@@ -205,6 +203,13 @@ def rows_of_table(source: InputDataset, split: str, pin: SourcePin, table: Any, 
     return rows
 
 
+def _encoded(table: Any, column: str) -> Any:
+    """Return a column of images that are not decoded."""
+    import datasets
+
+    return table.select_columns([column]).cast_column(column, datasets.Image(decode=False))
+
+
 def _paths(table: Any, source: InputDataset) -> tuple[str, ...] | None:
     """Return each image's path below a dataset's folder. Return None if any row is not a file in this folder."""
     import datasets
@@ -214,9 +219,8 @@ def _paths(table: Any, source: InputDataset) -> tuple[str, ...] | None:
         return None
     # The folder may be a link, so its files may have the link's name or the name of the link's target.
     roots = tuple(f"{path}{os.sep}" for path in {os.path.abspath(source.dataset), os.path.realpath(source.dataset)})  # noqa: PTH100
-    cells = table.select_columns([column]).cast_column(column, datasets.Image(decode=False)).with_format("arrow")
     paths: list[str] = []
-    for batch in cells.iter(_PATHS_AT_ONCE):
+    for batch in _encoded(table, column).with_format("arrow").iter(_PATHS_AT_ONCE):
         for name in batch[column].combine_chunks().field("path").to_pylist():
             root = next((root for root in roots if name is not None and name.startswith(root)), None)
             if root is None:

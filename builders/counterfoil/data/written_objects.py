@@ -196,7 +196,9 @@ def _agree(size: Size, written: Size) -> bool:
 
 def _scaled(lists: ObjectLists, ratio: float) -> ObjectLists:
     scaled = dict(lists)
-    scaled["bbox"] = [[value * ratio for value in box] for box in lists["bbox"]]
+    scaled["bbox"] = []
+    for box in lists["bbox"]:
+        scaled["bbox"].append([value * ratio for value in box])
     scaled["area"] = [area * ratio**2 for area in lists["area"]]
     return scaled
 

@@ -330,7 +330,9 @@ class Selection:
     def of(self, shift: str, task: ReviewTask) -> TaskResult | None:
         """Return a shift's result under a task; None if no person was asked."""
         selected = next((each for each in self.shifts if each.name == shift), None)
-        return None if selected is None else selected.by_class if task == "class" else selected.by_shift
+        if selected is None:
+            return None
+        return selected.by_class if task == "class" else selected.by_shift
 
     def to_json(self) -> dict[str, Any]:
         values = plain(self)

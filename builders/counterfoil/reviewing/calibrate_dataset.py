@@ -160,21 +160,24 @@ def chosen_places(scores: np.ndarray, has_image: np.ndarray, line: float | None,
 
 @dataclass(frozen=True)
 class ScoredShifts:
-    """The content of the page. shown: indices in `scores` of the shifts that have a slider. shown_groups: `groups` with
-    the objects that have one. candidates, n_shifts: the numbers in the whole dataset. doubts: why CLIP may not know the
-    classes. preview: the sentence of a preview, or empty.
-    """
+    """The content of the page."""
 
     recipe: Recipe
     directory: str
     scores: Sequence[ShiftScores]
     shown: Sequence[int]
+    """Indices in `scores` of the shifts that have a slider."""
     groups: Sequence[ObjectGroup]
     shown_groups: Sequence[ObjectGroup]
+    """The groups with the objects that have a slider."""
     candidates: int
+    """The number in the whole dataset."""
     n_shifts: int
+    """The number in the whole dataset."""
     doubts: Sequence[str]
+    """Why CLIP may not know the classes."""
     preview: str
+    """The sentence of a preview, or empty."""
 
     @property
     def exact(self) -> bool:

@@ -109,7 +109,7 @@ class CutLosses:
 
 @dataclass(frozen=True, slots=True)
 class RecutResult:
-    """The result of a cut. images_dropped: no longer kept. changed: the changed settings of the screen, a line each."""
+    """The result of a cut."""
 
     directory: Path
     counts: Mapping[str, Mapping[str, int]]
@@ -117,8 +117,10 @@ class RecutResult:
     accepted: int
     shards: int
     images_dropped: int
+    """The number of images that are no longer kept."""
     manifest_sha256: str
     changed: tuple[str, ...]
+    """The changed settings of the screen, a line each."""
     open_shifts: tuple[str, ...] = ()
     few_images: tuple[FewImages, ...] = ()
     screen_doubts: ScreenDoubts | None = None
@@ -451,17 +453,15 @@ def _result(
 ) -> RecutResult:
     warn_of_screen(recipe, thresholds)
     counts = counts_of(receipts)
-    images = [
-        sum(receipt.rows.get("data", 0) + receipt.rows.get("rejected", 0) for receipt in written)
-        for written in (old.receipts, receipts)
-    ]
+    before = sum(receipt.rows["data"] + receipt.rows["rejected"] for receipt in old.receipts)
+    now = sum(receipt.rows["data"] + receipt.rows["rejected"] for receipt in receipts)
     return RecutResult(
         directory=directory,
         counts=counts,
         candidates=sum(sum(reasons.values()) for reasons in counts.values()),
         accepted=sum(reasons.get(ACCEPTED, 0) for reasons in counts.values()),
         shards=len(receipts),
-        images_dropped=images[0] - images[1],
+        images_dropped=before - now,
         manifest_sha256=json.loads((directory / MANIFEST).read_bytes())["sha256"],
         changed=changed,
         open_shifts=open_shifts(recipe),

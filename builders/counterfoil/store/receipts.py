@@ -57,11 +57,7 @@ def _of_every_table(rows: Mapping[What, int]) -> Mapping[What, int]:
 
 @dataclass(frozen=True, slots=True)
 class Receipt(Strict):
-    """The record of one written shard. counts: shift → reason → candidates.
-
-    filled: for cells with a quota, shift → class id → the number of candidates that filled it (None if not filled);
-    None without quotas and in receipts of early releases.
-    """
+    """The record of one written shard."""
 
     FORM: ClassVar[Form] = Form("of the form that Counterfoil writes", "Build it again.", most=_MOST_VALUES)
     group: Annotated[str, Field(pattern=f"^{GROUP_NAME.pattern}$")]
@@ -69,10 +65,13 @@ class Receipt(Strict):
     of: Count
     rows: Annotated[Mapping[What, Count], AfterValidator(_of_every_table)]
     counts: Mapping[str, Mapping[str, Count]]
+    """Shift → reason → the number of candidates."""
     files: Annotated[tuple[StoredFile, ...], FailFast(), Field(max_length=len(WHATS))]
     hashes: Mapping[str, str]
     stack: Mapping[str, Any]
     filled: Mapping[str, Mapping[str, Count | None]] | None = None
+    """For cells with a quota, shift → class id → the number of candidates that filled it (None if not filled); None
+    without quotas and in receipts of early releases."""
 
     @property
     def path(self) -> str:

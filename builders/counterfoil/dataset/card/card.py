@@ -158,7 +158,7 @@ def card_page(
     looked_at = [shift for shift in reviewed.shifts if shift.name in names] if reviewed else []
     known, doubts = known_of(recipe, stored)
     statements, its = statements_of(recipe, inputs, images, candidates, doubts, looked_at=bool(looked_at))
-    with_class = [word for word in ABOUT_CLASS if any(word in uses(text) for text in texts)]
+    words = set().union(*map(uses, texts))
     sheets = [(shift.name, sheet_name(shift.name)) for shift in shifts]
     return {
         "recipe": recipe,
@@ -196,7 +196,7 @@ def card_page(
         # Sentences of every dataset, and of its kind of generator.
         "said": statements,
         "its": its,
-        "about_class": [f"`{{{word}}}`" for word in with_class],
+        "about_class": [f"`{{{word}}}`" for word in ABOUT_CLASS if word in words],
         "corruptions": corruption_table_rows(recipe),
         "labels": labels,
         "adversarial": adversarial_of(recipe, receipts, MOST_ROWS),

@@ -186,7 +186,7 @@ def shown_value(value: Any) -> str:
 def check_judged(rows: Sequence[Row], shift: str, plan: Plan, pins: JudgePins, faults: RowFaults) -> None:
     """Check that rows have the judges' answers that rules and screen need, and that they agree with the pins."""
     classes = plan.recipe.classes
-    for name in plan.recipe.judges if rows else ():
+    for name in plan.recipe.judges:
         rule = plan.recipe.failure_asked(plan.shift(shift), name)
         # The right outputs of each label, or None if the lock does not have them.
         pin = pins.get(without_folders(name))
@@ -237,8 +237,10 @@ def _fails_by_first(
 def check_measured(rows: Sequence[Row], shift: str, plan: Plan, faults: RowFaults) -> None:
     """Check that a cell's rows have the required measures within their bounds. The values are not measured again."""
     measures = {name for shift in plan.recipe.all_shifts() for rule in shift.keep for name in rule.measures}
-    for row in rows if measures else ():
-        required = {name: ends for rule in plan.shift(shift).keep for name, ends in rule.measures.items()}
+    required: dict[str, Any] = {}
+    for rule in plan.shift(shift).keep:
+        required |= rule.measures
+    for row in rows:
         for name in sorted(measures):
             value = row[name]
             if value is None:
@@ -293,10 +295,9 @@ class ShardCheck:
     pool: Executor
     candidates: int = 0
     images: int = 0
-    # Map a size and a file to the number of such images, and to the key of the first.
+    # Map a size and a file to the number of such images, and to the key and the shard of the first.
     _sizes: Counter[tuple[tuple[int, int], str]] = field(default_factory=Counter)
-    _first: dict[tuple[tuple[int, int], str], str] = field(default_factory=dict)
-    _receipts: dict[str, str] = field(default_factory=dict)
+    _first: dict[tuple[tuple[int, int], str], tuple[str, Shard]] = field(default_factory=dict)
 
     @property
     def _columns(self) -> tuple[str, ...]:
@@ -323,8 +324,8 @@ class ShardCheck:
         for (size, path), count in self._sizes.items():
             if size != usual:
                 more = f" (and {count - 1} more such images)" if count > 1 else ""
-                what = f"is wrong in {self._first[size, path]}: {size_fault(size, usual)}{more}"
-                self.findings.add(path, what, self.findings.repairs.of_shard(self._receipts[path]))
+                key, shard = self._first[size, path]
+                self._add(path, shard, f"is wrong in {key}: {size_fault(size, usual)}{more}")
 
     def _check_candidates(self, shard: Shard, receipt: Receipt | None) -> list[Row] | None:
         path = self._path(shard, "candidates")
@@ -392,7 +393,7 @@ class ShardCheck:
             self._check_form(path, shard, what)
             for rows in read_file(self.dataset.directory / path, what, columns, form=self._form):
                 count += len(rows)
-                self._look(rows, path, faults)
+                self._look(rows, path, shard, faults)
                 yield self.images
                 for row in rows:
                     position, _ = order.next(row["key"], "no candidate of this file has this key")
@@ -403,12 +404,11 @@ class ShardCheck:
             for key in order.positions:
                 if key not in order.seen and key not in optional:
                     faults.add("missing", key, "the row is missing")
-        self._receipts[path] = receipt_path(shard.group, shard.number)
         self._report(path, shard, faults)
         if receipt is not None and not self.findings.is_damaged(path) and receipt.rows[what] != count:
             self._add(receipt.path, shard, f"lists {receipt.rows[what]} rows of {path}, which has {count}")
 
-    def _look(self, rows: Sequence[Row], path: str, faults: RowFaults) -> None:
+    def _look(self, rows: Sequence[Row], path: str, shard: Shard, faults: RowFaults) -> None:
         format = self.plan.recipe.output.image.format
         generator = self.plan.recipe.generator
         # Images that are not drawn keep their shape. For corrupted rows, `size` is the limit of the shorter side.
@@ -429,7 +429,7 @@ class ShardCheck:
             elif size is None:
                 if self.plan.recipe.kind.draws:  # images of a pool have their own sizes
                     self._sizes[look.size, path] += 1
-                    self._first.setdefault((look.size, path), str(key))
+                    self._first.setdefault((look.size, path), (str(key), shard))
             elif look.size != size:
                 faults.add("size", key, size_fault(look.size, size))
         self.images += len(rows)
