@@ -108,7 +108,7 @@ def labelled_rows(
     source: InputDataset,
     split: str,
     classes: Sequence[RecipeClass],
-    pin: SourcePin | None = None,
+    pin: SourcePin | None,
     *,
     units: bool = True,
 ) -> tuple[LabelledImages, ConditionLabels | None]:

@@ -172,7 +172,7 @@ _METADATA = "metadata.csv"
 _ENDINGS = {"Json": ".json", "Csv": ".csv", "Parquet": ".parquet", "Arrow": ".arrow", "WebDataset": ".tar"}
 
 
-def rows_of_table(source: InputDataset, split: str, pin: SourcePin, table: Any, *, labelled: bool = True) -> Rows:
+def rows_of_table(source: InputDataset, split: str, pin: SourcePin, table: Any, *, labelled: bool) -> Rows:
     """Return the rows of a split's table. Raise UserError if the table lacks images, or if `labelled` and it lacks
     labels.
     """

@@ -240,7 +240,7 @@ def file_text(path: Path) -> str:
     return file_content(path, _MOST_TEXT).decode("utf-8-sig", "replace")
 
 
-def file_content(path: Path, most: int = _MOST_TEXT) -> bytes:
+def file_content(path: Path, most: int) -> bytes:
     """Read at most `most` bytes of a file. Raise RunFailure if it cannot be read."""
     try:
         return read_regular(path, most, follow=False)

@@ -183,7 +183,7 @@ class DatasetStore:
     pending.
     """
 
-    def __init__(self, directory: Path, plan: Plan, writer: ShardWriter, part: PlanPart | None = None) -> None:
+    def __init__(self, directory: Path, plan: Plan, writer: ShardWriter, part: PlanPart | None) -> None:
         self.directory = directory
         self.plan = plan
         self.writer = writer

@@ -100,7 +100,7 @@ def shard_batches(
 def read_file(
     path: Path,
     what: What,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str],
     only: frozenset[str] | None = None,
     form: TableForm = PLAIN,
 ) -> Iterator[list[dict[str, Any]]]:

@@ -23,7 +23,7 @@ from counterfoil.parquet_pages import ColumnChunk, measure_pages, read_chunks
 from counterfoil.regular_files import UnfitFile
 from counterfoil.store.atomic import HashedFile
 from counterfoil.store.layout import What
-from counterfoil.store.rows import PLAIN, TableForm, plain_schema
+from counterfoil.store.rows import TableForm, plain_schema
 
 # A row with an image may take 2 MB, so 100 rows stay below the 100-300 MB that viewers read at once. Rows without an
 # image are small, and a table in fewer row groups is faster to read.
@@ -84,9 +84,9 @@ def _leaves(path: str, type: pa.DataType) -> Iterator[str]:
 def read_parquet(
     path: Path,
     what: What,
-    columns: Sequence[str] | None = None,
-    only: frozenset[str] | None = None,
-    form: TableForm = PLAIN,
+    columns: Sequence[str] | None,
+    only: frozenset[str] | None,
+    form: TableForm,
 ) -> Iterator[pa.RecordBatch]:
     """Yield a shard's rows in batches of bounded size. Row groups that contain no key of `only` are skipped.
 
@@ -168,9 +168,7 @@ def write_tar(file: HashedFile, rows: Sequence[dict[str, Any]]) -> None:
             tar.write(members)
 
 
-def read_tar(
-    path: Path, what: What, columns: Sequence[str] | None = None, form: TableForm = PLAIN
-) -> Iterator[pa.RecordBatch]:
+def read_tar(path: Path, what: What, columns: Sequence[str] | None, form: TableForm) -> Iterator[pa.RecordBatch]:
     """Yield a shard's rows in batches, like `read_parquet`. Raise ValueError for a file of another form."""
     schema = plain_schema(what, replace(form, embeddings="embedding" in tar_columns(path)))
     schema = pa.schema([schema.field(name) for name in columns or schema.names])

@@ -455,7 +455,7 @@ def statements_of(
     candidates: int,
     doubts: ScreenDoubts | None = None,
     *,
-    looked_at: bool = False,
+    looked_at: bool,
 ) -> tuple[Statements, Mapping[str, str]]:
     """Return what must be said of a dataset, and by name what only its kind of generator says.
 
