@@ -15,6 +15,7 @@ from counterfoil.data.written_objects import (
     Problems,
     Size,
     WrittenObjects,
+    add_object,
     file_content,
     identity,
     is_box,
@@ -52,7 +53,8 @@ def coco_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> Ob
         )
     categories = {name: _categories(folder / name, documents[name]) for name in documents}
     first, *others = documents
-    if other := next((name for name in others if [*categories[name].values()] != [*categories[first].values()]), None):
+    in_order = [*categories[first].values()]
+    if other := next((name for name in others if [*categories[name].values()] != in_order), None):
         raise UserError(
             f"{folder}: {shown_name(first)} and {shown_name(other)} have other categories, or in another order",
             "Give every split the same list of categories.",
@@ -64,31 +66,27 @@ def coco_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> Ob
     absent = {}
     from_zero = 0
     for split_name, (name,) in sorted(by_split.items()):
-        file = _CocoFile(folder / name, name, documents[name], categories[name])
-        splits[split_name], absent[split_name] = file.rows(by_basename)
-        from_zero += file.from_zero
+        document = documents[name]
+        splits[split_name], absent[split_name] = _rows(folder / name, name, document, categories[name], by_basename)
+        from_zero += sum(identity(entry.get("id")) == 0 for entry in document["annotations"])
     used = {number for rows in splits.values() for image in rows for number in image.lists["category"]}
-    group = _group(documents[first]["categories"], categories[first], used)
+    names_of = categories[first]
+    group = _group(documents[first]["categories"], names_of, used)
+    groups = frozenset[str]()
     notes = []
     if group is not None:
+        groups = frozenset((group,))
         notes.append(f"the category {quoted(group)} has no object and groups the others, so it is no category here")
     if from_zero:
         notes.append(
             f"{counted(from_zero, 'annotation')} with the id 0: pycocotools counts its object as missed (its issue"
             " 332), and Counterfoil matches it like any other"
         )
-    ids = [number for number, name in categories[first].items() if name != group]
-    from_one = ids == [*range(1, len(ids) + 1)]
-    return ObjectFolder(
-        folder,
-        "COCO",
-        tuple(categories[first].values()),
-        splits,
-        absent,
-        frozenset(() if group is None else (group,)),
-        () if from_one else tuple(number for number in ids if isinstance(number, int)),
-        tuple(notes),
-    )
+    ids = [number for number, name in names_of.items() if name != group]
+    if ids == [*range(1, len(ids) + 1)]:
+        ids = []
+    numbers = tuple(number for number in ids if isinstance(number, int))
+    return ObjectFolder(folder, "COCO", tuple(names_of.values()), splits, absent, groups, numbers, tuple(notes))
 
 
 def _documents(folder: Path, names: Sequence[str]) -> dict[str, Any]:
@@ -123,8 +121,9 @@ def _categories(path: Path, document: Mapping[str, Any]) -> dict[int | str, str]
     problems = Problems(str(path))
     names = dict[int | str, str]()
     for index, entry in enumerate(document["categories"]):
-        number, name = (entry.get(key) if isinstance(entry, Mapping) else None for key in ("id", "name"))
-        number = identity(number)
+        written = entry if isinstance(entry, Mapping) else {}
+        number = identity(written.get("id"))
+        name = written.get("name")
         if number is None or not isinstance(name, str) or number in names:
             problems.add(f"categories[{index}] is {quoted(str(entry))}, expected a name, and an id of its own")
         else:
@@ -132,9 +131,7 @@ def _categories(path: Path, document: Mapping[str, Any]) -> dict[int | str, str]
     if not problems.count and (problem := categories_problem([*names.values()]) if names else "found no category"):
         problems.add(f"categories: {problem}")
     problems.refuse(_FORM)
-    if all(isinstance(number, int) for number in names):
-        return dict(sorted(names.items()))
-    return names
+    return dict(sorted(names.items())) if all(isinstance(number, int) for number in names) else names
 
 
 def _group(entries: Sequence[Mapping[str, Any]], names: Mapping[int | str, str], used: set[int]) -> str | None:
@@ -152,85 +149,83 @@ def _group(entries: Sequence[Mapping[str, Any]], names: Mapping[int | str, str],
     return name if alone and (from_one or name in above) else None
 
 
-class _CocoFile:
-    """A COCO file: its images with their objects, and what is wrong with it."""
+def _rows(
+    path: Path,
+    name: str,
+    document: Mapping[str, Any],
+    categories: Mapping[int | str, str],
+    by_basename: Mapping[str, list[str]],
+) -> tuple[list[WrittenObjects], int]:
+    """Return the images of a COCO file that are in the folder, with their objects, and the number of missing images."""
+    problems = Problems(str(path))
+    rows: list[WrittenObjects] = []
+    lists_of: dict[int | str, Any] = {}
+    absent = 0
+    used: set[str] = set()
+    for number, entry in enumerate(document["images"]):
+        written = entry if isinstance(entry, Mapping) else {}
+        image = identity(written.get("id"))
+        file = written.get("file_name")
+        if image is None or not isinstance(file, str) or image in lists_of:
+            expected = "expected a file_name, and an id of its own"
+            problems.add(f"images[{number}] is {quoted(str(entry))}, {expected}")
+            continue
+        lists_of[image] = no_objects()
+        matches = _files_named(file, name, by_basename)
+        if len(matches) > 1:
+            problems.add(f"images[{number}]: {quoted(file)} may be {some_of([*map(shown_name, matches)])}")
+        elif matches and matches[0] in used:
+            problems.add(f"images[{number}]: {quoted(file)} is listed again")
+        elif matches:
+            used.add(matches[0])
+            rows.append(WrittenObjects(matches[0], lists_of[image], _written_size(entry)))
+        else:
+            absent += 1
+    index_of = {number: index for index, number in enumerate(categories)}
+    for number, entry in enumerate(document["annotations"]):
+        problem = _add(entry, lists_of, index_of)
+        if problem is not None:
+            problems.add(f"annotations[{number}]{problem}")
+    problems.refuse(_FORM)
+    if not rows:
+        raise UserError(
+            f"{path} lists {absent:,} images, and none of them is in the folder",
+            "Put the images beside the file, or into a folder images/. Names must be those of the file (file_name).",
+        )
+    return rows, absent
 
-    def __init__(self, path: Path, name: str, document: Mapping[str, Any], categories: Mapping[int | str, str]) -> None:
-        self.path = path
-        self.name = name
-        self.document = document
-        self.index_of = {number: index for index, number in enumerate(categories)}
-        self.problems = Problems(str(path))
-        self.from_zero = 0  # annotations with the id 0
 
-    def rows(self, position: Mapping[str, list[str]]) -> tuple[list[WrittenObjects], int]:
-        """Return the images that are in the folder, with their objects, and the number of missing images."""
-        rows: list[WrittenObjects] = []
-        lists_of: dict[int | str, Any] = {}
-        absent = 0
-        used: set[str] = set()
-        for number, entry in enumerate(self.document["images"]):
-            image, file = (entry.get(key) if isinstance(entry, Mapping) else None for key in ("id", "file_name"))
-            image = identity(image)
-            if image is None or not isinstance(file, str) or image in lists_of:
-                expected = "expected a file_name, and an id of its own"
-                self.problems.add(f"images[{number}] is {quoted(str(entry))}, {expected}")
-                continue
-            lists_of[image] = no_objects()
-            matches = _files_named(file, self.name, position)
-            if len(matches) > 1:
-                self.problems.add(f"images[{number}]: {quoted(file)} may be {some_of([*map(shown_name, matches)])}")
-            elif matches and matches[0] in used:
-                self.problems.add(f"images[{number}]: {quoted(file)} is listed again")
-            elif matches:
-                used.add(matches[0])
-                rows.append(WrittenObjects(matches[0], lists_of[image], _written_size(entry)))
-            else:
-                absent += 1
-        for number, entry in enumerate(self.document["annotations"]):
-            problem = self._add(entry, lists_of)
-            if problem is not None:
-                self.problems.add(f"annotations[{number}]{problem}")
-        self.problems.refuse(_FORM)
-        if not rows:
-            raise UserError(
-                f"{self.path} lists {absent:,} images, and none of them is in the folder",
-                "Put the images beside the file, or into a folder images/. Names must be those of the file"
-                " (file_name).",
-            )
-        return rows, absent
-
-    def _add(self, entry: Any, lists_of: Mapping[int | str, dict[str, list[Any]]]) -> str | None:
-        """Add an annotation to the objects of its image. Return what is wrong with it, or None."""
-        if not isinstance(entry, Mapping):
-            return f" is {quoted(str(entry))}, expected a mapping"
-        image = identity(entry.get("image_id"))
-        category = identity(entry.get("category_id"))
-        box = entry.get("bbox")
-        area = entry.get("area")
-        crowd = entry.get("iscrowd", 0)
-        if image is None or image not in lists_of:
-            return f": there is no image {quoted(str(entry.get('image_id')))}"
-        if category is None or category not in self.index_of:
-            return f": there is no category {quoted(str(entry.get('category_id')))}"
-        if not isinstance(box, list) or not is_box(box):
-            return f": bbox is {quoted(str(box))}, expected [x, y, width, height]"
-        if min(box[2:]) < 0:
-            return f": bbox is {quoted(str(box))}, expected [x, y, width, height], of which no side is below 0"
-        if crowd not in (0, 1):
-            return f": iscrowd is {quoted(str(crowd))}, expected 0 or 1"
-        lists = lists_of[image]
-        number = identity(entry.get("id"))
-        self.from_zero += number == 0
-        if not isinstance(number, int) or abs(number) >= 1 << 63:
-            number = len(lists["id"])
-        has_area = area is not None and is_number(area) and area >= 0
-        lists["id"].append(number)
-        lists["bbox"].append([float(value) for value in box])
-        lists["category"].append(self.index_of[category])
-        lists["area"].append(float(area) if has_area else float(box[2]) * float(box[3]))
-        lists["iscrowd"].append(bool(crowd))
-        return None
+def _add(
+    entry: Any, lists_of: Mapping[int | str, dict[str, list[Any]]], index_of: Mapping[int | str, int]
+) -> str | None:
+    """Add an annotation to the objects of its image. Return what is wrong with it, or None."""
+    if not isinstance(entry, Mapping):
+        return f" is {quoted(str(entry))}, expected a mapping"
+    image = identity(entry.get("image_id"))
+    category = identity(entry.get("category_id"))
+    box = entry.get("bbox")
+    area = entry.get("area")
+    crowd = entry.get("iscrowd", 0)
+    if image is None or image not in lists_of:
+        return f": there is no image {quoted(str(entry.get('image_id')))}"
+    if category is None or category not in index_of:
+        return f": there is no category {quoted(str(entry.get('category_id')))}"
+    if not isinstance(box, list) or not is_box(box):
+        return f": bbox is {quoted(str(box))}, expected [x, y, width, height]"
+    if min(box[2:]) < 0:
+        return f": bbox is {quoted(str(box))}, expected [x, y, width, height], of which no side is below 0"
+    if crowd not in (0, 1):
+        return f": iscrowd is {quoted(str(crowd))}, expected 0 or 1"
+    lists = lists_of[image]
+    number = identity(entry.get("id"))
+    if not isinstance(number, int) or abs(number) >= 1 << 63:
+        number = len(lists["id"])
+    sides = [float(value) for value in box]
+    if area is None or not is_number(area) or area < 0:
+        area = sides[2] * sides[3]
+    category_index = index_of[category]
+    add_object(lists, id=number, bbox=sides, category=category_index, area=float(area), iscrowd=bool(crowd))
+    return None
 
 
 def _written_size(entry: Mapping[str, Any]) -> Size | None:
@@ -254,5 +249,8 @@ def _files_named(file: str, name: str, position: Mapping[str, list[str]]) -> lis
     stem = posixpath.splitext(_basename(name))[0]
     beside = [image for image in matches if image == posixpath.join(home, written)]
     # For example, the COCO file instances_val2017.json means images/val2017/1.jpg.
-    named = [image for image in matches if any(part and part in stem for part in image.split("/")[:-1])]
+    named = []
+    for image in matches:
+        if any(part in stem for part in image.split("/")[:-1] if part):
+            named.append(image)
     return beside or named or matches

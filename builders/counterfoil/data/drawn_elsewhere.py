@@ -73,9 +73,8 @@ def given_rows(recipe: Recipe, pin: SourcePin) -> GivenRows:
     wanted = {shift.name: shift.candidates for shift in recipe.all_shifts()}
     table: dict[tuple[str | None, str], list[PoolRow]] = {}
     indexed = list(_indexed(cells, seeded=columns.seeds is not None))
-    shared = Counter((class_id, index) for (_, class_id), index_of in indexed for index in index_of.values())
-    for (shift, class_id), index_of in indexed:
-        image_at = {index: image for image, index in index_of.items()}
+    shared = Counter((class_id, index) for (_, class_id), image_at in indexed for index in image_at)
+    for (shift, class_id), image_at in indexed:
         by_frequency = sorted(image_at, key=lambda index: (-shared[class_id, index], index))
         rows_of_cell = []
         for index in sorted(by_frequency[: wanted[shift]]):
@@ -211,8 +210,8 @@ def _repeated(cells: _Cells, *, numbered: bool) -> Iterator[str]:
             yield f"'{shift}' of '{class_id}': {what} {repeated[0]} is there twice, expected each once in a cell{hint}"
 
 
-def _indexed(cells: _Cells, *, seeded: bool) -> Iterator[tuple[tuple[str, str], Mapping[_Image, int]]]:
-    """Yield each cell with the indices of its images. With seeds, equal identities have equal indices in all shifts."""
+def _indexed(cells: _Cells, *, seeded: bool) -> Iterator[tuple[tuple[str, str], Mapping[int, _Image]]]:
+    """Yield each cell with its images by index. With seeds, equal identities have equal indices in all shifts."""
     identities: dict[str, set[tuple[int, bool, int]]] = {}
     for (_, class_id), images in cells.items():
         identities.setdefault(class_id, set()).update(image.identity for image in images)
@@ -221,10 +220,9 @@ def _indexed(cells: _Cells, *, seeded: bool) -> Iterator[tuple[tuple[str, str], 
         ranks[class_id] = {identity: rank for rank, identity in enumerate(sorted(of_class))}
     for cell, images in cells.items():
         if seeded:
-            yield cell, {image: ranks[cell[1]][image.identity] for image in images}
+            yield cell, {ranks[cell[1]][image.identity]: image for image in images}
         else:
-            in_order = sorted(images, key=lambda image: image.identity)
-            yield cell, {image: rank for rank, image in enumerate(in_order)}
+            yield cell, dict(enumerate(sorted(images, key=lambda image: image.identity)))
 
 
 def _pairs(table: Mapping[tuple[str | None, str], Sequence[PoolRow]]) -> tuple[int, int]:

@@ -50,7 +50,13 @@ def read_card(folder: Path, names: Sequence[str], config: str | None) -> FolderC
     if chosen is None:
         return None
     infos = {str(entry.get("config_name", _DEFAULT)): entry for entry in _entries(settings.get("dataset_info"))}
-    infos = infos or _infos(folder, names)
+    if not infos and INFOS in names:  # earlier versions of `datasets` wrote this file
+        try:
+            document = parse_json(_read(folder / INFOS))
+        except ValueError as error:
+            raise UserError(f"{folder / INFOS}: is not JSON: {error}") from error
+        if isinstance(document, Mapping):
+            infos = {str(name): entry for name, entry in document.items() if isinstance(entry, Mapping)}
     wanted = config or chosen.get("config_name", _DEFAULT)
     info = infos.get(wanted) or (next(iter(infos.values())) if len(infos) == 1 else {})
     directory = chosen.get("data_dir")
@@ -95,31 +101,20 @@ def _settings(folder: Path, names: Sequence[str]) -> Mapping[str, Any]:
         if name == CARD:
             text = card_yaml(text)
         if _KEYS.search(text):
-            settings |= _yaml(text, str(folder / name))
+            settings |= yaml_mapping(text, str(folder / name))
     return settings
 
 
-def _yaml(text: str, file: str) -> dict[str, Any]:
+def yaml_mapping(text: str, file: str, hint: str | None = None) -> dict[str, Any]:
+    """Parse the YAML of a file that anyone may have written; empty for anything but a mapping."""
     import yaml
 
     try:
         refuse_unbounded(text, file)
         document = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError) as error:
-        raise UserError(f"{file}: is not YAML: {' '.join(str(error).split())[:200]}") from error
+        raise UserError(f"{file}: is not YAML: {' '.join(str(error).split())[:200]}", hint) from error
     return document if isinstance(document, dict) else {}
-
-
-def _infos(folder: Path, names: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-    """Return the descriptions in dataset_infos.json by config. Earlier versions of `datasets` wrote this file."""
-    if INFOS not in names:
-        return {}
-    try:
-        document = parse_json(_read(folder / INFOS))
-    except ValueError as error:
-        raise UserError(f"{folder / INFOS}: is not JSON: {error}") from error
-    infos = document if isinstance(document, Mapping) else {}
-    return {str(name): info for name, info in infos.items() if isinstance(info, Mapping)}
 
 
 def _read(path: Path) -> bytes:
@@ -139,7 +134,9 @@ def _chosen(configs: Sequence[Mapping[str, Any]], config: str | None) -> Mapping
     """Return the config that is meant, or None if it is unknown or several may be meant."""
     if config is not None:
         named = [entry for entry in configs if entry["config_name"] == config]
-        return named[0] if named else {} if not configs and config == _DEFAULT else None
+        if named:
+            return named[0]
+        return {} if not configs and config == _DEFAULT else None
     if len(configs) < 2:
         return configs[0] if configs else {}
     default = [entry for entry in configs if entry.get("default") is True or entry["config_name"] == _DEFAULT]
@@ -166,12 +163,17 @@ def _patterns(written: Any, inside: str) -> Mapping[str, tuple[str, ...]]:
 
 def _label_names(features: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield the columns of labels and their names, as a card (a list) or dataset_infos.json (a mapping) has them."""
+    columns: list[tuple[Any, Any]] = []
     if isinstance(features, Mapping):
-        columns = [(column, feature) for column, feature in features.items() if isinstance(feature, Mapping)]
+        columns += features.items()
     else:
-        columns = [(entry.get("name"), _class_label(entry)) for entry in _entries(features)]
+        for entry in _entries(features):
+            # `class_label` is below `dtype` or in the entry itself.
+            kind = entry.get("dtype")
+            holder = kind if isinstance(kind, Mapping) else entry
+            columns.append((entry.get("name"), holder.get("class_label")))
     for column, feature in columns:
-        names = feature.get("names")
+        names = feature.get("names") if isinstance(feature, Mapping) else None
         if isinstance(names, Mapping):
             try:
                 names = [name for _, name in sorted(names.items(), key=lambda item: int(item[0]))]
@@ -179,10 +181,3 @@ def _label_names(features: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
                 continue
         if isinstance(column, str) and isinstance(names, list) and 0 < len(names) <= MOST_LABELS:
             yield column, tuple(map(str, names))
-
-
-def _class_label(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the part `class_label` of a column in a card, which is below `dtype` or in the entry itself."""
-    kind = entry.get("dtype")
-    label = (kind if isinstance(kind, Mapping) else entry).get("class_label")
-    return label if isinstance(label, Mapping) else {}

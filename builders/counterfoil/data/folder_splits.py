@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from counterfoil.data.folder_cards import CARD, FolderCard, fixed_folder, matches
+from counterfoil.data.folder_cards import CARD, FolderCard, fixed_folder
 from counterfoil.errors import UserError, some_of
 from counterfoil.regular_files import on_a_line
 from counterfoil.report.words import counted, listed
@@ -68,12 +68,15 @@ def splits_of(
         by_top.setdefault(first if within else "", []).append(path)
     tops = [top for top in by_top if top]
     split_of = {top: SPLIT_OF[top.lower()] for top in tops if top.lower() in SPLIT_OF}
-    flat = {top for top in tops if all(path.count("/") == root.count("/") + 1 for path in by_top[top])}
-    if decided:
-        flat = set()
+    depth = root.count("/") + 1
+    flat: set[str] = set()
+    for top in () if decided else tops:
+        if all(path.count("/") == depth for path in by_top[top]):
+            flat.add(top)
+    everything = {DEFAULT_SPLIT: tuple(images)}, {DEFAULT_SPLIT: root}
     if declared and set(tops) <= set(declared):
         _refuse_splits_below(folder, images, root)
-        return {DEFAULT_SPLIT: tuple(images)}, {DEFAULT_SPLIT: root}
+        return everything
     if not split_of:
         split_of = _splits_by_word(by_top, root, tops, decided=decided)
     outside = [top for top in by_top if top not in split_of]
@@ -98,15 +101,17 @@ def splits_of(
                 " train/test tube/1.jpg.",
             )
         _refuse_splits_below(folder, images, root)
-        return {DEFAULT_SPLIT: tuple(images)}, {DEFAULT_SPLIT: root}
+        return everything
     twice = [split for split, count in Counter(split_of.values()).items() if count > 1]
     if twice:
         named = listed([f"{root}{top}/" for top, split in split_of.items() if split == twice[0]])
         raise UserError(f"{folder}: {shown_name(named)} all name the split '{twice[0]}'", "Join them, or rename one.")
-    top_of = {split: top for top, split in split_of.items()}
-    ordered = {split: top_of[split] for split in SPLIT_WORDS if split in top_of}
-    images_of = {split: tuple(by_top[top]) for split, top in ordered.items()}
-    return images_of, {split: f"{root}{top}/" for split, top in ordered.items()}
+    images_of: dict[str, tuple[str, ...]] = {}
+    starts: dict[str, str] = {}
+    for top, split in sorted(split_of.items(), key=lambda entry: [*SPLIT_WORDS].index(entry[1])):
+        images_of[split] = tuple(by_top[top])
+        starts[split] = f"{root}{top}/"
+    return images_of, starts
 
 
 def _splits_by_word(
@@ -120,32 +125,26 @@ def _splits_by_word(
     others = {(top[: match.start(1)] + top[match.end(1) :]).lower() for top, match in words.items()}
     if len(tops) < 2 or "" in by_top or len(others) != 1 or len(set(split_of.values())) < len(by_top):
         return {}
-    classes = [
-        {path[len(root) + len(top) + 1 :].rpartition("/")[0].partition("/")[0] for path in by_top[top]} for top in tops
-    ]
+    classes = []
+    for top in tops:
+        below = len(f"{root}{top}/")
+        classes.append({path[below:].rpartition("/")[0].partition("/")[0] for path in by_top[top]})
     return split_of if decided or set.intersection(*classes) else {}
 
 
 def _refuse_splits_below(folder: Path, images: Sequence[str], root: str) -> None:
     """Raise UserError for CLASS/SPLIT/FILE, because reading it by classes would mix the images of all splits."""
-    paths = (path[len(root) :].split("/") for path in images)
-    split_folders = dict.fromkeys(
-        f"{root}{parts[0]}/{parts[1]}/" for parts in paths if len(parts) > 2 and parts[1].lower() in SPLIT_OF
-    )
+    split_folders: dict[str, None] = {}
+    for path in images:
+        first, *below = path[len(root) :].split("/")
+        if len(below) > 1 and below[0].lower() in SPLIT_OF:
+            split_folders[f"{root}{first}/{below[0]}/"] = None
     if split_folders:
         raise UserError(
             f"{folder}: {counted(len(split_folders), 'folder is', 'folders are')} named as splits and lie below class"
             f" folders: {some_of([*map(shown_name, split_folders)])}",
             "Splits come first: train/mug/1.jpg, test/mug/2.jpg. Move them to the top, or rename them.",
         )
-
-
-def chosen_images(files: Mapping[str, Sequence[str]], images: Sequence[str]) -> dict[str, list[str]]:
-    """Return the images of each split that a description lists by patterns."""
-    return {
-        split: [image for image in images if any(matches(pattern, image) for pattern in patterns)]
-        for split, patterns in files.items()
-    }
 
 
 def listed_splits(

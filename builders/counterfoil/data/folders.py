@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -76,19 +76,16 @@ def folder_listing(folder: Path) -> Listing:
         listing = list_files(folder, hidden=True, most=MOST_FILES, links=True)
     except OSError as error:
         raise RunFailure(f"{folder} cannot be listed: {error.strerror or error}") from error
-    if listing.linked and _is_from_elsewhere(folder, listing.files):
+    # Whether other people fetched, built, described or packed the folder, so that its owner did not collect it.
+    if listing.linked and (
+        (folder / _FETCHED).exists()
+        or any(
+            name in _BUILT or name.rpartition("/")[2] in _DESCRIBED or PurePosixPath(name).suffix.lower() in _PACKED
+            for name in listing.files
+        )
+    ):
         listing.unfit |= dict.fromkeys(listing.linked, "is a link, expected a folder of the dataset itself")
     return listing
-
-
-def _is_from_elsewhere(folder: Path, names: Sequence[str]) -> bool:
-    """Check whether a folder was fetched, built, described or packed by other people, and not collected by its
-    owner.
-    """
-    return (folder / _FETCHED).exists() or any(
-        name in _BUILT or name.rpartition("/")[2] in _DESCRIBED or PurePosixPath(name).suffix.lower() in _PACKED
-        for name in names
-    )
 
 
 def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> FolderContent:

@@ -63,12 +63,7 @@ def locate_dataset(source: str | Path, patterns: Sequence[str] | None = None) ->
     reference = HubDataset.parse(source)
     if reference is None:
         raise UserError(f"there is no dataset {source}", "Name a folder made by `counterfoil build`, or user/name.")
-    return LocatedDataset(_fetched(reference, patterns), reference)
-
-
-def _fetched(reference: HubDataset, patterns: Sequence[str] | None) -> Path:
-    """Fetch the files of a dataset that match `patterns`, or all. Return their folder in the cache."""
-    return snapshot(reference.repo, reference.revision, patterns)
+    return LocatedDataset(snapshot(reference.repo, reference.revision, patterns), reference)
 
 
 def snapshot(

@@ -44,9 +44,9 @@ def listed_images(source: InputDataset, pin: SourcePin) -> tuple[Path, Listing] 
         if any(made_of_files(folder) for folder in tables):
             raise _not_here(source.dataset, commit)
         return None
-    listing = Listing(names)
     if not any(PurePosixPath(name).suffix.lower() in PHOTOGRAPH_ENDINGS for name in names):
         return None
+    listing = Listing(names)
     folder = described_folder(source.dataset, commit)
     return (folder, listing) if lists_images(folder, listing, source.config) else None
 

@@ -19,11 +19,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.data.folder_cards import CARD, SETTINGS, FolderCard, read_card
+from counterfoil.data.folder_cards import CARD, SETTINGS, FolderCard, matches, read_card
 from counterfoil.data.folder_splits import (
     SPLIT_WORDS,
     WORD,
-    chosen_images,
     listed_splits,
     root_of,
     shown_name,
@@ -94,38 +93,43 @@ class SplitTable:
 
 @dataclass(frozen=True)
 class ImageFolder:
-    """A folder of image files, and how Counterfoil reads it.
-
-    root: the folder that holds all others. starts: split → the folder that contains its classes; it may be empty.
-    skipped: image files in junk folders. others: the number of other files, by ending. linked: folders that are links →
-    their targets. tables: split → what tables say of its images. names: column → the names of its labels, as the
-    folder's description declares them. listed: whether the description lists the files of each split. unlisted: images
-    that it lists in none. label_column: the column of labels that is asked for.
-    """
+    """A folder of image files, and how Counterfoil reads it."""
 
     folder: Path
     root: str
+    """The folder that holds all others."""
     splits: Mapping[str, tuple[str, ...]]
     starts: Mapping[str, str]
-    skipped: Mapping[str, int]
-    hidden: int
-    others: Mapping[str, int]
+    """Split → the folder that contains its classes; it may be empty."""
+    files: _Files
     linked: Mapping[str, Path]
+    """Folders that are links → their targets."""
+    unlisted: tuple[str, ...]
+    """Images that the description lists in no split."""
     tables: Mapping[str, SplitTable] = field(default_factory=dict)
-    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    listed: bool = False
-    unlisted: tuple[str, ...] = ()
-    label_column: str = LABEL
+    """Split → what tables say of its images."""
+
+    @property
+    def names(self) -> Mapping[str, tuple[str, ...]]:
+        """Column → the names of its labels, as the folder's description declares them."""
+        return self.files.card.names
 
     def class_of(self, split: str, path: str) -> str | None:
         """Return the class of an image, or None if the image is in no class folder."""
         first, within, _ = path[len(self.starts[split]) :].partition("/")
         return first if within else None
 
+    def loose(self, split: str) -> list[str]:
+        """Return the images of a split that are in no class folder."""
+        return [path for path in self.splits[split] if self.class_of(split, path) is None]
+
+    def decided(self, split: str) -> bool:
+        """Check whether a table decides the labels of a split."""
+        return split in self.tables and self.tables[split].labels
+
     def by_folders(self, split: str) -> bool:
         """Check whether class folders give the labels of a split: all its images are in one, and no table decides."""
-        decided = split in self.tables and self.tables[split].labels
-        return not decided and all(self.class_of(split, path) is not None for path in self.splits[split])
+        return not self.decided(split) and not self.loose(split)
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
@@ -153,19 +157,20 @@ class ImageFolder:
     def _written(self, split: str) -> Sequence[Any]:
         """Return the labels that tables give the images of a split; empty if they give none."""
         table = self.tables[split]
-        if not table.labels or LABEL not in table.metadata.values.column_names:
+        values = table.metadata.values
+        if not table.labels or LABEL not in values.column_names:
             return ()
-        return _cells(table.metadata.values.column(LABEL), table.lines).to_pylist()
+        return _cells(values.column(LABEL), table.lines).to_pylist()
 
     def classless(self, split: str) -> UserError | None:
         """Return the error for a split with images outside class folders, or None if each has a class or a table."""
-        if split not in self.splits or (split in self.tables and self.tables[split].labels):
+        if split not in self.splits or self.decided(split):
             return None
         start = f"{self.folder}/{self.starts[split]}".rstrip("/")
-        loose = [path for path in self.splits[split] if self.class_of(split, path) is None]
+        loose = self.loose(split)
         if len(loose) == len(self.splits[split]):
             hint = "Put the images of each class into a folder of its own: mug/1.jpg, star/1.jpg."
-            if self.others.get(".csv"):
+            if self.files.others.get(".csv"):
                 hint += (
                     " A CSV file with labels is read if it is called metadata.csv, stands in the folder of the images"
                     " or above, and has the columns file_name (the path from there) and label."
@@ -181,21 +186,22 @@ class ImageFolder:
 
     def is_flat(self, split: str) -> bool:
         """Check whether a split has neither class folders nor a table. Unlabelled images are stored like this."""
-        return split not in self.tables and all(self.class_of(split, path) is None for path in self.splits[split])
+        return split not in self.tables and len(self.loose(split)) == len(self.splits[split])
 
     def refuse_alike(self) -> None:
         """Raise UserError with the names of class folders that no recipe and no model can distinguish."""
         groups: dict[str, list[str]] = {}
         for name in self.classes:
             groups.setdefault(plain_name(unicodedata.normalize("NFKC", name)), []).append(name)
-        alike: list[list[str]] = []
+        alike: list[str] = []
         for names in groups.values():
             if len(names) > 1:
                 look_alike = len({unicodedata.normalize("NFKC", name) for name in names}) < len(names)
-                alike.append([ascii(name) if look_alike else f"'{shown_name(name)}'" for name in names])
+                shown = [ascii(name) if look_alike else f"'{shown_name(name)}'" for name in names]
+                alike.append(f"{self.folder}: the class folders {listed(shown)} have one name")
         if alike:
             raise UserError(
-                first_of([f"{self.folder}: the class folders {listed(names)} have one name" for names in alike]),
+                first_of(alike),
                 "Rename them, or join them in one folder. Capitals, spaces at the ends, _ and -, and two ways to"
                 " encode an accent tell no class from another.",
             )
@@ -209,7 +215,8 @@ class ImageFolder:
         notes = [f"{shown_name(name)} is a link: its images come from {target}" for name, target in self.linked.items()]
         if len(notes) > _MOST_SHOWN:
             notes[_MOST_SHOWN:] = [f"and {len(notes) - _MOST_SHOWN:,} more folders are links"]
-        notes += self._deeper([split for split in chosen if self.by_folders(split)])
+        labelled = [split for split in chosen if self.by_folders(split)]
+        notes += self._deeper(labelled)
         for split in chosen:
             if split in self.tables:
                 notes += self.tables[split].notes(left_out=left_out)
@@ -217,15 +224,15 @@ class ImageFolder:
             notes.append(f"{counted(len(self.unlisted), 'image')} are in no split that {CARD} lists, and are left out")
         if self.root:
             notes.insert(0, f"all images are in {shown_name(self.root)}, so splits and classes are looked for there")
-        if empty := self._empty_classes([split for split in chosen if self.by_folders(split)]):
+        if empty := self._empty_classes(labelled):
             notes.append(f"no image is in {counted(len(empty), 'class folder')}: {some_of(empty, _MOST_SHOWN)}")
-        if self.skipped:
-            shown = ", ".join(f"{counted(count, 'image')} in {shown_name(n)}" for n, count in self.skipped.items())
+        if skipped := sorted(self.files.skipped.items()):
+            shown = ", ".join(f"{counted(count, 'image')} in {shown_name(name)}" for name, count in skipped)
             notes.append(f"skipped, as folders of previews, of deleted files and hidden ones are: {shown}")
-        notes += _unread_notes(self.others)
-        if self.hidden:
-            notes.append(f"{counted(self.hidden, 'hidden file')} ignored")
-        if others := sum(count for ending, count in self.others.items() if ending not in _UNREAD):
+        notes += _unread_notes(self.files.others)
+        if self.files.hidden:
+            notes.append(f"{counted(self.files.hidden, 'hidden file')} ignored")
+        if others := sum(count for ending, count in self.files.others.items() if ending not in _UNREAD):
             notes.append(f"{counted(others, 'file')} of other kinds ignored")
         return notes
 
@@ -275,10 +282,10 @@ class ImageFolder:
             parts = datasets.ReadInstruction.from_spec(split).to_absolute({n: len(p) for n, p in self.splits.items()})
         except (ValueError, AssertionError) as error:
             known = [f"{name} ({start.rstrip('/')}/)" if start else name for name, start in self.starts.items()]
+            how = f"{CARD} lists them." if self.files.chosen else "A split is a folder at the top that is named so."
             raise UserError(
                 f"source: '{self.folder}' has no split '{split[:80]}'{did_you_mean(split, self.splits)}",
-                f"Its splits are {', '.join(known)}. "
-                + (f"{CARD} lists them." if self.listed else "A split is a folder at the top that is named so."),
+                f"Its splits are {', '.join(known)}. {how}",
             ) from error
         tables = [self._table(part.splitname).select(range(part.from_, part.to)) for part in parts]
         return datasets.concatenate_datasets(tables)
@@ -299,7 +306,8 @@ class ImageFolder:
             for name in values.column_names:
                 column = _cells(values.column(name), described.lines)
                 if name in described.metadata.files:
-                    columns[name], features[name] = self._files(column.to_pylist()), datasets.Image()
+                    columns[name] = self._files(column.to_pylist())
+                    features[name] = datasets.Image()
                 elif name != "image" and not (by_folders and name == LABEL):
                     columns[name], features[name] = self._labelled(name, column, of_table[name])
         if by_folders:
@@ -340,20 +348,21 @@ class ImageFolder:
         from datasets.packaged_modules import imagefolder
 
         taken = frozenset(imagefolder.ImageFolder.EXTENSIONS)
-        previews = any(not name.startswith((".", "__")) for name in self.skipped)
-        if self.listed or previews or not taken.isdisjoint(self.others):
+        previews = any(not name.startswith((".", "__")) for name in self.files.skipped)
+        if self.files.chosen is not None or previews or not taken.isdisjoint(self.files.others):
             return False
         if self.tables and not all(split in self.tables and self.tables[split].alike for split in self.splits):
             return False
+        root = self.root
+        if (root and not self.tables) or WORD.search(root):
+            return False
         for split, paths in self.splits.items():
             start = self.starts[split]
-            root = self.root
             if start != root and start[len(root) : -1] not in SPLIT_WORDS[split]:
                 return False
-            if (root and not self.tables) or WORD.search(root):
-                return False
             for path in paths:
-                rest, ending = path[len(start) :], os.path.splitext(path)[1]  # noqa: PTH122 (as below)
+                rest = path[len(start) :]
+                ending = os.path.splitext(path)[1]  # noqa: PTH122 (as below)
                 known = ending.lower() in taken and ending in (ending.lower(), ending.upper())
                 deep = rest.count("/") != 1 and not self.tables
                 if deep or WORD.search(rest) or not known:
@@ -396,42 +405,35 @@ def read_image_folder(folder: Path, listing: Listing, source: InputDataset | Non
     if files is None:
         return None
     images = files.images
-    others = files.others
     if not images:
-        if listing.unfit or files.tables or any(others[ending] for ending in _DATA):
+        if listing.unfit or files.tables or any(files.others[ending] for ending in _DATA):
             return None  # links are reported when the folder is pinned
-        unread = "".join(f": {note}" for note in _unread_notes(others)[:1])
+        unread = "".join(f": {note}" for note in _unread_notes(files.others)[:1])
         raise UserError(f"{folder} holds no image{unread}", "Name a folder that has a folder of images for each class.")
     if odd := [name for name in (*images, *files.tables) if not is_utf8(name)]:
         raise UserError(
             first_of([f"{folder}/{shown_name(name)}: the name is not UTF-8 text" for name in odd], _MOST_SHOWN),
             "Rename the file or the folder. In the name shown, \\xe9 is the byte E9.",
         )
-    conditions = () if source is None else binary_columns(source)
+    label_column = LABEL
+    wanted = [LABEL]
+    conditions: Sequence[str] = ()
+    if source is not None:
+        label_column = source.label_column
+        conditions = binary_columns(source)
+        wanted = [label_column, *conditions, *filter(None, [source.objects])]
     metadata = read_metadata(folder, files.tables, images, guess=bool(conditions))
-    label_column, objects = (LABEL, None) if source is None else (source.label_column, source.objects)
     known = () if metadata is None else metadata.values.column_names
-    wanted = [column for column in (label_column, *conditions, objects) if column is not None]
     deciding = [column for column in wanted if column in known]
     if files.chosen is None:
         root = root_of(images)
         declared = files.card.names.get(LABEL, ())
         splits, starts = splits_of(folder, images, root, declared, decided=bool(deciding))
     else:
-        root, (splits, starts) = "", listed_splits(folder, files.chosen, files.card)
-    plain = ImageFolder(
-        folder,
-        root,
-        splits,
-        starts,
-        dict(sorted(files.skipped.items())),
-        files.hidden,
-        others,
-        listing.linked,
-        names=files.card.names,
-        listed=files.chosen is not None,
-        unlisted=tuple(sorted(set(images).difference(*splits.values()))),
-    )
+        root = ""
+        splits, starts = listed_splits(folder, files.chosen, files.card)
+    unlisted = sorted(set(images).difference(*splits.values()))
+    plain = ImageFolder(folder, root, splits, starts, files, listing.linked, tuple(unlisted))
     return plain if metadata is None else _with_tables(plain, metadata, deciding, label_column)
 
 
@@ -443,7 +445,11 @@ def lists_images(folder: Path, listing: Listing, config: str | None) -> bool:
 
 @dataclass(frozen=True)
 class _Files:
-    """The files of a folder by kind. chosen: split → images, if the description lists them."""
+    """The files of a folder by kind.
+
+    skipped: image files in junk folders, by folder. others: the number of other files, by ending. chosen: split →
+    images, if the description lists them.
+    """
 
     card: FolderCard
     images: Sequence[str]
@@ -459,11 +465,10 @@ def _files_of(folder: Path, listing: Listing, config: str | None) -> _Files | No
     card = read_card(folder, listing.files, config)
     if card is None:
         return None  # `datasets` says which configs there are
-    # For each path, the first folder on it that is hidden or known junk, or None.
-    junk = {
-        parent: next(filter(_is_junk, parent.split("/")), None) if parent else None
-        for parent in {name.rpartition("/")[0] for name in listing.files}
-    }
+    # For each folder, the first one on its path that is hidden or known junk, or None.
+    junk: dict[str, str | None] = {"": None}
+    for parent in {name.rpartition("/")[0] for name in listing.files if "/" in name}:
+        junk[parent] = next(filter(_is_junk, parent.split("/")), None)
     images = list[str]()
     tables = list[str]()
     skipped = Counter[str]()
@@ -487,7 +492,11 @@ def _files_of(folder: Path, listing: Listing, config: str | None) -> _Files | No
         else:
             others[ending] += 1
             shards |= _TABLE_SHARD.fullmatch(name) is not None
-    chosen = None if card.files is None else chosen_images(card.files, images)
+    chosen: dict[str, list[str]] | None = None
+    if card.files is not None:
+        chosen = {}
+        for split, patterns in card.files.items():
+            chosen[split] = [image for image in images if any(matches(pattern, image) for pattern in patterns)]
     packed = sum(others[ending] for ending in _TABLES)
     if chosen is None and (shards or (packed and packed >= len(images))):
         return None
@@ -514,58 +523,50 @@ def _with_tables(plain: ImageFolder, metadata: Metadata, deciding: Sequence[str]
         lacking = [path for path in images if path not in listed]
         flat = plain.is_flat(split)
         by_folders = not deciding and not flat
-        if lacking and deciding and label_column in deciding:
-            by_folders = _agree(plain, split, metadata, lines, label_column)
+        if lacking and label_column in deciding and not plain.loose(split):
+            # Whether every image with a line has its folder's name as label.
+            labels = _cells(metadata.values.column(label_column), lines).to_pylist()
+            folders = [plain.class_of(split, metadata.paths[line]) or "" for line in lines]
+            by_folders = [plain_name(str(label)) for label in labels] == [plain_name(name) for name in folders]
         if flat and not deciding:
             lines = every  # captions, of which an image may have several
-        rows: list[tuple[str, int | None]] = [(metadata.paths[line], line) for line in lines]
+        paths = [metadata.paths[line] for line in lines]
+        names = {metadata.names[metadata.tables[line]] for line in lines}
+        without_line = len(lacking)
         if by_folders:
-            rows += [(path, None) for path in lacking]
+            paths += lacking
         elif lacking:
-            _refuse_beyond(plain, metadata, lines, lacking)
-        splits[split] = tuple(path for path, _ in rows)
-        used = {metadata.names[metadata.tables[line]] for line in lines}
-        top = plain.starts[split] if plain.starts[split] != plain.root else ""
-        beside = len(used) == 1 and all(name.startswith(top) and not WORD.search(name[len(top) :]) for name in used)
+            # Images outside the folders of the tables that have lines of this split.
+            homes = tuple(name[: name.rfind("/") + 1] for name in names)
+            if beyond := [path for path in lacking if not path.startswith(homes)]:
+                raise UserError(
+                    f"{plain.folder}: {some_of(sorted(names))} {'gives' if len(names) == 1 else 'give'} labels, and"
+                    f" {counted(len(beyond), 'image lies', 'images lie')} in other folders, such as"
+                    f" {shown_name(beyond[0])}",
+                    "List every image in one metadata.csv at the top (file_name is the path from there), or remove the"
+                    " table: then classes are the names of the folders.",
+                )
+        splits[split] = tuple(paths)
+        start = plain.starts[split]
+        top = "" if start == plain.root else start
+        beside = len(names) == 1 and all(name.startswith(top) and not WORD.search(name[len(top) :]) for name in names)
         tables[split] = SplitTable(
             metadata,
-            tuple(line for _, line in rows),
+            (*lines, *[None] * (without_line if by_folders else 0)),
             labels=not by_folders,
-            by_folder=len(lacking) if by_folders else 0,
-            unlisted=0 if by_folders else len(lacking),
+            by_folder=without_line if by_folders else 0,
+            unlisted=0 if by_folders else without_line,
             repeated=len(every) - len(lines),
             alike=beside and not lacking and len(lines) == len(every),
         )
     return replace(plain, splits=splits, tables=tables)
 
 
-def _agree(plain: ImageFolder, split: str, metadata: Metadata, lines: Sequence[int], label_column: str) -> bool:
-    """Check whether every image of a split is in a class folder, and has its name as label if a table gives one."""
-    if any(plain.class_of(split, path) is None for path in plain.splits[split]):
-        return False
-    labels = _cells(metadata.values.column(label_column), lines).to_pylist()
-    folders = [plain.class_of(split, metadata.paths[line]) or "" for line in lines]
-    return all(plain_name(str(label)) == plain_name(name) for label, name in zip(labels, folders, strict=True))
-
-
-def _refuse_beyond(plain: ImageFolder, metadata: Metadata, lines: Sequence[int], lacking: Sequence[str]) -> None:
-    """Raise UserError for images without a line outside the folders of tables that have lines of their split."""
-    names = {metadata.names[metadata.tables[line]] for line in lines}
-    homes = tuple(name[: name.rfind("/") + 1] for name in names)
-    if beyond := [path for path in lacking if not path.startswith(homes)]:
-        raise UserError(
-            f"{plain.folder}: {some_of(sorted(names))} {'gives' if len(names) == 1 else 'give'} labels, and"
-            f" {counted(len(beyond), 'image lies', 'images lie')} in other folders, such as {shown_name(beyond[0])}",
-            "List every image in one metadata.csv at the top (file_name is the path from there), or remove the table:"
-            " then classes are the names of the folders.",
-        )
-
-
 def _unread_notes(others: Mapping[str, int]) -> list[str]:
     """Return a sentence for each kind of photograph that Counterfoil cannot decode."""
     kinds = Counter[str]()
-    for ending, count in others.items():
-        kinds.update({_UNREAD[ending]: count} if ending in _UNREAD else {})
+    for ending in _UNREAD.keys() & others.keys():
+        kinds[_UNREAD[ending]] += others[ending]
     return [
         f"{counted(count, f'{kind} photograph')} cannot be read here: convert {'it' if count == 1 else 'them'} to JPEG"
         for kind, count in sorted(kinds.items())

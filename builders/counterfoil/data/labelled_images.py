@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -35,38 +35,41 @@ _SALT = "reference"
 
 @dataclass(frozen=True)
 class LabelledImages:
-    """A set of n images in a fixed order. Arrays are (n,) int64.
-
-    content: sha256 over the images and their order. groups: indices of `group_names`, the shifts of a built dataset.
-    units: what rows share (a garment, a patient). class_names: the names of labels, if these are the dataset's own.
-    label_names: the names of all labels that the dataset declares, by number.
-    photographs: whether images may have more formats and larger sizes than a build stores. left_out: label → number of
-    rows without a class. repeated: the number of lines that repeat another one. unlisted: the number of image files of
-    a folder that no row names. paths: the paths of image files in a folder. Paths may name people, so they are shown on
-    this machine only and enter no hash. other_paths: the paths of rows that were left out. preview: the most images of
-    a group, if these images are a preview. copies: whether the images after the first group are changed copies of its
-    images, and have their labels.
-    """
+    """A set of n images in a fixed order. Arrays are (n,) int64."""
 
     name: str
     content: str
+    """The sha256 over the images and their order."""
     keys: tuple[str, ...]
     labels: Ints
     groups: Ints
+    """Indices of `group_names`, the shifts of a built dataset."""
     group_names: tuple[str, ...]
     read: Reading
     units: tuple[str, ...] | None = None
+    """What rows share (a garment, a patient)."""
     class_names: tuple[str, ...] | None = None
+    """The names of labels, if these are the dataset's own."""
     label_names: tuple[str, ...] | None = None
+    """The names of all labels that the dataset declares, by number."""
     photographs: bool = False
+    """Whether images may have more formats and larger sizes than a build stores."""
     left_out: Mapping[str, int] = field(default_factory=dict)
+    """Label → the number of rows without a class."""
     repeated: int = 0
+    """The number of lines that repeat another one."""
     unlisted: int = 0
+    """The number of image files of a folder that no row names."""
     paths: tuple[str, ...] | None = None
+    """The paths of image files in a folder. They may name people, so they are shown on this machine only and enter no
+    hash."""
     other_paths: tuple[str, ...] = ()
+    """The paths of rows that were left out."""
     notes: tuple[str, ...] = ()
     preview: int | None = None
+    """The most images of a group, if these images are a preview."""
     copies: bool = False
+    """Whether the images after the first group are changed copies of its images, and have their labels."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -259,7 +262,7 @@ def deal_halves(
     gives. The order of rows therefore has no effect.
     """
     given = [values for values in (units, contents) if values is not None]
-    clusters = _clusters([[(kind, value) for value in values] for kind, values in enumerate(given)])
+    clusters = _clusters(given)
     names, positions = np.unique(labels, return_inverse=True)
     dealt = []
     for rows in clusters:
@@ -279,7 +282,7 @@ def deal_halves(
     return Halves(np.flatnonzero(half), np.flatnonzero(~half))
 
 
-def _clusters(shared: Sequence[Sequence[Hashable]]) -> list[list[int]]:
+def _clusters(shared: Sequence[Sequence[str]]) -> list[list[int]]:
     """Group rows that share a value of any sequence, directly or through other rows. The rows of each cluster
     ascend.
     """
@@ -292,7 +295,7 @@ def _clusters(shared: Sequence[Sequence[Hashable]]) -> list[list[int]]:
         return row
 
     for values in shared:
-        first: dict[Hashable, int] = {}
+        first: dict[str, int] = {}
         for row, value in enumerate(values):
             parents[root(row)] = root(first.setdefault(value, row))
     clusters: dict[int, list[int]] = {}

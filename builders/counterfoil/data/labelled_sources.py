@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -85,7 +86,7 @@ def labelled_split(
 ) -> LabelledImages:
     """Return a split of a recipe's input dataset, by its source labels. Rows with other labels are left out."""
     rows = open_source(source, pin=pin).rows(split)
-    return _labelled([_part(rows, source, "", classes, numbers=True, units=units)])
+    return _labelled([_part(rows, source, classes, numbers=True, units=units)])
 
 
 def labelled_conditions(
@@ -107,7 +108,7 @@ def labelled_rows(
     source: InputDataset,
     split: str,
     classes: Sequence[RecipeClass],
-    pin: SourcePin | None = None,
+    pin: SourcePin | None,
     *,
     units: bool = True,
 ) -> tuple[LabelledImages, ConditionLabels | None]:
@@ -142,58 +143,53 @@ def labelled_source(
     """
     if configs_are_groups and group_column is not None:
         raise UserError("groups are either the configs or the values of a column in one config", "Name one of them.")
-    if isinstance(reference, NamedDataset):
-        origin = reference
-    else:
-        origin = replace(NamedDataset.parse(reference), unit_column=unit_column)
+    origin = reference
+    if not isinstance(origin, NamedDataset):
+        origin = replace(NamedDataset.parse(origin), unit_column=unit_column)
     opened = open_source(origin)
     if not configs_are_groups:
         folder = opened.folder
         rows = _rows_of(opened, origin.split)
         if folder is not None and not labels_are_numbers:
             folder.refuse_alike()
-        part = _part(rows, origin, "", classes, numbers=labels_are_numbers)
-        notes = () if folder is None else tuple(folder.notes([rows.split], left_out=False))
-        group_names = (EVERYTHING,)
+        part = _part(rows, origin, classes, numbers=labels_are_numbers)
+        table = _labelled([part])
         if group_column is not None:
-            values = rows.texts(group_column, "group_column")
-            values = [values[row] for row in part.chosen.tolist()]
-            group_names = tuple(sorted(set(values)))
+            texts = rows.texts(group_column, "group_column")
+            values = [texts[row] for row in part.chosen.tolist()]
+            group_names = sorted(set(values))
             position = {name: index for index, name in enumerate(group_names)}
-            part = replace(part, groups=np.asarray([position[value] for value in values], dtype=np.int64))
-        table = _labelled([part], group_names)
-        names = rows.class_names(origin.label_column)
-        of_split = None if folder is None else folder.tables.get(rows.split)
-        if of_split is not None:
-            table = replace(table, unlisted=of_split.unlisted, repeated=of_split.repeated)
-        return replace(table, notes=notes, label_names=names)
+            groups = np.asarray([position[value] for value in values], dtype=np.int64)
+            table = replace(table, group_names=tuple(group_names), groups=groups)
+        if folder is not None:
+            table = replace(table, notes=tuple(folder.notes([rows.split], left_out=False)))
+            if of_split := folder.tables.get(rows.split):
+                table = replace(table, unlisted=of_split.unlisted, repeated=of_split.repeated)
+        return replace(table, label_names=rows.class_names(origin.label_column))
     names = opened.configs
     if len(names) < 2:
         raise UserError(
             f"source: '{origin.dataset}' has only one config, so configs cannot be groups", "Name a column of groups."
         )
     parts = []
-    for group, name in enumerate(names):
+    for name in names:
         config_origin = replace(origin, config=name)
         rows = _rows_of(open_source(config_origin, pin=opened.pin), config_origin.split)
-        parts.append(_part(rows, config_origin, f"{name}_", classes, numbers=labels_are_numbers, group=group))
+        parts.append(_part(rows, config_origin, classes, numbers=labels_are_numbers))
     return _labelled(parts, names)
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Chosen rows of one split and their values, all [n]. `rows` and `paths` cover every row of the split."""
+    """Chosen rows of one split and their values, all [n]. `rows` are all rows of the split."""
 
     rows: Rows
-    keys: tuple[str, ...]
     chosen: Ints
     labels: Ints
-    groups: Ints
     units: tuple[str, ...] | None
     content: str
     class_names: tuple[str, ...] | None
     left_out: Counter[str]
-    paths: tuple[str, ...] | None
 
 
 def _rows_of(opened: OpenSource, split: str | None, *, labelled: bool = True) -> Rows:
@@ -210,11 +206,9 @@ def _rows_of(opened: OpenSource, split: str | None, *, labelled: bool = True) ->
 def _part(
     rows: Rows,
     origin: InputDataset,
-    prefix: str,
     classes: Sequence[RecipeClass] | None,
     *,
     numbers: bool,
-    group: int = 0,
     units: bool = True,
 ) -> _Part:
     if origin.conditions is not None:
@@ -229,7 +223,7 @@ def _part(
     positions = labels.places(classes, rows.place, numbers=numbers)
     names = None if classes is not None else tuple(map(str, labels.known))
     unit_column = origin.unit_column if units else None
-    part = _chosen(rows, positions, rows.content(positions), names, unit_column, prefix, group)
+    part = _chosen(rows, positions, rows.content(positions), names, unit_column)
     left_out = Counter(labels.shown(row) for row in np.flatnonzero(positions < 0).tolist())
     return replace(part, left_out=left_out)
 
@@ -240,8 +234,6 @@ def _chosen(
     content: str,
     class_names: tuple[str, ...] | None,
     unit_column: str | None,
-    prefix: str = "",
-    group: int = 0,
 ) -> _Part:
     """Choose the rows that have a label. `labels` [n] is -1 for rows without a label."""
     chosen = np.flatnonzero(labels >= 0)
@@ -249,18 +241,7 @@ def _chosen(
     if unit_column is not None:
         shared = rows.texts(unit_column, "unit_column")
         units = tuple(shared[row] for row in chosen.tolist())
-    return _Part(
-        rows=rows,
-        keys=tuple(f"{prefix}{row_key(rows.split, row)}" for row in chosen.tolist()),
-        chosen=chosen,
-        labels=labels[chosen],
-        groups=np.full(len(chosen), group, dtype=np.int64),
-        units=units,
-        content=content,
-        class_names=class_names,
-        left_out=Counter(),
-        paths=rows.paths(),
-    )
+    return _Part(rows, chosen, labels[chosen], units, content, class_names, Counter())
 
 
 def row_key(split: str, row: int) -> str:
@@ -269,23 +250,29 @@ def row_key(split: str, row: int) -> str:
 
 
 def _labelled(parts: Sequence[_Part], group_names: tuple[str, ...] = (EVERYTHING,)) -> LabelledImages:
+    """Join parts. Several parts are a group each, whose name is at the beginning of the keys."""
     first = parts[0]
-    if sum(len(part.keys) for part in parts) == 0:
+    keys_of: list[list[str]] = []
+    for part, group in zip(parts, group_names, strict=True):
+        prefix = f"{group}_" if len(parts) > 1 else ""
+        keys_of.append([f"{prefix}{row_key(part.rows.split, row)}" for row in part.chosen.tolist()])
+    if not any(keys_of):
         raise UserError(f"source: {first.rows.place} has no row of these classes", "Name another split.")
     if any(part.class_names != first.class_names for part in parts):
         raise UserError(f"source: the configs of '{first.rows.dataset}' have different labels", "Name one config.")
     paths: list[str] = []
     other_paths: list[str] = []
-    for part in parts:
+    all_paths = [part.rows.paths() for part in parts]
+    for part, paths_of_rows in zip(parts, all_paths, strict=True):
         chosen_rows = set(part.chosen.tolist())
-        for row, path in enumerate(part.paths or ()):
+        for row, path in enumerate(paths_of_rows or ()):
             (paths if row in chosen_rows else other_paths).append(path)
 
     def read(keys: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
-        for part in parts:
-            wanted = [index for index, key in enumerate(part.keys) if keys is None or key in keys]
+        for part, part_keys in zip(parts, keys_of, strict=True):
+            wanted = [index for index, key in enumerate(part_keys) if keys is None or key in keys]
             rows = part.chosen[wanted].tolist()
-            yield from zip((part.keys[index] for index in wanted), part.rows.images(rows), strict=True)
+            yield from zip((part_keys[index] for index in wanted), part.rows.images(rows), strict=True)
 
     chosen = hashlib.sha256()
     for part in parts:
@@ -293,15 +280,15 @@ def _labelled(parts: Sequence[_Part], group_names: tuple[str, ...] = (EVERYTHING
     return LabelledImages(
         name=f"{first.rows.dataset}/{first.rows.split}",
         content=sha256_json({"splits": [part.content for part in parts], "rows": chosen.hexdigest()}),
-        keys=tuple(key for part in parts for key in part.keys),
+        keys=tuple(chain.from_iterable(keys_of)),
         labels=np.concatenate([part.labels for part in parts]),
-        groups=np.concatenate([part.groups for part in parts]),
+        groups=np.repeat(np.arange(len(parts)), list(map(len, keys_of))),
         group_names=group_names,
         read=read,
         units=None if first.units is None else tuple(unit for part in parts for unit in part.units or ()),
         class_names=first.class_names,
         photographs=True,
         left_out=dict(sorted(sum((part.left_out for part in parts), Counter()).items())),
-        paths=tuple(paths) if all(part.paths is not None for part in parts) else None,
+        paths=None if None in all_paths else tuple(paths),
         other_paths=tuple(other_paths),
     )

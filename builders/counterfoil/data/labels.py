@@ -71,11 +71,12 @@ def labels_of(rows: Rows, column: str) -> Labels:
     if names is not None:
         # By custom a number without a name (-1) means that a row has no label.
         return Labels([names[v] if v is not None and 0 <= v < len(names) else None for v in values], names)
+    labels: list[Any] = []
     if any(isinstance(value, str) for value in values):
-        texts = [value if isinstance(value, str) else None for value in values]
-        return Labels(texts, tuple(sorted({text for text in texts if text is not None})))
-    numbers = rows.numbers(column)
-    return Labels(numbers, tuple(sorted({number for number in numbers if number is not None})))
+        labels += [value if isinstance(value, str) else None for value in values]
+    else:
+        labels += rows.numbers(column)
+    return Labels(labels, tuple(sorted({label for label in labels if label is not None})))
 
 
 def label_numbers(rows: Rows, column: str) -> Ints:
@@ -238,9 +239,10 @@ def _by_labels(rows: Rows, column: str, conditions: Conditions) -> _Masks:
                 unknown.setdefault(label, []).append(row)
             elif columns[label] >= 0:
                 present[row, columns[label]] = True
-    problems = [] if conditions.of_blank != "refuse" else list(_empty_rows(rows, column, empty))
+    problems = list(_empty_rows(rows, column, empty)) if conditions.of_blank == "refuse" else []
     for label, with_label in islice(unknown.items(), _MOST_PROBLEMS):
-        shown = f"row {with_label[0]}{_more(len(with_label) - 1, 'other')} {'have' if len(with_label) > 1 else 'has'}"
+        others = len(with_label) - 1
+        shown = f"row {with_label[0]} and {counted(others, 'other')} have" if others else f"row {with_label[0]} has"
         problems.append(
             f"{rows.place}: {shown} the label '{label[:80]}', which the recipe does not know"
             f"{did_you_mean(label[:80], list(columns))}"
@@ -253,9 +255,9 @@ def _by_labels(rows: Rows, column: str, conditions: Conditions) -> _Masks:
             "List every label in source.conditions.labels, or in `others` if you do not need it. A row without"
             f" a condition holds an empty list or one of the others. {_POLICIES}",
         )
-    blank = np.zeros(present.shape, dtype=bool)
+    blank = np.zeros_like(present)
     blank[empty] = True
-    return present, blank, np.zeros(present.shape, dtype=bool)
+    return present, blank, np.zeros_like(present)
 
 
 def _labels_in(value: Any, names: tuple[str, ...] | None) -> list[str] | None:
@@ -342,7 +344,3 @@ def _empty_rows(rows: Rows, column: str, empty: Sequence[int]) -> Iterator[str]:
     if empty:
         what = "1 row has" if len(empty) == 1 else f"{len(empty):,} rows have"
         yield f"{rows.place}: {what} no value in '{column}', such as row {empty[0]}"
-
-
-def _more(count: int, what: str) -> str:
-    return "" if count <= 0 else f" and {count:,} {what}{'s' if count > 1 else ''}"

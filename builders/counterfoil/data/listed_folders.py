@@ -38,12 +38,12 @@ def listed_rows(source: InputDataset, pin: SourcePin) -> Rows | None:
     Raise UserError with every problem, and RunFailure if the folder has changed.
     """
     folder = Path(source.dataset)
-    name = _table_of(folder) if is_local(source.dataset) and folder.is_dir() else None
-    if name is None:
+    table = _table_of(folder) if is_local(source.dataset) and folder.is_dir() else None
+    if table is None:
         return None
     content = pinned_content(folder, source.dataset, pin.content)
-    where = f"{source.dataset}/{name}"
-    header, lines = _read(folder / name, where)
+    where = f"{source.dataset}/{table}"
+    header, lines = _read(folder / table, where)
     at = {column: number for number, column in enumerate(header) if column}
     files = source.image_column
     if files == "image" and files not in at and _FILE_NAME in at:
@@ -55,7 +55,14 @@ def listed_rows(source: InputDataset, pin: SourcePin) -> Rows | None:
         )
     written = tuple(line[at[files]] for line in lines)
     names = [posixpath.normpath(text.strip()) for text in written]
-    _refuse_names(names, where)
+    outside = [name for name in names if name.startswith(("/", "../")) or name == ".." or "\\" in name]
+    problems = [f"{where}: names {quoted(name)}, which does not lie in the folder" for name in dict.fromkeys(outside)]
+    for name, times in Counter(names).items():
+        if times > 1 and name != ".":
+            problems.append(f"{where}: names {quoted(name)} more than once, expected an image of its own a line")
+    if problems:
+        hint = "Give each image a line, with its path in the folder, such as base/mug_0.png."
+        raise UserError(first_of(problems), hint)
     existing = frozenset(content.listing.files)
 
     def images(chosen: Sequence[int]) -> Iterator[bytes | None]:
@@ -73,7 +80,7 @@ def listed_rows(source: InputDataset, pin: SourcePin) -> Rows | None:
         split="",
         count=len(lines),
         columns=tuple(at),
-        pinned=sha256_json({"content": content.sha256, "table": name, "image_column": files}),
+        pinned=sha256_json({"content": content.sha256, "table": table, "image_column": files}),
         column=lambda column: tuple(line[at[column]] for line in lines),
         class_names=lambda column: None,
         images=images,
@@ -89,8 +96,10 @@ def _table_of(folder: Path) -> str | None:
     tables = [name for name in names if name.lower().endswith(".csv") and not name.startswith(".")]
     if not tables or any(name.lower().endswith(_TABLES) for name in names):
         return None
-    if _METADATA in tables or len(tables) == 1:
-        return _METADATA if _METADATA in tables else tables[0]
+    if _METADATA in tables:
+        return _METADATA
+    if len(tables) == 1:
+        return tables[0]
     raise UserError(
         f"{folder}: has {len(tables)} CSV files ({some_of(tables)}), expected one",
         f"Keep one that lists every image, or call it {_METADATA}.",
@@ -118,9 +127,10 @@ def _read(path: Path, where: str) -> tuple[list[str], list[list[str]]]:
             problem = f"the column {quoted(twice[0])} twice" if twice else f"{len(header):,} columns"
             raise UserError(f"{where}, line 1: found {problem}, expected 1 to {_MOST_COLUMNS} names, each once", _HINT)
         for line in filter(None, reader):
-            wrong += len(line) != len(header)
-            if len(line) != len(header) and len(problems) < MOST_SHOWN:
-                problems.append(f"{where}, line {reader.line_num}: {len(line)} values, expected {len(header)}")
+            if len(line) != len(header):
+                wrong += 1
+                if len(problems) < MOST_SHOWN:
+                    problems.append(f"{where}, line {reader.line_num}: {len(line)} values, expected {len(header)}")
             lines.append(line)
             if len(lines) > MOST_LINES:
                 raise UserError(f"{where}: has more than {MOST_LINES:,} lines")
@@ -132,13 +142,3 @@ def _read(path: Path, where: str) -> tuple[list[str], list[list[str]]]:
     if not lines:
         raise UserError(f"{where}: lists no image", _HINT)
     return header, lines
-
-
-def _refuse_names(names: Sequence[str], where: str) -> None:
-    outside = [name for name in names if name.startswith(("/", "../")) or name == ".." or "\\" in name]
-    problems = [f"{where}: names {quoted(name)}, which does not lie in the folder" for name in dict.fromkeys(outside)]
-    twice = [name for name, times in Counter(names).items() if times > 1 and name != "."]
-    problems += [f"{where}: names {quoted(name)} more than once, expected an image of its own a line" for name in twice]
-    if problems:
-        hint = "Give each image a line, with its path in the folder, such as base/mug_0.png."
-        raise UserError(first_of(problems), hint)

@@ -96,8 +96,7 @@ def read_metadata(folder: Path, names: Sequence[str], images: Sequence[str], *, 
     for number, (name, table, key) in enumerate(zip(names, tables, keys, strict=True)):
         numbers += [number] * len(table)
         for column in (key, *others):
-            absent = [None] * len(table)
-            cells = table.column(column).to_pylist() if column in table.column_names else absent
+            cells = table.column(column).to_pylist() if column in table.column_names else [None] * len(table)
             images_named = [known.path_of(name.rpartition("/")[0], cell) for cell in cells]
             for line, (cell, path) in enumerate(zip(cells, images_named, strict=True), start=1):
                 if path is None and (column == key or cell):
@@ -127,9 +126,11 @@ def as_written(table: Any) -> Any:
     columns = {}
     for name in table.column_names:
         texts = [text or None for text in table.column(name).to_pylist()]
-        whole = any(texts) and all(text is None or _WHOLE_NUMBER.fullmatch(text) for text in texts)
-        numbers = [None if text is None else int(text) for text in texts] if whole else None
-        columns[name] = pa.array(texts, pa.string()) if numbers is None else pa.array(numbers, pa.int64())
+        if any(texts) and all(text is None or _WHOLE_NUMBER.fullmatch(text) for text in texts):
+            numbers = [text and int(text) for text in texts]
+            columns[name] = pa.array(numbers, pa.int64())
+        else:
+            columns[name] = pa.array(texts, pa.string())
     return pa.table(columns)
 
 
@@ -165,8 +166,9 @@ class _Images:
 def _key_of(path: Path, columns: Sequence[str]) -> str:
     """Return the column that names the image of a line. Raise UserError if there is none."""
     others = [column for column in columns if column.endswith(_OTHER_FILE)]
-    named = [column for column in (_FILE_NAME, f"image{_OTHER_FILE}") if column in columns]
-    keys = [*named, *(others if len(others) == 1 else [])]
+    keys = [column for column in (_FILE_NAME, f"image{_OTHER_FILE}") if column in columns]
+    if len(others) == 1:
+        keys += others
     if not keys:
         raise UserError(f"{path} has no column {_FILE_NAME}; its columns are {some_of(columns)}", _HINT)
     return keys[0]
@@ -176,10 +178,10 @@ def _joined(tables: Sequence[Any], keys: Sequence[str], further: Mapping[str, An
     """Return the values of all tables as one, with columns of further images, and the names of these columns."""
     import pyarrow as pa
 
-    plain = [
-        table.drop_columns([column for column in table.column_names if column == key or column in further])
-        for table, key in zip(tables, keys, strict=True)
-    ]
+    plain = []
+    for table, key in zip(tables, keys, strict=True):
+        named = {key, *further}.intersection(table.column_names)
+        plain.append(table.drop_columns(list(named)))
     try:
         values = plain[0] if len(plain) == 1 else pa.concat_tables(plain, promote_options="default")
     except pa.ArrowException as error:
@@ -187,10 +189,11 @@ def _joined(tables: Sequence[Any], keys: Sequence[str], further: Mapping[str, An
             f"tables of one folder have columns of different types: {' '.join(str(error).split())[:200]}",
             "Write the same columns with the same kinds of values in every table.",
         ) from error
-    named = {column.removesuffix(_OTHER_FILE): paths for column, paths in further.items()}
-    for column, paths in named.items():
-        values = values.append_column(column, pa.array(paths, pa.string()))
-    return values, tuple(named)
+    names = []
+    for column, paths in further.items():
+        names.append(column.removesuffix(_OTHER_FILE))
+        values = values.append_column(names[-1], pa.array(paths, pa.string()))
+    return values, tuple(names)
 
 
 def _tables(folder: Path, names: Sequence[str], *, guess: bool) -> list[Any]:
@@ -210,14 +213,13 @@ def _tables(folder: Path, names: Sequence[str], *, guess: bool) -> list[Any]:
             raise UserError(f"{path}: cannot be read: {' '.join(str(error).split())[:200]}", _HINT) from error
     if guess or not names[0].endswith(".csv"):
         return tables
-    lengths = [len(table) for table in tables]
     # A column that one file lacks is empty there.
     whole = as_written(pa.concat_tables(tables, promote_options="default"))
-    starts = [sum(lengths[:number]) for number in range(len(tables))]
-    return [
-        whole.slice(start, length).select(table.column_names)
-        for start, length, table in zip(starts, lengths, tables, strict=True)
-    ]
+    typed = []
+    for table in tables:
+        start = sum(map(len, typed))
+        typed.append(whole.slice(start, len(table)).select(table.column_names))
+    return typed
 
 
 def _table(path: Path, content: bytes, *, guess: bool) -> Any:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from counterfoil.data.truth import RowTruth
-from counterfoil.data.written_objects import Size, from_shares, is_box, is_number
+from counterfoil.data.written_objects import Size, add_object, from_shares, is_box, is_number
 from counterfoil.documents import parse_json
 from counterfoil.errors import MOST_SHOWN, UserError, first_of
 from counterfoil.recipe.names import did_you_mean, plain_name, quoted
@@ -78,7 +78,8 @@ class SourceObjects(RowTruth):
         names = rows.class_names(source.objects or "")
         if names is None or source.category_ids:
             return ()
-        of_data, of_recipe = (tuple(map(plain_name, each)) for each in (names, source.categories))
+        of_data = tuple(map(plain_name, names))
+        of_recipe = tuple(map(plain_name, source.categories))
         # An empty first category may group the others.
         if of_recipe in (of_data, of_data[1:]):
             return ()
@@ -102,11 +103,14 @@ class SourceObjects(RowTruth):
                 continue
             x, y, width, height = in_pixels(box, self.form, size)
             object_area = cell["area"][index] if cell["area"] else width * height
-            objects["id"].append(cell["id"][index] if cell["id"] else index)
-            objects["bbox"].append([x * across, y * down, width * across, height * down])
-            objects["category"].append(category)
-            objects["area"].append(object_area * across * down)
-            objects["iscrowd"].append(bool(cell["iscrowd"][index]) if cell["iscrowd"] else False)
+            add_object(
+                objects,
+                id=cell["id"][index] if cell["id"] else index,
+                bbox=[x * across, y * down, width * across, height * down],
+                category=category,
+                area=object_area * across * down,
+                iscrowd=bool(cell["iscrowd"][index]) if cell["iscrowd"] else False,
+            )
         return objects
 
 
@@ -203,7 +207,8 @@ def _places(
                 "Name every category, in the order of their numbers.",
             )
         return {index: index for index in range(len(categories))}
-    known = {plain_name(str(name)): name for name in (names if names is not None else sorted(map(str, used)))}
+    of_data = sorted(map(str, used)) if names is None else names
+    known = {plain_name(str(name)): name for name in of_data}
     # If no names are declared, a missing category may just have no object in this split.
     lacking = [name for name in categories if plain_name(name) not in known] if names is not None else []
     if names is None and used and not any(plain_name(name) in known for name in categories):

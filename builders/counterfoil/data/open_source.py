@@ -137,10 +137,33 @@ class OpenSource:
                     f" download all of it",
                     "`counterfoil build` fetches it.",
                 )
-            read = [(name, self._names_of(rows)) for name, rows in self.rows_by_split(splits).items()]
-            names = read[0][1]
-            for other in read[1:]:
-                self._refuse_other_names(read[0], other)
+            from counterfoil.data.labels import labels_of
+
+            read = []
+            for split, rows in self.rows_by_split(splits).items():
+                known = labels_of(rows, source.label_column).known
+                texts = tuple(label for label in known if isinstance(label, str))
+                if len(texts) < len(known) or not texts:
+                    raise UserError(
+                        f"source: the labels of '{source.dataset}' (column '{source.label_column}') are numbers, and"
+                        " have no names",
+                        "Write each class out: {name: mug, source_label: 0}.",
+                    )
+                read.append((split, texts))
+            first, names = read[0]
+            # Text labels are numbered by the labels that occur, so two splits may number them differently.
+            for other, other_names in read[1:]:
+                for label, pair in enumerate(zip_longest(names, other_names)):
+                    if pair[0] == pair[1]:
+                        continue
+                    in_split = zip(pair, (first, other), strict=True)
+                    shown = [f"'{name}' in {split}" if name else f"none in {split}" for name, split in in_split]
+                    raise UserError(
+                        f"source: label {label} of '{source.dataset}' is {' and '.join(shown)}: the number does not"
+                        " mean the same class in every split",
+                        f"Give each split the same labels, or declare those of '{source.label_column}' (a"
+                        " `ClassLabel`).",
+                    )
         if len(names) > MOST_LABELS:
             raise UserError(
                 f"source: '{source.dataset}' has {len(names):,} labels in the column '{source.label_column}', expected"
@@ -148,34 +171,6 @@ class OpenSource:
                 "Check that it is the label column (source.label_column), or write the classes out with source_label.",
             )
         return names
-
-    def _names_of(self, rows: Rows) -> tuple[str, ...]:
-        from counterfoil.data.labels import labels_of
-
-        known = labels_of(rows, self.source.label_column).known
-        names = tuple(label for label in known if isinstance(label, str))
-        if len(names) < len(known) or not names:
-            raise UserError(
-                f"source: the labels of '{self.source.dataset}' (column '{self.source.label_column}') are numbers, and"
-                " have no names",
-                "Write each class out: {name: mug, source_label: 0}.",
-            )
-        return names
-
-    def _refuse_other_names(self, first: tuple[str, tuple[str, ...]], other: tuple[str, tuple[str, ...]]) -> None:
-        """Raise UserError if two splits number labels differently. Text labels are numbered by the labels that
-        occur.
-        """
-        for label, (name, other_name) in enumerate(zip_longest(first[1], other[1])):
-            if name != other_name:
-                named = ((name, first[0]), (other_name, other[0]))
-                shown = [f"'{name}' in {split}" if name else f"none in {split}" for name, split in named]
-                raise UserError(
-                    f"source: label {label} of '{self.source.dataset}' is {' and '.join(shown)}: the number"
-                    f" does not mean the same class in every split",
-                    f"Give each split the same labels, or declare those of '{self.source.label_column}' (a"
-                    " `ClassLabel`).",
-                )
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,19 +85,15 @@ def _pin_on_hub(source: InputDataset, known: SourcePin | None) -> SourcePin:
     try:
         info = HfApi().dataset_info(source.dataset, revision=source.revision)
     except (hub.HfHubHTTPError, hub.OfflineModeIsEnabled, hub.HFValidationError, httpx2.HTTPError, OSError):
-        return _pin_offline(source, known)
+        # Take the named, recorded or cached commit. If no commit is known, loading reports the fault.
+        named = source.revision if source.revision and COMMIT.fullmatch(source.revision) else None
+        if known is not None and known.revision is not None and named in (None, known.revision):
+            return known
+        return SourcePin(source.dataset, named or cached_commit(source) or source.revision, None)
     if known is not None and known.revision == info.sha:
         return known
     licence = getattr(info.card_data, "license", None) if info.card_data else None
     return SourcePin(source.dataset, info.sha, licence if isinstance(licence, str) else None)
-
-
-def _pin_offline(source: InputDataset, known: SourcePin | None) -> SourcePin:
-    """Pin a Hub dataset by its named, recorded or cached commit. If no commit is known, loading reports the fault."""
-    named = source.revision if source.revision and COMMIT.fullmatch(source.revision) else None
-    if known is not None and known.revision is not None and named in (None, known.revision):
-        return known
-    return SourcePin(source.dataset, named or cached_commit(source) or source.revision, None)
 
 
 def cached_commit(source: InputDataset) -> str | None:
@@ -135,6 +131,6 @@ def prepared_folders(source: InputDataset) -> list[Path]:
     from datasets.naming import camelcase_to_snakecase
 
     owner, _, name = source.dataset.rpartition("/")
-    top = Path(config.HF_DATASETS_CACHE) / "___".join([*([owner] if owner else []), camelcase_to_snakecase(name)])
+    top = Path(config.HF_DATASETS_CACHE) / "___".join(filter(None, (owner, camelcase_to_snakecase(name))))
     folders = [document.parent for document in sorted(top.glob("*/*/*/dataset_info.json"))]
     return [folder for folder in folders if source.config in (None, folder.parts[-3])]

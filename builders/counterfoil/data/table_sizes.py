@@ -111,7 +111,8 @@ def _csv_size(file: IO[bytes], ending: str, settings: Any) -> tuple[int, int]:
     before = csv.field_size_limit(_LONGEST_CELL)
     try:
         for cells in csv.reader(text, delimiter=mark, quoting=getattr(settings, "quoting", csv.QUOTE_MINIMAL)):
-            rows, columns = rows + 1, max(columns, len(cells))
+            rows += 1
+            columns = max(columns, len(cells))
     finally:
         csv.field_size_limit(before)
     return rows, columns

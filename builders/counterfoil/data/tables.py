@@ -49,7 +49,7 @@ from counterfoil.recipe.names import is_local
 from counterfoil.recipe.tasks.objects import MOST_OBJECTS
 from counterfoil.regular_files import read_regular
 from counterfoil.signals import obey_signal
-from counterfoil.store.decoding import upright
+from counterfoil.store.decoding import UnreadableImage, rgb_image, upright
 from counterfoil.store.inside import blob_folders
 
 if TYPE_CHECKING:
@@ -61,25 +61,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of a split, in order.
-
-    pinned: sha256 of the pin that determines labels and images, or None if nothing determines them. class_names: the
-    declared names of a column's labels. images: encoded images; a row without an image has None. paths: each row's path
-    in a folder of image files. rendered: a function that gives a row's pixels, for a dataset that is rendered on
-    access. notes: sentences on how boxes were read.
-    """
+    """The rows of a split, in order."""
 
     dataset: str
     split: str
     count: int
     columns: tuple[str, ...]
     pinned: str | None
+    """The sha256 of the pin that determines labels and images, or None if nothing determines them."""
     column: Callable[[str], Sequence[Any]]
     class_names: Callable[[str], tuple[str, ...] | None]
+    """The declared names of a column's labels."""
     images: Callable[[Sequence[int]], Iterator[bytes | None]]
+    """Encoded images; a row without an image has None."""
     paths: Callable[[], tuple[str, ...] | None] = lambda: None
+    """Each row's path in a folder of image files."""
     rendered: Callable[[int], Image.Image] | None = None
+    """A function that gives a row's pixels, for a dataset that is rendered on access."""
     notes: tuple[str, ...] = ()
+    """Sentences on how boxes were read."""
 
     @property
     def place(self) -> str:
@@ -99,13 +99,12 @@ class Rows:
         """Decode one row's image as RGB. Raise UserError if it cannot be decoded."""
         if self.rendered is not None:
             return self.rendered(row)
-        from counterfoil.store.decoding import UnreadableImage, rgb_image
-
         try:
             return rgb_image(next(self.images([row])), photograph=True)
         except UnreadableImage as error:
             paths = self.paths()
-            where = f"{self.place}, row {row}" + ("" if paths is None else f", {paths[row]}")
+            file = "" if paths is None else f", {paths[row]}"
+            where = f"{self.place}, row {row}{file}"
             raise UserError(
                 f"source: {where}: unreadable image ({error})", "Remove or replace this row of the input dataset."
             ) from error
@@ -127,7 +126,7 @@ class Rows:
                     f" ({type(value).__name__}) in row {row}, expected names or whole numbers as labels",
                     "Write each label as text or as a whole number, or name another column as label_column.",
                 )
-        if numbers and not any(number is not None for number in numbers):
+        if numbers and all(number is None for number in numbers):
             raise UserError(
                 f"source.label_column: {self.place}: '{column}' holds no value in any row",
                 "Fill in the labels, or name another column as label_column.",
@@ -147,7 +146,7 @@ class Rows:
                 f"source.{key}: {self.place}: {len(empty)} rows have no {column}, such as row {empty[0]}",
                 "Name a column that every row fills.",
             )
-        known = {} if names is None else dict(enumerate(names))
+        known = dict(enumerate(names or ()))
         return tuple(str(known.get(value, value)) for value in values)
 
     def content(self, labels: np.ndarray) -> str:
@@ -173,18 +172,15 @@ _METADATA = "metadata.csv"
 _ENDINGS = {"Json": ".json", "Csv": ".csv", "Parquet": ".parquet", "Arrow": ".arrow", "WebDataset": ".tar"}
 
 
-def rows_of_table(source: InputDataset, split: str, pin: SourcePin, table: Any, *, labelled: bool = True) -> Rows:
+def rows_of_table(source: InputDataset, split: str, pin: SourcePin, table: Any, *, labelled: bool) -> Rows:
     """Return the rows of a split's table. Raise UserError if the table lacks images, or if `labelled` and it lacks
     labels.
     """
-    import datasets
-
-    columns = tuple(table.column_names)
     inside = functools.cache(lambda: _places(source.dataset))
 
     def images(chosen: Sequence[int]) -> Iterator[bytes | None]:
         column = source.image_column
-        pictures = table.select_columns([column]).cast_column(column, datasets.Image(decode=False))
+        pictures = _encoded(table, column)
         for start in range(0, len(chosen), _ROWS_AT_ONCE):
             part = [int(row) for row in chosen[start : start + _ROWS_AT_ONCE]]
             for row, cell in zip(part, pictures[part][column], strict=True):
@@ -195,7 +191,7 @@ def rows_of_table(source: InputDataset, split: str, pin: SourcePin, table: Any, 
         dataset=source.dataset,
         split=split,
         count=len(table),
-        columns=columns,
+        columns=tuple(table.column_names),
         pinned=_pinned(source, split, pin, rows_mark(table.info.description)),
         column=lambda name: _plain_column(table, name, source, split),
         class_names=lambda name: _class_names(table.features[name]),
@@ -207,6 +203,13 @@ def rows_of_table(source: InputDataset, split: str, pin: SourcePin, table: Any, 
     return rows
 
 
+def _encoded(table: Any, column: str) -> Any:
+    """Return a column of images that are not decoded."""
+    import datasets
+
+    return table.select_columns([column]).cast_column(column, datasets.Image(decode=False))
+
+
 def _paths(table: Any, source: InputDataset) -> tuple[str, ...] | None:
     """Return each image's path below a dataset's folder. Return None if any row is not a file in this folder."""
     import datasets
@@ -216,9 +219,8 @@ def _paths(table: Any, source: InputDataset) -> tuple[str, ...] | None:
         return None
     # The folder may be a link, so its files may have the link's name or the name of the link's target.
     roots = tuple(f"{path}{os.sep}" for path in {os.path.abspath(source.dataset), os.path.realpath(source.dataset)})  # noqa: PTH100
-    cells = table.select_columns([column]).cast_column(column, datasets.Image(decode=False)).with_format("arrow")
     paths: list[str] = []
-    for batch in cells.iter(_PATHS_AT_ONCE):
+    for batch in _encoded(table, column).with_format("arrow").iter(_PATHS_AT_ONCE):
         for name in batch[column].combine_chunks().field("path").to_pylist():
             root = next((root for root in roots if name is not None and name.startswith(root)), None)
             if root is None:
@@ -277,14 +279,15 @@ def _columns(features: Any) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]
         if isinstance(feature, datasets.Image):
             kinds[column] = "image"
         elif isinstance(feature, datasets.ClassLabel):
-            kinds[column], names[column] = "classes", tuple(feature.names or ())
-        elif isinstance(feature, datasets.Value) and feature.dtype in ("string", "large_string"):
-            kinds[column] = "text"
-        elif isinstance(feature, datasets.Value) and feature.dtype.startswith(("int", "uint")):
-            kinds[column] = "integers"
+            kinds[column] = "classes"
+            names[column] = tuple(feature.names or ())
         elif isinstance(feature, datasets.Value):
             kinds[column] = feature.dtype
-        elif any(name in _parts_of(feature) for name in ("bbox", "bboxes", "box", "boxes")):
+            if feature.dtype in ("string", "large_string"):
+                kinds[column] = "text"
+            elif feature.dtype.startswith(("int", "uint")):
+                kinds[column] = "integers"
+        elif not {"bbox", "bboxes", "box", "boxes"}.isdisjoint(_parts_of(feature)):
             kinds[column] = "objects"
     return kinds, names
 
@@ -321,11 +324,7 @@ def declared_names(source: InputDataset, pin: SourcePin | None) -> tuple[str, ..
         return None
     else:
         with _in_words(source, None):
-            revision = commit or source.revision
-            builder = datasets.load_dataset_builder(source.dataset, source.config, revision=revision)
-            if commit is not None and builder.hash != commit:
-                builder = _builder_of_commit(source, commit)
-            features = builder.info.features
+            features = _hub_builder(source, commit).info.features
     return None if features is None else _class_names(features.get(source.label_column))
 
 
@@ -360,16 +359,25 @@ def _parts_of(feature: Any) -> Mapping[str, Any]:
 
 def _pinned(source: InputDataset, split: str, pin: SourcePin, mark: str | None) -> str | None:
     """Hash the pin of a split's labels and images in order, without reading them. Return None if nothing pins them."""
+    pinned: dict[str, Any] = {
+        "image_column": source.image_column,
+        "label_column": source.label_column,
+        "config": source.config,
+        "split": split,
+    }
     if is_local(source.dataset):
-        whole = None if pin.content is None else {"content": pin.content}
+        state = pin.content
+        pinned["content"] = state
     else:
-        whole = None if pin.revision is None else {"dataset": source.dataset, "revision": pin.revision}
-    if whole is None:
+        state = pin.revision
+        pinned |= {"dataset": source.dataset, "revision": state}
+    if state is None:
         return None
-    columns = {"image_column": source.image_column, "label_column": source.label_column}
-    marked = {} if mark is None else {"rows": mark}
-    marked |= {} if source.exif == "ignore" else {"exif": source.exif}
-    return sha256_json({**whole, **columns, **marked, "config": source.config, "split": split})
+    if mark is not None:
+        pinned["rows"] = mark
+    if source.exif != "ignore":
+        pinned["exif"] = source.exif
+    return sha256_json(pinned)
 
 
 def plain_folder(source: InputDataset, pin: SourcePin | None = None) -> ImageFolder | None:
@@ -406,6 +414,7 @@ def load_table(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
 def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
     import datasets
     from datasets import config
+    from datasets.packaged_modules.folder_based_builder.folder_based_builder import FolderBasedBuilder
 
     path = Path(source.dataset)
     listing = None
@@ -433,7 +442,10 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
     if pin.content is not None:
         cache = str(Path(config.HF_DATASETS_CACHE) / "counterfoil" / pin.content[:32])
     builder = datasets.load_dataset_builder(source.dataset, source.config, cache_dir=cache)
-    if cache is not None and _lists_images_as_csv(source, builder):
+    # Whether a `metadata.csv` without declared types lists the images. Columns of conditions are read as numbers.
+    of_images = isinstance(builder, FolderBasedBuilder) and getattr(builder.config, "features", None) is None
+    as_csv = of_images and any(Path(name).name == _METADATA for name in data_files(builder))
+    if cache is not None and as_csv and not binary_columns(source):
         builder = datasets.load_dataset_builder(source.dataset, source.config, cache_dir=f"{cache}-as-written")
         builder.__dict__["_read_metadata"] = _read_as_written
     root = path.resolve()
@@ -457,17 +469,6 @@ def _of_images(source: InputDataset, folder: Path, listing: Listing, split: str 
     if read is None:
         return None
     return {name: read.table(name) for name in read.splits} if split is None else read.table(split)
-
-
-def _lists_images_as_csv(source: InputDataset, builder: Any) -> bool:
-    """Check whether a `metadata.csv` without declared types lists the images. Columns of conditions are read as
-    numbers.
-    """
-    from datasets.packaged_modules.folder_based_builder.folder_based_builder import FolderBasedBuilder
-
-    if not isinstance(builder, FolderBasedBuilder) or getattr(builder.config, "features", None) is not None:
-        return False
-    return not binary_columns(source) and any(Path(name).name == _METADATA for name in data_files(builder))
 
 
 def _read_as_written(metadata_file: str, metadata_ext: str = "") -> Iterator[Any]:
@@ -510,18 +511,14 @@ def _is_plain(feature: Any) -> bool:
 
 
 def _from_hub(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
-    import datasets
     from huggingface_hub import try_to_load_from_cache
 
     fetched = fetched_images(source, pin)
     if fetched is not None and (tables := _of_images(source, *fetched, split)) is not None:
         return tables
-    builder = datasets.load_dataset_builder(source.dataset, source.config, revision=pin.revision or source.revision)
+    builder = _hub_builder(source, pin.revision)
     if pin.revision is None:
         return _prepared(source, builder, split)
-    if builder.hash != pin.revision:
-        # Without the Hub `datasets` takes the commit that it read last.
-        builder = _builder_of_commit(source, pin.revision)
     refuse_outside(source, builder, lambda name: f"@{pin.revision}/" in name)
     names = {name: name.partition(f"@{pin.revision}/")[2] for name in data_files(builder)}
     if names and (listed := listed_files(source.dataset, pin.revision)) is not None:
@@ -537,9 +534,15 @@ def _from_hub(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
     return loaded
 
 
-def _builder_of_commit(source: InputDataset, commit: str) -> Any:
+def _hub_builder(source: InputDataset, commit: str | None) -> Any:
+    """Return the reader of a Hub dataset at a commit, or at the recipe's revision."""
+    import datasets
     from datasets.packaged_modules.cache.cache import Cache
 
+    builder = datasets.load_dataset_builder(source.dataset, source.config, revision=commit or source.revision)
+    if commit in (None, builder.hash):
+        return builder
+    # Without the Hub `datasets` takes the commit that it read last.
     folders = [folder for folder in prepared_folders(source) if folder.name == commit]
     if not folders:
         raise RunFailure(
@@ -628,11 +631,12 @@ def _places(dataset: str) -> tuple[str, ...]:
     from datasets import config
     from huggingface_hub import constants
 
-    caches = [constants.HF_HUB_CACHE, config.DOWNLOADED_DATASETS_PATH, config.EXTRACTED_DATASETS_PATH]
-    folders = [dataset, *folder_listing(Path(dataset)).linked.values()] if is_local(dataset) else []
-    if is_local(dataset) and (blobs := blob_folders(Path(dataset))) is not None:
-        folders.append(blobs[0])  # a snapshot of the Hub's client is links into this folder
-    return tuple(f"{str(Path(folder).resolve()).rstrip(os.sep)}{os.sep}" for folder in (*caches, *folders))
+    folders = [constants.HF_HUB_CACHE, config.DOWNLOADED_DATASETS_PATH, config.EXTRACTED_DATASETS_PATH]
+    if is_local(dataset):
+        folders += [dataset, *folder_listing(Path(dataset)).linked.values()]
+        # A snapshot of the Hub's client is links into this folder.
+        folders += (blob_folders(Path(dataset)) or ())[:1]
+    return tuple(f"{str(Path(folder).resolve()).rstrip(os.sep)}{os.sep}" for folder in folders)
 
 
 def _bytes_of(cell: Any, inside: tuple[str, ...], where: str) -> bytes | None:

@@ -18,6 +18,7 @@ from counterfoil.data.written_objects import (
     Problems,
     Size,
     WrittenObjects,
+    add_object,
     file_content,
     file_text,
     is_box,
@@ -49,7 +50,6 @@ _BOTH = "trainval"
 class _Annotation:
     """The content of an annotation file. objects: name, box [x, y, width, height] and whether it is difficult."""
 
-    file: str
     size: Size | None
     objects: list[tuple[str, list[float], bool]]
 
@@ -88,7 +88,12 @@ def voc_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> Obj
     index_of = {name: index for index, name in enumerate(categories)}
     splits: dict[str, list[WrittenObjects]] = {}
     for split, listed in files.items():
-        splits[split] = [_written(image_of[file], annotations[file], index_of) for file in listed]
+        splits[split] = []
+        for file in listed:
+            lists = no_objects()
+            for number, (name, box, difficult) in enumerate(annotations[file].objects):
+                add_object(lists, id=number, bbox=box, category=index_of[name], area=box[2] * box[3], iscrowd=difficult)
+            splits[split].append(WrittenObjects(image_of[file], lists, annotations[file].size))
     unlabelled = len(photographs) - len(set(image_of.values()))
     notes = _notes([*annotations.values()], unlabelled)
     return ObjectFolder(folder, "Pascal VOC", tuple(categories), splits, absent, notes=tuple(notes))
@@ -112,7 +117,7 @@ def _annotations(folder: Path, names: Sequence[str]) -> dict[str, _Annotation]:
             problems.add(f"{shown_name(name)}: {error}")
             continue
         if root.tag == "annotation":
-            annotations[name] = _Annotation(name, _written_size(root), _objects(root, name, problems))
+            annotations[name] = _Annotation(_written_size(root), _objects(root, name, problems))
     if annotations:
         problems.refuse(_FORM)
     return annotations
@@ -125,7 +130,8 @@ def _parsed(content: bytes) -> Element:
     from xml.etree.ElementTree import TreeBuilder
     from xml.parsers import expat
 
-    builder, depth = TreeBuilder(), 0
+    builder = TreeBuilder()
+    depth = 0
     parser = expat.ParserCreate()
 
     def start(tag: str, attributes: dict[str, str]) -> None:
@@ -237,17 +243,6 @@ def _splits(
     if not files:
         raise UserError(f"{folder}: ImageSets/Main lists no image that has annotations", _FORM)
     return files, absent
-
-
-def _written(image: str, annotation: _Annotation, index_of: Mapping[str, int]) -> WrittenObjects:
-    lists = no_objects()
-    for number, (name, box, difficult) in enumerate(annotation.objects):
-        lists["id"].append(number)
-        lists["bbox"].append(box)
-        lists["category"].append(index_of[name])
-        lists["area"].append(box[2] * box[3])
-        lists["iscrowd"].append(difficult)
-    return WrittenObjects(image, lists, annotation.size)
 
 
 def _notes(annotations: Sequence[_Annotation], unlabelled: int) -> list[str]:

@@ -46,23 +46,24 @@ class WrittenObjects:
 
 @dataclass(frozen=True)
 class ObjectFolder:
-    """A folder of images with boxes.
-
-    names: the categories, in the order of their numbers. ids: their numbers in the files, if these are not 1, 2 and so
-    on for the categories that are no groups. splits: split → the images and their objects. absent: split →
-    the number of listed images that the folder lacks. groups: categories without objects that only group others. notes:
-    sentences on what was read. exif: `apply` if photographs are turned as their EXIF tag says.
-    """
+    """A folder of images with boxes."""
 
     folder: Path
     form: Literal["COCO", "YOLO", "Pascal VOC"]
     names: tuple[str, ...]
+    """The categories, in the order of their numbers."""
     splits: Mapping[str, Sequence[WrittenObjects]]
+    """Split → the images and their objects."""
     absent: Mapping[str, int]
+    """Split → the number of listed images that the folder lacks."""
     groups: frozenset[str] = frozenset()
+    """Categories without objects that only group others."""
     ids: tuple[int, ...] = ()
+    """The numbers of the categories in the files, if these are not 1, 2 and so on for categories that are no groups."""
     notes: tuple[str, ...] = ()
+    """Sentences on what was read."""
     exif: Literal["apply", "ignore"] = "ignore"
+    """`apply` if photographs are turned as their EXIF tag says."""
 
     def objects(self, split: str) -> tuple[list[ObjectLists], tuple[str, ...]]:
         """Return the objects of a split's images, with boxes in pixels of each image, and notes.
@@ -194,14 +195,24 @@ def _agree(size: Size, written: Size) -> bool:
 
 
 def _scaled(lists: ObjectLists, ratio: float) -> ObjectLists:
-    boxes = [[value * ratio for value in box] for box in lists["bbox"]]
-    return lists | {"bbox": boxes, "area": [area * ratio**2 for area in lists["area"]]}
+    scaled = dict(lists)
+    scaled["bbox"] = []
+    for box in lists["bbox"]:
+        scaled["bbox"].append([value * ratio for value in box])
+    scaled["area"] = [area * ratio**2 for area in lists["area"]]
+    return scaled
 
 
 def from_shares(centre: Sequence[float], width: int, height: int) -> list[float]:
     """Return [x, y, width, height] in pixels for a box whose centre and size are fractions of the image."""
     across, down, wide, high = centre
     return [(across - wide / 2) * width, (down - high / 2) * height, wide * width, high * height]
+
+
+def add_object(lists: ObjectLists, **parts: Any) -> None:
+    """Add an object: its id, bbox, category, area and iscrowd."""
+    for name, value in parts.items():
+        lists[name].append(value)
 
 
 def is_number(value: Any) -> bool:
@@ -229,7 +240,7 @@ def file_text(path: Path) -> str:
     return file_content(path, _MOST_TEXT).decode("utf-8-sig", "replace")
 
 
-def file_content(path: Path, most: int = _MOST_TEXT) -> bytes:
+def file_content(path: Path, most: int) -> bytes:
     """Read at most `most` bytes of a file. Raise RunFailure if it cannot be read."""
     try:
         return read_regular(path, most, follow=False)

@@ -7,11 +7,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from counterfoil.data.folder_cards import yaml_mapping
 from counterfoil.data.folder_splits import shown_name
-from counterfoil.data.written_objects import ObjectFolder, Problems, WrittenObjects, file_text, identity, is_number
+from counterfoil.data.written_objects import (
+    ObjectFolder,
+    Problems,
+    WrittenObjects,
+    add_object,
+    file_text,
+    identity,
+    is_number,
+)
 from counterfoil.errors import UserError, some_of
 from counterfoil.recipe.names import quoted
-from counterfoil.recipe.strict_yaml import refuse_unbounded
 from counterfoil.recipe.tasks.objects import MOST_OBJECTS, categories_problem, no_objects
 from counterfoil.report.words import counted
 
@@ -51,7 +59,16 @@ def yolo_folder(folder: Path, names: Sequence[str], images: Sequence[str], split
     for split_name, paths in listed.items():
         files = {path: _stem_of_labels(path) for path in paths}
         unused -= set(files.values())
-        _refuse_shared_labels(folder, files, labels)
+        # If two images had the same file of labels, its boxes would be of one of them.
+        image_of: dict[str, str] = {}
+        for image, stem in files.items():
+            first = image_of.setdefault(stem, image)
+            if first != image and stem in labels:
+                raise UserError(
+                    f"{folder}: {shown_name(labels[stem])} may be the labels of {shown_name(first)} or of"
+                    f" {shown_name(image)}",
+                    "Give every image a name of its own, or keep one of them.",
+                )
         problems = Problems(str(folder))
         splits[split_name] = []
         for path, stem in files.items():
@@ -70,20 +87,12 @@ def yolo_folder(folder: Path, names: Sequence[str], images: Sequence[str], split
 
 def _description(folder: Path, names: Sequence[str]) -> tuple[Path, Mapping[str, Any]] | None:
     """Return the YAML file that names the categories, and its content; None if there is none."""
-    import yaml
-
     documents: dict[str, Mapping[str, Any]] = {}
     for name in names:
         if "/" in name or not name.lower().endswith((".yaml", ".yml")):
             continue
-        text = file_text(folder / name)
-        try:
-            refuse_unbounded(text, str(folder / name))
-            document = yaml.safe_load(text)
-        except (yaml.YAMLError, ValueError) as error:
-            what = " ".join(str(error).split())[:200]
-            raise UserError(f"{folder / name}: is not YAML: {what}", _YAML_FORM) from error
-        if isinstance(document, Mapping) and isinstance(document.get("names"), list | Mapping):
+        document = yaml_mapping(file_text(folder / name), str(folder / name), _YAML_FORM)
+        if isinstance(document.get("names"), list | Mapping):
             documents[name] = document
     if len(documents) > 1:
         raise UserError(f"{folder} has {some_of([*documents])}, each with names of categories", "Keep one.")
@@ -156,19 +165,6 @@ def _stem_of_labels(image: str) -> str:
     return posixpath.splitext(f"{before}/labels/{after}" if inside else f"/labels{after}")[0].lstrip("/")
 
 
-def _refuse_shared_labels(folder: Path, files: Mapping[str, str], labels: Mapping[str, str]) -> None:
-    """Raise UserError if two images have the same file of labels: its boxes are of one of them."""
-    image_of: dict[str, str] = {}
-    for image, stem in files.items():
-        first = image_of.setdefault(stem, image)
-        if first != image and stem in labels:
-            raise UserError(
-                f"{folder}: {shown_name(labels[stem])} may be the labels of {shown_name(first)} or of"
-                f" {shown_name(image)}",
-                "Give every image a name of its own, or keep one of them.",
-            )
-
-
 def _objects(folder: Path, file: str, categories: int, points: bool, problems: Problems) -> dict[str, list[Any]]:
     """Return the objects of a file of labels, with boxes as shares of the image: centre and size."""
     objects = no_objects()
@@ -179,7 +175,8 @@ def _objects(folder: Path, file: str, categories: int, points: bool, problems: P
         if len(objects["id"]) == MOST_OBJECTS:
             raise UserError(f"{folder / file} has over {MOST_OBJECTS:,} objects, expected at most as many", _LABEL_FORM)
         try:
-            category, numbers = identity(float(parts[0])), [float(part) for part in parts[1:]]
+            category = identity(float(parts[0]))
+            numbers = [float(part) for part in parts[1:]]
         except ValueError:
             category = None
             numbers = []
@@ -209,9 +206,5 @@ def _objects(folder: Path, file: str, categories: int, points: bool, problems: P
             right = max(across)
             bottom = max(down)
             shares = [(left + right) / 2, (top + bottom) / 2, right - left, bottom - top]
-        objects["id"].append(len(objects["id"]))
-        objects["bbox"].append(shares)
-        objects["category"].append(category)
-        objects["area"].append(0.0)
-        objects["iscrowd"].append(False)
+        add_object(objects, id=len(objects["id"]), bbox=shares, category=category, area=0.0, iscrowd=False)
     return objects

@@ -107,24 +107,24 @@ def label_error_of_shift(classes: Sequence[JudgedClass]) -> CheckedShare | None:
     images = sum(tally.images for tally in estimable)
     if not images or images < LEAST_COVERED * every:
         return None
-    shares = [_share_of_false(tally) for tally in estimable]
-    value = sum(tally.images / images * share for tally, share in zip(estimable, shares, strict=True))
-    cut = [min(1.0, max(0.0, share)) for share in shares]
-    # How much the average changes with q of each class.
-    slopes = [
-        tally.images / images / (tally.told_apart / tally.others - tally.wrong / tally.of_class) for tally in estimable
-    ]
-    disagreed = _mean([(slope, tally.disagreed, tally.images) for slope, tally in zip(slopes, estimable, strict=True)])
-    erred = _mean(
-        [(slope * (1 - p), tally.wrong, tally.of_class) for slope, p, tally in zip(slopes, cut, estimable, strict=True)]
-    )
+    weighted = []
+    disagreements = []
+    errors = []
+    sightings = []
+    for tally in estimable:
+        weight = tally.images / images
+        share = _share_of_false(tally)
+        weighted.append(weight * share)
+        cut = min(1.0, max(0.0, share))
+        # How much the average changes with q of the class.
+        slope = weight / (tally.told_apart / tally.others - tally.wrong / tally.of_class)
+        disagreements.append((slope, tally.disagreed, tally.images))
+        errors.append((slope * (1 - cut), tally.wrong, tally.of_class))
+        sightings.append((slope * cut, tally.told_apart, tally.others))
+    value = sum(weighted)
     # The validation images of other classes are nearly the same for every class, so they are counted once.
     fewest = min(tally.others for tally in estimable)
-    seen = _mean(
-        [(slope * p, tally.told_apart, tally.others) for slope, p, tally in zip(slopes, cut, estimable, strict=True)],
-        fewest,
-    )
-    below, above = mover(disagreed, erred[::-1], seen[::-1])
+    below, above = mover(_mean(disagreements), _mean(errors)[::-1], _mean(sightings, fewest)[::-1])
     return _with_interval(value, value - float(below), value + float(above), _if_never_erring(estimable))
 
 
@@ -330,7 +330,9 @@ class Selection:
     def of(self, shift: str, task: ReviewTask) -> TaskResult | None:
         """Return a shift's result under a task; None if no person was asked."""
         selected = next((each for each in self.shifts if each.name == shift), None)
-        return None if selected is None else selected.by_class if task == "class" else selected.by_shift
+        if selected is None:
+            return None
+        return selected.by_class if task == "class" else selected.by_shift
 
     def to_json(self) -> dict[str, Any]:
         values = plain(self)

@@ -80,23 +80,23 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class StandingDataset:
-    """The parts of a dataset that can be relied on. A part is None if it is unread, damaged or contradicts other parts.
-
-    listed: the files in the manifest. measured: the thresholds from validation images. plan: has the placeholders of
-    the tokens and the rows of the table, if these could be read. unfit: why the dataset is not opened (links, pipes).
-    """
+    """The parts of a dataset that can be relied on. What is unread, damaged or contradicts other parts is None."""
 
     directory: Path
     lock: Lock | None
     recipe: Recipe | None
     plan: Plan | None
+    """It has the placeholders of the tokens and the rows of the table, if these could be read."""
     listed: Mapping[str, FileEntry] | None
+    """The files in the manifest."""
     read_thresholds: Thresholds | None
     measured: Mapping[Measured, ThresholdEntry]
+    """The thresholds from validation images."""
     tokens: ClassTokens | None
     receipts: Sequence[Receipt]
     faults: tuple[Fault, ...]
     unfit: RunFailure | None = None
+    """Why the dataset is not opened (links, pipes)."""
     embeddings: ImageEmbeddings | None = None
 
     @property
@@ -220,9 +220,12 @@ def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDat
         if "receipts" in parts:
             receipts = list(reader.receipts(plan))
     wanted = {LOCK, ROWS}
-    wanted |= {RECIPE} if recipe is None or "words" in parts else set()
-    wanted |= {EMBEDDINGS} if "embeddings" in parts else set()
-    wanted |= {THRESHOLDS} if "thresholds" in parts else set()
+    if recipe is None or "words" in parts:
+        wanted.add(RECIPE)
+    if "embeddings" in parts:
+        wanted.add(EMBEDDINGS)
+    if "thresholds" in parts:
+        wanted.add(THRESHOLDS)
     for path, entry in (listed or {}).items():
         is_token = "tokens" in parts and PurePosixPath(path).parent == PurePosixPath(TOKENS)
         if (path in wanted or is_token) and path not in reader.odd:
@@ -248,6 +251,11 @@ class _Reader:
 
     def _fault(self, path: str, what: str, lines: Sequence[str] = (), **more: Any) -> None:
         self.faults.append(Fault(path, what, tuple(lines), **more))
+
+    def _odd(self, paths: Iterable[str]) -> None:
+        """Add a fault for irregular files."""
+        for path in paths:
+            self._fault(path, f"is {self.odd[path]}", consequence=True)
 
     def _sha256(self, path: str) -> str | None:
         """Return the hash of a file, or None if the file cannot be read."""
@@ -283,23 +291,18 @@ class _Reader:
     def recipe(self) -> Recipe | None:
         lock = self.lock
         path = self.directory / RECIPE
-        if self.odd.keys() & {RECIPE, ROWS}:
-            for name in (RECIPE, ROWS):
-                if name in self.odd:
-                    self._fault(name, f"is {self.odd[name]}", consequence=True)
-            return None
+        if linked := [name for name in (RECIPE, ROWS) if name in self.odd]:
+            return self._odd(linked)
         if not path.exists():
             return self._fault(RECIPE, "is missing")
         try:
             recipe = load_own_recipe(self.directory)
             lines: list[str] = []
             if lock is not None:
-                for name, recipe_hash, document in (
-                    ("plan", recipe.plan_hash, recipe.plan_document),
-                    ("screen", recipe.screen_hash, recipe.screen_document),
-                ):
-                    if lock.hashes[name] != recipe_hash:
-                        lines += differences(getattr(lock, name), document) or [f"its {name} hash"]
+                if lock.hashes["plan"] != recipe.plan_hash:
+                    lines += differences(lock.plan, recipe.plan_document) or ["its plan hash"]
+                if lock.hashes["screen"] != recipe.screen_hash:
+                    lines += differences(lock.screen, recipe.screen_document) or ["its screen hash"]
                 lines += differences(lock.inputs.get(LEVELS, {}), recipe.scales, LEVELS)
             groups = {shard.group: shard.of for shard in make_plan(recipe).shards}
         except (CounterfoilError, *_ODD) as error:
@@ -347,9 +350,7 @@ class _Reader:
         if recipe.tokens is None:
             return None
         if linked := [path for path in self.odd if path.partition("/")[0] == TOKENS]:
-            for path in linked:
-                self._fault(path, f"is {self.odd[path]}", consequence=True)
-            return None
+            return self._odd(linked)
         pins = self._pinned("tokens") or {}
         sound = True
         for cls in recipe.classes:
@@ -375,7 +376,7 @@ class _Reader:
         if all(shift.embedding is None for shift in recipe.all_shifts()):
             return None
         if EMBEDDINGS in self.odd:
-            return self._fault(EMBEDDINGS, f"is {self.odd[EMBEDDINGS]}", consequence=True)
+            return self._odd([EMBEDDINGS])
         from counterfoil.generate.image_embeddings import read_image_embeddings
 
         try:
@@ -442,12 +443,15 @@ def _pins_as_a_build(lock: Lock) -> bool:
         parts += ("adapter",) if "adapter" in lock.inputs["models"] else ()
         pins = [lock.inputs["models"][part] for part in parts]
         pins += [lock.inputs["loras"][name] for name in lock.plan["generator"].get("lora", ())]
-        commits, contents = ([pin[key] for pin in pins] for key in ("revision", "sha256"))
-        whole = all(commit is None or COMMIT.fullmatch(commit) for commit in commits)
-        whole &= all(isinstance(content, str | None) for content in contents)
-        whole &= isinstance(lock.inputs["tokens"], Mapping | None)
-        chosen = (*(("pool",) if kind.takes_rows else ()), *(() if kind.table is None else (kind.table,)))
-        whole &= all(isinstance(lock.inputs[name], Mapping) for name in chosen)
+        whole = isinstance(lock.inputs["tokens"], Mapping | None)
+        for pin in pins:
+            commit = pin["revision"]
+            whole &= commit is None or COMMIT.fullmatch(commit) is not None
+            whole &= isinstance(pin["sha256"], str | None)
+        if kind.takes_rows:
+            whole &= isinstance(lock.inputs["pool"], Mapping)
+        if kind.table is not None:
+            whole &= isinstance(lock.inputs[kind.table], Mapping)
         judges = lock.inputs.get("judges", {})
         if lock.screen.get("judge") is not None:
             validation_of(judges[lock.screen["judge"]], [cls["id"] for cls in lock.plan["classes"]])

@@ -125,7 +125,8 @@ class UnchangedReader(io.BufferedIOBase):
         self._file = file
         self._position = 0
         # How far the content is hashed, and the hash's state at every position that reading may return to.
-        self._hashed, self._digest = 0, hashlib.sha256()
+        self._hashed = 0
+        self._digest = hashlib.sha256()
         self._states = {0: self._digest.copy()}
         self._descriptor = -1  # for `close`, if opening fails
         self._descriptor = open_below(file.directory, file.path)
@@ -163,9 +164,11 @@ class UnchangedReader(io.BufferedIOBase):
                     " cannot be checked while it is sent",
                     "Install a version of huggingface_hub that this version of counterfoil supports.",
                 )
-            self._hashed, self._digest = self._position, state.copy()
+            self._hashed = self._position
+            self._digest = state.copy()
         pieces: list[bytes] = []
-        at, end = self._position, self._position + wanted
+        at = self._position
+        end = at + wanted
         while at < end:
             try:
                 piece = os.pread(self._descriptor, end - at, at)
@@ -201,7 +204,8 @@ def whole_content(file: LocalFile) -> bytes:
 
 
 RepositoryKind = Literal["dataset", "model"]  # as the Hub calls them
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
 MODEL_FILES = frozenset({CONFIG, WEIGHTS, MENDED, layout.CARD})
 # A repository's file belongs to the dataset if its name is one that only datasets' files have. Any table in the folders
 # of shards counts, since the card's globs would read it. `eval.yaml` does not: if someone added it, for instance the
@@ -292,7 +296,8 @@ def hash_file(directory: Path, path: str) -> LocalFile:
     """Hash a file as it is now. RunFailure if it is no regular file of the directory."""
     with os.fdopen(open_below(directory, path), "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
-        sha256, git_id = hashlib.sha256(), hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False)
+        sha256 = hashlib.sha256()
+        git_id = hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False)
         read = 0
         while piece := file.read(_PIECE):
             sha256.update(piece)

@@ -32,11 +32,14 @@ def kept_card(ours: str, before: str, where: str, *, published: bool, untouched:
     mine, own_text = split_card(ours, where)
     others, text = split_card(before, where)
     metadata, lines = _kept_metadata(mine, others)
-    new, marked = marked_text(own_text), marked_text(text)
+    new = marked_text(own_text)
+    marked = marked_text(text)
     assert new is not None
-    above, below = new.above, new.below
+    above = new.above
+    below = new.below
     if marked is not None:
-        above, below = marked.above, marked.below
+        above = marked.above
+        below = marked.below
         if not marked.as_written:
             lines.append("text that people changed between the two marks is replaced; the history of the Hub has it")
     elif not published:
@@ -59,7 +62,8 @@ def kept_card(ours: str, before: str, where: str, *, published: bool, untouched:
 
 def _kept_metadata(mine: Mapping[str, Any], others: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     kept = {key: value for key, value in others.items() if key not in {*mine, *_OURS, *_LICENSE}}
-    metadata, lines = dict(mine), []
+    metadata = dict(mine)
+    lines = []
     if kept:
         lines.append(f"metadata of the repository stays: {', '.join(map(str, kept))}")
     names_none = mine.get("license") in (None, "other", "unknown") and "license_name" not in mine

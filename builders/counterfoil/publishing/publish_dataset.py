@@ -70,7 +70,8 @@ def publish(given: PublishOptions) -> Publication | None:
         kept.enter_context(directory_lock(directory) if lockable else contextlib.nullcontext())
         kept.enter_context(attentive_client(patience))
         dataset = read_dataset(directory, "receipts").finished()
-        recipe, images = dataset.recipe, sum(receipt.rows.get("data", 0) for receipt in dataset.receipts)
+        recipe = dataset.recipe
+        images = sum(receipt.rows["data"] for receipt in dataset.receipts)
         if (few := preview_images(recipe, dataset.receipts)) is not None:
             raise UserError(
                 f"{directory} is a preview of {few:,} images a shift, which is not published",

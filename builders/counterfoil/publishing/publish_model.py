@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,8 @@ def _verified(directory: Path) -> _Verified:
     """Hash the folder's files and load its model. UserError for what cannot be published, such as secrets."""
     name = f"{LOCAL}{directory}"
     files = {path: hash_file(directory, path) for path in _model_paths(directory)}
-    texts, errors = {}, list[CounterfoilError]()
+    texts = {}
+    errors = list[CounterfoilError]()
     for path, file in files.items():
         if path == WEIGHTS:
             continue
@@ -195,7 +196,8 @@ def _refuse_other_facts(name: str, facts: ClassifierFacts) -> None:
         )
 
 
-LIBRARY, TASK = "timm", "image-classification"
+LIBRARY = "timm"
+TASK = "image-classification"
 UNKNOWN = "unknown"
 # `user/name`, perhaps followed by a revision or a split.
 _ON_THE_HUB = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:[@:/].*)?")
@@ -226,13 +228,15 @@ def published_card(text: str, name: str, added: ModelMetadata, mended: bool) -> 
     """Build the card from the folder's own, or from an empty text. Equal arguments give equal texts."""
     metadata, body = split_card(text, CARD)
     license, license_name = license_metadata(added.license)
-    metadata |= {"license": license}
+    metadata["license"] = license
     if license_name is not None:
-        metadata |= {"license_name": license_name}
+        metadata["license_name"] = license_name
     else:
         metadata.pop("license_name", None)
     metadata |= {"library_name": LIBRARY, "pipeline_tag": TASK}
-    tags = (LIBRARY, TASK, *(("counterfoil", "mended") if mended else ()))
+    tags = [LIBRARY, TASK]
+    if mended:
+        tags += ["counterfoil", "mended"]
     metadata["tags"] = _joined(metadata, "tags", tags)
     for key, names in (("base_model", added.base_model), ("datasets", added.datasets)):
         if listed := _joined(metadata, key, names):
@@ -246,7 +250,7 @@ def published_card(text: str, name: str, added: ModelMetadata, mended: bool) -> 
 def _joined(metadata: Mapping[str, Any], key: str, added: Iterable[str]) -> list[str]:
     """Return the names that a card lists by a key, one or several, and then added ones that are missing."""
     value = metadata.get(key)
-    listed: Sequence[Any] = [] if value is None else value
+    listed: Any = [] if value is None else value
     if isinstance(value, str):
         listed = [value]
     if not isinstance(listed, list) or len(listed) > _MOST_LISTED or not all(is_text(name) for name in listed):
@@ -276,7 +280,8 @@ def _model_paths(directory: Path) -> list[str]:
         raise UserError(
             f"{directory} is not a folder, expected a model's folder", "Name a folder that `counterfoil mend` saved."
         )
-    names, problems = [], []
+    names = []
+    problems = []
     for entry in sorted(directory.iterdir()):
         if wrong := _wrong(entry):
             problems.append(f"{directory}: {ascii(entry.name)[1:-1]} {wrong}")
@@ -284,9 +289,10 @@ def _model_paths(directory: Path) -> list[str]:
             names.append(entry.name)
     problems += [f"{directory}: {name} is missing" for name in (CONFIG, WEIGHTS) if not (directory / name).exists()]
     if problems:
-        more = [f"and {len(problems) - _MOST_TOLD} more"] if len(problems) > _MOST_TOLD else []
+        if len(problems) > _MOST_TOLD:
+            problems[_MOST_TOLD:] = [f"and {len(problems) - _MOST_TOLD} more"]
         raise UserError(
-            [*problems[:_MOST_TOLD], *more],
+            problems,
             f"A model's folder has {CONFIG} and {WEIGHTS}, and may have {CARD}, {MENDED} and a LICENSE. Move"
             " everything else out of it.",
         )

@@ -80,7 +80,9 @@ def preview(
     These are the given ones, but the card keeps what people wrote in the repository's; that card, and the manifest
     that lists it, are written to the folder `beside`. UserError if publishing must not be done.
     """
-    public, branch, tag = options.public, options.revision or MAIN, options.tag
+    public = options.public
+    branch = options.revision or MAIN
+    tag = options.tag
     repository = None if options.dry_run else remote.repository()
     # A branch that does not exist yet begins as the main one.
     base = None
@@ -129,10 +131,12 @@ def _with_kept_card(
     remote: Remote, base: Branch, local: Mapping[str, LocalFile], beside: Path
 ) -> tuple[Mapping[str, LocalFile], list[str]]:
     """Return the files with a card that keeps what people wrote in the branch's, and a line for each thing kept."""
-    card_before, ours = base.files.get(CARD), local.get(CARD)
+    card_before = base.files.get(CARD)
+    ours = local.get(CARD)
     if card_before is None or ours is None or ours.equals(card_before):
         return local, []
-    published, untouched = (LOCK if remote.kind == "dataset" else WEIGHTS) in base.files, False
+    published = (LOCK if remote.kind == "dataset" else WEIGHTS) in base.files
+    untouched = False
     content = remote.content(card_before, base.head)
     if MANIFEST in base.files:
         with contextlib.suppress(UserError):
@@ -217,7 +221,9 @@ class Sender:
         `read_back` gets the new commit once every file is compared. Return the fields of `Published`, and the number of
         the pull request, if there was one.
         """
-        remote, local, ahead = self.remote, self.local, self.ahead
+        remote = self.remote
+        local = self.local
+        ahead = self.ahead
         if not ahead.exists:
             remote.create(ahead.private)
         repository = remote.repository()
@@ -302,7 +308,8 @@ class Sender:
         most = max(self.files_per_commit, -(-left // MOST_COMMITS))
         while left:
             head = self.remote.commit(self.local, name, self.message, most)
-            before, left = left, changes_between(self.local, head.files, self.remote.kind).operations
+            before = left
+            left = changes_between(self.local, head.files, self.remote.kind).operations
             if left >= before:
                 raise RunFailure(f"{self.remote.repo}: the Hub accepts commits to {name} but does not apply them")
         return head
@@ -340,7 +347,8 @@ def _batches(files: Sequence[LocalFile]) -> Iterator[list[LocalFile]]:
     for file in files:
         if batch and (len(batch) == _FILES_A_BATCH or size + file.size > _BYTES_A_BATCH):
             yield batch
-            batch, size = [], 0
+            batch = []
+            size = 0
         batch.append(file)
         size += file.size
     if batch:

@@ -162,21 +162,24 @@ def chosen_places(scores: np.ndarray, has_image: np.ndarray, line: float | None,
 
 @dataclass(frozen=True)
 class ScoredShifts:
-    """The content of the page. shown: indices in `scores` of the shifts that have a slider. shown_groups: `groups` with
-    the objects that have one. candidates, n_shifts: the numbers in the whole dataset. doubts: why CLIP may not know the
-    classes. preview: the sentence of a preview, or empty.
-    """
+    """The content of the page."""
 
     recipe: Recipe
     directory: str
     scores: Sequence[ShiftScores]
     shown: Sequence[int]
+    """Indices in `scores` of the shifts that have a slider."""
     groups: Sequence[ObjectGroup]
     shown_groups: Sequence[ObjectGroup]
+    """The groups with the objects that have a slider."""
     candidates: int
+    """The number in the whole dataset."""
     n_shifts: int
+    """The number in the whole dataset."""
     doubts: Sequence[str]
+    """Why CLIP may not know the classes."""
     preview: str
+    """The sentence of a preview, or empty."""
 
     @property
     def exact(self) -> bool:
@@ -392,13 +395,13 @@ def calibrate(given: CalibrateOptions) -> Calibration:
     if not screened:
         raise UserError(
             "no shift of this dataset has a threshold: levels have none, and others need a caption",
-            hint="Set object thresholds in a file: `screen: {object_threshold: 0.2}`; then `calibrate --apply` it.",
+            "Set object thresholds in a file: `screen: {object_threshold: 0.2}`; then `calibrate --apply` it.",
         )
     unknown = [name for name in given.shifts or () if name not in screened]
     if unknown:
         raise UserError(
             [f"found '{name}', expected a screened shift{did_you_mean(name, screened)}" for name in unknown],
-            hint=f"The screened shifts: {', '.join(screened[:20])}{' …' if len(screened) > 20 else ''}",
+            f"The screened shifts: {', '.join(screened[:20])}{' …' if len(screened) > 20 else ''}",
         )
     selected = [name for name in screened if not given.shifts or name in given.shifts]
     candidates = sum(sum(reasons.values()) for receipt in receipts for reasons in receipt.counts.values())

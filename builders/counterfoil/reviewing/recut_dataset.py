@@ -111,7 +111,7 @@ class CutLosses:
 
 @dataclass(frozen=True, slots=True)
 class RecutResult:
-    """The result of a cut. images_dropped: no longer kept. changed: the changed settings of the screen, a line each."""
+    """The result of a cut."""
 
     directory: Path
     counts: Mapping[str, Mapping[str, int]]
@@ -119,8 +119,10 @@ class RecutResult:
     accepted: int
     shards: int
     images_dropped: int
+    """The number of images that are no longer kept."""
     manifest_sha256: str
     changed: tuple[str, ...]
+    """The changed settings of the screen, a line each."""
     open_shifts: tuple[str, ...] = ()
     few_images: tuple[FewImages, ...] = ()
     screen_doubts: ScreenDoubts | None = None
@@ -197,7 +199,7 @@ class _New:
         if recipe.screen.store_embeddings and not old.recipe.screen.store_embeddings:
             raise UserError(
                 "screen.store_embeddings: this dataset did not store them, and a cut does not screen images again",
-                hint="Build the recipe into another folder.",
+                "Build the recipe into another folder.",
             )
         if problems := [*_never_asked(old.recipe, recipe)]:
             raise UserError(problems, "Build the recipe into another folder: a cut does not screen images again.")
@@ -256,7 +258,7 @@ class _New:
         if problems:
             raise UserError(
                 problems,
-                hint="Choose thresholds that accept only images that were kept, or build the re-cut recipe into"
+                "Choose thresholds that accept only images that were kept, or build the re-cut recipe into"
                 " another folder (with screen.keep_rejected: true every later cut is possible).",
             )
         kept = TableForm.of(self.recipe).added
@@ -391,7 +393,7 @@ def _same_pins(old: SoundDataset, measuring: Recipe) -> SourcePin:
     if lines:
         raise UserError(
             ["a new object percentile needs the inputs that the dataset was built from:", *(f"  {x}" for x in lines)],
-            hint="Restore them (for a moved folder: --source PATH), or give the object threshold as a value.",
+            "Restore them (for a moved folder: --source PATH), or give the object threshold as a value.",
         )
     return source
 
@@ -434,17 +436,15 @@ def _result(
 ) -> RecutResult:
     warn_of_screen(recipe, thresholds)
     counts = counts_of(receipts)
-    images = [
-        sum(receipt.rows.get("data", 0) + receipt.rows.get("rejected", 0) for receipt in written)
-        for written in (old.receipts, receipts)
-    ]
+    before = sum(receipt.rows["data"] + receipt.rows["rejected"] for receipt in old.receipts)
+    now = sum(receipt.rows["data"] + receipt.rows["rejected"] for receipt in receipts)
     return RecutResult(
         directory=directory,
         counts=counts,
         candidates=sum(sum(reasons.values()) for reasons in counts.values()),
         accepted=sum(reasons.get(ACCEPTED, 0) for reasons in counts.values()),
         shards=len(receipts),
-        images_dropped=images[0] - images[1],
+        images_dropped=before - now,
         manifest_sha256=json.loads((directory / MANIFEST).read_bytes())["sha256"],
         changed=changed,
         open_shifts=open_shifts(recipe),

@@ -234,9 +234,7 @@ def _opened(dataset: SoundDataset, wanted: Mapping[int, int], seed: int, source:
 
 @dataclass(frozen=True, slots=True)
 class ReviewPage:
-    """The written page and its content. accepted: images of the dataset. each: the most per shift. without_controls:
-    why no real images are mixed in.
-    """
+    """The written page and its content."""
 
     directory: Path
     page: Path
@@ -247,10 +245,13 @@ class ReviewPage:
     all_classes: int
     images: int
     accepted: int
+    """The number of accepted images of the dataset."""
     each: int
+    """The most images of a shift."""
     grids: int
     controls: int
     without_controls: str | None
+    """Why no real images are mixed in."""
     notes: tuple[str, ...] = ()
 
 

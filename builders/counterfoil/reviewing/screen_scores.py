@@ -36,23 +36,23 @@ MOST_OBJECTS = 100
 
 @dataclass(frozen=True, slots=True)
 class ShiftScores:
-    """All scored candidates of a shift or of the base, by ascending shift score. Arrays are (n,). scores: infinite if
-    the shift is not screened. shards: the index of each candidate's receipt. visible: whether a candidate passes the
-    keep rules on black, on white and on an edit's similarity. failed: the number of candidates that have no score. They
-    are in no array.
-    """
+    """All scored candidates of a shift or of the base, by ascending shift score. Arrays are (n,)."""
 
     shift: Shift
     scores: np.ndarray
+    """Infinite if the shift is not screened."""
     object_scores: np.ndarray
     object_thresholds: np.ndarray
     has_image: np.ndarray
     labels: np.ndarray
     indices: np.ndarray
     shards: np.ndarray
+    """The index of each candidate's receipt."""
     contrast: np.ndarray | None
     visible: np.ndarray
+    """Whether a candidate passes the keep rules on black, on white and on an edit's similarity."""
     failed: int
+    """The number of candidates that have no score. They are in no array."""
 
     @property
     def candidates(self) -> int:

@@ -120,9 +120,8 @@ class ShardWriter:
                 tables["data"].append(candidate)
             if candidate.image is not None and keeps_image(candidate.reason, self.keep_rejected):
                 tables["rejected"].append(candidate)
-            sample = candidate.sample
-            identity = {"shift": sample.shift, "label": sample.label, "class_id": sample.class_id}
-            decided.append({**identity, "reason": candidate.reason})
+            row = {name: getattr(candidate.sample, name) for name in ("shift", "label", "class_id")}
+            decided.append({**row, "reason": candidate.reason})
         stored = [self._write_table(shard, what, chosen) for what, chosen in tables.items()]
         receipt = Receipt(
             group=shard.group,
@@ -184,7 +183,7 @@ class DatasetStore:
     pending.
     """
 
-    def __init__(self, directory: Path, plan: Plan, writer: ShardWriter, part: PlanPart | None = None) -> None:
+    def __init__(self, directory: Path, plan: Plan, writer: ShardWriter, part: PlanPart | None) -> None:
         self.directory = directory
         self.plan = plan
         self.writer = writer
@@ -220,7 +219,15 @@ class DatasetStore:
         refuse_foreign(directory)
         refuse_unfit(directory)
         make_folder(directory)
-        new_lock = _lock_of(plan, hashes, lock, stack)
+        documents = {
+            "plan": plan.recipe.plan_document,
+            "screen": plan.recipe.screen_document,
+            "inputs": lock,
+            "stack": stack,
+        }
+        groups = {shard.group: shard.of for shard in plan.shards}
+        # In the form that JSON gives back (tuples become lists).
+        new_lock = Lock(hashes=dict(hashes), groups=groups, **json.loads(document_bytes(documents)))
         files = {RECIPE: recipe_yaml.encode(), **(attachments or {})}
         writer = ShardWriter.of_plan(directory, plan, new_lock.hashes, new_lock.stack)
         store = cls(directory, plan, writer, part)
@@ -280,9 +287,9 @@ class DatasetStore:
         if len(self._receipts) < self.plan.n_shards:  # each receipt is parsed once
             self._receipts = read_receipts(self.directory)
         for receipt in self._receipts:
-            if dict(receipt.hashes) != dict(self.writer.hashes):
+            if receipt.hashes != self.writer.hashes:
                 problem = f"{self.directory / receipt.path} belongs to another dataset: its hashes differ from those in"
-                raise RunFailure(f"{problem} {LOCK}", hint=repair_hint(self.directory))
+                raise RunFailure(f"{problem} {LOCK}", repair_hint(self.directory))
         return self._receipts
 
     def finish(
@@ -294,7 +301,7 @@ class DatasetStore:
         if pending := self.pending():
             raise RunFailure(
                 f"{self.directory}: {len(pending)} shards are not done, the first is {pending[0].id}",
-                hint="Run the same command again.",
+                "Run the same command again.",
             )
         receipts = self.checked_receipts()
         known = {file.path: Entry(file.path, file.size, file.sha256) for r in receipts for file in r.files}
@@ -327,26 +334,14 @@ class DatasetStore:
                     actual = "missing" if size is None else f"{size} bytes"
                     problems.append(f"{path}: {actual}, expected {file.size} bytes by {receipt.path}")
         if problems:
-            raise RunFailure(problems, hint=repair_hint(self.directory))
+            raise RunFailure(problems, repair_hint(self.directory))
         for what in WHATS:
             if strays := [path for path in _files_below(self.directory, what) if path not in known]:
                 raise RunFailure(
                     [f"{self.directory / path} is in no receipt" for path in strays],
-                    hint="Move these files elsewhere and run the same command again.",
+                    "Move these files elsewhere and run the same command again.",
                 )
         return receipts
-
-
-def _lock_of(plan: Plan, hashes: Mapping[str, str], inputs: Mapping[str, Any], stack: Mapping[str, Any]) -> Lock:
-    """Return the lock of this run in the form that JSON gives back (tuples become lists)."""
-    documents = {
-        "plan": plan.recipe.plan_document,
-        "screen": plan.recipe.screen_document,
-        "inputs": inputs,
-        "stack": stack,
-    }
-    groups = {shard.group: shard.of for shard in plan.shards}
-    return Lock(hashes=dict(hashes), groups=groups, **json.loads(document_bytes(documents)))
 
 
 def _settle_lock(directory: Path, lock: Lock, allow_mixed: bool, alone: bool = True) -> None:
@@ -372,7 +367,7 @@ def refuse_foreign(directory: Path) -> None:
         if not directory.exists():
             return
         if not directory.is_dir():
-            raise UserError(f"{directory} is a file, expected a folder", hint="Name another folder.")
+            raise UserError(f"{directory} is a file, expected a folder", "Name another folder.")
         names = sorted(entry.name for entry in directory.iterdir())
     if LOCK in names:
         return
@@ -382,7 +377,7 @@ def refuse_foreign(directory: Path) -> None:
     if foreign and not (directory / LOCK).exists():
         raise UserError(
             f"{directory} is not empty and holds no Counterfoil dataset (no {LOCK}); it has {some_of(foreign)}",
-            hint="Name an empty or a new folder.",
+            "Name an empty or a new folder.",
         )
 
 
@@ -392,7 +387,8 @@ def _refuse_unknown_files(directory: Path, lock: Lock) -> None:
         for path in _files_below(directory, folder):
             if TEMPORARY.fullmatch(path):
                 continue  # another part may be writing it now
-            file, (group, number) = parse_shard_path(path), parse_receipt_path(path) or ("", 0)
+            file = parse_shard_path(path)
+            group, number = parse_receipt_path(path) or ("", 0)
             if file is not None:
                 group = file.group
                 number = file.number
@@ -403,7 +399,7 @@ def _refuse_unknown_files(directory: Path, lock: Lock) -> None:
         shown = first_of([f"  {path}" for path in unknown], 10)
         raise UserError(
             [f"{directory} holds files that are not of this plan:", *shown],
-            hint="Move them elsewhere, or build into another folder.",
+            "Move them elsewhere, or build into another folder.",
         )
 
 
@@ -444,7 +440,7 @@ def _damaged_shards(plan: Plan, writer: ShardWriter, listed: Mapping[str, Entry]
         if (
             receipt.content() != content
             or (entry is not None and hashlib.sha256(content).hexdigest() != entry.sha256)
-            or dict(receipt.hashes) != dict(writer.hashes)
+            or receipt.hashes != writer.hashes
             or any(receipt_faults(standing, writer.hashes, writer.split, writer.format))
             or any(file_faults(directory, receipt.files))
             or (not listed and not _counts_match(writer, plan, shard, receipt))
@@ -462,7 +458,8 @@ def _counts_match(writer: ShardWriter, plan: Plan, shard: Shard, receipt: Receip
             columns = ["reason"] if what == "candidates" else []
             rows = list(planned_rows(directory, plan, shard, receipt, what, columns, writer.form))
             tables[what] = len(rows)
-            decided = rows if what == "candidates" else decided
+            if what == "candidates":
+                decided = rows
     except RunFailure:
         return False
     counts = reasons_of(shard, decided)

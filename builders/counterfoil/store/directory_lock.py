@@ -48,7 +48,7 @@ def directory_lock(directory: Path) -> Iterator[None]:
             shown = some_of([f"{part}{_shown(_holder(directory, part))}" for part in held])
             raise UserError(
                 f"{directory} is in use: other processes are building parts of it: {shown}",
-                hint="Wait until they end, or build another part with the same N: `counterfoil build … --shards K/N`.",
+                "Wait until they end, or build another part with the same N: `counterfoil build … --shards K/N`.",
             )
         yield
 
@@ -104,15 +104,14 @@ def part_lock(directory: Path, part: PlanPart) -> Iterator[bool]:
     if other := next((held for held in others if held.of != part.of), None):
         raise UserError(
             f"{directory} is being made in {other.of} parts{_shown(_holder(directory, other))}, found --shards {part}",
-            hint="Use the same N in every process, or wait until the others end: parts with another N share"
-            " their shards.",
+            "Use the same N in every process, or wait until the others end: parts with another N share their shards.",
         )
     holder = _holder(directory, part)
     with _system_lock(_lock_of(directory, part), 0.0) as held:
         if not held:
             raise UserError(
                 f"part {part} of {directory} is being made by another process{_shown(holder)}",
-                hint="Give each process a part of its own, or wait until that one ends.",
+                "Give each process a part of its own, or wait until that one ends.",
             )
         with _named(holder, f"{os.getpid()} {socket.gethostname()}\n"):
             yield not others
@@ -132,7 +131,7 @@ def _whole(directory: Path, seconds: float) -> Iterator[None]:
         if not held:
             raise UserError(
                 f"{directory} is in use by another process{_shown(holder)}",
-                hint="Wait until it ends, or build into another folder.",
+                "Wait until it ends, or build into another folder.",
             )
         with _named(holder, f"{os.getpid()}\n"):
             yield

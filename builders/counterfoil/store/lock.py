@@ -118,11 +118,11 @@ def refuse_other_hashes(directory: Path, existing: Lock, lock: Lock) -> None:
         problems.append(f"{directory} was built {differs}:")
         lines = differences(getattr(existing, name), getattr(lock, name))
         problems += [f"  {line}" for line in lines or differences(existing.hashes, lock.hashes, "hash")]
-    if not problems and dict(existing.groups) != dict(lock.groups):
+    if not problems and existing.groups != lock.groups:
         problems = [f"{directory} was laid out in other shards:"]
-        problems += [f"  {line}" for line in differences(dict(existing.groups), dict(lock.groups))]
+        problems += [f"  {line}" for line in differences(existing.groups, lock.groups)]
     if problems:
-        raise UserError(problems, hint="Build into another folder, or restore the recipe that this one was built with.")
+        raise UserError(problems, "Build into another folder, or restore the recipe that this one was built with.")
 
 
 def stack_differences(existing: Mapping[str, Any], stack: Mapping[str, Any]) -> list[str]:
@@ -140,7 +140,7 @@ def refuse_other_stack(directory: Path, existing: Mapping[str, Any], stack: Mapp
     if lines := stack_differences(existing, stack):
         raise UserError(
             [f"{directory} was rendered by another stack, which may change bytes:", *(f"  {line}" for line in lines)],
-            hint="Use the old stack, build into another folder, or pass --allow-mixed (the card will say so).",
+            "Use the old stack, build into another folder, or pass --allow-mixed (the card will say so).",
         )
 
 
@@ -155,10 +155,12 @@ MOST_A_CLASS = 200
 
 def without_validation(pins: Mapping[str, Any]) -> dict[str, Any]:
     """Return judges' pins without their answers to validation images, which do not identify a judge."""
-    return {
-        name: {key: value for key, value in pin.items() if key != VALIDATION} if isinstance(pin, Mapping) else pin
-        for name, pin in pins.items()
-    }
+    without: dict[str, Any] = {}
+    for name, pin in pins.items():
+        without[name] = pin
+        if isinstance(pin, Mapping):
+            without[name] = {key: value for key, value in pin.items() if key != VALIDATION}
+    return without
 
 
 def count_answers(answers: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:

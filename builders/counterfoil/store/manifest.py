@@ -125,10 +125,10 @@ def write_manifest(directory: Path, known: Mapping[str, Entry]) -> str:
 
 def content_of_receipts(receipts: Iterable[Receipt]) -> str:
     """Hash the content from the receipts, without reading data files."""
-    files = (receipt.file("data") for receipt in receipts)
-    hashes = {file.path.removeprefix("data/"): file.sha256 for file in files if file is not None}
+    files = filter(None, (receipt.file("data") for receipt in receipts))
+    hashes = sorted((file.path.removeprefix("data/"), file.sha256) for file in files)
     digest = hashlib.sha256()
-    for path, sha256 in sorted(hashes.items()):
+    for path, sha256 in hashes:
         digest.update(f"{path}\0{sha256}\n".encode())
     return digest.hexdigest()
 
@@ -139,11 +139,11 @@ def file_faults(
     """Yield each file that differs from its receipt, and whether the file exists. Only `openable` paths are read."""
     if openable is None:
         openable = {file.path for file in files if (directory / file.path).is_file()}
-    present = [file for file in files if file.path in openable]
-    sized = [file for file in present if (directory / file.path).stat().st_size == file.size]
-    hashed = hash_files(directory, [file.path for file in sized])
-    sound = {file.path for file, entry in zip(sized, hashed, strict=True) if entry.sha256 == file.sha256}
-    yield from ((file, file in present) for file in files if file.path not in sound)
+    present = [file.path for file in files if file.path in openable]
+    hashes = {entry.path: entry.sha256 for entry in hash_files(directory, present)}
+    for file in files:
+        if hashes.get(file.path) != file.sha256:
+            yield file, file.path in hashes
 
 
 def changed_files(directory: Path, files: Sequence[StoredFile], openable: Collection[str] | None = None) -> list[str]:
@@ -156,7 +156,7 @@ def changed_files(directory: Path, files: Sequence[StoredFile], openable: Collec
 
 def changed_data(directory: Path, receipts: Iterable[Receipt]) -> list[str]:
     """Return a line for each data file that is missing or differs, and for each data file that is in no receipt."""
-    listed = [file for receipt in receipts if (file := receipt.file("data")) is not None]
+    listed = list(filter(None, (receipt.file("data") for receipt in receipts)))
     present = [path for path in list_files(directory).files if path.startswith("data/")]
     strays = dict.fromkeys(present).keys() - {file.path for file in listed}
     return [*changed_files(directory, listed, set(present)), *(f"{path} is in no receipt" for path in sorted(strays))]
@@ -191,14 +191,13 @@ class FileCheck:
     listed: Mapping[str, Entry] | None
 
 
-def verify_files(directory: Path | str) -> list[str]:
+def verify_files(directory: Path) -> list[str]:
     """Return a line for each file that is missing, changed or unexpected. The list is empty for a complete dataset."""
     return [str(problem) for problem in check_files(directory).problems]
 
 
-def check_files(directory: Path | str) -> FileCheck:
+def check_files(directory: Path) -> FileCheck:
     """Hash every published file once and compare the hash with the manifest. Progress is reported."""
-    directory = Path(directory)
     problems: list[FileProblem] = []
     listing = list_files(directory)
     everywhere = list_files(directory, hidden=True).unfit

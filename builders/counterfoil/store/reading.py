@@ -18,11 +18,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def read_receipts(directory: Path | str) -> list[Receipt]:
+def read_receipts(directory: Path) -> list[Receipt]:
     """Read the receipts of a dataset directory in the plan's order. Raise UserError if the directory is not a
     dataset.
     """
-    directory = Path(directory)
     order = {group: position for position, group in enumerate(_groups(directory))}
     shards = [shard for shard in finished_shards(directory) if shard[0] in order]
     shards.sort(key=lambda shard: (order[shard[0]], shard[1]))
@@ -42,7 +41,7 @@ def read_batches(
     known = _groups(directory)
     for group in groups or ():
         if group not in known:
-            raise UserError(f"{directory} has no group '{group}'", hint=f"It has: {', '.join(known)}.")
+            raise UserError(f"{directory} has no group '{group}'", f"It has: {', '.join(known)}.")
     for receipt in read_receipts(directory):
         if groups is None or receipt.group in groups:
             yield from shard_batches(directory, receipt, columns, what)
@@ -60,7 +59,7 @@ def read_rows(
 
 
 def read_shard(
-    directory: Path | str,
+    directory: Path,
     receipt: Receipt,
     columns: Sequence[str] | None = None,
     what: What = "data",
@@ -71,7 +70,7 @@ def read_shard(
 
 
 def shard_batches(
-    directory: Path | str,
+    directory: Path,
     receipt: Receipt,
     columns: Sequence[str] | None = None,
     what: What = "data",
@@ -80,14 +79,13 @@ def shard_batches(
     """Yield a shard's rows as Arrow batches of bounded size. Raise RunFailure for a missing file or a wrong number of
     rows.
     """
-    directory = Path(directory)
     file = receipt.file(what)
     rows = 0
     if file is None:
         return
     path = directory / file.path
     if not path.is_file():
-        raise RunFailure(f"{path} is missing, but {receipt.path} lists it", hint=repair_hint(directory))
+        raise RunFailure(f"{path} is missing, but {receipt.path} lists it", repair_hint(directory))
     for batch in _batches(path, columns, what, form):
         _refuse_odd_values(path, batch)
         rows += batch.num_rows
@@ -96,13 +94,13 @@ def shard_batches(
         yield batch
     if rows != file.rows:
         count = "more" if rows > file.rows else str(rows)
-        raise RunFailure(f"{path} has {count} rows, but {receipt.path} lists {file.rows}", hint=repair_hint(directory))
+        raise RunFailure(f"{path} has {count} rows, but {receipt.path} lists {file.rows}", repair_hint(directory))
 
 
 def read_file(
     path: Path,
     what: What,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str],
     only: frozenset[str] | None = None,
     form: TableForm = PLAIN,
 ) -> Iterator[list[dict[str, Any]]]:
@@ -162,7 +160,7 @@ def _groups(directory: Path) -> list[str]:
 def no_dataset(directory: Path) -> UserError:
     return UserError(
         f"{directory} is not a Counterfoil dataset: it has no {LOCK}",
-        hint="Name the folder that was given to `counterfoil build --out`.",
+        "Name the folder that was given to `counterfoil build --out`.",
     )
 
 

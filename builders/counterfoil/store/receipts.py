@@ -57,11 +57,7 @@ def _of_every_table(rows: Mapping[What, int]) -> Mapping[What, int]:
 
 @dataclass(frozen=True, slots=True)
 class Receipt(Strict):
-    """The record of one written shard. counts: shift → reason → candidates.
-
-    filled: for cells with a quota, shift → class id → the number of candidates that filled it (None if not filled);
-    None without quotas and in receipts of early releases.
-    """
+    """The record of one written shard."""
 
     FORM: ClassVar[Form] = Form("of the form that Counterfoil writes", "Build it again.", most=_MOST_VALUES)
     group: Annotated[str, Field(pattern=f"^{GROUP_NAME.pattern}$")]
@@ -69,10 +65,13 @@ class Receipt(Strict):
     of: Count
     rows: Annotated[Mapping[What, Count], AfterValidator(_of_every_table)]
     counts: Mapping[str, Mapping[str, Count]]
+    """Shift → reason → the number of candidates."""
     files: Annotated[tuple[StoredFile, ...], FailFast(), Field(max_length=len(WHATS))]
     hashes: Mapping[str, str]
     stack: Mapping[str, Any]
     filled: Mapping[str, Mapping[str, Count | None]] | None = None
+    """For cells with a quota, shift → class id → the number of candidates that filled it (None if not filled); None
+    without quotas and in receipts of early releases."""
 
     @property
     def path(self) -> str:
@@ -216,12 +215,9 @@ def receipt_faults(
         yield f"belongs to another dataset (“there” in the receipt, “here” in {LOCK}): {shown}"
     if receipt.path != standing.path:
         yield f"is the receipt of shard {receipt.group}-{receipt.shard:05d}, expected that of its own name"
-    reasons = [reasons for shift_reasons in receipt.counts.values() for reasons in shift_reasons.items()]
-    counted = {
-        "accepted": (receipt.rows["data"], sum(count for reason, count in reasons if reason == ACCEPTED)),
-        "candidates": (receipt.rows["candidates"], sum(count for _, count in reasons)),
-    }
-    for what, (rows, count) in counted.items():
+    reasons = sum(map(Counter, receipt.counts.values()), Counter[str]())
+    for what, table, count in (("accepted", "data", reasons[ACCEPTED]), ("candidates", "candidates", reasons.total())):
+        rows = receipt.rows[table]
         if rows != count:
             yield f"counts {count} {what}, but lists {rows} rows of them"
     if shard is None or split is None or format is None:
@@ -235,10 +231,11 @@ def receipt_faults(
     paths = shard_paths(shard.group, split, shard.number, shard.of, format)
     planned = sorted((path, receipt.rows[what]) for what, path in paths.items() if receipt.rows[what])
     if listed != planned:
-        actual, expected = (
-            ", ".join(f"{path} of {rows} rows" for path, rows in files) or "none" for files in (listed, planned)
-        )
-        yield f"lists the files {actual}, expected {expected}"
+        yield f"lists the files {_shown(listed)}, expected {_shown(planned)}"
+
+
+def _shown(files: Iterable[tuple[str, int]]) -> str:
+    return ", ".join(f"{path} of {rows} rows" for path, rows in files) or "none"
 
 
 def counts_of(

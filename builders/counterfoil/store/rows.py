@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def verdict_of(
-    row: Mapping[str, Any], thresholds: Mapping[str, float | None], added: Iterable[str] = (), *, open: bool = False
+    row: Mapping[str, Any], thresholds: Mapping[str, float | None], added: Iterable[str], *, open: bool = False
 ) -> Verdict:
     """Rebuild a verdict from a row's stored scores under the given thresholds. `added` are columns of keep rules."""
     scores = {name: row[f"{name}_score"] for name in CLIP_SCORES} | {name: row[name] for name in added}

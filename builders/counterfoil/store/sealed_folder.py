@@ -57,9 +57,9 @@ class SealedFolder:
             document = parse_json(read_regular(folder / self.document, MOST_DOCUMENT))
             seal = document.pop("sha256")
             files = document["files"]
-            version, about = document["version"], document["content"]
+            version = document["version"]
             known = version == self.version or (earlier and type(version) is int and 0 < version < self.version)
-            intact = seal == sha256_json(document) and known and about == content
+            intact = seal == sha256_json(document) and known and document["content"] == content
             if not intact or _files(folder) != sorted([*files, self.document]):
                 return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError):

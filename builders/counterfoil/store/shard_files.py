@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -23,7 +23,7 @@ from counterfoil.parquet_pages import ColumnChunk, measure_pages, read_chunks
 from counterfoil.regular_files import UnfitFile
 from counterfoil.store.atomic import HashedFile
 from counterfoil.store.layout import What
-from counterfoil.store.rows import PLAIN, TableForm, plain_schema
+from counterfoil.store.rows import TableForm, plain_schema
 
 # A row with an image may take 2 MB, so 100 rows stay below the 100-300 MB that viewers read at once. Rows without an
 # image are small, and a table in fewer row groups is faster to read.
@@ -84,15 +84,28 @@ def _leaves(path: str, type: pa.DataType) -> Iterator[str]:
 def read_parquet(
     path: Path,
     what: What,
-    columns: Sequence[str] | None = None,
-    only: frozenset[str] | None = None,
-    form: TableForm = PLAIN,
+    columns: Sequence[str] | None,
+    only: frozenset[str] | None,
+    form: TableForm,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a shard's rows in batches of bounded size. Row groups that contain no key of `only` are skipped."""
+    """Yield a shard's rows in batches of bounded size. Row groups that contain no key of `only` are skipped.
+
+    Raise ValueError unless the columns exist with the type and compression that Counterfoil writes.
+    """
     with path.open("rb") as opened, pq.ParquetFile(path) as file:
         try:
-            names = _checked_columns(file.schema_arrow, read_chunks(opened), what, columns, form)
-            rows = _rows_a_batch(opened, [*names, "key"])
+            chunks = list(read_chunks(opened))
+            schema = file.schema_arrow
+            expected = plain_schema(what, replace(form, embeddings="embedding" in schema.names))
+            names = list(expected.names if columns is None else columns)
+            for name in names:
+                if name not in schema.names:
+                    raise ValueError(f"it has no column {name}; it has {', '.join(schema.names[:_MOST_NAMED])}")
+                if schema.field(name).type != expected.field(name).type:
+                    raise ValueError(f"{name} is {schema.field(name).type}, expected {expected.field(name).type}")
+            for coding in {chunk.coding for chunk in chunks} - {*_CODINGS}:
+                raise ValueError(f"it is compressed with {coding}, expected {' or '.join(_CODINGS)}")
+            rows = _rows_a_batch(opened, chunks, [*names, "key"])
         except UnfitFile as error:
             raise ValueError(f"it {error.strerror}") from error
         for group in range(file.num_row_groups):
@@ -104,28 +117,10 @@ def read_parquet(
                 yield batch.select(names).replace_schema_metadata(None)
 
 
-def _checked_columns(
-    schema: pa.Schema, chunks: Sequence[ColumnChunk], what: What, columns: Sequence[str] | None, form: TableForm
-) -> list[str]:
-    """Return the columns to read. Raise ValueError unless they exist with the type and compression that Counterfoil
-    writes.
-    """
-    expected = plain_schema(what, replace(form, embeddings="embedding" in schema.names))
-    names = list(columns) if columns is not None else expected.names
-    for name in names:
-        if name not in schema.names:
-            raise ValueError(f"it has no column {name}; it has {', '.join(schema.names[:_MOST_NAMED])}")
-        if schema.field(name).type != expected.field(name).type:
-            raise ValueError(f"{name} is {schema.field(name).type}, expected {expected.field(name).type}")
-    for coding in {chunk.coding for chunk in chunks} - {*_CODINGS}:
-        raise ValueError(f"it is compressed with {coding}, expected {' or '.join(_CODINGS)}")
-    return names
-
-
-def _rows_a_batch(file: IO[bytes], names: Sequence[str]) -> int:
+def _rows_a_batch(file: IO[bytes], chunks: Iterable[ColumnChunk], names: Sequence[str]) -> int:
     """Return how many rows to read at once. Any row may hold a value as large as its whole column in a row group."""
     largest = {"": 1}
-    for chunk in read_chunks(file):
+    for chunk in chunks:
         if chunk.path.partition(".")[0] in names:
             pages = measure_pages(file, chunk)
             if pages.values * _BYTES_A_VALUE > _MOST_BYTES:
@@ -173,9 +168,7 @@ def write_tar(file: HashedFile, rows: Sequence[dict[str, Any]]) -> None:
             tar.write(members)
 
 
-def read_tar(
-    path: Path, what: What, columns: Sequence[str] | None = None, form: TableForm = PLAIN
-) -> Iterator[pa.RecordBatch]:
+def read_tar(path: Path, what: What, columns: Sequence[str] | None, form: TableForm) -> Iterator[pa.RecordBatch]:
     """Yield a shard's rows in batches, like `read_parquet`. Raise ValueError for a file of another form."""
     schema = plain_schema(what, replace(form, embeddings="embedding" in tar_columns(path)))
     schema = pa.schema([schema.field(name) for name in columns or schema.names])

@@ -6,7 +6,7 @@ Equal datasets give equal cards, because a card holds no time, host, path or dur
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from counterfoil.dataset.card.croissant import croissant_bytes
 from counterfoil.dataset.card.markdown import with_marks
 from counterfoil.dataset.card.metadata import (
     DATASET_INTERFACES,
-    Config,
     benchmark_file,
     card_metadata,
     classes_are_named,
@@ -30,12 +29,6 @@ from counterfoil.dataset.card.metadata import (
     timm_splits,
 )
 from counterfoil.dataset.card.sections import (
-    AdversarialImages,
-    LeadDrops,
-    MinedShifts,
-    Robustness,
-    Statements,
-    ZeroShotAnswers,
     adversarial_of,
     hash_rows,
     judged_labels,
@@ -48,35 +41,26 @@ from counterfoil.dataset.card.sections import (
     statements_of,
 )
 from counterfoil.dataset.card.tables import (
-    CorruptionRow,
-    InputRow,
-    ThresholdRow,
-    YieldRow,
     corruption_table_rows,
     input_rows,
     reasons_seen,
     threshold_rows,
     yield_rows,
 )
-from counterfoil.dataset.label_checks import Selection, ShiftSelected, people_of, with_people
+from counterfoil.dataset.label_checks import Selection, people_of, with_people
 from counterfoil.dataset.reading import other_stacks
 from counterfoil.errors import UserError
-from counterfoil.generate.screen.doubts import ScreenDoubts
-from counterfoil.generate.screen.thresholds import FewImages, Thresholds, open_shifts, stored_thresholds
+from counterfoil.generate.screen.thresholds import Thresholds, open_shifts, stored_thresholds
 from counterfoil.plan.layout import Plan
-from counterfoil.recipe import Recipe
-from counterfoil.recipe.keep.rule import Column
 from counterfoil.recipe.prompts import ABOUT_CLASS, uses
-from counterfoil.report.labels import LabelChecks
-from counterfoil.report.results import NESTED, MeasureFacts, Results
-from counterfoil.report.sections import CardSection
+from counterfoil.report.results import NESTED
 from counterfoil.report.templates import template_environment
-from counterfoil.report.words import Table, in_words, measure_tables, points, preview_sentence
+from counterfoil.report.words import in_words, measure_tables, points, preview_sentence
 from counterfoil.store.layout import BENCHMARK, CROISSANT, EVALUATION, FIGURES, REVIEW
 from counterfoil.store.manifest import content_of_receipts
 from counterfoil.store.receipts import Receipt, preview_images
 from counterfoil.store.rows import described_columns
-from counterfoil.store.sealed_folder import RESULTS, REVIEWED, read_results
+from counterfoil.store.sealed_folder import read_results
 
 TEMPLATE = "dataset-card.md.j2"
 
@@ -108,72 +92,12 @@ class Card:
         return {CROISSANT: self.croissant} | ({} if self.benchmark is None else {BENCHMARK: self.benchmark})
 
 
-@dataclass(frozen=True, kw_only=True)
-class CardPage:
-    """What README.md shows, before any of it is Markdown: the templates read these fields by their names.
-
-    rows: a row a shift, or `by_group` a row a group. unnamed: whether a config lacks the names of classes. said,
-    its: sentences of every dataset, and of its kind of generator. results: None without any; sections: those of nested
-    measures; unread, unread_review: what is wrong with a folder that is not shown. looked_at: shifts that people
-    reviewed. mixed: differences of stacks, and how many shards have them. sheets: shift and path of contact sheets.
-    example: the group that code examples load.
-    """
-
-    recipe: Recipe
-    preview: str
-    metadata: str
-    title: str
-    images: int
-    candidates: int
-    overview: str | None
-    sheets: Sequence[tuple[str, str]]
-    rows: Sequence[YieldRow]
-    reasons: Sequence[str]
-    by_group: bool
-    empty_groups: Sequence[str]
-    configs: Sequence[Config]
-    columns: Mapping[str, Column]
-    unnamed: bool
-    example: str | None
-    timm_splits: Mapping[str, str]
-    open_shifts: Sequence[str]
-    few_images: Sequence[FewImages]
-    screened: Mapping[str, int]
-    known: ZeroShotAnswers | None
-    doubts: ScreenDoubts | None
-    thresholds: Sequence[ThresholdRow]
-    inputs: Sequence[InputRow]
-    hashes: Sequence[tuple[str, str, str]]
-    stack: Sequence[str]
-    mixed: Mapping[tuple[str, ...], int]
-    said: Statements
-    its: Mapping[str, str]
-    about_class: Sequence[str]
-    corruptions: Sequence[CorruptionRow]
-    labels: tuple[LabelChecks, Table, bool]
-    adversarial: AdversarialImages | None
-    mined: MinedShifts | None
-    reviewed: Selection | None
-    looked_at: Sequence[ShiftSelected]
-    unread_review: str
-    results: Results | None
-    unread: str | None
-    lead_drops: LeadDrops | None
-    robustness: Robustness | None
-    measures: Sequence[tuple[MeasureFacts, Table]]
-    sections: Sequence[CardSection]
-    warnings: Sequence[str]
-    dataset_entry: str
-    recipe_yaml: str
-
-
-def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receipts: Sequence[Receipt]) -> Card:
+def make_card(directory: Path, plan: Plan, lock: Mapping[str, Any], receipts: Sequence[Receipt]) -> Card:
     """Make the card of a dataset directory whose shards are all done; `lock` is the content of lock.json.
 
     Reads candidates once, without images, and only the images shown. RunFailure, with the file, for shards or
     thresholds that this version did not write, since anyone may have made them.
     """
-    directory = Path(directory)
     recipe = plan.recipe
     tally = tally_of(directory, plan, receipts)
     figures = dict(contact_sheets(directory, plan, receipts, tally))
@@ -193,19 +117,18 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
         "in_words": in_words,
     }
     template = template_environment(TEMPLATE, filters, markdown=True).get_template(TEMPLATE)
-    text = with_marks(template.render(_CONSTANTS | {field.name: getattr(page, field.name) for field in fields(page)}))
-    shown = f"{EVALUATION}/{RESULTS}" if page.results is not None else None
-    reviewed = REVIEWED.path if page.looked_at else None
-    croissant = croissant_bytes(
-        directory, recipe, page.preview, page.configs, page.inputs, page.said, page.dataset_entry, shown, reviewed
-    )
-    return Card(text, figures, croissant, benchmark_file(recipe, receipts, page.images))
+    text = with_marks(template.render(_CONSTANTS | page))
+    croissant = croissant_bytes(directory, page)
+    return Card(text, figures, croissant, benchmark_file(recipe, receipts, page["images"]))
 
 
 def card_page(
     directory: Path, plan: Plan, lock: Mapping[str, Any], receipts: Sequence[Receipt], tally: Tally, figures: Set[str]
-) -> CardPage:
-    """Return what the card of a dataset shows. figures: the names of the contact sheets. Raises as `make_card`."""
+) -> dict[str, Any]:
+    """Return what README.md shows, before any of it is Markdown, by the names that templates read.
+
+    figures: the names of the contact sheets. Raises as `make_card`.
+    """
     recipe = plan.recipe
     lock_inputs = lock.get("inputs", {})
     shifts = recipe.all_shifts()
@@ -235,53 +158,62 @@ def card_page(
     looked_at = [shift for shift in reviewed.shifts if shift.name in names] if reviewed else []
     known, doubts = known_of(recipe, stored)
     statements, its = statements_of(recipe, inputs, images, candidates, doubts, looked_at=bool(looked_at))
-    return CardPage(
-        recipe=recipe,
-        preview=preview_sentence(preview_images(recipe, receipts)),
-        metadata=card_metadata(recipe, configs, images).to_yaml(),
-        title=pretty_name(recipe.name),
-        images=images,
-        candidates=candidates,
-        overview=f"{FIGURES}/{OVERVIEW}" if OVERVIEW in figures else None,
-        sheets=[
-            (shift.name, f"{FIGURES}/{sheet_name(shift.name)}") for shift in shifts if sheet_name(shift.name) in figures
-        ],
-        rows=rows,
-        reasons=reasons_seen(rows),
-        by_group=len(shifts) > MOST_ROWS,
-        empty_groups=[group for group in plan.groups if group not in with_images],
-        configs=configs,
-        columns=described_columns("rejected", recipe),
-        unnamed=not all(classes_are_named(config, configs, recipe) for config in configs),
-        example=example_group(plan, receipts),
-        timm_splits=timm_splits(receipts) if recipe.output.format == "webdataset" else {},
-        open_shifts=open_shifts(recipe),
-        few_images=stored.few_images(),
-        screened=screened_shifts(recipe),
-        known=known,
-        doubts=doubts,
-        thresholds=thresholds if len(thresholds) <= MOST_ROWS else (),
-        inputs=inputs,
-        hashes=hash_rows(lock),
-        stack=stack_lines(lock),
-        mixed=other_stacks(lock.get("stack", {}), receipts),
-        said=statements,
-        its=its,
-        about_class=[f"`{{{word}}}`" for word in ABOUT_CLASS if any(word in uses(text) for text in texts)],
-        corruptions=corruption_table_rows(recipe),
-        labels=labels,
-        adversarial=adversarial_of(recipe, receipts, MOST_ROWS),
-        mined=mined_of(recipe, MOST_ROWS),
-        reviewed=reviewed,
-        looked_at=looked_at,
-        unread_review=unread_review,
-        results=results,
-        unread=unread,
-        robustness=robustness_of(results) if results is not None and results.lead == "accuracy" else None,
-        lead_drops=lead_drops_of(results) if results is not None and results.lead != "accuracy" else None,
-        measures=() if results is None else measure_tables(results, "card"),
-        sections=nested,
-        warnings=[warning for section in nested for warning in section.warnings],
-        dataset_entry=dataset_entry(recipe, plan.hash, __version__),
-        recipe_yaml=recipe.portable_yaml,
-    )
+    words = set().union(*map(uses, texts))
+    sheets = [(shift.name, sheet_name(shift.name)) for shift in shifts]
+    return {
+        "recipe": recipe,
+        "preview": preview_sentence(preview_images(recipe, receipts)),
+        "metadata": card_metadata(recipe, configs, images).to_yaml(),
+        "title": pretty_name(recipe.name),
+        "images": images,
+        "candidates": candidates,
+        "overview": f"{FIGURES}/{OVERVIEW}" if OVERVIEW in figures else None,
+        # The shift and the path of each contact sheet.
+        "sheets": [(shift, f"{FIGURES}/{name}") for shift, name in sheets if name in figures],
+        # A row for each shift, or for each group.
+        "rows": rows,
+        "by_group": len(shifts) > MOST_ROWS,
+        "reasons": reasons_seen(rows),
+        "empty_groups": [group for group in plan.groups if group not in with_images],
+        "configs": configs,
+        "columns": described_columns("rejected", recipe),
+        # Whether a config lacks the names of classes.
+        "unnamed": not all(classes_are_named(config, configs, recipe) for config in configs),
+        # The group that code examples load.
+        "example": example_group(plan, receipts),
+        "timm_splits": timm_splits(receipts) if recipe.output.format == "webdataset" else {},
+        "open_shifts": open_shifts(recipe),
+        "few_images": stored.few_images(),
+        "screened": screened_shifts(recipe),
+        "known": known,
+        "doubts": doubts,
+        "thresholds": thresholds if len(thresholds) <= MOST_ROWS else (),
+        "inputs": inputs,
+        "hashes": hash_rows(lock),
+        "stack": stack_lines(lock),
+        # Differences of stacks, and how many shards have them.
+        "mixed": other_stacks(lock.get("stack", {}), receipts),
+        # Sentences of every dataset, and of its kind of generator.
+        "said": statements,
+        "its": its,
+        "about_class": [f"`{{{word}}}`" for word in ABOUT_CLASS if word in words],
+        "corruptions": corruption_table_rows(recipe),
+        "labels": labels,
+        "adversarial": adversarial_of(recipe, receipts, MOST_ROWS),
+        "mined": mined_of(recipe, MOST_ROWS),
+        "reviewed": reviewed,
+        # Shifts that people reviewed.
+        "looked_at": looked_at,
+        "results": results,
+        # What is wrong with a folder that is not shown.
+        "unread": unread,
+        "unread_review": unread_review,
+        "robustness": robustness_of(results) if results is not None and results.lead == "accuracy" else None,
+        "lead_drops": lead_drops_of(results) if results is not None and results.lead != "accuracy" else None,
+        "measures": () if results is None else measure_tables(results, "card"),
+        # Those of nested measures.
+        "sections": nested,
+        "warnings": [warning for section in nested for warning in section.warnings],
+        "dataset_entry": dataset_entry(recipe, plan.hash, __version__),
+        "recipe_yaml": recipe.portable_yaml,
+    }

@@ -5,6 +5,7 @@ The number of sheets, their size and the number of images that are read are boun
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -14,7 +15,7 @@ from typing import NamedTuple, TypeVar
 from PIL import Image, ImageDraw, ImageFont
 
 from counterfoil.errors import RunFailure, some_of
-from counterfoil.plan.layout import Plan, sample_key
+from counterfoil.plan.layout import Plan, Shard, sample_key
 from counterfoil.recipe import Shift
 from counterfoil.recipe.keep.cells import ACCEPTED
 from counterfoil.recipe.keep.misclassified import RIGHT
@@ -62,11 +63,9 @@ def tally_of(directory: Path, plan: Plan, receipts: Sequence[Receipt]) -> Tally:
     form = TableForm.of(plan.recipe)
     right = None if judge is None else judge_column(judge, RIGHT)
     columns = ["reason"] if right is None else ["reason", right]
-    by_shard = {(receipt.group, receipt.shard): receipt for receipt in receipts}
-    for shard in plan.shards:
-        receipt = by_shard.get((shard.group, shard.number))
-        file = None if receipt is None else receipt.file("candidates")
-        if receipt is None or file is None:
+    for shard, receipt in _with_receipt(plan, receipts):
+        file = receipt.file("candidates")
+        if file is None:
             continue
         accepted = 0
         for row in planned_rows(directory, plan, shard, receipt, "candidates", columns, form):
@@ -76,8 +75,9 @@ def tally_of(directory: Path, plan: Plan, receipts: Sequence[Receipt]) -> Tally:
             indices[cell] = indices.get(cell, 0) | 1 << row["index"]
             accepted += 1
             if right is not None and row[right] is not None:
-                images, disagreed = judged.get((row["shift"], row["class_id"]), (0, 0))
-                judged[row["shift"], row["class_id"]] = (images + 1, disagreed + (not row[right]))
+                judged_cell = row["shift"], row["class_id"]
+                images, disagreed = judged.get(judged_cell, (0, 0))
+                judged[judged_cell] = (images + 1, disagreed + (not row[right]))
         images = receipt.file("data")
         rows = 0 if images is None else images.rows
         if accepted != rows:
@@ -86,6 +86,13 @@ def tally_of(directory: Path, plan: Plan, receipts: Sequence[Receipt]) -> Tally:
                 remake_hint(directory, receipt.path),
             )
     return Tally(indices, judged)
+
+
+def _with_receipt(plan: Plan, receipts: Sequence[Receipt]) -> Iterator[tuple[Shard, Receipt]]:
+    by_shard = {(receipt.group, receipt.shard): receipt for receipt in receipts}
+    for shard in plan.shards:
+        if receipt := by_shard.get((shard.group, shard.number)):
+            yield shard, receipt
 
 
 # The side of the largest picture on a contact sheet; what is larger is reduced when it is read.
@@ -121,7 +128,7 @@ class Pictures:
             if missing:
                 raise RunFailure(
                     f"{self.directory / path} has no row {some_of(missing, 1)}, which the candidates list as accepted",
-                    hint=remake_hint(self.directory, self.receipts[path]),
+                    remake_hint(self.directory, self.receipts[path]),
                 )
         return pictures
 
@@ -130,16 +137,14 @@ def locate_pictures(
     directory: Path, plan: Plan, receipts: Sequence[Receipt], cells: Iterable[tuple[str, int]]
 ) -> Pictures:
     wanted = set(cells)
-    by_shard = {(receipt.group, receipt.shard): receipt for receipt in receipts}
     files: dict[tuple[str, int], str] = {}
     of_files: dict[str, str] = {}
-    for shard in plan.shards:
-        cells_here = [(cell.shift, cell.label) for cell in shard.cells if (cell.shift, cell.label) in wanted]
-        receipt = by_shard.get((shard.group, shard.number)) if cells_here else None
-        file = receipt.file("data") if receipt else None
-        if receipt is not None and file is not None:
+    for shard, receipt in _with_receipt(plan, receipts):
+        file = receipt.file("data")
+        of_shard = wanted.intersection((cell.shift, cell.label) for cell in shard.cells)
+        if file is not None and of_shard:
             of_files[file.path] = receipt.path
-            files.update(dict.fromkeys(cells_here, file.path))
+            files.update(dict.fromkeys(of_shard, file.path))
     return Pictures(plan, directory, files, of_files)
 
 
@@ -162,7 +167,7 @@ def decode_reduced(encoded: bytes, where: str, side: int) -> Image.Image:
     except UnreadableImage as error:
         raise RunFailure(
             f"{where} cannot be opened as an image: {error}",
-            hint="Remove the receipt of its shard and build again: only that shard is rendered again.",
+            "Remove the receipt of its shard and build again: only that shard is rendered again.",
         ) from error
     image.thumbnail((side, side))
     return image
@@ -275,30 +280,26 @@ def contact_sheets(
     names = unique_names(classes)
     seen = {label for _, label in tally.accepted}
     rows = evenly_spaced(sorted(seen), MOST_CLASSES)
-    shifts = [
-        shift
-        for shift in plan.recipe.all_shifts()
-        if any(tally.count(shift.name, label) for label in shift.class_labels)
-    ]
+    shifts = []
+    for shift in plan.recipe.all_shifts():
+        if any(tally.count(shift.name, label) for label in shift.class_labels):
+            shifts.append(shift)
     if not shifts:
         return
     columns = [*shifts[:1], *evenly_spaced(shifts[1:], MOST_COLUMNS - 1)]
-    grid = {
-        sample
-        for label in rows
-        for sample in overview_row(tally, label, [shift.name for shift in columns])
-        if sample is not None
-    }
+    heads = [shift.name for shift in columns]
+    grid = {names[label]: overview_row(tally, label, heads) for label in rows}
     sheets = {}
     for shift in evenly_spaced([shift for shift in shifts if shift.name != BASE], MOST_SHEETS):
         with_images = [label for label in shift.class_labels if tally.count(shift.name, label)]
         chosen = evenly_spaced(with_images, MOST_CLASSES)
         sheets[shift.name] = {names[label]: pairs_first(tally, shift.name, label) for label in chosen}
+    on_overview = {sample for row in grid.values() for sample in row if sample is not None}
     on_sheets = [pair for cells in sheets.values() for pairs in cells.values() for pair in pairs]
     bases = [base for base, _ in on_sheets if base is not None]
-    shown = [*grid, *bases, *(shifted for _, shifted in on_sheets)]
+    shown = [*on_overview, *bases, *(shifted for _, shifted in on_sheets)]
     pictures = locate_pictures(directory, plan, receipts, {(sample.shift, sample.label) for sample in shown})
-    yield OVERVIEW, _overview({label: names[label] for label in rows}, columns, tally, pictures.read(grid))
+    yield OVERVIEW, _overview(grid, columns, pictures.read(on_overview))
     base_images = pictures.read(bases)  # the same ones mostly, so they are read once
     for shift in shifts:
         if shift.name in sheets:
@@ -316,10 +317,9 @@ def evenly_spaced(items: Sequence[T], most: int) -> list[T]:
 
 def overview_row(tally: Tally, label: int, shifts: Sequence[str]) -> list[SampleId | None]:
     """Return one image of a class per column. Prefer the index that has a base image and is in the most columns."""
-    times: dict[int, int] = {}
+    times = Counter[int]()
     for shift in shifts:
-        for index in tally.indices(shift, label):
-            times[index] = times.get(index, 0) + 1
+        times.update(tally.indices(shift, label))
     common = min(times, key=lambda index: (not tally.has(BASE, label, index), -times[index], index), default=0)
     row: list[SampleId | None] = []
     for shift in shifts:
@@ -330,21 +330,21 @@ def overview_row(tally: Tally, label: int, shifts: Sequence[str]) -> list[Sample
 
 def pairs_first(tally: Tally, shift: str, label: int) -> ShownPairs:
     """Return the images of a cell to show: those whose base is accepted too, then others, by index."""
-    paired: list[int] = []
-    alone: list[int] = []
+    pairs: list[tuple[SampleId | None, SampleId]] = []
+    alone: list[tuple[SampleId | None, SampleId]] = []
     for index in tally.indices(shift, label):
-        (paired if tally.has(BASE, label, index) else alone).append(index)
-        if len(paired) == PAIRS_A_CLASS:
+        shifted = SampleId(shift, label, index)
+        if tally.has(BASE, label, index):
+            pairs.append((SampleId(BASE, label, index), shifted))
+        else:
+            alone.append((None, shifted))
+        if len(pairs) == PAIRS_A_CLASS:
             break
-    alone = alone[: PAIRS_A_CLASS - len(paired)]
-    return (
-        *((SampleId(BASE, label, index), SampleId(shift, label, index)) for index in paired),
-        *((None, SampleId(shift, label, index)) for index in alone),
-    )
+    return (*pairs, *alone)[:PAIRS_A_CLASS]
 
 
-def _overview(rows: Mapping[int, str], columns: Sequence[Shift], tally: Tally, images: Images) -> bytes:
-    """Draw classes (label → name) as rows, the base and the shifts as columns."""
+def _overview(rows: Mapping[str, Sequence[SampleId | None]], columns: Sequence[Shift], images: Images) -> bytes:
+    """Draw classes (name → its samples) as rows, the base and the shifts as columns."""
     left = _MARGIN + _LABEL_WIDTH
     across = (WIDEST - left - _MARGIN) // len(columns)
     down = (TALLEST - 4 * _MARGIN) // len(rows)
@@ -357,13 +357,12 @@ def _overview(rows: Mapping[int, str], columns: Sequence[Shift], tally: Tally, i
         x = left + column * (side + _GAP) + side // 2
         y = top - 4 - len(lines) * line_height(size)
         sheet.text(lines, x, y, size, anchor="ma", bold=column == 0 and columns[0].name == BASE)
-    shifts = [shift.name for shift in columns]
-    for row, (label, name) in enumerate(rows.items()):
+    for row, (name, samples) in enumerate(rows.items()):
         y = top + row * (side + _GAP)
         lines = wrapped(name, _TEXT, _LABEL_WIDTH - 10, 3)
         middle = y + (side - len(lines) * line_height(_TEXT)) // 2
         sheet.text(lines, left - 10, middle, _TEXT, anchor="ra")
-        for column, sample in enumerate(overview_row(tally, label, shifts)):
+        for column, sample in enumerate(samples):
             picture = None if sample is None else images[sample]
             sheet.picture(picture, left + column * (side + _GAP), y, side)
     return sheet.encoded()

@@ -10,19 +10,19 @@ joined by the names of members. Ids contain a hyphen, which the name of a config
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from counterfoil.dataset.card import metadata
 from counterfoil.dataset.card.sections import Statements
-from counterfoil.dataset.card.tables import InputRow
 from counterfoil.documents import document_bytes
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.keep.rule import Column
 from counterfoil.recipe.tasks.objects import OBJECTS
 from counterfoil.store.layout import LOCK, RECIPE, THRESHOLDS
 from counterfoil.store.rows import described_columns, unique_names
+from counterfoil.store.sealed_folder import EVALUATED, REVIEWED
 
 CONFORMS_TO = ("http://mlcommons.org/croissant/1.1", "http://mlcommons.org/croissant/RAI/1.0")
 
@@ -57,25 +57,19 @@ _DOCUMENTS = {
 }
 
 
-def croissant_bytes(
-    directory: Path,
-    recipe: Recipe,
-    preview: str,
-    configs: Sequence[metadata.Config],
-    inputs: Sequence[InputRow],
-    statements: Statements,
-    citation: str,
-    results: str | None = None,
-    review: str | None = None,
-) -> bytes:
-    """Write croissant.json. preview: the sentence of a preview, or empty. results, review: paths of evaluation results
-    and of people's answers on the data.
-    """
+def croissant_bytes(directory: Path, page: Mapping[str, Any]) -> bytes:
+    """Write croissant.json. page: what the card shows."""
+    recipe: Recipe = page["recipe"]
+    statements: Statements = page["said"]
+    configs: Sequence[metadata.Config] = page["configs"]
     documents = dict(_DOCUMENTS)
-    if results is not None:
-        documents[results] = ("application/json", f"{recipe.task.measures}, measured on these images.")
-    if review is not None:
-        documents[review] = ("application/json", "How often people selected each image as showing its class or shift.")
+    if page["results"] is not None:
+        documents[EVALUATED.path] = ("application/json", f"{recipe.task.measures}, measured on these images.")
+    if page["looked_at"]:
+        documents[REVIEWED.path] = (
+            "application/json",
+            "How often people selected each image as showing its class or shift.",
+        )
     files = []
     for path, (format, description) in documents.items():
         if (directory / path).is_file():
@@ -93,7 +87,7 @@ def croissant_bytes(
                 }
             )
     based_on = []
-    for row in inputs:
+    for row in page["inputs"]:
         type_name = "sc:Dataset" if row.role in ("input dataset", "drawn images") else "sc:SoftwareApplication"
         based_on.append({"@type": type_name, "name": row.name, "description": row.role})
         if row.pinned:
@@ -101,7 +95,11 @@ def croissant_bytes(
         if row.license:
             based_on[-1]["license"] = metadata.license_reference(row.license)
     describe = _webdataset if recipe.output.format == "webdataset" else _parquet
-    described = [describe(config, recipe) for config in configs]
+    records = [class_names(recipe)] if configs else []
+    for config in configs:
+        sets, rows = describe(config, recipe)
+        files += sets
+        records.append(rows)
     about = recipe.description.strip() or statements.summary
     document = {
         "@context": CONTEXT,
@@ -109,10 +107,10 @@ def croissant_bytes(
         "conformsTo": list(CONFORMS_TO),
         "name": recipe.name,
         "alternateName": metadata.pretty_name(recipe.name),
-        "description": " ".join(filter(None, (preview, about))),
+        "description": " ".join(filter(None, (page["preview"], about))),
         "license": metadata.license_reference(recipe.license),
         "keywords": metadata.tags_of(recipe),
-        "citeAs": citation,
+        "citeAs": page["dataset_entry"],
         "isBasedOn": based_on,
         **_published(recipe),
         "rai:dataCollection": statements.collection,
@@ -129,8 +127,8 @@ def croissant_bytes(
         "rai:dataSocialImpact": statements.social_impact,
         "rai:personalSensitiveInformation": statements.personal,
         "rai:dataReleaseMaintenancePlan": statements.maintenance,
-        "distribution": [*files, *(node for nodes, _ in described for node in nodes)],
-        "recordSet": [*([class_names(recipe)] if configs else []), *(records for _, records in described)],
+        "distribution": files,
+        "recordSet": records,
     }
     return document_bytes(document)
 
@@ -198,8 +196,8 @@ def class_names(recipe: Recipe) -> Node:
             for column, type in types.items()
         ],
         "data": [
-            {f"{CLASS_NAMES}/{column}": value for column, value in zip(types, row, strict=True)}
-            for row in ((cls.label, name, cls.id) for cls, name in zip(recipe.classes, names, strict=True))
+            {f"{CLASS_NAMES}/label": cls.label, f"{CLASS_NAMES}/name": name, f"{CLASS_NAMES}/class_id": cls.id}
+            for cls, name in zip(recipe.classes, names, strict=True)
         ],
     }
 
@@ -227,12 +225,12 @@ def _webdataset(config: metadata.Config, recipe: Recipe) -> tuple[list[Node], No
     suffix = recipe.output.image.format
     archives, images, labels, rows = (f"{config.name}-{part}" for part in ("files", "images", "labels", "rows"))
     sets = [_file_set(archives, config, "application/x-tar")]
+    members = {labels: ("*.cls", "text/plain"), rows: ("*.json", "application/json")}
     if config.what != "candidates":
-        sets.append(_member_set(images, archives, f"*.{suffix}", _IMAGE_FORMATS[suffix]))
-    sets += [
-        _member_set(labels, archives, "*.cls", "text/plain"),
-        _member_set(rows, archives, "*.json", "application/json"),
-    ]
+        members = {images: (f"*.{suffix}", _IMAGE_FORMATS[suffix]), **members}
+    for id, (pattern, format) in members.items():
+        member: Node = {"@type": "cr:FileSet", "@id": id, "name": id, "containedIn": {"@id": archives}}
+        sets.append(member | {"encodingFormat": format, "includes": pattern})
     fields = []
     for name, column in described_columns(config.what, recipe).items():
         if column.type == "Image":
@@ -314,17 +312,6 @@ def _record_set(config: metadata.Config, fields: Sequence[Node]) -> Node:
 def _file_set(id: str, config: metadata.Config, format: str) -> Node:
     paths = [path for split in config.splits for path in split.paths]
     return {"@type": "cr:FileSet", "@id": id, "name": id, "encodingFormat": format, "includes": paths}
-
-
-def _member_set(id: str, archives: str, pattern: str, format: str) -> Node:
-    return {
-        "@type": "cr:FileSet",
-        "@id": id,
-        "name": id,
-        "containedIn": {"@id": archives},
-        "encodingFormat": format,
-        "includes": pattern,
-    }
 
 
 def _stem(files: str) -> Node:

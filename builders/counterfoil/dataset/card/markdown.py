@@ -39,8 +39,11 @@ _MARK = re.compile(rf"^(?:{re.escape(_END)}|{re.escape(_BEGIN).replace(re.escape
 def prose(text: str) -> str:
     """Return paragraphs that read as the text itself, whatever marks it holds; empty lines separate them."""
     paragraphs = re.split(r"\n\s*\n", "\n".join(text.splitlines()).strip())
-    lines = ([" ".join(line.split()) for line in paragraph.splitlines()] for paragraph in paragraphs)
-    return "\n\n".join("\n".join(_escaped(line) for line in each if line) for each in lines)
+    written = []
+    for paragraph in paragraphs:
+        lines = filter(None, (" ".join(line.split()) for line in paragraph.splitlines()))
+        written.append("\n".join(map(_escaped, lines)))
+    return "\n\n".join(written)
 
 
 def inline(text: str) -> str:

@@ -140,17 +140,16 @@ def configs_of(plan: Plan, receipts: Sequence[Receipt]) -> tuple[Config, ...]:
 
 def configs_metadata(configs: Sequence[Config]) -> list[dict[str, Any]]:
     """Return the card's `configs`, with explicit globs, since guessing would take stray files and words for splits."""
-    return [
-        {
-            "config_name": config.name,
-            **({"default": True} if config is configs[0] else {}),
-            "data_files": [
-                {"split": split.name, "path": split.paths[0] if len(split.paths) == 1 else list(split.paths)}
-                for split in config.splits
-            ],
-        }
-        for config in configs
-    ]
+    listed: list[dict[str, Any]] = []
+    for config in configs:
+        listed.append({"config_name": config.name})
+        if config is configs[0]:
+            listed[-1]["default"] = True
+        files = []
+        for split in config.splits:
+            files.append({"split": split.name, "path": split.paths[0] if len(split.paths) == 1 else list(split.paths)})
+        listed[-1]["data_files"] = files
+    return listed
 
 
 def dataset_info_metadata(configs: Sequence[Config], recipe: Recipe) -> list[dict[str, Any]]:

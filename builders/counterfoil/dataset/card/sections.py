@@ -26,7 +26,7 @@ from counterfoil.recipe.keep.misclassified import TOP1, MisclassifiedRule
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.schema_mine import MinedFacts, mined_facts
 from counterfoil.report.headline import by_loss, headline_of
-from counterfoil.report.labels import JudgedLabels, LabelChecks, labels_table, share_words, worst_classes
+from counterfoil.report.labels import LabelChecks, labels_table, share_words, worst_classes
 from counterfoil.report.reference import (
     VALIDATION,
     VALIDATION_GAP,
@@ -34,7 +34,7 @@ from counterfoil.report.reference import (
     order_warnings,
     outputs_sentences,
 )
-from counterfoil.report.results import DROP_BASE, GroupFacts, ModelFacts, ResultRow, Results
+from counterfoil.report.results import DROP_BASE, GroupFacts, ModelFacts, Results
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import (
     NOTHING,
@@ -79,21 +79,22 @@ class JudgedRow:
 
 @dataclass(frozen=True, slots=True)
 class AdversarialImages:
-    """Images that were chosen because classifiers were wrong about them.
-
-    rows: the first of `all_shifts` such shifts; others: the number of other shifts; drawn, kept: sums over all. needed:
-    (judges of a rule, how many must be wrong), each once. failures: the failure rules; empty if only the first answer
-    counts.
-    """
+    """Images that were chosen because classifiers were wrong about them."""
 
     rows: Sequence[JudgedRow]
+    """The first of `all_shifts` such shifts."""
     all_shifts: int
     others: int
+    """The number of other shifts."""
     judges: Sequence[str]
     needed: Sequence[tuple[int, int]]
+    """The number of a rule's judges, and how many must be wrong, each pair once."""
     failures: Sequence[str]
+    """The failure rules; empty if only the first answer counts."""
     drawn: int
+    """The sum over all rows."""
     kept: int
+    """The sum over all rows."""
 
 
 def adversarial_of(recipe: Recipe, receipts: Sequence[Receipt], most_rows: int) -> AdversarialImages | None:
@@ -107,11 +108,16 @@ def adversarial_of(recipe: Recipe, receipts: Sequence[Receipt], most_rows: int) 
                 reasons = counts.get(shift.name, {})
                 screened = sum(count for why, count in reasons.items() if before_judges(shift.keep, why))
                 right = sum(count for why, count in reasons.items() if why in rule.reasons)
-                judges = map(without_folders, rule.models)
-                drawn = sum(reasons.values())
-                kept = reasons.get(ACCEPTED, 0)
-                wrong = screened - right
-                rows.append(JudgedRow(shift.name, tuple(judges), rule.at_least, drawn, screened, wrong, kept))
+                row = JudgedRow(
+                    name=shift.name,
+                    judges=tuple(map(without_folders, rule.models)),
+                    at_least=rule.at_least,
+                    drawn=sum(reasons.values()),
+                    screened=screened,
+                    wrong=screened - right,
+                    kept=reasons.get(ACCEPTED, 0),
+                )
+                rows.append(row)
                 failures.add(rule.failure)
     if not rows:
         return None
@@ -129,21 +135,23 @@ def adversarial_of(recipe: Recipe, receipts: Sequence[Receipt], most_rows: int) 
 
 @dataclass(frozen=True, slots=True)
 class MinedShifts:
-    """Shifts that were chosen because a classifier failed there.
-
-    rows: (name, its `mined_from`) of the first of `all_shifts`; others: the number of other shifts. targets: the
-    classifiers that failed. judges: those that keep rules ask. compared: some shifts have another role than that of
-    failures. pairs: some were tested in pairs of the same noise; rows_tested: others against the rest of their class.
-    """
+    """Shifts that were chosen because a classifier failed there."""
 
     rows: Sequence[tuple[str, MinedFacts]]
+    """The name and the `mined_from` of the first of `all_shifts`."""
     all_shifts: int
     others: int
+    """The number of other shifts."""
     targets: Sequence[str]
+    """The classifiers that failed."""
     judges: Sequence[str]
+    """The classifiers that keep rules ask."""
     compared: bool
+    """Some shifts have another role than that of failures."""
     pairs: bool
+    """Some were tested in pairs of the same noise."""
     rows_tested: bool
+    """Others were tested against the rest of their class."""
 
 
 def mined_of(recipe: Recipe, most_rows: int) -> MinedShifts | None:
@@ -174,30 +182,21 @@ def judged_labels(
         checks = checks_of_dataset(recipe, inputs, tally.judged)
     except ValueError as error:
         raise RunFailure(f"{LOCK} is not a lock that a build wrote: {error}", "Restore it from a copy.") from error
-    names = unique_names(recipe.classes)
-    class_names = {cls.id: names[cls.label] for cls in recipe.classes}
+    class_names = dict(zip([cls.id for cls in recipe.classes], unique_names(recipe.classes), strict=True))
     table = labels_table(checks, [shift.shift for shift in checks.shifts], people=False)
-    worst = [
-        "; ".join(f"{class_names[name]} {_doubt(judged)}" for name, judged in worst_classes(shift, 3))
-        for shift in checks.shifts
-    ]
-    table = replace(
-        table,
-        columns=(*table.columns, TableColumn("classes doubted most", "text")),
-        rows=tuple(
-            replace(row, cells=(*row.cells, TableCell(text or NOTHING)))
-            for row, text in zip(table.rows, worst, strict=True)
-        ),
-    )
+    rows = []
+    for row, shift in zip(table.rows, checks.shifts, strict=True):
+        worst = []
+        for name, judged in worst_classes(shift, 3):
+            doubt = f"{judged.disagreed} of {judged.images} labels doubted"
+            if judged.label_error is not None:
+                doubt = f"{share_words(judged.label_error)}, of {judged.images}"
+            worst.append(f"{class_names[name]} {doubt}")
+        rows.append(replace(row, cells=(*row.cells, TableCell("; ".join(worst) or NOTHING))))
+    columns = (*table.columns, TableColumn("classes doubted most", "text"))
+    table = replace(table, columns=columns, rows=tuple(rows))
     picked = any(recipe.screen.judge in rule.judges() for shift in recipe.all_shifts() for rule in shift.keep)
     return checks, table.first(most_rows, "shifts", "the columns of the rows"), picked
-
-
-def _doubt(judged: JudgedLabels) -> str:
-    """Return a class's estimate, or how often it is disagreed with."""
-    if judged.label_error is None:
-        return f"{judged.disagreed} of {judged.images} labels doubted"
-    return f"{share_words(judged.label_error)}, of {judged.images}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +256,8 @@ def robustness_of(results: Results) -> Robustness:
     ]
     rows = []
     for model in models:
-        validation, gap = (results.rows.estimate(name, model=model.name) for name in (VALIDATION, VALIDATION_GAP))
+        validation = results.rows.estimate(VALIDATION, model=model.name)
+        gap = results.rows.estimate(VALIDATION_GAP, model=model.name)
         drop = results.rows.value("average_drop", model=model.name)
         cells = (
             _model_cell(model),
@@ -294,8 +294,7 @@ def robustness_of(results: Results) -> Robustness:
 
 def _summary(results: Results, models: Sequence[ModelFacts]) -> Table:
     """Return a row per model: its accuracy on the base, its mean drop, and its largest drops, each with its shift."""
-    heads = ("accuracy on base", "mean drop", "loses most under", "next most")
-    columns = [TableColumn("model", "name"), *heads[: 2 + MOST_LARGEST]]
+    columns = [TableColumn("model", "name"), "accuracy on base", "mean drop", "loses most under", "next most"]
     rows = []
     for model in models:
         accuracy = _cell(results.base_number(model.name), " %")
@@ -376,29 +375,24 @@ def lead_drops_of(results: Results) -> LeadDrops:
         rows.append((_model_cell(model), *cells, *_largest_drops(results, model)))
     summary = Table.of(f"{noun.capitalize()}s", (TableColumn(noun, "name"), *heads), rows)
     shown = models[:MOST_COLUMNS]
-    drops_of = {
-        shift.name: [results.rows.one("drop", model=model.name, group=shift.name, at=lead) for model in shown]
-        for shift in results.shifts
-    }
-    by_drop = sorted(drops_of.items(), key=lambda entry: -(entry[1][0].value or 0.0) if entry[1][0] else 0.0)
     shifts = []
-    for name, lost in by_drop:
-        cells = [_lead_drop_cell(results, drop) for drop in lost]
-        shifts.append((name, *cells))
+    for shift in results.shifts:
+        drops = [results.rows.one("drop", model=model.name, group=shift.name, at=lead) for model in shown]
+        cells = []
+        for drop in drops:
+            unit = " points"
+            if drop is not None and drop.note:
+                # Over some of the labels: beside the number that it is from, and how many these are.
+                base = results.rows.value(DROP_BASE, model=drop.model, group=drop.group, at=drop.at)
+                unit = f" points of {percent(base)} {drop.note}"
+            cells.append(_cell(None if drop is None else drop.estimate, unit))
+        shifts.append(((drops[0] and drops[0].value) or 0.0, (shift.name, *cells)))
+    shifts.sort(key=lambda entry: -entry[0])
     columns = (TableColumn("shift", "name"), *(TableColumn(model.name, named=True) for model in shown))
-    by_shift = Table.of(f"Drops of {lead} from the base", columns, shifts).first(MOST_SHIFTS, "shifts", file)
+    rows = [row for _, row in shifts]
+    by_shift = Table.of(f"Drops of {lead} from the base", columns, rows).first(MOST_SHIFTS, "shifts", file)
     near_chance = tuple(f"{model.name} {why}" for model in models if model.near_chance)
     return LeadDrops(summary.first(MOST_COLUMNS, f"{noun}s", file), by_shift, near_chance)
-
-
-def _lead_drop_cell(results: Results, drop: ResultRow | None) -> TableCell:
-    """Return a drop; if it is over some of the labels, beside the number that it is from and how many these are."""
-    if drop is None:
-        return TableCell(NOTHING)
-    if not drop.note:
-        return _cell(drop.estimate, " points")
-    base = results.rows.value(DROP_BASE, model=drop.model, group=drop.group, at=drop.at)
-    return _cell(drop.estimate, f" points of {percent(base)} {drop.note}")
 
 
 def _model_cell(model: ModelFacts) -> TableCell:
@@ -461,7 +455,7 @@ def statements_of(
     candidates: int,
     doubts: ScreenDoubts | None = None,
     *,
-    looked_at: bool = False,
+    looked_at: bool,
 ) -> tuple[Statements, Mapping[str, str]]:
     """Return what must be said of a dataset, and by name what only its kind of generator says.
 

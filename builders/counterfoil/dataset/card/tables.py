@@ -27,8 +27,7 @@ _FIRST_REASONS = (OPEN, "low_object", "low_shift", "low_both", FAILED, SURPLUS)
 class YieldRow:
     """A shift, or a group of many shifts: its candidates and their reasons.
 
-    prompt, caption, threshold: of a single shift, as in Vendrow 2023, Table 1; empty for a group. passed: the yield;
-    None while the threshold is open. thin: names of classes with fewer accepted images than an evaluation asks for.
+    A single shift has its prompt, caption and threshold, as in Vendrow 2023, Table 1; a group has none.
     """
 
     name: str
@@ -36,10 +35,12 @@ class YieldRow:
     candidates: int
     accepted: int
     passed: float | None
+    """The yield; None while the threshold is open."""
     reasons: Mapping[str, int]
     pairs: int
     classes: int
     thin: tuple[str, ...]
+    """The names of classes with fewer accepted images than an evaluation asks for."""
     prompt: str = ""
     caption: str = ""
     threshold: str = ""
@@ -87,14 +88,18 @@ def _yield_row(
     cells = [(shift.name, label) for shift in shifts for label in shift.class_labels]
     names = unique_names(recipe.classes)
     thin = [names[label] for shift, label in cells if tally.count(shift, label) < least]
-    undecided = set(open_shifts(recipe)).issuperset(shift.name for shift in shifts)
+    passed: float | None = 0.0
+    if set(open_shifts(recipe)).issuperset(shift.name for shift in shifts):
+        passed = None
+    elif candidates:
+        # What passed after a cell had all it needed counts for the yield.
+        passed = (accepted + reasons.get(SURPLUS, 0)) / candidates
     return YieldRow(
         name=name,
         shifts=len(shifts),
         candidates=candidates,
         accepted=accepted,
-        # What passed after a cell had all it needed counts for the yield.
-        passed=None if undecided else (accepted + reasons.get(SURPLUS, 0)) / candidates if candidates else 0.0,
+        passed=passed,
         reasons=reasons,
         pairs=sum(tally.pairs(shift, label) for shift, label in cells),
         classes=len(cells),

@@ -6,7 +6,7 @@ import contextlib
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from counterfoil.models.loras import wrong_loras
 from counterfoil.models.names import local_folder
 from counterfoil.plan.layout import Plan
 from counterfoil.progress import report
-from counterfoil.recipe import Recipe, load_own_recipe
+from counterfoil.recipe import load_own_recipe
 from counterfoil.store.layout import LOCK, RECIPE, What
 from counterfoil.store.lock import stack_differences
 from counterfoil.store.reading import read_file
@@ -52,14 +52,16 @@ def pinned_generator(dataset: StandingDataset, overrides: Sequence[str]) -> Mate
     edits = recipe is not None and recipe.kind.alters_rows
     allowed = [_MODEL] if drawn else []
     if recipe is not None:
-        allowed += [] if recipe.generator.adapter is None else [_ADAPTER]
+        if recipe.generator.adapter is not None:
+            allowed.append(_ADAPTER)
         allowed += [f"generator.lora.{name}.path" for name in recipe.generator.lora]
-        allowed += [_SOURCE] if edits else []
+        if edits:
+            allowed.append(_SOURCE)
     others = [override for override in overrides if override.partition("=")[0].strip() not in allowed]
     if others:
         raise UserError(
             [f"--set {override}: only {' or '.join(allowed)} can be set here" for override in others],
-            hint="--set can only say where the generator is.",
+            "--set can only say where the generator is.",
         )
     if recipe is None or dataset.lock is None or any(fault.path in (RECIPE, LOCK) for fault in dataset.causes()):
         return None
@@ -112,70 +114,57 @@ def choose_rows(receipts: Sequence[Receipt], sound: Callable[[str], bool], count
     return chosen
 
 
-@dataclass(frozen=True, slots=True)
-class Rerenderer:
-    """Renders chosen rows again on the resolved device of `materials`. Errors of loading and rendering are raised."""
+def rerender_rows(directory: Path, plan: Plan, materials: Materials, chosen: Sequence[ChosenRow]) -> list[Rerendered]:
+    """Render chosen rows again on the resolved device of `materials`. Errors of loading and rendering are raised."""
+    from PIL import Image
 
-    directory: Path
-    plan: Plan
-    materials: Materials
+    from counterfoil.generate.pictures import encode_image
+    from counterfoil.models.devices import computing_on, one_thread, rendering_stack
+    from counterfoil.plan.layout import Sample
 
-    def render(self, chosen: Sequence[ChosenRow]) -> list[Rerendered]:
-        from PIL import Image
+    recipe = plan.recipe
+    device = materials.device
+    done: list[Rerendered] = []
+    with one_thread() if recipe.runs_models else contextlib.nullcontext(), computing_on(device):
+        renderer = maker_of(recipe).renderer(materials)
+        stack = rendering_stack(device, recipe)
+        rows = _rows(directory, chosen)
+        while batch := list(islice(rows, recipe.generator.batch_size)):
+            samples = []
+            for position, row in batch:
+                values = {name: row[name] for name in _COLUMNS if name != "image"}
+                shift = row["shift"]
+                class_id = row["class_id"]
+                if plan.edits:
+                    beside: dict[str, Any] = plan.of_edit(plan.class_of(row["label"]), row["index"])
+                else:
+                    beside = {"base_prompt": plan.base_prompt(shift, class_id)}
+                between = plan.between(shift, class_id, beside["base_prompt"])
+                samples.append(Sample(group=position.receipt.group, between=between, **values, **beside))
+            # In full batches, because at one batch size, other images of a batch change no bit of an image.
+            for (position, row), pixels in zip(batch, renderer.render(samples), strict=True):
+                compared: tuple[Outcome, float | None, int | None] = ("not rendered", None, None)
+                if pixels is not None:
+                    rendered = encode_image(Image.fromarray(pixels), recipe)
+                    compared = compare_images(row["image"]["bytes"], rendered)
+                fields = tuple(stack_differences(position.receipt.stack, stack))
+                done.append(Rerendered(position.path, row["key"], *compared, fields))
+            report("re-rendering", len(done), len(chosen))
+    return done
 
-        from counterfoil.generate.pictures import encode_image
-        from counterfoil.models.devices import computing_on, one_thread, rendering_stack
-        from counterfoil.plan.layout import Sample
 
-        generator = self.recipe.generator
-        device = self.materials.device
-        done: list[Rerendered] = []
-        with one_thread() if self.recipe.runs_models else contextlib.nullcontext(), computing_on(device):
-            renderer = maker_of(self.recipe).renderer(self.materials)
-            stack = rendering_stack(device, self.recipe)
-            rows = self._rows(chosen)
-            while batch := list(islice(rows, generator.batch_size)):
-                samples = []
-                for position, row in batch:
-                    values = {name: row[name] for name in _COLUMNS if name != "image"}
-                    shift = row["shift"]
-                    class_id = row["class_id"]
-                    if self.plan.edits:
-                        beside: dict[str, Any] = self.plan.of_edit(self.plan.class_of(row["label"]), row["index"])
-                    else:
-                        beside = {"base_prompt": self.plan.base_prompt(shift, class_id)}
-                    between = self.plan.between(shift, class_id, beside["base_prompt"])
-                    samples.append(Sample(group=position.receipt.group, between=between, **values, **beside))
-                # In full batches, because at one batch size, other images of a batch change no bit of an image.
-                for (position, row), pixels in zip(batch, renderer.render(samples), strict=True):
-                    compared: tuple[Outcome, float | None, int | None] = ("not rendered", None, None)
-                    if pixels is not None:
-                        rendered = encode_image(Image.fromarray(pixels), self.recipe)
-                        compared = compare_images(row["image"]["bytes"], rendered)
-                    fields = tuple(stack_differences(position.receipt.stack, stack))
-                    done.append(Rerendered(position.path, row["key"], *compared, fields))
-                report("re-rendering", len(done), len(chosen))
-        return done
-
-    @property
-    def recipe(self) -> Recipe:
-        return self.plan.recipe
-
-    def _rows(self, chosen: Sequence[ChosenRow]) -> Iterator[tuple[ChosenRow, dict[str, Any]]]:
-        """Yield the chosen rows. Each file is read up to its last chosen row."""
-        by_file: dict[tuple[str, What], list[ChosenRow]] = {}
-        for position in chosen:
-            by_file.setdefault((position.path, position.what), []).append(position)
-        for (path, what), positions in by_file.items():
-            wanted = {position.row: position for position in positions}
-            first = 0
-            for rows in read_file(self.directory / path, what, _COLUMNS):
-                for number in range(first, first + len(rows)):
-                    if number in wanted:
-                        yield wanted.pop(number), rows[number - first]
-                if not wanted:
-                    break
-                first += len(rows)
+def _rows(directory: Path, chosen: Sequence[ChosenRow]) -> Iterator[tuple[ChosenRow, dict[str, Any]]]:
+    """Yield the chosen rows, which are in the order of files. Each file is read up to its last chosen row."""
+    for (path, what), positions in groupby(chosen, key=lambda position: (position.path, position.what)):
+        wanted = {position.row: position for position in positions}
+        first = 0
+        for rows in read_file(directory / path, what, _COLUMNS):
+            for number in range(first, first + len(rows)):
+                if number in wanted:
+                    yield wanted.pop(number), rows[number - first]
+            if not wanted:
+                break
+            first += len(rows)
 
 
 def difference_text(row: Rerendered) -> str | None:

@@ -64,15 +64,16 @@ def check_candidates(rows: Sequence[Row], shard: Shard, plan: Plan, dataset: Sta
             continue
         sample = samples[position]
         planned = {name: getattr(sample, name) for name in PLANNED if prompts_known or name != "prompt"}
-        known = {**sample.of_pool, **plan.recipe.given(plan.shift(sample.shift))}
-        for name, expected in (*planned.items(), *known.items()):
+        planned |= {**sample.of_pool, **plan.recipe.given(plan.shift(sample.shift))}
+        for name, expected in planned.items():
             if row[name] != expected:
                 faults.differs(name, row, expected)
         cells.setdefault((sample.shift, sample.label), {})[sample.index] = row
     for cell in shard.cells:
         of_cell = cells.get((cell.shift, cell.label), {})
-        check_judged(list(of_cell.values()), cell.shift, plan, dataset.judges, faults)
-        check_measured(list(of_cell.values()), cell.shift, plan, faults)
+        in_order = list(of_cell.values())
+        check_judged(in_order, cell.shift, plan, dataset.judges, faults)
+        check_measured(in_order, cell.shift, plan, faults)
         _check_cell(of_cell, shard, cell, plan, dataset.read_thresholds, faults)
     return faults
 
@@ -185,16 +186,18 @@ def shown_value(value: Any) -> str:
 def check_judged(rows: Sequence[Row], shift: str, plan: Plan, pins: JudgePins, faults: RowFaults) -> None:
     """Check that rows have the judges' answers that rules and screen need, and that they agree with the pins."""
     classes = plan.recipe.classes
-    for name in plan.recipe.judges if rows else ():
+    for name in plan.recipe.judges:
         rule = plan.recipe.failure_asked(plan.shift(shift), name)
         # The right outputs of each label, or None if the lock does not have them.
         pin = pins.get(without_folders(name))
         pinned = pin.get("targets") if isinstance(pin, Mapping) else None
         if not isinstance(pinned, list) or len(pinned) != len(classes) or not all(isinstance(t, list) for t in pinned):
             pinned = None
-        names = (ANSWER, CONFIDENCE, RIGHT, JUDGE_FAILED)
-        answer, confidence, right, failed = (judge_column(name, what) for what in names)
-        columns = [answer, confidence, right] + ([] if rule in (None, TOP1) else [failed])
+        whats = (ANSWER, CONFIDENCE, RIGHT, JUDGE_FAILED)
+        columns = [judge_column(name, what) for what in whats]
+        answer, confidence, right, failed = columns
+        if rule in (None, TOP1):
+            columns.remove(failed)
         for row in rows:
             values = [row[column] for column in columns]
             # An unknown label is reported elsewhere.
@@ -234,8 +237,10 @@ def _fails_by_first(
 def check_measured(rows: Sequence[Row], shift: str, plan: Plan, faults: RowFaults) -> None:
     """Check that a cell's rows have the required measures within their bounds. The values are not measured again."""
     measures = {name for shift in plan.recipe.all_shifts() for rule in shift.keep for name in rule.measures}
-    for row in rows if measures else ():
-        required = {name: ends for rule in plan.shift(shift).keep for name, ends in rule.measures.items()}
+    required: dict[str, Any] = {}
+    for rule in plan.shift(shift).keep:
+        required |= rule.measures
+    for row in rows:
         for name in sorted(measures):
             value = row[name]
             if value is None:
@@ -290,10 +295,9 @@ class ShardCheck:
     pool: Executor
     candidates: int = 0
     images: int = 0
-    # Map a size and a file to the number of such images, and to the key of the first.
+    # Map a size and a file to the number of such images, and to the key and the shard of the first.
     _sizes: Counter[tuple[tuple[int, int], str]] = field(default_factory=Counter)
-    _first: dict[tuple[tuple[int, int], str], str] = field(default_factory=dict)
-    _receipts: dict[str, str] = field(default_factory=dict)
+    _first: dict[tuple[tuple[int, int], str], tuple[str, Shard]] = field(default_factory=dict)
 
     @property
     def _columns(self) -> tuple[str, ...]:
@@ -320,8 +324,8 @@ class ShardCheck:
         for (size, path), count in self._sizes.items():
             if size != usual:
                 more = f" (and {count - 1} more such images)" if count > 1 else ""
-                what = f"is wrong in {self._first[size, path]}: {size_fault(size, usual)}{more}"
-                self.findings.add(path, what, self.findings.repairs.of_shard(self._receipts[path]))
+                key, shard = self._first[size, path]
+                self._add(path, shard, f"is wrong in {key}: {size_fault(size, usual)}{more}")
 
     def _check_candidates(self, shard: Shard, receipt: Receipt | None) -> list[Row] | None:
         path = self._path(shard, "candidates")
@@ -330,9 +334,8 @@ class ShardCheck:
             return None
         with self._reported(path, shard):
             self._check_form(path, shard, "candidates")
-            for batch in read_file(
-                self.dataset.directory / path, "candidates", [*self._columns, "reason"], form=self._form
-            ):
+            columns = [*self._columns, "reason"]
+            for batch in read_file(self.dataset.directory / path, "candidates", columns, form=self._form):
                 rows += batch
         if self.findings.is_damaged(path):
             return None
@@ -358,35 +361,39 @@ class ShardCheck:
         self, shard: Shard, receipt: Receipt | None, what: What, candidates: Sequence[Row] | None
     ) -> Iterator[int]:
         path = self._path(shard, what)
+        readable = self._is_readable(path)
+        optional: set[str] = set()
         if candidates is None:
-            if not self._is_readable(path):
+            if not readable:
                 return  # it is unknown whether the file should exist
             # The planned columns of every row that may exist.
             names = [name for name in PLANNED if self.dataset.prompts_known or name != "prompt"]
-            samples = shard.samples(self.plan)
-            expected: list[Row] = [{name: getattr(sample, name) for name in names} for sample in samples]
+            expected: list[Row] = []
+            for sample in shard.samples(self.plan):
+                expected.append({name: getattr(sample, name) for name in names})
             optional = {row["key"] for row in expected}
         elif what == "data":
             expected = [row for row in candidates if row["reason"] == ACCEPTED]
-            optional = set()
         else:
             keep_rejected = self.plan.recipe.screen.keep_rejected
             expected = [row for row in candidates if keeps_image(row["reason"], keep_rejected)]
             # A failed candidate has an image only if its rendering succeeded and its scores failed.
             optional = {row["key"] for row in expected if row["reason"] == FAILED}
-        if not self._is_readable(path):
+        if not readable:
             if len(expected) > len(optional) and not self.findings.is_damaged(path):
                 self._add(path, shard, "is missing, although candidates list rows of it")
             return
         faults = RowFaults()
         count = 0
         order = KeyOrder({row["key"]: position for position, row in enumerate(expected)}, faults)
-        columns = [*self._columns, "image", *(["reason"] if what == "rejected" else [])]
+        columns = [*self._columns, "image"]
+        if what == "rejected":
+            columns.append("reason")
         with self._reported(path, shard):
             self._check_form(path, shard, what)
             for rows in read_file(self.dataset.directory / path, what, columns, form=self._form):
                 count += len(rows)
-                self._look(rows, path, faults)
+                self._look(rows, path, shard, faults)
                 yield self.images
                 for row in rows:
                     position, _ = order.next(row["key"], "no candidate of this file has this key")
@@ -397,12 +404,11 @@ class ShardCheck:
             for key in order.positions:
                 if key not in order.seen and key not in optional:
                     faults.add("missing", key, "the row is missing")
-        self._receipts[path] = receipt_path(shard.group, shard.number)
         self._report(path, shard, faults)
         if receipt is not None and not self.findings.is_damaged(path) and receipt.rows[what] != count:
             self._add(receipt.path, shard, f"lists {receipt.rows[what]} rows of {path}, which has {count}")
 
-    def _look(self, rows: Sequence[Row], path: str, faults: RowFaults) -> None:
+    def _look(self, rows: Sequence[Row], path: str, shard: Shard, faults: RowFaults) -> None:
         format = self.plan.recipe.output.image.format
         generator = self.plan.recipe.generator
         # Images that are not drawn keep their shape. For corrupted rows, `size` is the limit of the shorter side.
@@ -423,7 +429,7 @@ class ShardCheck:
             elif size is None:
                 if self.plan.recipe.kind.draws:  # images of a pool have their own sizes
                     self._sizes[look.size, path] += 1
-                    self._first.setdefault((look.size, path), str(key))
+                    self._first.setdefault((look.size, path), (str(key), shard))
             elif look.size != size:
                 faults.add("size", key, size_fault(look.size, size))
         self.images += len(rows)
@@ -492,13 +498,13 @@ def _parquet_fault(path: Path, what: What, recipe: Recipe) -> str | None:
     """Return a fault of a Parquet file's columns or features, or None. A damaged file raises its reader's errors."""
     import pyarrow.parquet as pq
 
-    names = unique_names(recipe.classes)
-    expected = arrow_schema(what, names, TableForm.of(recipe))
+    expected = arrow_schema(what, unique_names(recipe.classes), TableForm.of(recipe))
+    plain = expected.remove_metadata()
     with open_regular(path) as file:
         read_chunks(file)  # refuses what ends pyarrow's process
         schema = pq.read_schema(file)
-    if not schema.remove_metadata().equals(expected.remove_metadata()):
-        wrong = [f"{field.name} ({field.type})" for field in schema if field not in expected.remove_metadata()]
+    if not schema.remove_metadata().equals(plain):
+        wrong = [f"{field.name} ({field.type})" for field in schema if field not in plain]
         lacking = [name for name in expected.names if name not in schema.names]
         return _other_columns(wrong, lacking)
     declared = (schema.metadata or {}).get(_FEATURES)

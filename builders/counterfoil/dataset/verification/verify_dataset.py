@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from counterfoil.data.hub import locate_dataset
 from counterfoil.dataset.options import VerifyOptions
 from counterfoil.dataset.reading import StandingDataset, other_stacks, read_dataset
 from counterfoil.dataset.verification.problems import ProblemsFound, Repairs, Rerendered, Verification
-from counterfoil.dataset.verification.rerendering import Rerenderer, choose_rows, difference_text, pinned_generator
+from counterfoil.dataset.verification.rerendering import choose_rows, difference_text, pinned_generator, rerender_rows
 from counterfoil.dataset.verification.shards import ShardCheck, decode_images
 from counterfoil.documents import document_bytes, in_one_line, parse_json
 from counterfoil.errors import CounterfoilError, UserError, some_of
@@ -129,12 +130,12 @@ class _Reading:
             plan = None  # only the damaged table lists the rows
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             if plan is None:
-                stored = [(file.path, receipt.path) for receipt in self.receipts.values() for file in receipt.files]
-                with_images: list[tuple[str, str, layout.What]] = [
-                    (path, receipt, parsed.what)
-                    for path, receipt in stored
-                    if self.is_sound(path) and (parsed := layout.parse_shard_path(path)) and parsed.what != "candidates"
-                ]
+                with_images: list[tuple[str, str, layout.What]] = []
+                for receipt in self.receipts.values():
+                    for what in ("data", "rejected"):
+                        file = receipt.file(what)
+                        if file is not None and self.is_sound(file.path):
+                            with_images.append((file.path, receipt.path, what))
                 return 0, decode_images(self.directory, with_images, self.findings, pool)
             check = ShardCheck(plan, self.described, self.files.entries, self.findings, pool)
             for shard in plan.shards:
@@ -170,9 +171,8 @@ class _Reading:
             return []
         tokens = None if self.described.tokens is None else self.described.tokens.by_placeholder()
         embeddings = self.described.embeddings
-        table = plan.table
-        materials = replace(generator, device=device, tokens=tokens, embeddings=embeddings, table=table)
-        done = Rerenderer(self.directory, plan, materials).render(chosen)
+        materials = replace(generator, device=device, tokens=tokens, embeddings=embeddings, table=plan.table)
+        done = rerender_rows(self.directory, plan, materials, chosen)
         receipt_of = {file.path: receipt.path for receipt in receipts for file in receipt.files}
         for row in done:
             if (what := difference_text(row)) is not None:
@@ -186,7 +186,8 @@ def read_shard_receipts(
     """Return sound receipts by group and shard number. Report other receipts, and files that contradict receipts."""
     plan = described.plan
     output = None if described.recipe is None else described.recipe.output
-    split, format = (None, None) if output is None else (output.split, output.format)
+    split = None if output is None else output.split
+    format = None if output is None else output.format
     # If the lock is damaged, compare receipts with the recipe's hashes.
     hashes: dict[str, str] = {}
     if described.lock is not None:
@@ -286,27 +287,26 @@ def check_croissant(directory: Path, files: Mapping[str, Entry], findings: Probl
 
 def config_faults(metadata: Mapping[str, Any], files: Sequence[StoredFile]) -> Iterator[str]:
     stored = {file.path: file for file in files}
-    info = {
-        (config["config_name"], split["name"]): split
-        for config in metadata.get("dataset_info") or []
-        for split in config["splits"]
-    }
+    info = {}
+    for config in metadata.get("dataset_info") or []:
+        info |= {(config["config_name"], split["name"]): split for split in config["splits"]}
     matched: set[str] = set()
     for config in metadata.get("configs") or []:
         for split in config["data_files"]:
             name = (config["config_name"], split["split"])
             globs = [split["path"]] if isinstance(split["path"], str) else split["path"]
-            paths = [path for path in stored if any(fnmatchcase(path, glob) for glob in globs)]
-            matched.update(paths)
+            paths = set[str]()
+            for glob in globs:
+                paths.update(path for path in stored if fnmatchcase(path, glob))
+            matched |= paths
             split_info = info.pop(name, None)
             shown = f"config '{name[0]}', split '{name[1]}'"
             if split_info is None:
                 yield f"has no entry in dataset_info for {shown}"
                 continue
-            for key, unit, count in (
-                ("num_examples", "rows", sum(stored[path].rows for path in paths)),
-                ("num_bytes", "bytes", sum(stored[path].size for path in paths)),
-            ):
+            rows = sum(stored[path].rows for path in paths)
+            size = sum(stored[path].size for path in paths)
+            for key, unit, count in (("num_examples", "rows", rows), ("num_bytes", "bytes", size)):
                 if split_info.get(key) != count:
                     yield f"lists {split_info.get(key)} {unit} for {shown}, but its files have {count}"
     for config, split in info:
@@ -321,25 +321,20 @@ def yield_faults(text: str, receipts: Sequence[Receipt]) -> Iterator[str]:
     table = _yield_table(text)
     if not table:
         return
-    counts: dict[tuple[str, str], dict[str, int]] = {}
+    counts = defaultdict[tuple[str, str], Counter[str]](Counter)
     for receipt in receipts:
         for shift, reasons in receipt.counts.items():
-            for name in (("Shift", shift), ("Group", receipt.group)):
-                total = counts.setdefault(name, {})
-                for reason, count in reasons.items():
-                    total[reason] = total.get(reason, 0) + count
+            counts["Shift", shift].update(reasons)
+            counts["Group", receipt.group].update(reasons)
     header = table[0][0][0]
     names = {row[0][1].strip("`") for row in table}
-    for name in [name for column_of, name in counts if column_of == header and name not in names]:
-        yield f"has no row for {name} in its table of yields"
+    for column_of, name in counts:
+        if column_of == header and name not in names:
+            yield f"has no row for {name} in its table of yields"
     for row in table:
         name = row[0][1].strip("`")
-        reasons_found = counts.get((header, name), {})
-        expected = {
-            _CANDIDATES: sum(reasons_found.values()),
-            _REASONS_AFTER: reasons_found.get(ACCEPTED, 0),
-            **reasons_found,
-        }
+        reasons = counts[header, name]
+        expected = {_CANDIDATES: reasons.total(), _REASONS_AFTER: reasons[ACCEPTED], **reasons}
         reason = False
         for column, cell in row:
             if column == _REASONS_BEFORE:
