@@ -211,7 +211,10 @@ def test_it_knows_every_key_of_the_bundled_recipes() -> None:
     for name, path in bundled_recipes().items():
         recipe = read_yaml(path.read_text(encoding="utf-8"), name)
         assert recipe.keys() <= schemas["Recipe"]["properties"].keys()
-        assert recipe.get("generator", {}).keys() <= schemas["Generator"]["properties"].keys()
+        settings = recipe.get("generator", {})
+        section = f"Generator_{settings.get('kind', 'diffusers' if 'extends' not in recipe else 'any')}"
+        part = "InPart" if "extends" in recipe else ""
+        assert settings.keys() <= schemas[section + part]["properties"].keys()
         for shift in recipe.get("prompts", {}).get("shifts", {}).values():
             assert shift is None or shift.keys() <= schemas["ShiftSpec"]["properties"].keys()
 

@@ -26,6 +26,7 @@ def recipe_json_schema() -> dict[str, Any]:
     whole = Recipe.model_json_schema()
     sections: dict[str, Any] = whole.pop("$defs")
     sections["Recipe"] = whole
+    _add_kinds(sections)
     _add_what_validators_check(sections)
     whole["properties"]["extends"] = {
         "type": "string",
@@ -39,6 +40,7 @@ def recipe_json_schema() -> dict[str, Any]:
         " that recipe changes, this one is an error until you update this line.",
     }
     parts = {name + _PART: _in_part(section) for name, section in sections.items()}
+    _add_kinds_in_part(parts)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Counterfoil recipe",
@@ -56,7 +58,6 @@ def recipe_json_schema_text() -> str:
 def _add_what_validators_check(sections: dict[str, Any]) -> None:
     properties = {name: section["properties"] for name, section in sections.items()}
     properties["Recipe"]["name"]["pattern"] = _whole(DATASET_NAME.pattern)
-    properties["ClassEntry"]["id"] |= {"pattern": _whole(CLASS_ID.pattern), "maxLength": LONGEST_NAME}
     properties["Output"]["split"] |= {"pattern": _whole(GROUP_NAME.pattern), "maxLength": LONGEST_NAME}
     _text(properties["Publish"]["repo"])["pattern"] = _whole(REPOSITORY.pattern)
     _text(properties["Publish"]["url"])["pattern"] = _whole(ADDRESS.pattern)
@@ -65,7 +66,9 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
     group_name = f"^(?!(?:{reserved})$){GROUP_NAME.pattern}$"
     _text(properties["ShiftSpec"]["group"]).update({"pattern": group_name, "maxLength": LONGEST_NAME})
     properties["Prompts"]["shifts"]["propertyNames"] = {"pattern": group_name, "maxLength": LONGEST_NAME}
-    properties["Generator"]["lora"]["propertyNames"] = {"pattern": _whole(CLASS_ID.pattern), "maxLength": LONGEST_NAME}
+    class_id = {"pattern": _whole(CLASS_ID.pattern), "maxLength": LONGEST_NAME}
+    properties["ClassEntry"]["id"] |= class_id
+    properties[_section_of("diffusers")]["lora"]["propertyNames"] = class_id
     for section in ("BaseSpec", "ShiftSpec"):
         _text(properties[section]["prompt"])["pattern"] = r"\{class\}"
         _text(properties[section]["object_caption"])["pattern"] = r"\{class\}"
@@ -80,7 +83,7 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
     sections["Screen"]["dependentRequired"] = {"model": ["object_threshold"]}
     drawn = {"anyOf": [{"type": "string"}, {"not": {"properties": {"prompt": unset, "embedding": unset}}}]}
     # Generators of these kinds need no prompts and no screen.
-    unscreened = {"enum": [kind.name for kind in KINDS if not kind.needs_screen]}
+    unscreened = {"enum": [name for name, kind in KINDS.items() if not kind.needs_screen]}
     sections["Recipe"]["oneOf"] = [
         {"properties": {"generator": {"required": ["kind"], "properties": {"kind": unscreened}}}},
         {
@@ -113,6 +116,56 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
         threshold = sections[section]
         threshold["oneOf"] = ways
         sections[section] = {"description": threshold.pop("description"), "anyOf": [number, threshold]}
+
+
+def _add_kinds(sections: dict[str, Any]) -> None:
+    """Give each kind of generator its section, which `kind` chooses."""
+    del sections["GeneratorKind"]
+    for name, kind in KINDS.items():
+        section = kind.model_json_schema()
+        sections.update(section.pop("$defs", {}))
+        section["properties"]["kind"]["description"] = section["description"]
+        sections[_section_of(name)] = section
+    about = (f"`{name}`: {sections[_section_of(name)]['description']}" for name in KINDS)
+    choice = {"enum": [*KINDS], "default": "diffusers", "description": " ".join(about)}
+    chosen = [_if_kind({"const": name}, _section_of(name)) for name in KINDS]
+    del chosen[0]["if"]["required"]  # the default
+    sections["Generator"] = {
+        "description": "What renders the samples, or where they come from.",
+        "type": "object",
+        "properties": {"kind": choice},
+        "allOf": chosen,
+    }
+    sections["Recipe"]["properties"]["generator"]["$ref"] = "#/$defs/Generator"
+
+
+def _add_kinds_in_part(parts: dict[str, Any]) -> None:
+    """Let a layer give keys of any kind, if it names no kind, and otherwise drop the keys of other kinds by null."""
+    sections = {name: parts[_section_of(name) + _PART]["properties"] for name in KINDS}
+    every = {key: value for section in reversed(sections.values()) for key, value in section.items()}
+    for section in sections.values():
+        section |= {key: {"type": "null"} for key in every if key not in section}
+    choice = parts["Generator" + _PART]["properties"]["kind"]
+    parts[_section_of("any") + _PART] = {
+        "type": "object",
+        "properties": every | {"kind": choice},
+        "additionalProperties": False,
+    }
+    chosen = [_if_kind({"const": name}, _section_of(name) + _PART) for name in KINDS]
+    unsaid = _if_kind({"type": "null"}, _section_of("any") + _PART)
+    del unsaid["if"]["required"]
+    parts["Generator" + _PART]["allOf"] = [*chosen, unsaid]
+
+
+def _section_of(kind: str) -> str:
+    return f"Generator_{kind}"
+
+
+def _if_kind(value: dict[str, Any], section: str) -> dict[str, Any]:
+    return {
+        "if": {"required": ["kind"], "properties": {"kind": value}},
+        "then": {"$ref": f"#/$defs/{section}"},
+    }
 
 
 def _prompts_of_text(sections: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from counterfoil.documents import canonical_json, sha256_json
 from counterfoil.errors import UserError
@@ -29,7 +29,9 @@ from counterfoil.recipe.checks import cross_section_problems
 from counterfoil.recipe.keep import KEEP_RULES
 from counterfoil.recipe.keep.misclassified import PARENTS, TOP1, MisclassifiedRule, failure_of, judge_columns
 from counterfoil.recipe.keep.rule import Column
-from counterfoil.recipe.kinds import RETRIEVAL, GeneratorKind, kind_of, written
+from counterfoil.recipe.kinds import GeneratorKind, RetrieveKind, RowKind, read_generator
+from counterfoil.recipe.kinds.drawing import DrawingKind
+from counterfoil.recipe.kinds.retrieve import RetrievalClip
 from counterfoil.recipe.layering import (
     KEEP_JUDGES,
     OWN_EMBEDDINGS,
@@ -52,11 +54,11 @@ from counterfoil.recipe.prompts import (
     severity_of,
     uses,
 )
-from counterfoil.recipe.schema_inputs import Generator, RetrievalClip, Source, Tokens
+from counterfoil.recipe.schema_inputs import Source, Tokens
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.recipe.schema_output import PAIRED_BY, Evaluate, Output, Publish, Samples, pair_columns
 from counterfoil.recipe.schema_prompts import Prompts, Screen
-from counterfoil.recipe.section import Section, checked
+from counterfoil.recipe.section import Section, checked, written
 from counterfoil.recipe.strict_yaml import dump_yaml
 from counterfoil.recipe.tasks import TASKS
 from counterfoil.recipe.tasks.task import UNIT, UNIT_COLUMN, SourceTask
@@ -73,7 +75,7 @@ class Recipe(Section):
     license: str = Field(default="other", description="Licence of the dataset, as the Hub spells it.")
     description: str = Field(default="", description="What the dataset is, in a sentence or two.")
     source: Source = Field(description="The input dataset and its classes.")
-    generator: Generator = Field(description="What renders the samples.")
+    generator: SerializeAsAny[GeneratorKind] = Field(description="What renders the samples.")
     tokens: Tokens | None = Field(default=None, description="Class tokens; null: prompts use the class names.")
     prompts: Prompts = Field(description="The base and the shifts.")
     screen: Screen = Field(default=Screen(), description="How candidates are screened. kind corrupt does not need it.")
@@ -84,6 +86,11 @@ class Recipe(Section):
     mine: Mine | None = Field(default=None, description="How to search for failures of a classifier.")
 
     _name = checked("name", by=dataset_name_problem)
+
+    @field_validator("generator", mode="before")
+    @classmethod
+    def _of_its_kind(cls, values: Any) -> Any:
+        return read_generator(with_tuples(values)) if isinstance(values, Mapping) else values
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Recipe:
@@ -108,9 +115,21 @@ class Recipe(Section):
             )
         return tuple(classes)
 
-    @cached_property
-    def kind(self) -> GeneratorKind:
-        return kind_of(self.generator)
+    @property
+    def kind(self) -> type[GeneratorKind]:
+        return type(self.generator)
+
+    @property
+    def drawing(self) -> DrawingKind:
+        """Return the generator of a recipe whose images a model draws."""
+        assert isinstance(self.generator, DrawingKind)
+        return self.generator
+
+    @property
+    def row_split(self) -> str:
+        """Return the split that rows are taken from, in a recipe whose images are rows or are made from rows."""
+        assert isinstance(self.generator, RowKind)
+        return self.generator.split
 
     @property
     def task(self) -> SourceTask:
@@ -124,7 +143,7 @@ class Recipe(Section):
     @property
     def ranking_clip(self) -> RetrievalClip:
         """Return the CLIP that ranks a pool: `generator.clip`, or else the screen's."""
-        clip = self.generator.clip
+        clip = self.generator.clip if isinstance(self.generator, RetrieveKind) else None
         return RetrievalClip(model=self.screen.clip, weights=self.screen.weights) if clip is None else clip
 
     @property
@@ -188,7 +207,7 @@ class Recipe(Section):
         given = pair_columns(self.samples.pairs) | self._severity_columns | self.task.columns(self.source)
         if self.stored_units is not None:
             given[UNIT] = UNIT_COLUMN
-        return self.kind.columns(self.generator) | given | scored | self._judge_columns
+        return self.generator.columns() | given | scored | self._judge_columns
 
     @cached_property
     def _severity_columns(self) -> dict[str, Column]:
@@ -279,15 +298,15 @@ class Recipe(Section):
 
 # The keys of hashed sections when the first datasets were built.
 _FIRST_KEYS = {
-    "Generator": (
+    "generator": (
         "kind", "model", "revision", "scheduler", "steps", "guidance", "size", "saved_size", "dtype", "batch_size",
         "negative_prompt",
     ),
-    "Output": ("format", "image", "rows_per_shard", "split"),
-    "Samples": ("candidates", "accepted", "at_most", "seed", "noise"),
+    "output": ("format", "image", "rows_per_shard", "split"),
+    "samples": ("candidates", "accepted", "at_most", "seed", "noise"),
 }  # fmt: skip
 
-_NOT_HASHED = {"Generator": ("offload", "compile")}
+_NOT_HASHED = {"generator": ("offload", "compile")}
 
 
 def as_read_back(document: Any) -> Any:
@@ -297,7 +316,7 @@ def as_read_back(document: Any) -> Any:
 def plan_inputs(recipe: Recipe) -> dict[str, Any]:
     """Return the values that `Recipe.plan_hash` covers."""
     ids = [cls.id for cls in recipe.classes]
-    generator, output = _dumped(recipe.generator), _dumped(recipe.output)
+    generator, output = _dumped("generator", recipe.generator), _dumped("output", recipe.output)
     for name in ("model", "adapter", "dataset", "captioner"):
         if generator.get(name):
             generator[name] = without_folders(generator[name])
@@ -305,9 +324,9 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
         lora["path"] = without_folders(lora["path"])
         if lora["revision"] is None:
             del lora["revision"]
-    if recipe.generator.rows is not None:
-        generator["rows"] = sha256_json(recipe.generator.rows)
-    if RETRIEVAL in recipe.kind.models:  # even if it is the screen's, because it chooses the images
+    if recipe.generator.listed_rows is not None:
+        generator["rows"] = sha256_json(recipe.generator.listed_rows)
+    if isinstance(recipe.generator, RetrieveKind):  # even if it is the screen's, because it chooses the images
         clip = recipe.ranking_clip
         generator["clip"] = {"model": without_folders(clip.model), "weights": clip.weights}
     output["image"]["quality"] = recipe.output.image.encoding_quality
@@ -337,7 +356,7 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
         "classes": [{"id": cls.id, "name": cls.name, "label": cls.label} for cls in recipe.classes],
         "tokens": recipe.tokens is not None,
         "prompts": prompts,
-        "samples": _dumped(recipe.samples),
+        "samples": _dumped("samples", recipe.samples),
         "generator": generator,
         "output": output,
     }
@@ -379,9 +398,8 @@ def screen_inputs(recipe: Recipe) -> dict[str, Any]:
     return document if screen.judge is None else document | {"judge": without_folders(screen.judge)}
 
 
-def _dumped(section: Section) -> dict[str, Any]:
-    """Return a section's values, without later keys at their default."""
-    name = type(section).__name__
+def _dumped(name: str, section: Section) -> dict[str, Any]:
+    """Return the values of a section by its name, without later keys at their default."""
     first, never = _FIRST_KEYS[name], _NOT_HASHED.get(name, ())
     changed = written(section, type(section).model_fields.keys() - never)
     return {key: value for key, value in section.model_dump(mode="json").items() if key in first or key in changed}
@@ -411,8 +429,9 @@ _LATER_KEYS = {
 def _portable_values(recipe: Recipe) -> dict[str, Any]:
     values = recipe.model_dump(mode="json", exclude_none=True)
     for section, keys in _LATER_KEYS.items():
-        for key in set(keys) - set(written(getattr(recipe, section), keys)):
-            values[section].pop(key, None)  # other kinds of generator leave it out
+        unsaid = set(keys) & values[section].keys()
+        for key in unsaid - set(written(getattr(recipe, section), unsaid)):
+            del values[section][key]
     tokens = dict(values.get("tokens", {}))
     replace_names(values, without_folders)
     for path, spec in embedding_specs(values):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
@@ -41,3 +41,9 @@ def checked(*fields: str, by: Callable[[Any], str | None]) -> Any:
         return value
 
     return field_validator(*fields)(check)
+
+
+def written(section: Section, keys: Iterable[str]) -> list[str]:
+    """Return the keys of a section whose values differ from their defaults."""
+    fields = type(section).model_fields
+    return [key for key in keys if getattr(section, key) != fields[key].get_default(call_default_factory=True)]

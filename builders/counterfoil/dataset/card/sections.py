@@ -465,6 +465,7 @@ def statements_of(
     every = recipe.all_shifts()
     percentiles = any(shift.object_threshold.percentile is not None for shift in every)
     judges = dict.fromkeys(name for shift in every for rule in shift.keep for name in rule.judges())
+    edited = recipe.row_split if recipe.kind.alters_rows else None
     filters = {"counted": counted, "without_folders": without_folders, "code": code}
     environment = template_environment(_STATEMENTS, filters, markdown=True)
     known = {
@@ -478,7 +479,7 @@ def statements_of(
         "looked_at": looked_at,
         "judges": list(map(without_folders, judges)),
         "borrowed": recipe.samples.pairs != "noise",
-        "over_the_edited": percentiles and recipe.generator.split == recipe.source.validation_split,
+        "over_the_edited": percentiles and edited == recipe.source.validation_split,
         "match": MATCH,
     }
     its: dict[str, str] = {}

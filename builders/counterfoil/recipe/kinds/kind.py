@@ -1,43 +1,54 @@
-"""Describe a kind of generator: the keys that it reads, the origin of its images, and what it adds and refuses.
+"""Describe a kind of generator: the keys of its section, the origin of its images, and what it adds and refuses.
 
-`generate/kinds/` makes the images. Other code reads these attributes by name, so a new kind changes only its own two
-files.
+`generate/kinds/` makes the images.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from counterfoil.recipe.keep.rule import Column
-from counterfoil.recipe.names import without_folders
 from counterfoil.recipe.rows_table import ChosenKind
+from counterfoil.recipe.section import LARGEST_SIDE, Section
 
 if TYPE_CHECKING:
+    from counterfoil.recipe.kinds.diffusers import Lora
     from counterfoil.recipe.parts import RecipeParts, RecipeProblem
     from counterfoil.recipe.prompts import Shift
     from counterfoil.recipe.schema import Recipe
-    from counterfoil.recipe.schema_inputs import Generator
-    from counterfoil.recipe.section import Section
     from counterfoil.recipe.severity import By
 
 # The column with the number of the row that an image is, or was made from.
 ROW = "source_row"
 # Keys of a lock's models: the model that draws images, and the CLIP that ranks a pool.
 GENERATOR, RETRIEVAL = "generator", "retrieval"
+# The order of keys in the recipes of older datasets. Later keys follow in the order of their section.
+_IN_ORDER = (
+    "kind", "model", "revision", "adapter", "adapter_revision", "lora", "scheduler", "steps", "guidance", "size",
+    "saved_size", "dtype", "batch_size", "negative_prompt", "guidance_interval", "options", "offload", "quantize",
+    "compile", "dataset", "config", "split", "image_column", "label_column", "shift_column", "prompt_column",
+    "seed_column", "index_column", "labels", "license_column",
+)  # fmt: skip
+SideInPixels = Annotated[int, Field(ge=8, le=LARGEST_SIDE, multiple_of=8)]
 
 
-class GeneratorKind:
-    """A kind of generator. An instance of this class itself stands for an unknown kind, in a recipe of any form.
+class GeneratorKind(Section):
+    """What renders the samples, or where they come from.
 
-    name: the kind's name in `generator.kind`. key: the name of the kind's files. keys: the keys of the section that
-    this kind reads and some other kind does not. needed: the keys that the kind requires.
+    A kind of generator is a section of a recipe with the keys that it reads, and `kind` with its name as default. This
+    class itself stands for an unknown kind, in a recipe of any form.
+
+    name: the kind's name in `generator.kind`. key: the name of the kind's files.
 
     draws: a model draws the images, from noise or from real images. takes_rows: each sample is a row of real images, or
     is made from such a row. alters_rows: each sample is made from a row of the input dataset, which is the same row
-    under the base and every shift. drawn_elsewhere: columns of a table describe each image. corrupts: a shift is a
-    corruption of a row. unchanged_base: base images are the rows themselves, so their labels are valid and the source
-    shows nothing new.
+    under the base and every shift. edits: a model draws each image from a row. from_noise: a model draws each image
+    from noise, so their number is unlimited. drawn_elsewhere: columns of a table describe each image. corrupts: a shift
+    is a corruption of a row. unchanged_base: base images are the rows themselves, so their labels are valid and the
+    source shows nothing new.
 
     table: the key of a lock's inputs for the rows that a build chooses, if it chooses rows. counts_rows: that table
     decides how many candidates a cell has. fewer_rows: the table may have fewer candidates than the recipe asks for.
@@ -53,11 +64,13 @@ class GeneratorKind:
     made the labels. names_pool: whether the page on the Hub names the pool as a source dataset.
     """
 
-    keys: ClassVar[tuple[str, ...]] = ()
-    needed: ClassVar[tuple[str, ...]] = ()
+    name: ClassVar[str] = ""
+    key: ClassVar[str] = ""
     draws: ClassVar[bool] = False
     takes_rows: ClassVar[bool] = True
     alters_rows: ClassVar[bool] = False
+    edits: ClassVar[bool] = False
+    from_noise: ClassVar[bool] = False
     drawn_elsewhere: ClassVar[bool] = False
     corrupts: ClassVar[bool] = False
     unchanged_base: ClassVar[bool] = False
@@ -77,42 +90,75 @@ class GeneratorKind:
     annotations: ClassVar[str] = "machine-generated"
     names_pool: ClassVar[bool] = False
 
-    def __init__(self, name: str, key: str = "") -> None:
-        self.name = name
-        self.key = key or name
+    kind: str = ""
+    revision: str | None = Field(default=None, description="Branch, tag or commit on the Hub; the lock pins it.")
+    saved_size: int | None = Field(
+        default=None, ge=8, le=LARGEST_SIDE, description="Stored side in pixels; null: as rendered."
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        default="auto", description="Number format; `auto` is bfloat16 on CUDA and float32 on CPU."
+    )
+    batch_size: int = Field(
+        default=8, ge=1, le=4096, description="Images per batch. Another batch size gives other bytes."
+    )
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        cls.name = cls.model_fields["kind"].default
+        cls.key = vars(cls).get("key", cls.name)
+        cls.edits = cls.draws and cls.alters_rows
+        cls.from_noise = cls.draws and not cls.takes_rows
+
+    @model_serializer(mode="wrap")
+    def _in_order(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values = dump(self)
+        return {key: values[key] for key in (*_IN_ORDER, *values) if key in values}
 
     @property
-    def edits(self) -> bool:
-        """Return whether a model draws each image from a row."""
-        return self.draws and self.alters_rows
-
-    @property
-    def from_noise(self) -> bool:
-        """Return whether a model draws each image from noise. The number of images is then unlimited."""
-        return self.draws and not self.takes_rows
-
-    def problem(self, generator: Generator) -> str | None:
-        """Return a problem with the combination of the kind's own keys, or None."""
+    def pool(self) -> str | None:
+        """Return the dataset that rows come from, or None for the input dataset."""
         return None
 
-    def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
+    @property
+    def side(self) -> int | None:
+        """Return the side in pixels with which images are drawn, or the shorter side that rows are reduced to."""
+        return None
+
+    @property
+    def listed_rows(self) -> Mapping[str, Mapping[str, tuple[int, ...]]] | None:
+        """Return shift → class id → rows, if the recipe lists rows."""
+        return None
+
+    @property
+    def loras(self) -> Mapping[str, Lora]:
+        """Return the LoRA weights of the generator by name."""
+        return {}
+
+    @property
+    def compiled(self) -> bool:
+        """Return whether blocks of the model are compiled."""
+        return False
+
+    def named_models(self) -> dict[str, str]:
+        """Return the names of the models that draw images, by their keys in the recipe."""
+        return {}
+
+    @classmethod
+    def problems(cls, parts: RecipeParts) -> Iterator[RecipeProblem]:
         """Yield problems that other sections have with this kind, in a recipe of any form."""
         yield from ()
 
-    def reads_labels(self, generator: Generator) -> bool:
+    @property
+    def reads_labels(self) -> bool:
         """Return whether a row's class is read from the labels of the row's dataset."""
         return self.alters_rows
 
-    def columns(self, generator: Generator) -> dict[str, Column]:
+    def columns(self) -> dict[str, Column]:
         """Return the columns that the kind adds to every row."""
-        columns = dict(self.row_columns)
-        if generator.license_column:
-            columns["license"] = Column("string", "Licence of the row, as given by its dataset.")
-        elif self.alters_rows:
-            columns["license"] = Column("string", "Licence of the row's input dataset, if known.")
-        return columns
+        return dict(self.row_columns)
 
-    def made_by(self, shift: Shift) -> str:
+    @classmethod
+    def made_by(cls, shift: Shift) -> str:
         """Return in words what makes a shift or the base: its prompt, an image embedding, or both."""
         parts = [shift.prompt, None if shift.embedding is None else "an image embedding"]
         drawn = " and ".join(part for part in parts if part is not None)
@@ -123,41 +169,4 @@ class GeneratorKind:
 
         `pinned` holds the inputs in the lock, and each of them may be absent.
         """
-        if self.draws:
-            models = pinned.get("models") or {}
-            return [("generator", without_folders(recipe.generator.model), models.get(GENERATOR) or {})]
-        pool = pinned.get("pool") or {}
-        name = f"{without_folders(recipe.generator.dataset or recipe.source.dataset)}, split {recipe.generator.split}"
-        return [("pool", name, {**pool, "sha256": pool.get("content")})]
-
-
-class AlteringKind(GeneratorKind):
-    """A kind whose samples are made from rows of the input dataset. No classifier may have learned from these rows."""
-
-    alters_rows = True
-    table = "edited"
-    counts_rows = True
-    row_columns: ClassVar[Mapping[str, Column]] = {
-        ROW: Column("int64", "Number of the row in the input dataset's split that it was made from.")
-    }
-
-    def may_share_split(self, parts: RecipeParts) -> bool:
-        """Return whether the rows may come from the split that classifiers learn from."""
-        return False
-
-    def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
-        split, train = parts.generator.get("split", "train"), parts.source.get("train_split", "train")
-        if split == train and not self.may_share_split(parts):
-            message = (
-                f"found '{split}', which classifiers learn from (source.train_split), expected a split that they have"
-                f" not seen, such as '{parts.source.get('validation_split', 'validation')}'"
-            )
-            yield ("generator", "split"), message
-        if parts.samples.get("noise", "paired") != "paired":
-            yield ("samples", "noise"), "all samples of a row start from that row, expected paired"
-
-
-def written(section: Section, keys: Iterable[str]) -> list[str]:
-    """Return the keys of a section whose values differ from their defaults."""
-    fields = type(section).model_fields
-    return [key for key in keys if getattr(section, key) != fields[key].get_default(call_default_factory=True)]
+        return []
