@@ -42,7 +42,6 @@ from counterfoil.mining.pools import (
     weights_parquet,
 )
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.recipe.kinds.rows import RowsKind
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.recipe.schema_mine import Mine
 
@@ -154,8 +153,7 @@ def test_a_pool_without_labels_takes_those_that_are_predicted_and_says_so(tmp_pa
     path = layer(hardest_rows(DECISIONS, LABELS, 1), origin, tmp_path / "mined")
     assert set(built(path, tmp_path / "out")) == {("00", 4), ("08", 6)}
     assert "The classes are a classifier’s predictions" in (tmp_path / "out" / "README.md").read_text()
-    generator = load_recipe(tmp_path / "out").generator
-    assert isinstance(generator, RowsKind) and generator.labels == PREDICTED
+    assert load_recipe(tmp_path / "out").generator.get("labels") == PREDICTED
 
 
 def test_rows_whose_label_is_another_are_refused_when_they_are_built(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_these_recipes_are_bundled() -> None:
 
 def test_the_retrieved_one_asks_for_the_same_images_by_class_name() -> None:
     retrieved, drawn = load_recipe("wardrobe-retrieved"), load_recipe("wardrobe-mini", ["tokens=null"])
-    assert not retrieved.kind.draws and retrieved.row_split == "audit"
+    assert not retrieved.kind.draws and retrieved.generator.get("split") == "audit"
     assert retrieved.all_shifts() == drawn.all_shifts() and retrieved.classes == drawn.classes
     assert retrieved.screen_hash == drawn.screen_hash
 
@@ -143,7 +143,7 @@ def test_the_one_of_boxes_names_the_labs_categories_and_corrupts_scenes_that_no_
     assert tuple(recipe.source.categories or ()) == open_source(recipe.source).rows(
         "audit", labelled=False
     ).class_names("objects")
-    assert (recipe.source.dataset, recipe.row_split) == ("lab:wardrobe-boxes", "audit")
+    assert (recipe.source.dataset, recipe.generator.get("split")) == ("lab:wardrobe-boxes", "audit")
     corruptions = {shift.name: shift.corruption for shift in load_recipe(CORRUPTED).all_shifts()}
     shifts = {shift.name: shift.corruption for shift in recipe.all_shifts()}
     assert shifts.items() <= corruptions.items() and not {"rotation", "occlusion"} & set(shifts)

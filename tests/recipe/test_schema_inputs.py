@@ -13,8 +13,8 @@ import yaml
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe, dump_recipe, load_own_recipe, load_recipe, load_recipe_text
 from counterfoil.recipe.kinds import KINDS
+from counterfoil.recipe.kinds.drawing import LONGEST_LIST, LONGEST_OPTION_NAME, LONGEST_TEXT, MOST_OPTIONS
 from counterfoil.recipe.kinds.drawn_elsewhere import DrawnElsewhereKind
-from counterfoil.recipe.kinds.pipeline_options import LONGEST_LIST, LONGEST_OPTION_NAME, LONGEST_TEXT, MOST_OPTIONS
 from counterfoil.recipe.names import EMBEDDINGS
 from counterfoil.recipe.schema_output import PAIRED_BY
 from support.recipes import mini
@@ -211,7 +211,7 @@ def test_a_datasets_own_recipe_names_no_folder_of_a_captioner(tmp_path) -> None:
     assert "/somewhere" not in recipe.portable_yaml
     (tmp_path / "recipe.yaml").write_text(recipe.portable_yaml)
     stored = load_own_recipe(tmp_path)
-    assert stored.plan_hash == recipe.plan_hash and "elsewhere" in stored.generator.model_dump()["captioner"]
+    assert stored.plan_hash == recipe.plan_hash and "elsewhere" in stored.generator.get("captioner")
 
 
 CORRUPT = "wardrobe-corrupt"
@@ -269,7 +269,7 @@ def test_it_takes_rows_draws_nothing_and_needs_no_screen(tmp_path: Path) -> None
 def test_a_split_of_its_own_may_be_the_only_one() -> None:
     """For photographs without splits, a recipe can name one split for training and validation."""
     alone = ["generator.split=train", "source.validation_split=train"]
-    assert load_recipe(CORRUPT, alone).row_split == "train"
+    assert load_recipe(CORRUPT, alone).generator.get("split") == "train"
 
 
 VECTORED = "prompts.shifts.red.embedding={file: hard.safetensors, key: '{class_id}_hard'}"

@@ -338,8 +338,12 @@ def test_without_a_gpu_a_first_recipe_is_of_known_changes_and_fits_ten_minutes(t
     draw_folder(tmp_path / "photos", per_class=2)
     result = counterfoil.init("photos", "own.yaml", device="cpu")
     recipe = loaded(result)
-    assert (recipe.name, recipe.generator.kind, recipe.row_split) == ("photos-corrupt", "corrupt", "validation")
-    assert recipe.screen.model is None and recipe.generator.side is None  # they are of 96 pixels
+    assert (recipe.name, recipe.generator.kind, recipe.generator.get("split")) == (
+        "photos-corrupt",
+        "corrupt",
+        "validation",
+    )
+    assert recipe.screen.model is None and recipe.generator.get("size") is None  # they are of 96 pixels
     assert [shift.severity for shift in recipe.all_shifts()] == [0, *[3] * len(KINDS)]
     assert "Without a GPU" in result.models and "--generator" in result.models
     assert not any("threshold" in note for note in result.notes)
@@ -362,8 +366,8 @@ def test_large_photographs_are_reduced_and_stored_small(tmp_path: Path) -> None:
         (tmp_path / "photos" / name).mkdir(parents=True)
         Image.new("RGB", (400, 300), (len(name), 9, 9)).save(tmp_path / "photos" / name / "1.png")
     recipe = loaded(counterfoil.init("photos", device="cpu"))
-    assert recipe.generator.side == 256 and recipe.output.image.format == "jpg"
-    assert recipe.row_split == "train" == recipe.source.validation_split
+    assert recipe.generator.get("size") == 256 and recipe.output.image.format == "jpg"
+    assert recipe.generator.get("split") == "train" == recipe.source.validation_split
 
 
 RECIPE = """

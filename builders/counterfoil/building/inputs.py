@@ -161,7 +161,7 @@ def pins_of(
     }
     if recipe.screen.model is not None:
         pins["models"] = pins["models"] | {"screen": pin_clip(recipe.screen.model, recipe.screen.weights).document()}
-    if named := recipe.generator.loras:
+    if named := recipe.generator.get("lora"):
         loras = {name: pin_lora(name, lora).document() for name, lora in named.items()}
         if lock is None:
             check_loras(recipe.drawing.model, pins["models"][GENERATOR]["revision"], named, loras)
@@ -197,7 +197,8 @@ def _rows_of(
 
 def rows_file(recipe: Recipe) -> bytes | None:
     """Return the content of a file with the rows that a recipe lists, or None if it lists no rows."""
-    return None if recipe.generator.listed_rows is None else rows_csv(recipe.generator.listed_rows)
+    rows = recipe.generator.get("rows")
+    return None if rows is None else rows_csv(rows)
 
 
 def _known_rows(recipe: Recipe, kind: ChosenKind, out: Path, lock: Lock | None) -> ChosenTable | None:

@@ -126,7 +126,9 @@ def _measured(
     with computing_on(device):
         vectors = tokens.by_placeholder() if tokens else None
         pipeline = generator_pipeline(generator, device, models["generator"].get("revision"), vectors)
-        renderer = Renderer(pipeline, search, loras=load_loras(pipeline, generator.loras, pins.get("loras") or {}))
+        renderer = Renderer(
+            pipeline, search, loras=load_loras(pipeline, generator.get("lora", {}), pins.get("loras") or {})
+        )
         clip = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=models["screen"].get("revision"))
         scorer = Scorer(clip, plan)
         tables = {}

@@ -16,10 +16,6 @@ from counterfoil.data.pins import SourcePin
 from counterfoil.data.truth import RowTruth
 from counterfoil.errors import UserError
 from counterfoil.models.names import refuse_elsewhere
-from counterfoil.recipe.kinds.drawn_elsewhere import DrawnElsewhereKind
-from counterfoil.recipe.kinds.edit import EditKind
-from counterfoil.recipe.kinds.of_rows import PoolKind, RowKind
-from counterfoil.recipe.kinds.rows import RowsKind
 from counterfoil.recipe.names import LOCK, ROWS
 
 if TYPE_CHECKING:
@@ -36,19 +32,13 @@ _LONGEST_LICENCE = 500
 def pool_of(recipe: Recipe) -> NamedDataset:
     """Return the pool that a recipe names, or else its input dataset, with the split that rows are taken from."""
     source, generator = recipe.source, recipe.generator
-    if not isinstance(generator, PoolKind) or generator.dataset is None:
+    split, dataset = generator.get("split"), generator.get("dataset")
+    if dataset is None:
         columns = (source.revision, source.config, source.image_column, source.label_column)
-        pool = NamedDataset(source.dataset, recipe.row_split, *columns, exif=source.exif)
+        pool = NamedDataset(source.dataset, split, *columns, exif=source.exif)
         return replace(pool, conditions=source.conditions, objects=source.objects)
-    pool = NamedDataset(
-        generator.dataset,
-        generator.split,
-        generator.revision,
-        generator.config,
-        generator.image_column,
-        exif=source.exif,
-    )
-    return replace(pool, label_column=generator.label_column) if isinstance(generator, RowsKind) else pool
+    columns = (generator.revision, generator.get("config"), generator.get("image_column"))
+    return NamedDataset(dataset, split, *columns, generator.get("label_column", "label"), exif=source.exif)
 
 
 def pin_pool(recipe: Recipe, recorded: Any) -> SourcePin:
@@ -65,26 +55,25 @@ def wrong_pool(recipe: Recipe, recorded: Any) -> Iterator[str]:
     """Yield a problem if the pool that a build would load is not the one that a lock pins."""
     pin = loadable_pool(recipe, recorded)
     if pin.document() != recorded:
-        key = "source.dataset" if recipe.generator.pool is None else "generator.dataset"
+        key = "source.dataset" if recipe.generator.get("dataset") is None else "generator.dataset"
         yield f"{key}: {pin.dataset} is not the pool that {LOCK} pins"
 
 
 def pool_rows(recipe: Recipe, pin: SourcePin) -> Rows:
     """Return the rows of the split that a recipe takes or edits, at the pinned state."""
     generator, pool = recipe.generator, pool_of(recipe)
-    assert isinstance(generator, RowKind)
-    if isinstance(generator, DrawnElsewhereKind):
+    if recipe.kind.drawn_elsewhere:
         refuse_elsewhere(pool.dataset, "generator.dataset")
-        rows = listed_rows(pool, pin) or open_source(pool, pin=pin).rows(generator.split, labelled=False)
-        optional = {key: getattr(generator, key) for key in ("prompt_column", "seed_column")}
+        rows = listed_rows(pool, pin) or open_source(pool, pin=pin).rows(generator.get("split"), labelled=False)
+        optional = {key: generator.get(key) for key in ("prompt_column", "seed_column")}
         named_columns = {key: name for key, name in optional.items() if f"{name}_column" != key}
         columns = ("label_column", "shift_column", "index_column", "license_column")
-        rows.need("generator", **{key: getattr(generator, key) for key in columns}, **named_columns)
+        rows.need("generator", **{key: generator.get(key) for key in columns}, **named_columns)
         return rows
     labelled = generator.reads_labels and pool.objects is None
-    rows = open_source(pool, pin=pin).rows(generator.split, labelled=labelled)
-    captions = generator.caption_column if isinstance(generator, EditKind) else None
-    rows.need(license_column=generator.license_column, caption_column=captions, objects=pool.objects)
+    rows = open_source(pool, pin=pin).rows(generator.get("split"), labelled=labelled)
+    named_columns = {key: generator.get(key) for key in ("license_column", "caption_column")}
+    rows.need(**named_columns, objects=pool.objects)
     return rows
 
 
@@ -111,7 +100,7 @@ def partners(recipe: Recipe, pin: SourcePin, rows: Rows) -> dict[str, Partners]:
     partners_of = {}
     for name in (shift.name for shift in recipe.all_shifts() if shift.corruption == MATCH):
         pool = replace(pool_of(recipe), config=name)
-        shifted = open_source(pool, pin=pin).rows(recipe.row_split, labelled=False)
+        shifted = open_source(pool, pin=pin).rows(recipe.generator.get("split"), labelled=False)
         row_by_pair: list[dict[str, int]] = []
         for table in (rows, shifted):
             if "pair" not in table.columns:
@@ -150,7 +139,7 @@ def rows_of_classes(recipe: Recipe, rows: Rows) -> Callable[[RecipeClass], Bools
         return lambda cls: conditions.of_label(cls.source_label)
     # Labels of the recipe's own input dataset are matched by number. Labels of another dataset are matched by name if
     # they have names.
-    is_source = recipe.generator.pool is None
+    is_source = recipe.generator.get("dataset") is None
     positions = labels_of(rows, pool.label_column).places(recipe.classes, rows.place, numbers=is_source)
     return lambda cls: positions == cls.label
 
@@ -159,7 +148,7 @@ def licences_of_rows(recipe: Recipe, rows: Rows, pin: SourcePin) -> Callable[[in
     """Return a function from a row to its licence, read from a column or, if rows are altered, from the dataset. Return
     None if no licence applies.
     """
-    column = recipe.generator.license_column if isinstance(recipe.generator, RowKind) else None
+    column = recipe.generator.get("license_column")
     if column is None:
         whole = None if pin.license is None else pin.license[:_LONGEST_LICENCE]
         return (lambda _: whole) if recipe.kind.alters_rows else None

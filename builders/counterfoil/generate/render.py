@@ -67,7 +67,7 @@ class Renderer(ImageRenderer):
         family = family_of(name)
         assert family is not None  # `pipeline_problems` refuses pipelines without a family
         self.family = family
-        if self.generator.loras and loras is None:
+        if self.generator.get("lora") and loras is None:
             raise ValueError("the recipe has LoRA weights, and none are loaded")
         self.side = self.generator.size or native_size(pipeline)
         self.guided = family.guided(self.generator.guidance, self.generator.options)
@@ -219,7 +219,7 @@ class Renderer(ImageRenderer):
 
         family, generator = self.family, self.generator
         guidance = {} if family.scale is None else {family.scale: generator.guidance}
-        if generator.guided_part is not None:
+        if generator.get("guidance_interval") is not None:
             guidance = guidance_of(generator, arguments)
         ways = [sample.between for sample in samples]
         begin = [1 - way.scale if way is not None and way.by == "steps" else 0.0 for way in ways]
@@ -253,7 +253,7 @@ class Renderer(ImageRenderer):
         that the level gives.
         """
         level = 1 if sample.between is None else sample.between.scale
-        scales = {name: level * self.generator.loras[name].scale for name in self._lora_of.values()}
+        scales = {name: level * self.generator.get("lora")[name].scale for name in self._lora_of.values()}
         return {name: scale if name == self._lora_of.get(sample.shift) else 0.0 for name, scale in scales.items()}
 
     def _vector(self, sample: Sample) -> np.ndarray | None:

@@ -26,9 +26,10 @@ _OFF = 1.0
 
 def guidance_of(generator: DrawingKind, embeddings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments with which the pipeline uses guidance in the steps of `generator.guidance_interval`."""
-    if generator.guided_part is None or "negative_prompt_embeds" not in embeddings:
+    interval = generator.get("guidance_interval")
+    if interval is None or "negative_prompt_embeds" not in embeddings:
         return {"guidance_scale": generator.guidance}
-    switch = _Switch(generator.guidance, generator.guided_part, embeddings)
+    switch = _Switch(generator.guidance, interval, embeddings)
     names = ["prompt_embeds"]
     if "negative_pooled_prompt_embeds" in embeddings:
         names += ["add_text_embeds", "add_time_ids"]

@@ -249,7 +249,7 @@ def _pool_units(opened: OpenDataset, rows: Ints, recipe: Recipe) -> tuple[str, .
     source = recipe.source
     if source.unit_column is None or not _of_source(opened, recipe):
         return None
-    pool = open_source(source, opened.pins.get("pool"), as_recorded=True).rows(opened.recipe.row_split)
+    pool = open_source(source, opened.pins.get("pool"), as_recorded=True).rows(opened.recipe.generator.get("split"))
     if source.unit_column not in pool.columns:
         return None
     units = pool.texts(source.unit_column, "unit_column")
@@ -257,7 +257,7 @@ def _pool_units(opened: OpenDataset, rows: Ints, recipe: Recipe) -> tuple[str, .
     if pool_rows and max(pool_rows) >= len(units):
         raise UserError(
             f"{opened.source} has an image of row {max(pool_rows):,} of"
-            f" {source.dataset}:{opened.recipe.row_split}, which has {len(units):,}",
+            f" {source.dataset}:{opened.recipe.generator.get('split')}, which has {len(units):,}",
             f"See what is wrong with it: counterfoil verify {opened.source}",
         )
     return tuple(units[row] for row in pool_rows)
@@ -280,7 +280,7 @@ def edited_rows(opened: OpenDataset, rows: Ints, recipe: Recipe) -> frozenset[st
     if not opened.recipe.kind.alters_rows or not _of_source(opened, recipe):
         return frozenset()
     pool_rows = rows_in_pool(opened.directory, opened.recipe, [opened.keys[row] for row in rows.tolist()])
-    return frozenset(row_key(opened.recipe.row_split, row) for row in pool_rows)
+    return frozenset(row_key(opened.recipe.generator.get("split"), row) for row in pool_rows)
 
 
 def edited_images(opened: OpenDataset, rows: Ints, recipe: Recipe) -> LabelledImages | None:
@@ -289,7 +289,7 @@ def edited_images(opened: OpenDataset, rows: Ints, recipe: Recipe) -> LabelledIm
     if not keys:
         return None
     pin = open_source(recipe.source, opened.pins.get("pool"), as_recorded=True).pin
-    split = labelled_split(recipe.source, opened.recipe.row_split, recipe.classes, pin, units=False)
+    split = labelled_split(recipe.source, opened.recipe.generator.get("split"), recipe.classes, pin, units=False)
     return rows_of(split, np.flatnonzero([key in keys for key in split.keys]))
 
 

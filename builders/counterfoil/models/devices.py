@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from counterfoil.errors import UserError
-from counterfoil.recipe.kinds import DrawingKind, GeneratorKind
+from counterfoil.recipe.kinds import GeneratorKind
 
 if TYPE_CHECKING:
     import torch
@@ -262,9 +262,9 @@ def kernels_digest() -> str:
 
 def libraries_of(generator: GeneratorKind) -> tuple[str, ...]:
     """Return the packages that only some generators need: for quantising, for LoRA, and for the generator's kind."""
-    quantize = generator.quantize if isinstance(generator, DrawingKind) else None
+    quantize = generator.get("quantize")
     quantiser = () if quantize is None else (_QUANTISERS[quantize][0],)
-    return (*quantiser, *(("peft",) if generator.loras else ()), *generator.libraries)
+    return (*quantiser, *(("peft",) if generator.get("lora") else ()), *generator.libraries)
 
 
 def rendering_stack(device: str, recipe: Recipe) -> dict[str, Any]:
@@ -276,7 +276,7 @@ def rendering_stack(device: str, recipe: Recipe) -> dict[str, Any]:
     libraries = (*libraries_of(generator), *sorted({plugin.package for plugin in recipe.plugins.values()}))
     if not recipe.runs_models:
         return {"versions": _versions((*_LIBRARIES, *libraries))}
-    return stack_of(device, generator.dtype, generator.batch_size, libraries, compiled=generator.compiled)
+    return stack_of(device, generator.dtype, generator.batch_size, libraries, compiled=generator.get("compile", False))
 
 
 # The files with the limit and the use of a container's memory, in control groups of version 2 and of version 1.

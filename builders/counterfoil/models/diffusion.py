@@ -128,7 +128,7 @@ def generator_pipeline(
         tokens=tokens,
         quantize=generator.quantize,
         offload=generator.offload,
-        compiled=generator.compiled,
+        compiled=generator.get("compile", False),
     )
 
 

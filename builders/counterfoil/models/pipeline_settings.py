@@ -35,11 +35,11 @@ def own_problems(recipe: Recipe, device: str | None = None) -> Iterator[str]:
     generator = recipe.drawing
     if (problem := quantize_problem(generator.quantize, device)) is not None:
         yield problem
-    if generator.loras and find_spec("peft") is None:
+    if generator.get("lora") and find_spec("peft") is None:
         yield absent_library("peft")
-    if generator.offload == "sequential" and generator.adapter_name is not None:
+    if generator.offload == "sequential" and generator.get("adapter") is not None:
         yield "generator.offload: sequential holds layers that the adapter must change; expected model or none"
-    if generator.loras and (generator.quantize or generator.compiled or generator.offload == "sequential"):
+    if generator.get("lora") and (generator.quantize or generator.get("compile") or generator.offload == "sequential"):
         yield "generator.lora: found with quantize, compile or offload sequential; expected unchanged layers"
 
 
@@ -80,11 +80,11 @@ def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[st
             yield f"{key}: {its}, whose prompt cannot change between two steps; expected by: prompt"
         elif by == "mix" and family.edits != "inversion":
             yield f"{key}: {its}, which edits by a call of its own; expected null, or a model that inverts images"
-    if generator.loras and family.lora is None:
+    if generator.get("lora") and family.lora is None:
         yield f"generator.lora: {its}, which takes no LoRA weights here; expected none"
-    if generator.guided_part is not None and not family.interval:
+    if generator.get("guidance_interval") is not None and not family.interval:
         yield f"generator.guidance_interval: {its}, which is guided in every step; expected null"
-    elif generator.guided_part is not None:
+    elif generator.get("guidance_interval") is not None:
         key, drawn_by = "generator.guidance_interval", called_class(name, family).__name__
         if drawn_by not in _BY_STEP:
             yield f"{key}: '{generator.model}' is a {drawn_by}, which is guided in every step; expected null"
@@ -111,9 +111,9 @@ def has_settings_to_compare(recipe: Recipe) -> bool:
         recipe.tokens,
         generator.size,
         generator.negative_prompt,
-        generator.guided_part,
+        generator.get("guidance_interval"),
         generator.options or None,
-        generator.loras or None,
+        generator.get("lora") or None,
         recipe.samples.pairs if recipe.samples.pairs != "noise" else None,
         next((shift.level for shift in recipe.all_shifts() if shift.level is not None), None),
     )

@@ -279,7 +279,7 @@ def _rate(recipe: Recipe, given: float | None, side: int) -> tuple[float | None,
 
 def _side(recipe: Recipe, own_side: int | None) -> tuple[int, str]:
     generator = recipe.generator
-    side = generator.saved_size or generator.side
+    side = generator.saved_size or generator.get("size")
     if side is not None:
         return side, f"images of {side} x {side} pixels"
     if own_side is not None and recipe.kind.takes_rows:

@@ -40,7 +40,10 @@ def recipe_json_schema() -> dict[str, Any]:
         " that recipe changes, this one is an error until you update this line.",
     }
     parts = {name + _PART: _in_part(section) for name, section in sections.items()}
-    _add_kinds_in_part(parts)
+    keys = dict.fromkeys(key for kind in KINDS.values() for key in kind.model_fields)
+    for kind in KINDS.values():  # null drops an inherited key
+        others = {key: {"type": "null"} for key in keys if key not in kind.model_fields}
+        parts[kind.__name__ + _PART]["properties"] |= others
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Counterfoil recipe",
@@ -68,7 +71,7 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
     properties["Prompts"]["shifts"]["propertyNames"] = {"pattern": group_name, "maxLength": LONGEST_NAME}
     class_id = {"pattern": _whole(CLASS_ID.pattern), "maxLength": LONGEST_NAME}
     properties["ClassEntry"]["id"] |= class_id
-    properties[_section_of("diffusers")]["lora"]["propertyNames"] = class_id
+    properties["DiffusersKind"]["lora"]["propertyNames"] = class_id
     for section in ("BaseSpec", "ShiftSpec"):
         _text(properties[section]["prompt"])["pattern"] = r"\{class\}"
         _text(properties[section]["object_caption"])["pattern"] = r"\{class\}"
@@ -119,53 +122,17 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
 
 
 def _add_kinds(sections: dict[str, Any]) -> None:
-    """Give each kind of generator its section, which `kind` chooses."""
+    """Give each kind of generator its section."""
     del sections["GeneratorKind"]
     for name, kind in KINDS.items():
-        section = kind.model_json_schema()
-        sections.update(section.pop("$defs", {}))
+        section = sections[kind.__name__] = kind.model_json_schema()
+        sections |= section.pop("$defs", {})
         section["properties"]["kind"]["description"] = section["description"]
-        sections[_section_of(name)] = section
-    about = (f"`{name}`: {sections[_section_of(name)]['description']}" for name in KINDS)
-    choice = {"enum": [*KINDS], "default": "diffusers", "description": " ".join(about)}
-    chosen = [_if_kind({"const": name}, _section_of(name)) for name in KINDS]
-    del chosen[0]["if"]["required"]  # the default
-    sections["Generator"] = {
-        "description": "What renders the samples, or where they come from.",
-        "type": "object",
-        "properties": {"kind": choice},
-        "allOf": chosen,
-    }
-    sections["Recipe"]["properties"]["generator"]["$ref"] = "#/$defs/Generator"
-
-
-def _add_kinds_in_part(parts: dict[str, Any]) -> None:
-    """Let a layer give keys of any kind, if it names no kind, and otherwise drop the keys of other kinds by null."""
-    sections = {name: parts[_section_of(name) + _PART]["properties"] for name in KINDS}
-    every = {key: value for section in reversed(sections.values()) for key, value in section.items()}
-    for section in sections.values():
-        section |= {key: {"type": "null"} for key in every if key not in section}
-    choice = parts["Generator" + _PART]["properties"]["kind"]
-    parts[_section_of("any") + _PART] = {
-        "type": "object",
-        "properties": every | {"kind": choice},
-        "additionalProperties": False,
-    }
-    chosen = [_if_kind({"const": name}, _section_of(name) + _PART) for name in KINDS]
-    unsaid = _if_kind({"type": "null"}, _section_of("any") + _PART)
-    del unsaid["if"]["required"]
-    parts["Generator" + _PART]["allOf"] = [*chosen, unsaid]
-
-
-def _section_of(kind: str) -> str:
-    return f"Generator_{kind}"
-
-
-def _if_kind(value: dict[str, Any], section: str) -> dict[str, Any]:
-    return {
-        "if": {"required": ["kind"], "properties": {"kind": value}},
-        "then": {"$ref": f"#/$defs/{section}"},
-    }
+        if name != "diffusers":
+            section.setdefault("required", []).append("kind")
+    generator = sections["Recipe"]["properties"]["generator"]
+    del generator["$ref"]
+    generator["anyOf"] = [{"$ref": f"#/$defs/{kind.__name__}"} for kind in KINDS.values()]
 
 
 def _prompts_of_text(sections: dict[str, Any]) -> None:

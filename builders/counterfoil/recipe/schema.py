@@ -21,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, SerializeAsAny, field_validator, model_validator
+from pydantic import Field, SerializeAsAny, field_validator
 
 from counterfoil.documents import canonical_json, sha256_json
 from counterfoil.errors import UserError
@@ -29,8 +29,7 @@ from counterfoil.recipe.checks import cross_section_problems
 from counterfoil.recipe.keep import KEEP_RULES
 from counterfoil.recipe.keep.misclassified import PARENTS, TOP1, MisclassifiedRule, failure_of, judge_columns
 from counterfoil.recipe.keep.rule import Column
-from counterfoil.recipe.kinds import GeneratorKind, RetrieveKind, RowKind, read_generator
-from counterfoil.recipe.kinds.drawing import DrawingKind
+from counterfoil.recipe.kinds import RETRIEVAL, DrawingKind, GeneratorKind, read_generator
 from counterfoil.recipe.kinds.retrieve import RetrievalClip
 from counterfoil.recipe.layering import (
     KEEP_JUDGES,
@@ -92,12 +91,9 @@ class Recipe(Section):
     def _of_its_kind(cls, values: Any) -> Any:
         return read_generator(with_tuples(values)) if isinstance(values, Mapping) else values
 
-    @model_validator(mode="after")
-    def _sections_agree(self) -> Recipe:
+    def problem(self) -> str | None:
         problems = cross_section_problems(self.model_dump())
-        if problems:
-            raise ValueError("; ".join(f"{'.'.join(map(str, path))}: {text}" for path, text in problems))
-        return self
+        return "; ".join(f"{'.'.join(map(str, path))}: {text}" for path, text in problems) or None
 
     @cached_property
     def classes(self) -> tuple[RecipeClass, ...]:
@@ -126,12 +122,6 @@ class Recipe(Section):
         return self.generator
 
     @property
-    def row_split(self) -> str:
-        """Return the split that rows are taken from, in a recipe whose images are rows or are made from rows."""
-        assert isinstance(self.generator, RowKind)
-        return self.generator.split
-
-    @property
     def task(self) -> SourceTask:
         return TASKS[self.source.task or "classes"]
 
@@ -143,7 +133,7 @@ class Recipe(Section):
     @property
     def ranking_clip(self) -> RetrievalClip:
         """Return the CLIP that ranks a pool: `generator.clip`, or else the screen's."""
-        clip = self.generator.clip if isinstance(self.generator, RetrieveKind) else None
+        clip = self.generator.get("clip")
         return RetrievalClip(model=self.screen.clip, weights=self.screen.weights) if clip is None else clip
 
     @property
@@ -324,9 +314,9 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
         lora["path"] = without_folders(lora["path"])
         if lora["revision"] is None:
             del lora["revision"]
-    if recipe.generator.listed_rows is not None:
-        generator["rows"] = sha256_json(recipe.generator.listed_rows)
-    if isinstance(recipe.generator, RetrieveKind):  # even if it is the screen's, because it chooses the images
+    if (rows := recipe.generator.get("rows")) is not None:
+        generator["rows"] = sha256_json(rows)
+    if RETRIEVAL in recipe.kind.models:  # even if it is the screen's, because it chooses the images
         clip = recipe.ranking_clip
         generator["clip"] = {"model": without_folders(clip.model), "weights": clip.weights}
     output["image"]["quality"] = recipe.output.image.encoding_quality

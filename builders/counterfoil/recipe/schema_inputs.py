@@ -76,19 +76,18 @@ class Conditions(Section):
         """Return the conditions in order, by their names in the input dataset."""
         return self.labels or self.columns
 
-    @model_validator(mode="after")
-    def _one_form(self) -> Conditions:
+    def problem(self) -> str | None:
         if bool(self.labels) == bool(self.columns):
             found = "labels and columns" if self.labels else "neither labels nor columns"
-            raise ValueError(f"found {found}, expected one of them (null drops an inherited one)")
+            return f"found {found}, expected one of them (null drops an inherited one)"
         if self.columns and self.others:
-            raise ValueError("found others with columns, expected it with labels only (null drops an inherited one)")
+            return "found others with columns, expected it with labels only (null drops an inherited one)"
         for name, times in Counter((*self.names, *self.others)).items():
             if times > 1:
-                raise ValueError(f"found '{name}' again, expected each condition and other label once")
+                return f"found '{name}' again, expected each condition and other label once"
             if name != name.strip() or not name or "|" in name:
-                raise ValueError(f"found '{name}', expected a name without `|`, and without spaces around it")
-        return self
+                return f"found '{name}', expected a name without `|`, and without spaces around it"
+        return None
 
 
 # The neutral photograph prompts of textual inversion (Gal et al. 2022, appendix), with a class in the gap.
@@ -267,19 +266,18 @@ class Source(Section):
         whole = {} if task.by_class or values.get("classes") is not None else {"classes": (dict(EVERY_IMAGE),)}
         return {**values, "task": stated or task.name, **whole}
 
-    @model_validator(mode="after")
-    def _two_classes_a_condition(self) -> Source:
+    def problem(self) -> str | None:
         if self.conditions is None or self.task != "classes":
-            return self
+            return None
         labels, names = [entry.source_label for entry in self.classes or ()], self.conditions.names
         if labels != list(range(2 * len(names))):
             shown = ", ".join("none" if label is None else str(label) for label in labels[:8]) or "none"
-            raise ValueError(
+            return (
                 f"the classes have the source labels {shown}{' …' if len(labels) > 8 else ''}; expected two classes a"
                 f" condition, with source labels from 0 to {2 * len(names) - 1} in order: 0 has '{names[0]}', 1 does"
                 " not, and so on"
             )
-        return self
+        return None
 
 
 class LearnSettings(Section):
@@ -337,11 +335,10 @@ class Tokens(Section):
             return value
         raise ValueError(f"found {quoted(value)}, expected a folder (./{value[:40]}) or a Hub id (user/name)")
 
-    @model_validator(mode="after")
-    def _one_of_both(self) -> Tokens:
+    def problem(self) -> str | None:
         if (self.path is None) == (self.learn is None):
             found = "neither path nor learn" if self.path is None else "path and learn"
-            raise ValueError(f"found {found}, expected one of them (null drops an inherited one)")
+            return f"found {found}, expected one of them (null drops an inherited one)"
         if self.learn is not None and self.revision is not None:
-            raise ValueError("found revision with learn, expected it only with path")
-        return self
+            return "found revision with learn, expected it only with path"
+        return None

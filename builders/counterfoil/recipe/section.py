@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
@@ -24,6 +24,15 @@ class Section(BaseModel):
         if not isinstance(data, Mapping):
             return data
         return {key: value for key, value in data.items() if value is not None or key not in cls.model_fields}
+
+    def problem(self) -> str | None:
+        """Return what is wrong with keys that do not go together, or None."""
+        return None
+
+    @model_validator(mode="after")
+    def _keys_agree(self) -> Self:
+        refuse(self.problem())
+        return self
 
 
 def refuse(problem: str | None) -> None:

@@ -19,8 +19,6 @@ from counterfoil.models.names import HUB, LAB, LOCAL, lab_tokens, local_folder, 
 from counterfoil.models.pipeline_settings import has_settings_to_compare, own_problems, pipeline_problems
 from counterfoil.plan.estimate import KNOWN_CLIPS, KNOWN_MODELS
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.kinds.edit import EditKind
-from counterfoil.recipe.kinds.retrieve import RetrieveKind
 from counterfoil.recipe.names import BEFORE_FILES, BEFORE_FOLDERS, ELSEWHERE, is_local
 from counterfoil.recipe.prompts import BASE
 from counterfoil.regular_files import named_path
@@ -87,7 +85,7 @@ def lacking_classes(recipe: Recipe) -> Lack | None:
 
 
 def _source(recipe: Recipe) -> Iterator[Lack]:
-    pool = recipe.generator.pool
+    pool = recipe.generator.get("dataset")
     uses = []
     if any(shift.object_threshold.percentile is not None for shift in recipe.all_shifts()):
         uses.append("thresholds")
@@ -129,10 +127,10 @@ def _models(recipe: Recipe) -> Iterator[Lack]:
         of_lora = key.startswith("generator.lora.")
         if not (of_lora and is_local(name) and named_path(name.removeprefix(LOCAL)).is_file()):
             yield from _model(key, name, known.gigabytes if known is not None else None)
-    if isinstance(generator, EditKind) and generator.captioner is not None:
-        yield from _model("generator.captioner", generator.captioner, None)
-    if isinstance(generator, RetrieveKind) and generator.clip is not None:
-        yield from _clip("generator.clip.model", generator.clip.model, generator.clip.weights)
+    if (captioner := generator.get("captioner")) is not None:
+        yield from _model("generator.captioner", captioner, None)
+    if (clip := generator.get("clip")) is not None:
+        yield from _clip("generator.clip.model", clip.model, clip.weights)
     if screen.model is not None:
         yield from _clip("screen.model", screen.model, screen.weights)
 

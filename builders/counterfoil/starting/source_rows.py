@@ -48,8 +48,8 @@ def look_at_source(recipe: Recipe) -> SourceRows:
     lacks = [*_lacks("source.dataset", notes, "optional")]
     elsewhere = recipe.kind.drawn_elsewhere
     key, name = "source.dataset", recipe.source.dataset
-    if elsewhere and recipe.generator.pool is not None:
-        key, name = "generator.dataset", recipe.generator.pool
+    if elsewhere and recipe.generator.get("dataset") is not None:
+        key, name = "generator.dataset", recipe.generator.get("dataset")
     table, exact = None, not recipe.kind.fewer_rows
     missing = is_local(name) and missing_path(name) is not None  # `lacking` reports it
     if (not exact or recipe.source.conditions is not None) and not missing:
@@ -96,7 +96,7 @@ def _rows_of_build(recipe: Recipe, name: str) -> tuple[RowTable | None, bool, Se
         return chosen.table, decode or not local, chosen.notes
     with_percentiles = any(shift.object_threshold.percentile is not None for shift in recipe.all_shifts())
     if source.conditions is not None and (kind.alters_rows or with_percentiles):
-        rows = opened.rows(recipe.row_split if kind.alters_rows else source.validation_split)
+        rows = opened.rows(recipe.generator.get("split") if kind.alters_rows else source.validation_split)
         conditions_of(rows, source)
     return None, True, ()
 
@@ -128,7 +128,7 @@ def sampled_pictures(recipe: Recipe) -> tuple[int | None, tuple[str, ...]]:
     with contextlib.suppress(CounterfoilError, OSError):  # a build says what is wrong with a folder
         opened = _opened(pool) if is_local(pool.dataset) and pool.split is not None else None
         if opened is not None:
-            rows = opened.rows(recipe.row_split, labelled=False)
+            rows = opened.rows(recipe.generator.get("split"), labelled=False)
             total, looked = rows.count, evenly_spread(range(rows.count), _SAMPLED)
             images = zip(map(str, looked), rows.images(looked), strict=True)
             pictures = look_at_pictures(images, len(looked), decode=False)

@@ -465,7 +465,7 @@ def statements_of(
     every = recipe.all_shifts()
     percentiles = any(shift.object_threshold.percentile is not None for shift in every)
     judges = dict.fromkeys(name for shift in every for rule in shift.keep for name in rule.judges())
-    edited = recipe.row_split if recipe.kind.alters_rows else None
+    edited = recipe.generator.get("split")
     filters = {"counted": counted, "without_folders": without_folders, "code": code}
     environment = template_environment(_STATEMENTS, filters, markdown=True)
     known = {

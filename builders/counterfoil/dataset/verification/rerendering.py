@@ -72,7 +72,7 @@ def pinned_generator(dataset: StandingDataset, overrides: Sequence[str]) -> Mate
             raise UserError(problems, f"Name the one that {LOCK} pins: --set {_SOURCE}=PATH")
         pool = loadable_pool(recipe, inputs["pool"])
     loras = inputs.get("loras") or {}
-    if problems := list(wrong_loras(recipe.generator.loras, loras)):
+    if problems := list(wrong_loras(recipe.generator.get("lora", {}), loras)):
         raise UserError(problems)
     if _ADAPTER in models:
         pin = inputs["models"].get("adapter") or {"revision": None, "sha256": None}

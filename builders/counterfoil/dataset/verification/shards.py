@@ -399,7 +399,7 @@ class ShardCheck:
         recipe = self.plan.recipe
         format, generator = recipe.output.image.format, recipe.generator
         # Images that are not drawn keep their shape. For corrupted rows, `size` is the limit of the shorter side.
-        side = generator.saved_size or (generator.side if recipe.kind.draws else None)
+        side = generator.saved_size or (generator.get("size") if recipe.kind.draws else None)
         size = None if side is None else (side, side)
         looks = self.pool.map(look_at, map(_encoded, rows), repeat(size))
         for row, look in zip(rows, looks, strict=True):

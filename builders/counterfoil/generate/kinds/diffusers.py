@@ -25,8 +25,8 @@ class DiffusersMaker(ImageMaker):
     def pins(self, recipe: Recipe) -> dict[str, Any]:
         generator = recipe.drawing
         pins = {GENERATOR: pin_model(generator.model, generator.revision).document()}
-        if isinstance(generator, DiffusersKind) and generator.adapter is not None:
-            pins["adapter"] = pin_adapter(generator.adapter, generator.adapter_revision).document()
+        if (adapter := generator.get("adapter")) is not None:
+            pins["adapter"] = pin_adapter(adapter, generator.get("adapter_revision")).document()
         return pins
 
     def check(self, recipe: Recipe, device: str | None = None) -> None:

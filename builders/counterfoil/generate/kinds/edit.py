@@ -21,7 +21,6 @@ from counterfoil.models.diffusion import generator_pipeline, prompt_length
 from counterfoil.plan.layout import RowTable, captions_asked, rows_wanted
 from counterfoil.prediction.captioning import caption_images
 from counterfoil.recipe import Recipe, RecipeClass
-from counterfoil.recipe.kinds.edit import EditKind
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.prompts import asks_caption, prompt_for
 from counterfoil.recipe.rows_table import LONGEST_CAPTION, MOST_BYTES, PoolRow, one_line
@@ -29,8 +28,7 @@ from counterfoil.recipe.rows_table import LONGEST_CAPTION, MOST_BYTES, PoolRow, 
 
 class EditMaker(DiffusersMaker):
     def device_of_rows(self, recipe: Recipe, device: str) -> str:
-        assert isinstance(recipe.generator, EditKind)
-        return device if recipe.generator.captioner is not None else "cpu"
+        return device if recipe.generator.get("captioner") is not None else "cpu"
 
     def choose_rows(self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str) -> ChosenTable:
         """Choose rows that have a usable caption and prompts that the model reads to their end.
@@ -46,8 +44,7 @@ class EditMaker(DiffusersMaker):
         captions: Mapping[int, str | None] | None = None  # by row; None if no prompt contains a caption
         captioner: Mapping[str, Any] = {}
         without, cut, prompts = 0, 0, _Prompts(recipe)
-        assert isinstance(recipe.generator, EditKind)
-        column = recipe.generator.caption_column
+        column = recipe.generator.get("caption_column")
         if column is not None:
             captions = {row: _usable(value) for row, value in enumerate(rows.column(column))}
         elif captions_asked(recipe):
@@ -130,7 +127,7 @@ def _captions_of_captioner(
 
     Return the captions by row, and the pin of the captioner.
     """
-    name = recipe.generator.captioner if isinstance(recipe.generator, EditKind) else None
+    name = recipe.generator.get("captioner")
     assert name is not None  # a checked recipe names its captioner
     images, _ = every_row(pool_of(recipe), pool)
     captioner = load_captioner(name, device)

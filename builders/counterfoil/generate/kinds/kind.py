@@ -131,7 +131,7 @@ def pool_of_rows(recipe: Recipe, pin: SourcePin, table: RowTable | None, *, labe
 def _named_rows(recipe: Recipe, table: RowTable | None) -> Iterator[tuple[str, str, Sequence[int]]]:
     """Yield, for each list of rows, the place that names them, the class id, and the row numbers."""
     if table is None:
-        for shift, cells in (recipe.generator.listed_rows or {}).items():
+        for shift, cells in (recipe.generator.get("rows") or {}).items():
             for class_id, numbers in cells.items():
                 yield f"generator.rows.{shift}.{class_id}", class_id, numbers
         return

@@ -37,8 +37,7 @@ class RetrieveMaker(RowsMaker):
 
         clip = Pin(**models[RETRIEVAL])
         images, rows = every_row(pool_of(recipe), pool)
-        assert isinstance(recipe.generator, RetrieveKind)
-        rows.need(license_column=recipe.generator.license_column)
+        rows.need(license_column=recipe.generator.get("license_column"))
         wanted = make_plan(recipe).n_samples
         if len(images) < wanted:
             raise _too_few(recipe, rows.place, wanted, f"{len(images):,} rows")

@@ -14,7 +14,7 @@ from counterfoil.recipe import Recipe
 
 class RowsMaker(ImageMaker):
     def check_rows(self, recipe: Recipe, pool: SourcePin) -> None:
-        if recipe.generator.listed_rows is not None:
+        if recipe.generator.get("rows") is not None:
             pool_of_rows(recipe, pool, None, labels=recipe.generator.reads_labels)
 
     def renderer(self, materials: Materials) -> PoolRows:

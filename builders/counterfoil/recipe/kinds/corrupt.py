@@ -45,10 +45,6 @@ class CorruptKind(AlteringKind):
         description="Larger rows are first reduced to this shorter side in pixels; null: rows keep their size.",
     )
 
-    @property
-    def side(self) -> int | None:
-        return self.size
-
     @classmethod
     def may_share_split(cls, parts: RecipeParts) -> bool:
         """Return True for a folder without splits, because its images may be new to classifiers (`init` warns)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from counterfoil.recipe.kinds.drawing import DrawingKind
 from counterfoil.recipe.layering import embedding_specs
@@ -70,22 +70,6 @@ class DiffusersKind(DrawingKind):
 
     _adapter_has_a_name = checked("adapter", by=nameless_problem)
 
-    @property
-    def loras(self) -> Mapping[str, Lora]:
-        return self.lora
-
-    @property
-    def compiled(self) -> bool:
-        return self.compile
-
-    @property
-    def adapter_name(self) -> str | None:
-        return self.adapter
-
-    @property
-    def guided_part(self) -> tuple[float, float] | None:
-        return self.guidance_interval
-
     def named_models(self) -> dict[str, str]:
         adapter = {} if self.adapter is None else {"generator.adapter": self.adapter}
         loras = {f"generator.lora.{name}.path": lora.path for name, lora in self.lora.items()}
@@ -130,21 +114,6 @@ class DiffusersKind(DrawingKind):
             raise ValueError(f"found {shown}, expected two shares of the steps, rising from 0 to 1")
         return value
 
-    @model_validator(mode="after")
-    def _guided_steps(self) -> DiffusersKind:
-        """Check that guidance in a part of the steps is above 1 and covers a step."""
-        if self.guidance_interval is None:
-            return self
-        begin, end = self.guidance_interval
-        shown = f"guidance_interval is [{begin:g}, {end:g}]"
-        if self.guidance <= 1:
-            raise ValueError(f"{shown} and guidance {self.guidance:g} turns guidance off: drop one of them")
-        if self.adapter is not None:
-            raise ValueError(f"{shown}, and images drawn by an adapter are guided in every step: drop one of them")
-        if not any(begin <= step / self.steps < end for step in range(self.steps)):
-            raise ValueError(f"{shown}, but none of the {self.steps} steps begins in it")
-        return self
-
     @field_validator("lora")
     @classmethod
     def _lora_names(cls, value: dict[str, Lora]) -> dict[str, Lora]:
@@ -153,14 +122,24 @@ class DiffusersKind(DrawingKind):
         refuse(next((problem for problem in problems if problem is not None), None))
         return value
 
-    @model_validator(mode="after")
-    def _whole_blocks(self) -> DiffusersKind:
+    def problem(self) -> str | None:
         if self.compile and self.offload == "sequential":
-            raise ValueError(
+            return (
                 "compile is true and offload is sequential, which loads a block layer by layer;"
                 " expected offload model or none"
             )
-        return self
+        if self.guidance_interval is None:
+            return super().problem()
+        # Guidance in a part of the steps is above 1 and covers a step.
+        begin, end = self.guidance_interval
+        shown = f"guidance_interval is [{begin:g}, {end:g}]"
+        if self.guidance <= 1:
+            return f"{shown} and guidance {self.guidance:g} turns guidance off: drop one of them"
+        if self.adapter is not None:
+            return f"{shown}, and images drawn by an adapter are guided in every step: drop one of them"
+        if not any(begin <= step / self.steps < end for step in range(self.steps)):
+            return f"{shown}, but none of the {self.steps} steps begins in it"
+        return super().problem()
 
 
 def _held_problems(held: Any, steps: Any) -> Iterator[RecipeProblem]:

@@ -2,18 +2,86 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from counterfoil.recipe.kinds.kind import GENERATOR, GeneratorKind, SideInPixels
-from counterfoil.recipe.kinds.pipeline_options import OPTIONS_SCHEMA, checked_options
 from counterfoil.recipe.names import nameless_problem, quoted, without_folders
 from counterfoil.recipe.section import checked
 
 if TYPE_CHECKING:
     from counterfoil.recipe.schema import Recipe
+
+# Options may come from a stranger's recipe.
+MOST_OPTIONS = 32  # no pipeline of diffusers takes as many
+LONGEST_OPTION_NAME = 60
+LONGEST_TEXT = 1000
+LONGEST_LIST = 32
+# Whole numbers are lengths, sides, layers and steps, which a pipeline makes tensors of; BRIA takes the most, 3,000.
+MOST_WHOLE = 4096
+# Pixels of the largest image, and what is computed at once.
+MOST_BY_NAME = {"max_area": MOST_WHOLE**2, "view_batch_size": 64, "parallel": 128}
+# Two underscores begin Python's hidden attributes.
+OPTION_NAME = r"(?!.*__)[A-Za-z][A-Za-z0-9_]*"
+
+_PLAIN_OPTION = {"type": ["string", "number", "boolean", "null"], "maxLength": LONGEST_TEXT}
+# The checks of `checked_options`, for editors.
+OPTIONS_SCHEMA: dict[str, Any] = {
+    "maxProperties": MOST_OPTIONS,
+    "propertyNames": {"pattern": f"^{OPTION_NAME}$", "maxLength": LONGEST_OPTION_NAME},
+    "additionalProperties": {
+        "anyOf": [_PLAIN_OPTION, {"type": "array", "maxItems": LONGEST_LIST, "items": dict(_PLAIN_OPTION)}]
+    },
+}
+
+
+def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options with every list as a tuple. Raise ValueError with every problem of their form.
+
+    Which names a pipeline takes is in its signature (`models/pipeline_settings.py`).
+    """
+    if len(options) > MOST_OPTIONS:
+        raise ValueError(f"found {len(options):,} options, expected at most {MOST_OPTIONS}")
+    problems = []
+    for name, value in options.items():
+        if len(name) > LONGEST_OPTION_NAME or not re.fullmatch(OPTION_NAME, name):
+            expected = f"letters, digits and single '_', at most {LONGEST_OPTION_NAME}"
+            problems.append(f"found the name {quoted(name)}, expected {expected}")
+            continue
+        values = value if isinstance(value, list | tuple) else [value]
+        if len(values) > LONGEST_LIST:
+            problems.append(f"{name}: found a list of {len(values):,}, expected at most {LONGEST_LIST}")
+        wrong = dict.fromkeys(_option_problem(name, item) for item in values)
+        problems += [f"{name}: {problem}" for problem in wrong if problem is not None]
+    if problems:
+        raise ValueError("; ".join(problems))
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+
+
+def _option_problem(name: str, value: Any) -> str | None:
+    match value:
+        case None | bool():
+            return None
+        case int():
+            most = MOST_BY_NAME.get(name, MOST_WHOLE)
+            found = f"{value:,}" if abs(value) < 2**64 else "a whole number of many digits"
+            return None if abs(value) <= most else f"found {found}, expected whole numbers from -{most:,} to {most:,}"
+        case float():
+            return None if math.isfinite(value) else f"found {value}, expected finite numbers"
+        case str():
+            too_long = len(value) > LONGEST_TEXT
+            return f"found {len(value):,} characters, expected at most {LONGEST_TEXT:,}" if too_long else None
+    expected = "expected a number, text, true, false, null or a list of these"
+    match value:
+        case Mapping():
+            return f"found a mapping, {expected}"
+        case list() | tuple():
+            return f"found a list in a list, {expected}"
+    return f"found {type(value).__name__}, {expected}"
 
 
 class DrawingKind(GeneratorKind):
@@ -50,20 +118,6 @@ class DrawingKind(GeneratorKind):
     _model_has_a_name = checked("model", by=nameless_problem)
 
     @property
-    def side(self) -> int | None:
-        return self.size
-
-    @property
-    def adapter_name(self) -> str | None:
-        """Return the IP-Adapter with which the model takes image embeddings, if there is one."""
-        return None
-
-    @property
-    def guided_part(self) -> tuple[float, float] | None:
-        """Return the part of the steps that are guided, or None for every step."""
-        return None
-
-    @property
     def captioned(self) -> bool:
         """Return whether rows have captions, for prompts to use."""
         return False
@@ -86,9 +140,3 @@ class DrawingKind(GeneratorKind):
         if value is not None and value.endswith("Scheduler"):
             raise ValueError(f"found {quoted(value)}, expected it short: {quoted(value.removesuffix('Scheduler'))}")
         return value
-
-    @model_validator(mode="after")
-    def _stored_as_drawn_or_smaller(self) -> DrawingKind:
-        if self.size is not None and self.saved_size is not None and self.saved_size > self.size:
-            raise ValueError(f"saved_size is {self.saved_size}, expected at most size ({self.size})")
-        return self

@@ -31,9 +31,9 @@ class DrawnElsewhereKind(RowsKind):
         "seed": "Seed that the image was given with; -1 if unknown.",
     }
 
-    def _problem(self) -> str | None:
+    def problem(self) -> str | None:
         if self.dataset is None:
-            return super()._problem()
+            return super().problem()
         return "found labels, expected it only with rows" if written(self, ("labels",)) else None
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from counterfoil.recipe.kinds.drawing import DrawingKind
 from counterfoil.recipe.kinds.of_rows import AlteringKind
@@ -36,11 +36,10 @@ class EditKind(DrawingKind, AlteringKind):
 
     _captioner_has_a_name = checked("captioner", by=nameless_problem)
 
-    @model_validator(mode="after")
-    def _one_caption(self) -> EditKind:
+    def problem(self) -> str | None:
         if self.caption_column is not None and self.captioner is not None:
-            raise ValueError("found caption_column and captioner, expected one of them: a row has one caption")
-        return self
+            return "found caption_column and captioner, expected one of them: a row has one caption"
+        return super().problem()
 
     @property
     def captioned(self) -> bool:

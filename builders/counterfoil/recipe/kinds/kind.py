@@ -15,7 +15,6 @@ from counterfoil.recipe.rows_table import ChosenKind
 from counterfoil.recipe.section import LARGEST_SIDE, Section
 
 if TYPE_CHECKING:
-    from counterfoil.recipe.kinds.diffusers import Lora
     from counterfoil.recipe.parts import RecipeParts, RecipeProblem
     from counterfoil.recipe.prompts import Shift
     from counterfoil.recipe.schema import Recipe
@@ -114,34 +113,19 @@ class GeneratorKind(Section):
         values = dump(self)
         return {key: values[key] for key in (*_IN_ORDER, *values) if key in values}
 
-    @property
-    def pool(self) -> str | None:
-        """Return the dataset that rows come from, or None for the input dataset."""
-        return None
-
-    @property
-    def side(self) -> int | None:
-        """Return the side in pixels with which images are drawn, or the shorter side that rows are reduced to."""
-        return None
-
-    @property
-    def listed_rows(self) -> Mapping[str, Mapping[str, tuple[int, ...]]] | None:
-        """Return shift → class id → rows, if the recipe lists rows."""
-        return None
-
-    @property
-    def loras(self) -> Mapping[str, Lora]:
-        """Return the LoRA weights of the generator by name."""
-        return {}
-
-    @property
-    def compiled(self) -> bool:
-        """Return whether blocks of the model are compiled."""
-        return False
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of a key, or a default if this kind does not read the key."""
+        return getattr(self, key) if key in type(self).model_fields else default
 
     def named_models(self) -> dict[str, str]:
         """Return the names of the models that draw images, by their keys in the recipe."""
         return {}
+
+    def problem(self) -> str | None:
+        size = self.get("size")
+        if size is not None and self.saved_size is not None and self.saved_size > size:
+            return f"saved_size is {self.saved_size}, expected at most size ({size})"
+        return None
 
     @classmethod
     def problems(cls, parts: RecipeParts) -> Iterator[RecipeProblem]:

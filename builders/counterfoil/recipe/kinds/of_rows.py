@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 class RowKind(GeneratorKind):
     """A kind that takes rows of a split."""
 
-    split: str = Field(default="train", description="Split of the pool.")
+    split: str = Field(
+        default="train", description="Split of the rows; to edit or corrupt them, one that models do not learn from."
+    )
     license_column: str | None = Field(
         default=None,
-        description="Column of the pool with the licence of each row. The dataset gets a licence column.",
+        description="Column with the licence of each row. The dataset gets a licence column. Edited and corrupted rows"
+        " have one without this key too: it holds the input dataset's licence.",
     )
 
     def columns(self) -> dict[str, Column]:
@@ -37,7 +40,7 @@ class RowKind(GeneratorKind):
 
     def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
         pool = pinned.get("pool") or {}
-        name = f"{without_folders(self.pool or recipe.source.dataset)}, split {self.split}"
+        name = f"{without_folders(self.get('dataset') or recipe.source.dataset)}, split {self.split}"
         return [("pool", name, {**pool, "sha256": pool.get("content")})]
 
 
@@ -50,15 +53,6 @@ class AlteringKind(RowKind):
     row_columns: ClassVar[Mapping[str, Column]] = {
         ROW: Column("int64", "Number of the row in the input dataset's split that it was made from.")
     }
-
-    split: str = Field(
-        default="train", description="Split of the input dataset; do not use the split that models learn from."
-    )
-    license_column: str | None = Field(
-        default=None,
-        description="Column with the licence of each row; null: the dataset's column of licences holds the input"
-        " dataset's.",
-    )
 
     @classmethod
     def may_share_split(cls, parts: RecipeParts) -> bool:
@@ -100,10 +94,6 @@ class PoolKind(RowKind):
     )
 
     _has_a_name = checked("dataset", by=nameless_problem)
-
-    @property
-    def pool(self) -> str | None:
-        return self.dataset
 
     @classmethod
     def problems(cls, parts: RecipeParts) -> Iterator[RecipeProblem]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from counterfoil.recipe.kinds.of_rows import PoolKind
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem, mapping, sequence
-from counterfoil.recipe.section import refuse, written
+from counterfoil.recipe.section import written
 
 # Keys of images that were drawn elsewhere.
 _GIVEN = ("shift_column", "prompt_column", "seed_column", "index_column")
@@ -64,20 +64,11 @@ class RowsKind(PoolKind):
         " null: the images were drawn elsewhere, and the columns of `dataset` say what each is.",
     )
 
-    @model_validator(mode="after")
-    def _one_origin(self) -> RowsKind:
-        refuse(self._problem())
-        return self
-
-    def _problem(self) -> str | None:
+    def problem(self) -> str | None:
         if not self.rows:
             return "missing rows, which kind rows needs; or dataset: images that were drawn elsewhere"
         keys = written(self, _GIVEN)
         return f"found {' and '.join(keys)}, expected none with rows" if keys else None
-
-    @property
-    def listed_rows(self) -> Mapping[str, Mapping[str, tuple[int, ...]]] | None:
-        return self.rows
 
     @property
     def reads_labels(self) -> bool:
